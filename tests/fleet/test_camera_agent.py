@@ -294,7 +294,7 @@ def test_a_password_comes_from_the_secret_and_never_into_a_log(
     agents.start("agent-a", credentials=str(tmp_path / "credentials"), basic_auth="true")
     client = redis_client.Redis.from_url(redis_url, decode_responses=True)
     error = eventually(lambda: client.hget(CAMERA_REPORT.format(camera=name), "error"))
-    assert error == "the camera does not take this user name and password (401 Unauthorized)"
+    assert error == "the camera rejects this user name and password (401 Unauthorized)"
     (folder / "password").write_text("p@ss/word")
     segments(broker, name, 1)
     for secret in ("p@ss", "p%40ss", "wrong%2Fpassword", "wrong/password"):

@@ -1,1 +1,2 @@
-"""Bytes to samples: segments, files, motion vectors, and the sandbox that decodes hostile bytes."""
+"""From bytes to samples: segments, recordings, motion vectors, and the sandbox that decodes untrusted
+bytes."""

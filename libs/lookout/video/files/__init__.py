@@ -1,6 +1,6 @@
 """Whole recordings: their bytes, their frame table, and samples decoded in parallel between keyframes.
 
-Whatever needs FFmpeg is imported when it is first named.
+Modules that need FFmpeg are imported lazily, when one of their names is first used.
 """
 
 from __future__ import annotations

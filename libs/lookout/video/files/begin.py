@@ -1,4 +1,4 @@
-"""When a recording begins by the clock: what its container says, where that can be true."""
+"""The wall-clock time at which a recording begins, where its container states a plausible one."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Final
 
-#: what the containers call it, the better one first. Apple's has the offset of the place, and stays when a
-#: phone exports what it recorded; the other is that of the file, in UTC
+#: metadata keys, the better one first: Apple's has the local UTC offset and survives when a phone exports a
+#: recording; the other is the date of the file, in UTC
 _TAGS: Final = ("com.apple.quicktime.creationdate", "creation_time")
 _EARLIEST: Final = datetime(1990, 1, 1, tzinfo=UTC)
-"""Clocks that were never set count from 1904, 1970 or 1980."""
+"""Clocks that were never set start in 1904, 1970 or 1980, all before this."""
 _UNSET: Final = datetime(2001, 1, 1, tzinfo=UTC)
-"""Matroska counts from then: its 0."""
+"""Zero of Matroska's clock: a file whose date was never set."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MINUTE_OFFSETS: Final = 24 * 60
-"""Offsets from UTC are less than a day."""
+"""Bound on offsets from UTC, in minutes: less than a day."""
 
 
 def stated_begin(tags: Mapping[str, str], now: datetime) -> datetime | None:
-    """When a container says that its recording begins, with the offset it names; None: it says nothing that
-    can be true.
+    """Return when the recording begins, with its UTC offset, as the container states it; None where it states
+    nothing plausible.
 
     Args:
-        tags: The container's and the stream's.
-        now: Nothing was recorded later.
+        tags: Metadata of the container and of the stream.
+        now: The latest time that is plausible.
     """
     for tag in _TAGS:
         try:
@@ -32,7 +32,7 @@ def stated_begin(tags: Mapping[str, str], now: datetime) -> datetime | None:
         except ValueError:
             continue
         if begin.tzinfo is None:
-            if tag == _TAGS[0]:  # of what place it is the time, nobody knows
+            if tag == _TAGS[0]:  # a local time of unknown offset
                 continue
             begin = begin.replace(tzinfo=UTC)
         if is_plausible(begin, now):
@@ -41,12 +41,12 @@ def stated_begin(tags: Mapping[str, str], now: datetime) -> datetime | None:
 
 
 def is_plausible(begin: datetime, now: datetime) -> bool:
-    """Whether a recording can have begun then: not at the zero of a clock, nor in the future."""
+    """Whether a recording can have begun then: neither at a clock's default value nor in the future."""
     return _EARLIEST <= begin <= now and begin != _UNSET
 
 
 def begin_numbers(begin: datetime) -> tuple[int, int]:
-    """A moment as microseconds since 1970 and its offset from UTC in minutes."""
+    """Return a moment as microseconds since 1970 and its offset from UTC in minutes."""
     offset = begin.utcoffset() or timedelta()
     return (begin - _EPOCH) // timedelta(microseconds=1), offset // timedelta(minutes=1)
 

@@ -1,4 +1,4 @@
-"""Clips: a range of a recording as a file of its own, its packets as they are."""
+"""Clips: a range of a recording as a file of its own, with the original packets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lookout.video.segments.sets import with_sets
 from lookout.video.segments.types import CodecError, Limits, Reason
 
 CLIP_BYTES = 256 * 1024 * 1024
-"""Bytes of a clip at most: a decoder process holds them three times."""
+"""Largest clip in bytes: a decoder process holds it three times."""
 CLIP_CONTAINERS = {
     **dict.fromkeys(MOV_CODECS, "mov"),
     **dict.fromkeys(MP4_CODECS, "mp4"),
@@ -38,10 +38,10 @@ class RecordingClip:
 
     Attributes:
         data: The file.
-        start_us: Time of its first picture since the recording's first.
-        end_us: Time at which its last picture ends.
+        start_us: Time of its first picture, counted from the recording's first.
+        end_us: Time at which its last picture ends, counted likewise.
         frames: Pictures that it shows.
-        container: mp4; mov or webm for codecs that MP4 cannot carry.
+        container: mp4, or mov or webm for codecs that MP4 cannot carry.
     """
 
     data: bytes = field(repr=False)
@@ -53,7 +53,7 @@ class RecordingClip:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """Packets [first, last] in decoding order, without those of `dropped`; `shown`: presentation indexes."""
+    """Packets [first, last] in decoding order, less those in `dropped`; `shown`: presentation indexes."""
 
     first: int
     last: int
@@ -65,31 +65,32 @@ class _Range:
 
 @dataclass(frozen=True, slots=True)
 class _Stamps:
-    """Times of a clip's packets in ticks, by their number; the first picture is shown at 0."""
+    """Time stamps of a clip's packets in ticks, by packet number; the first picture is shown at 0."""
 
     time_base: Fraction
     pts: dict[int, int]
     dts: dict[int, int]
-    duration: int | None  # of every packet; None: its own
+    duration: int | None  # of every packet; None: each packet's own
 
 
 def clip(
     source: Source, limits: Limits, scan: Scan, range_us: tuple[int, int], max_bytes: int = CLIP_BYTES
 ) -> RecordingClip:
-    """A range of a recording as a file that plays alone. Nothing is encoded again; sound is left out.
+    """Cut a range of a recording into a file that plays alone, without encoding again and without sound.
 
-    It begins with the keyframe before the range (or else the first one after it) and ends with
-    the picture before its end, or up to some pictures later where these are stored before that one.
+    The clip begins with the keyframe before the range, or else with the first one in it. It ends with the
+    last picture before the range's end; pictures stored before that one are included, so it may end a few
+    pictures later.
 
     Args:
         source: The recording.
-        limits: What to refuse.
-        scan: Its packets.
-        range_us: Begin of the range since the recording's first picture, and its end, which is excluded.
+        limits: Limits on what is read.
+        scan: The recording's packets.
+        range_us: Begin and end (excluded) of the range, counted from the recording's first picture.
         max_bytes: Largest clip.
 
     Raises:
-        CodecError: It cannot be cut: REQUEST, NO_KEYFRAME, NO_DECODER, BYTES or UNREADABLE.
+        CodecError: The range cannot be cut: REQUEST, NO_KEYFRAME, NO_DECODER, BYTES or UNREADABLE.
     """
     run = _range_of(scan.table, *range_us)
     size = int(scan.table.size[run.first : run.last + 1].sum())
@@ -107,10 +108,10 @@ def clip(
 
 
 def _range_of(table: FrameTable, start_us: int, end_us: int) -> _Range:
-    """The packets of a range.
+    """Return the packets of a range.
 
     Raises:
-        CodecError: There are none, or they cannot be a clip.
+        CodecError: The range holds no picture, or its packets cannot form a clip.
     """
     order, times = table.times()
     if end_us <= start_us or end_us <= 0 or not times or start_us > times[-1]:
@@ -135,10 +136,10 @@ def _range_of(table: FrameTable, start_us: int, end_us: int) -> _Range:
 
 
 def _keyframe(table: FrameTable, order: np.ndarray, begin: int, end: int) -> int:
-    """The packet with which a clip of the pictures [begin, end) begins.
+    """Return the packet with which a clip of the pictures [begin, end) begins.
 
     Raises:
-        CodecError: With NO_KEYFRAME.
+        CodecError: With NO_KEYFRAME, where none precedes the range or lies in it.
     """
     clean = np.flatnonzero(table.clean)
     packet = int(order[begin])
@@ -149,12 +150,12 @@ def _keyframe(table: FrameTable, order: np.ndarray, begin: int, end: int) -> int
         return int(before[-1])
     behind = clean[np.isin(clean, order[begin:end])]
     if not len(behind):
-        raise CodecError(Reason.NO_KEYFRAME, "no keyframe stands before the range or in it")
+        raise CodecError(Reason.NO_KEYFRAME, "there is no keyframe before the range or in it")
     return int(behind[0])
 
 
 def _last(order: np.ndarray, begin: int, end: int) -> int:
-    """The last packet of the pictures [begin, end), and of all that are shown among those."""
+    """Return the last packet needed for the pictures [begin, end) and for all pictures shown between them."""
     last = int(order[begin : max(end, begin + 1)].max())
     while True:
         # A picture stored before `last` may be shown after others that are stored later.
@@ -166,8 +167,8 @@ def _last(order: np.ndarray, begin: int, end: int) -> int:
 
 
 def _check_hidden(table: FrameTable, run: _Range, shown: int) -> None:
-    """Refuse pictures that an edit list hides after the first that is shown: only those before can be hidden
-    in a clip.
+    """Reject a range in which an edit list hides a picture after the first one shown: a clip can hide
+    pictures at its beginning only.
 
     Raises:
         CodecError: With REQUEST.
@@ -183,7 +184,8 @@ def _check_hidden(table: FrameTable, run: _Range, shown: int) -> None:
 
 
 def _stamps(table: FrameTable, run: _Range, packets: list[int], reordering: bool) -> _Stamps:
-    """Times of a clip's packets: the source's own, or nominal ones where it has none or its clock jumps.
+    """Return the time stamps of a clip's packets: the source's own, or nominal ones where the source has none
+    or its clock jumps.
 
     Raises:
         CodecError: The source does not say in which order its pictures are shown.
@@ -201,8 +203,8 @@ def _stamps(table: FrameTable, run: _Range, packets: list[int], reordering: bool
     if not table.ordered and reordering:
         raise CodecError(
             Reason.REQUEST,
-            "it does not say when its pictures are shown, and may show them in another order than it stores "
-            "them; only encoding it again gives a clip",
+            "it has no usable time stamps, and its pictures may be shown in another order than stored; "
+            "encode it again to make a clip",
         )
     shown = {int(order[i]): times[i] - times[begin] for i in run.shown}
     pts = {i: shown[i] for i in packets if i in shown}
@@ -210,7 +212,7 @@ def _stamps(table: FrameTable, run: _Range, packets: list[int], reordering: bool
 
 
 def _decoding_times(pts: dict[int, int]) -> dict[int, int]:
-    """Decoding times that rise, early enough that no picture is shown before it is decoded."""
+    """Return rising decoding times, early enough that no picture is shown before it is decoded."""
     ordered = sorted(pts.values())
     delay = max(late - early for late, early in zip(ordered, pts.values(), strict=True))
     return {i: time - delay for i, time in zip(pts, ordered, strict=True)}
@@ -219,7 +221,7 @@ def _decoding_times(pts: dict[int, int]) -> dict[int, int]:
 def _muxed(
     video: Video, scan: Scan, run: _Range, first: av.Packet, packets: Iterator[av.Packet]
 ) -> tuple[bytes, str]:
-    """The packets as a file, and its container."""
+    """Mux the packets; return the file and its container."""
     table, changing = scan.table, scan.changing
     container = CLIP_CONTAINERS.get(video.codec)
     if container is None:
@@ -227,12 +229,12 @@ def _muxed(
     numbers = [i for i in range(run.first, run.last + 1) if i not in run.dropped]
     stamps = _stamps(table, run, numbers, bool(video.context.has_b_frames))
     buffer = io.BytesIO()
-    # Decoding times below zero are an edit list's matter; a shift would move the pictures.
+    # An edit list expresses negative decoding times; shifting them would move the pictures.
     with av.open(buffer, "w", format=container, options={"avoid_negative_ts": "disabled"}) as out:
         target = out.add_stream_from_template(video.stream, opaque=True)
         target.time_base = stamps.time_base
         if video.codec == "hevc":
-            # Apple's players know no other, but it allows no parameter sets among the packets.
+            # Apple's players accept only hvc1, but hvc1 allows no parameter sets among the packets.
             target.codec_context.codec_tag = "hev1" if changing else "hvc1"
         number, length = run.first, length_bytes(video.context.extradata, video.codec)
         try:

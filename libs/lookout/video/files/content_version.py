@@ -1,22 +1,22 @@
-"""What names the version of an HTTP server's bytes, so that a later range is of the same ones."""
+"""Versions of an HTTP server's content, so that all ranges of a file come from the same bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Final
 
-#: characters of a version; longer ones are not repeated to the server
+#: most characters of a version; longer ones are not sent back to the server
 _CHARACTERS: Final = 120
 
 
 def version_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """What `If-Range` may name (RFC 9110, 13.1.5): a strong ETag, else the time of the last change.
+    """Return a validator for `If-Range` (RFC 9110, 13.1.5): a strong ETag, else the modification time.
 
     Args:
-        headers: Names and values of an answer.
+        headers: Names and values of a response.
 
     Returns:
-        The version; nothing where the server names none.
+        The version; empty where the server states none.
     """
     values = {name.lower(): value for name, value in headers}
     for name in (b"etag", b"last-modified"):

@@ -1,4 +1,4 @@
-"""Which files of a folder are video files."""
+"""The video files of a folder."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SUFFIXES = frozenset(
 
 
 def video_files(folder: Path) -> list[Path]:
-    """The video files below a folder (by suffix, hidden ones left out), by name."""
+    """List the video files below a folder, sorted by path: recognised by suffix, hidden ones left out."""
     return sorted(
         file
         for file in folder.rglob("*")

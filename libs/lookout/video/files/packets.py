@@ -1,4 +1,4 @@
-"""Packets of a recording by their number in decoding order."""
+"""Random access to a recording's packets by their number in decoding order."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class PacketReader:
     """Reads a recording's packets forward, and seeks where a gap is wide.
 
     Args:
-        source: Where the bytes are.
-        limits: What to refuse.
-        table: The packets, as they were counted.
-        kept: All packets, if the scan kept them: then nothing is read again.
-        begun: An opened video of which only these first packets were read: it serves instead of a new one.
+        source: The recording's bytes.
+        limits: Limits on what is read.
+        table: The recording's packets, from a scan.
+        kept: All packets, if the scan kept them; then nothing is read again.
+        begun: An open video and the packets already read from its beginning, used instead of opening one.
         probe: How videos are opened, see `Video`.
-        seek: Whether packets may be left out on the way, see `Scan.steady`.
+        seek: Whether seeking is allowed, see `Scan.steady`.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class PacketReader:
 
     @property
     def video(self) -> Video:
-        """The opened video; a call of `packets` may open it again."""
+        """The open video. A call of `packets` may replace it."""
         return self._video
 
     def __enter__(self) -> PacketReader:
@@ -72,7 +72,7 @@ class PacketReader:
         self._opened.close()
 
     def packets(self, first: int, last: int) -> Iterator[av.Packet]:
-        """Packets [first, last]. `first` never decreases from call to call."""
+        """Yield packets [first, last]. `first` must not decrease from call to call."""
         if self._kept is not None:
             yield from self._kept[first : last + 1]
             return
@@ -98,7 +98,7 @@ class PacketReader:
         return self._next - 1, packet
 
     def _skip_to(self, number: int) -> None:
-        """Seek to a keyframe if that saves reading and the container's index leads there."""
+        """Seek to a keyframe where that saves reading and the container's index leads there."""
         gap = int(self._table.size[self._next : number].sum())
         if not self._may_seek or not self._table.key[number] or gap < SEEK_BYTES:
             return
@@ -113,12 +113,13 @@ class PacketReader:
                 self._held.append((number, packet))
                 self._next = number + 1
                 return
-        # It led elsewhere (MPEG-TS has no index). Only a fresh start gives the packets as they were counted.
+        # The seek led elsewhere (MPEG-TS has no index). Only reading from the start gives the counted
+        # packets.
         self._may_seek = False
         self._open()
 
     def _is(self, packet: av.Packet, number: int) -> bool:
-        """Whether a packet is the one that was counted."""
+        """Whether a packet matches the table's entry of this number."""
         table = self._table
         if number >= len(table) or int(table.size[number]) != packet.size:
             return False
@@ -130,19 +131,19 @@ class PacketReader:
         if self._is(packet, expected):
             return expected
         matches = np.flatnonzero((self._table.pts == packet.pts) & (self._table.size == packet.size))
-        # Two packets alike in time and size: none of them is known for sure.
+        # Two packets with the same time and size cannot be told apart.
         return int(matches[0]) if len(matches) == 1 else None
 
 
 class PacketCache:
-    """Takes a scan's packets, and lets go of all of them once they are too large to keep."""
+    """Collects a scan's packets, and discards all of them once they are too large to keep."""
 
     def __init__(self) -> None:
         self._bytes = 0
         self._packets: list[av.Packet] | None = []
 
     def add(self, packet: av.Packet) -> None:
-        """Take the next packet."""
+        """Add the next packet."""
         self._bytes += packet.size
         if self._bytes > KEEP_BYTES:
             self._packets = None
@@ -151,5 +152,5 @@ class PacketCache:
 
     @property
     def packets(self) -> list[av.Packet] | None:
-        """All packets, or None."""
+        """All packets, or None if they were too large to keep."""
         return self._packets

@@ -1,8 +1,9 @@
 """Keyframe-parallel decoding of recordings (QuickCodec, QuickVideo section 3): intervals between keyframes
-are decoded on threads, earliest first, and handed out in order.
+are decoded on threads, earliest first, and delivered in order.
 
-Beyond the paper: unsampled pictures nothing refers to are skipped, a group of pictures is left after its
-last sample, and groups without samples are neither read nor decoded."""
+Beyond the paper: unsampled pictures that nothing refers to are skipped, decoding of a group of pictures
+stops after its last sample, and groups without samples are neither read nor decoded.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +33,15 @@ from lookout.video.segments.skipping import decode_wanted
 from lookout.video.segments.types import FILE_LIMITS, CodecError, Limits, Reason
 
 AT_ONCE = 0.85
-"""Speed of a thread that shares pictures of one interval with others; alone it is 1."""
+"""Relative speed of each thread when several decode the pictures of one interval; a single thread has 1."""
 WORTH = 0.95
-"""Fewer workers must take at most this share of the time of more, which need less CPU time."""
+"""A plan with fewer workers is taken only if its time is below this share of the best plan with more
+workers, which uses less CPU time."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileFrame:
-    """One sampled frame. pixels: uint8 [height, width, 3] RGB, the reader's own."""
+    """One sampled frame. pixels: uint8 [height, width, 3] RGB, owned by the reader."""
 
     position: int  # among the samples
     index: int  # among the recording's frames, in presentation order
@@ -53,7 +55,7 @@ class FileFrame:
 
 @dataclass(slots=True)
 class DecodeWork:
-    """What a decode did."""
+    """Counters of one decode."""
 
     packets: int = 0  # in the recording
     fed: int = 0  # given to a decoder, twice where intervals overlap
@@ -68,16 +70,16 @@ class DecodeWork:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A recording whose packets were counted.
+    """A recording's packet table and what the scan kept.
 
     Attributes:
         table: The packets.
-        kept: The packets themselves, if all were read and they are few.
+        kept: The packets themselves, if all were read and they are small enough to keep.
         damage: Why the packets ended early, if they did.
-        first: The first packets, if only these were read because the container's index tells the rest.
-        changing: Whether parameter sets change under way.
-        steady: Whether time stamps and parameter sets are those of the container: others depend on all
-            packets before them, which a seek would leave out.
+        first: The first packets, if only these were read because the container's index lists the rest.
+        changing: Whether parameter sets change in the course of the recording.
+        steady: Whether time stamps and parameter sets are the container's own. Otherwise they depend on all
+            earlier packets, which a seek would leave out.
     """
 
     table: FrameTable
@@ -89,17 +91,17 @@ class Scan:
 
     @property
     def indexed(self) -> bool:
-        """Whether the table is the container's index: then nothing is left that FFmpeg must find out."""
+        """Whether the table comes from the container's index, so that FFmpeg need not probe the stream."""
         return self.first is not None
 
 
 @contextmanager
 def scanned(source: Source, limits: Limits) -> Iterator[tuple[Video, Scan]]:
-    """An opened video and its scan: from the container's index where that tells all, else every packet is
-    read.
+    """Open and scan a recording: from the container's index where that suffices, else by reading every
+    packet.
 
     Raises:
-        CodecError: It cannot be decoded; `reason` says why.
+        CodecError: The recording cannot be decoded; `reason` says why.
     """
     with ExitStack() as opened:
         video = opened.enter_context(open_video(source, limits, probe=False))
@@ -109,7 +111,7 @@ def scanned(source: Source, limits: Limits) -> Iterator[tuple[Video, Scan]]:
         if indexed is not None:
             yield video, Scan(indexed[0], first=indexed[1])
             return
-        # Opened again, now with probing: without the index nothing else tells what FFmpeg finds out by it.
+        # Opened again, now with probing: without the index, FFmpeg learns some facts only by decoding.
         opened.pop_all().close()
         video = opened.enter_context(open_video(source, limits))
         collector = PacketCache()
@@ -126,7 +128,8 @@ class _Interval:
 
 
 def threads_per_worker(loads: Sequence[int], threads: int) -> list[int]:
-    """Threads of each worker, so that intervals of these loads, taken in order, are done soonest."""
+    """Return the thread count of each worker for which intervals of these loads, taken in order, finish
+    first."""
     best, least = [1], float("inf")
     # From many workers to few: threads inside one decoder gain less than a second decoder (`AT_ONCE`), so
     # fewer workers have to win clearly (`WORTH`).
@@ -147,29 +150,29 @@ class FileDecoder:
 
     Iterate it once, in order; `work` counts what was done. Recordings without usable time stamps are decoded
     in order on one thread. Where keyframes are too few to keep all threads busy, several threads decode the
-    pictures of one interval at once.
+    pictures of one interval.
 
     Args:
         source: A path, a URL, bytes, or a `Source`.
         width: Width of the model's input in pixels.
         height: Height of the model's input in pixels.
         grid: Where to sample (default: two frames a second).
-        picks: The frames to give, instead of a grid; distinct, in presentation order.
-        fit: How a picture meets an input of another shape.
-        start_us: Begin of the time range, since the first frame.
+        picks: Frames to return instead of a grid's; distinct, in presentation order.
+        fit: How a picture is fitted into an input of another shape.
+        start_us: Begin of the time range, counted from the first frame.
         end_us: End of the time range, excluded; None: to the end.
         threads: Decoding threads.
-        intervals: Into how many the recording is cut (default: four per thread, or enough to bound memory).
+        intervals: Number of intervals (default: four per thread, or enough to bound memory).
         lookahead: Samples that may wait for the reader.
         skip: False decodes every packet of a range.
-        exact: Decode damaged ranges again with what precedes them, as a plain decoder would.
-        limits: What to refuse.
-        scan: The recording's packets, where they were counted already.
-        video: The opened video of `scan`, of which nothing was read since.
+        exact: Decode damaged ranges again together with the group before, as a plain decoder would.
+        limits: Limits on what is read.
+        scan: The recording's scan, if there is one already.
+        video: The open video of `scan`, from which nothing was read since.
         opened: Closed with the decoder.
 
     Raises:
-        CodecError: The recording cannot be read, or the request makes no sense.
+        CodecError: The recording cannot be read, or an argument is invalid.
     """
 
     def __init__(
@@ -227,8 +230,8 @@ class FileDecoder:
 
     @property
     def busy_s(self) -> float:
-        """Seconds that decoding took so far, if it never had to wait for the reader: the threads' time in
-        packet ranges, shared out over them."""
+        """Decoding time so far in seconds, without waits for the reader: the threads' time in packet ranges,
+        divided by the number of workers."""
         now = time.perf_counter()
         with self._count:
             spent = self._spent + sum(now - begun for begun in self._begun.values())
@@ -246,8 +249,8 @@ class FileDecoder:
                 self._spent += time.perf_counter() - self._begun.pop(name)
 
     def __iter__(self) -> Generator[FileFrame]:
-        """Sampled frames in order. Frames that cannot be decoded are left out, listed in `missing` and
-        counted in `work.missing`."""
+        """Yield the sampled frames in order. Frames that cannot be decoded are left out, listed in
+        `missing` and counted in `work.missing`."""
         self._start()
         try:
             for position, pick in enumerate(self.picks):
@@ -288,7 +291,7 @@ class FileDecoder:
 
     def _start(self) -> None:
         if self._started:
-            raise CodecError(Reason.REQUEST, "a file decoder can be read once")
+            raise CodecError(Reason.REQUEST, "a file decoder can be iterated only once")
         self._started = True
         if not self.picks:
             return
@@ -311,7 +314,7 @@ class FileDecoder:
         try:
             job()
         except BaseException as error:
-            # The reader raises it: a thread's own exception would be seen by nobody.
+            # The reader raises it: an exception in a thread would go unnoticed.
             self._ring.fail(error)
 
     def _feed(self, plan: Sequence[Sequence[PacketRange]], workers: int) -> None:
@@ -349,7 +352,8 @@ class FileDecoder:
         return None
 
     def _decode(self, frame_threads: int, first: bool) -> None:
-        """One worker: packet ranges as they come, with `frame_threads` pictures at once."""
+        """Decode packet ranges as they arrive, with `frame_threads` pictures in parallel; the body of one
+        worker."""
         painter = Painter()
         with ExitStack() as opened:
             # A seek of the packet reader empties the decoder that belongs to its container.
@@ -378,9 +382,9 @@ class FileDecoder:
         packets: tuple[av.Packet, ...],
         at_once: bool,
     ) -> bool:
-        """Decode a range from scratch. False if it is damaged and `exact`: what is left of it must be
-        repaired. Several pictures `at_once` lose some without a word after an error, so a missing one counts
-        as damage."""
+        """Decode a range from scratch; return False if it is damaged and `exact`, so that the rest must be
+        repaired. With pictures decoded in parallel (`at_once`), FFmpeg may silently drop some after an error,
+        so a missing picture counts as damage."""
         delivery = SampleDelivery(self._ring, run.wanted, self._positions)
         refused, frames, damaged = video.refused, 0, False
         for batch in self._frames(video, run, packets):
@@ -404,7 +408,7 @@ class FileDecoder:
     def _frames(
         self, video: Video, run: PacketRange, packets: tuple[av.Packet, ...]
     ) -> Iterator[list[av.VideoFrame]]:
-        """What each packet completes, at last what still waits in the decoder."""
+        """Yield the frames that each packet completes, then those still in the decoder."""
         if self.skip:
             yield from decode_wanted(video, packets, run.wanted)
         else:
@@ -413,10 +417,11 @@ class FileDecoder:
         yield video.decode(None)
 
     def _repair(self, painter: Painter, run: PacketRange) -> bool:
-        """Decode a damaged range as a plain decoder would, which hides damage with what came before.
+        """Decode a damaged range as a plain decoder would, which conceals damage with earlier pictures.
 
-        The group before is decoded whole to have that; if it is damaged as well, the recording is decoded in
-        order from its beginning, once, and the other threads stop. False: nothing is left to do."""
+        These come from the group before, which is decoded whole. If that is damaged as well, one thread
+        decodes the recording in order from its beginning and the other threads stop; then False is returned.
+        """
         before = np.flatnonzero(self.table.clean[: run.first])
         lead = int(before[-1]) if len(before) else 0
         with PacketReader(self.source, self.limits, self.table, self._kept, seek=self._steady) as reader:
@@ -462,9 +467,9 @@ class FileDecoder:
         return RingSample(bool(frame.key_frame), Picture(frame.pict_type), bool(frame.is_corrupt), pixels)
 
     def _in_order(self) -> None:
-        """Decode the file in order and hand over every sample that still waits."""
+        """Decode the file in order and deliver every sample that is still missing."""
         positions = {self._name(pick): i for i, pick in enumerate(self.picks)}
-        # What is missing is given up before later samples wait for room: the reader waits for it.
+        # Missing samples are given up before later ones wait for room, because the reader waits for them.
         delivery = SampleDelivery(self._ring, frozenset(positions), positions)
         painter, index = Painter(), 0
         with self._busy(), open_video(self.source, self.limits) as video:
@@ -481,5 +486,5 @@ class FileDecoder:
         self.work.runs += 1
 
     def _name(self, pick: Pick) -> int:
-        """What tells a frame from others: its time stamp, or its place where time stamps do not."""
+        """Return a frame's key: its time stamp, or its index where time stamps are ambiguous."""
         return pick.pts if self.table.ordered else pick.index

@@ -1,4 +1,4 @@
-"""A recording that lies elsewhere and is read in ranges; the newest bytes stay in memory."""
+"""A remote recording that is read in ranges; recently used pieces stay in memory."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from lookout.video.files.source import PositionReader
 from lookout.video.segments.container import ByteSource
 
 PIECE = 16 << 10
-"""Bytes that are read at least: what tells whether decoding can begin at a keyframe, and an index's head."""
+"""Smallest read in bytes: enough to tell whether decoding can begin at a keyframe, or for an index's head."""
 RUN = 64
-"""Pieces that are read at once where reading goes on in order; the first read is of one, then it doubles."""
+"""Most pieces in one read. The first read is of one piece; the count doubles while reading is sequential."""
 CACHED = 4096
-"""Pieces in memory."""
+"""Pieces kept in memory."""
 
 
 class RangedSource:
-    """A recording behind a function that reads ranges of its bytes. Safe from any thread.
+    """A recording behind a function that reads ranges of its bytes. Thread-safe.
 
     Args:
-        name: How messages call it.
-        size: Its bytes.
-        read: The bytes [start, stop); what it raises ends the reading.
+        name: Name in messages.
+        size: Size in bytes.
+        read: Returns the bytes [start, stop); its exceptions end the reading.
         cached: Pieces that stay in memory.
     """
 
@@ -41,11 +41,11 @@ class RangedSource:
 
     @contextmanager
     def open(self) -> Iterator[ByteSource]:
-        """A reader with a position of its own over the shared pieces."""
+        """Open a reader with its own position over the shared pieces."""
         yield cast(ByteSource, io.BufferedReader(PositionReader(self.read_at, self.size), PIECE))
 
     def read_at(self, size: int, offset: int) -> bytes:
-        """Bytes from a position, at most `size` and at least one; none at the end."""
+        """Read at least one and at most `size` bytes from an offset; empty at the end."""
         if not 0 <= offset < self.size:
             return b""
         number, begin = divmod(offset, PIECE)

@@ -1,4 +1,4 @@
-"""`VideoReader`: the samples of a whole recording, fast (QuickCodec with what the paper leaves out)."""
+"""`VideoReader`: random access to the samples of a whole recording (QuickCodec, with additions)."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from lookout.video.segments.types import FILE_LIMITS, CodecError, Limits, Reason
 class VideoReader(RecordingReader):
     """Random access to the frames of a recording.
 
-    Packets are counted once when the reader is made: from the index of an MP4 file, else by reading them.
-    Every `sample` and `read` decodes only what its frames need, on several threads. Results are equal to the
-    bytes to decoding every frame in order. A reader may be copied to other processes, forked or started again
+    Packets are counted once when the reader is created: from the index of an MP4 file, else by reading them.
+    Every `sample` and `read` decodes only what its frames need, on several threads. Results are byte for byte
+    those of decoding every frame in order. A reader may be passed to other processes, by fork or by pickling
     (workers of a `DataLoader`): each opens the recording for itself.
 
     Args:
         source: A path, an http(s) URL (read in range requests), bytes, a file object, or a `Source`.
-        limits: What to refuse.
+        limits: Limits on what is read.
 
     Raises:
         CodecError: The source cannot be read or holds no video.
@@ -69,7 +69,7 @@ class VideoReader(RecordingReader):
         return _opened_again, (self.source, self._limits)
 
     def close(self) -> None:
-        """Let go of the packets and, for a URL, of its connections; nothing is read any more."""
+        """Release the packets and, for a URL, its connections; later reads fail."""
         self._closed = True
         self.scan, self._video = Scan(self.scan.table, damage=self.scan.damage), None
         self._opened.close()
@@ -89,7 +89,7 @@ class VideoReader(RecordingReader):
         video, opened = self._video, self._opened
         self._video, self._opened = None, ExitStack()
         if self._process != os.getpid():
-            video, opened = None, ExitStack()  # a forked process would move its parent's place in the file
+            video, opened = None, ExitStack()  # a forked process shares the file position of its parent
         decoder = FileDecoder(
             self.source,
             size[1],
@@ -111,7 +111,7 @@ class VideoReader(RecordingReader):
         return clip(self.source, self._limits, self.scan, (start_us, end_us), max_bytes)
 
     def _check_open(self) -> None:
-        """Refuse what would read a closed recording.
+        """Raise if the reader was closed.
 
         Raises:
             CodecError: With CLOSED.
@@ -128,9 +128,9 @@ class DecodedSampling(Sampling):
     """Frames decoded in this process.
 
     Args:
-        decoder: What decodes them.
-        facts: Of the recording.
-        check_open: Refuses to go on where the recording was closed.
+        decoder: The decoder.
+        facts: Facts of the recording.
+        check_open: Raises once the recording was closed.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class DecodedSampling(Sampling):
 
     def __iter__(self) -> Iterator[FileFrame]:
         self._check_open()
-        # The decoder's threads end with its iterator, also where a frame is refused.
+        # The decoder's threads end with its iterator, also where `check_open` raises.
         with closing(iter(self.decoder)) as frames:
             for frame in frames:
                 yield frame

@@ -1,4 +1,4 @@
-"""What every reader of recordings has in common: choosing frames, reading them, naming what is missing."""
+"""The part that all readers of recordings share: choosing frames, reading them, reporting gaps."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from lookout.video.segments.picture import orientation
 from lookout.video.segments.sampling import Pick, SamplingGrid
 from lookout.video.segments.types import FILE_LIMITS, CodecError, Limits, Reason
 
-#: beyond, a number is a slip
+#: larger numbers are taken for mistakes
 _MOST_THREADS, _MOST_WAITING, _MOST_PIXELS = 1024, 1_000_000, 16_384
 
 Progress = Callable[[int, int], None]
-"""Called with samples done and samples in all."""
+"""Called with the number of samples done and their total."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ class Gap:
     Attributes:
         start_us: Begin, in microseconds since the first frame.
         end_us: End, in microseconds since the first frame.
-        samples: Samples that are missing.
-        reason: Why.
+        samples: Number of missing samples.
+        reason: Why they are missing.
     """
 
     start_us: int
@@ -61,7 +61,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class RecordingFacts:
-    """What a recording is, from its packets alone.
+    """Facts of a recording, from its packets alone.
 
     Attributes:
         name: Path or URL.
@@ -75,7 +75,7 @@ class RecordingFacts:
         duration_us: From the first frame to the end of the last.
         damage: Why the packets end early, if they do.
         promised_us: Length that the container claims, 0 where it claims none.
-        begins: When the first frame was taken, as the container says; None: it says nothing that can be true.
+        begins: When the recording begins, as the container states it; None where it states nothing plausible.
     """
 
     name: str
@@ -94,7 +94,7 @@ class RecordingFacts:
 
 @dataclass(frozen=True, slots=True)
 class StreamFacts:
-    """What the container says of its video stream.
+    """Facts that the container states about its video stream.
 
     Attributes:
         container: Short name, e.g. mp4.
@@ -104,7 +104,7 @@ class StreamFacts:
         damage: Why the packets end early, if they do.
         listed: Packets that the container claims, 0 where it claims none.
         promised_us: Length that it claims, 0 where it claims none.
-        begins: When it says that the recording begins.
+        begins: When the recording begins, as the container states it; None where it states nothing plausible.
     """
 
     container: str
@@ -118,7 +118,7 @@ class StreamFacts:
 
     @classmethod
     def of(cls, video: Video, scan: Scan) -> StreamFacts:
-        """Of an opened video."""
+        """Return the facts of an open video."""
         return cls(
             container=video.container,
             codec=video.codec,
@@ -133,8 +133,8 @@ class StreamFacts:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Frames read at once. pixels: uint8 [n, height, width, 3] RGB; times_us: int64 [n] of the frames;
-    gaps: what could not be decoded (its frames are left out)."""
+    """Frames in one array. pixels: uint8 [n, height, width, 3] RGB; times_us: int64 [n], times of the frames;
+    gaps: ranges that could not be decoded, whose frames are left out."""
 
     pixels: U8
     times_us: np.ndarray
@@ -145,11 +145,11 @@ class Samples:
 
 
 class _Closable(ABC):
-    """What is closed at the end of a `with`."""
+    """A context manager that calls `close` at its end."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release what is held."""
+        """Release all resources."""
 
     def __enter__(self) -> Self:
         return self
@@ -161,10 +161,10 @@ class _Closable(ABC):
 
 
 class RecordingReader(_Closable):
-    """Random access to the frames of a recording, however they are decoded.
+    """Random access to the frames of a recording, independent of how they are decoded.
 
     Args:
-        facts: What the recording is.
+        facts: Facts of the recording.
         table: Its packets in decoding order.
     """
 
@@ -182,17 +182,18 @@ class RecordingReader(_Closable):
         )
 
     def __len__(self) -> int:
-        """Frames of the recording."""
+        """Number of frames."""
         return len(self._times)
 
     @property
     def times_us(self) -> np.ndarray:
-        """int64 [frames]: time of every frame in presentation order, since the first."""
+        """int64 [frames]: time of every frame in presentation order, counted from the first."""
         return np.asarray(self._times, np.int64)
 
     @property
     def holes(self) -> tuple[Hole, ...]:
-        """Times of more than ten seconds without packets, though nothing was lost."""
+        """Stretches without packets, longer than ten seconds and than ten usual steps, though nothing was
+        lost."""
         return holes_of(self._times, round(1e6 / max(1e-3, self.facts.fps)))
 
     @property
@@ -211,12 +212,12 @@ class RecordingReader(_Closable):
         return self.facts.duration_us / 1e6
 
     def __getitem__(self, index: SupportsIndex | slice) -> U8:
-        """A frame by its presentation index (negative: from the end), uint8 [height, width, 3]; or those of a
-        slice, uint8 [n, height, width, 3].
+        """Return a frame by its presentation index, negative from the end, uint8 [height, width, 3]; for a
+        slice, its frames, uint8 [n, height, width, 3].
 
         Raises:
-            IndexError: There is no such frame.
-            TypeError: It is neither a whole number nor a slice.
+            IndexError: The recording has no such frame.
+            TypeError: The index is neither a whole number nor a slice.
             CodecError: A frame cannot be decoded.
         """
         rows = self._rows(index)
@@ -228,7 +229,7 @@ class RecordingReader(_Closable):
         return samples.pixels if isinstance(rows, range) else samples.pixels[0]
 
     def _rows(self, index: SupportsIndex | slice) -> range | int:
-        """Presentation indexes of frames, or of one."""
+        """Return the presentation indexes of a slice, or that of one frame."""
         try:
             return range(len(self))[index]
         except IndexError:
@@ -241,11 +242,11 @@ class RecordingReader(_Closable):
                 "several, and read(times_s=...) times"
             ) from None
 
-    #: whether a picture is among the frames would be asked of each of them
+    #: `in` would decode every frame to compare it
     __contains__: ClassVar[None] = None
 
     def __iter__(self) -> Iterator[U8]:
-        """Every frame that can be decoded, in order, uint8 [height, width, 3]."""
+        """Yield every frame in order, uint8 [height, width, 3]; those that cannot be decoded are left out."""
         with self.sample(indices=range(len(self))) as frames:
             for frame in frames:
                 yield frame.pixels
@@ -260,7 +261,7 @@ class RecordingReader(_Closable):
         start_us: int = 0,
         end_us: int | None = None,
     ) -> list[Pick]:
-        """The frames that `sample` would give: plain data that can be cut into pieces.
+        """Choose the frames that `sample` would return, as plain data that can be split and passed on.
 
         Args:
             fps: Samples a second on a grid. An I-frame within half a step is preferred to the nearest frame.
@@ -271,8 +272,8 @@ class RecordingReader(_Closable):
             end_us: End of the range, excluded.
 
         Raises:
-            CodecError: Not exactly one of `fps`, `times_us`, `times_s` and `indices`, or a frame outside the
-                recording.
+            CodecError: Not exactly one of `fps`, `times_us`, `times_s` and `indices` is given, or a frame
+                lies outside the recording.
         """
         request = self._asked(times_us, times_s, indices)
         if (fps is None) == (request is None):
@@ -306,21 +307,21 @@ class RecordingReader(_Closable):
         lookahead: int = 64,
         intervals: int | None = None,
     ) -> Sampling:
-        """The chosen frames, one after the other, while later ones are decoded.
+        """Decode the chosen frames and return them one by one, while later ones are still being decoded.
 
         Args:
             fps: See `picks`.
             times_us: See `picks`.
             times_s: See `picks`.
             indices: See `picks`.
-            picks: Chosen frames, instead of either.
+            picks: Frames chosen by `picks`, instead of these arguments.
             size: (height, width) of the frames in pixels (default: the picture's own).
-            fit: How a picture meets a size of another shape.
+            fit: How a picture is fitted into a size of another shape.
             start_us: Begin of the range.
             end_us: End of the range, excluded.
             threads: Decoding threads (default: the cores that this process may use).
-            lookahead: Frames that may wait to be taken.
-            intervals: Into how many parts the decoding is cut (default: by the threads).
+            lookahead: Decoded frames that may wait for the caller.
+            intervals: Number of parts that are decoded independently (default: by the threads).
 
         Raises:
             CodecError: As `picks`.
@@ -348,7 +349,7 @@ class RecordingReader(_Closable):
         lookahead: int,
         intervals: int | None,
     ) -> Sampling:
-        """The chosen frames."""
+        """Start decoding the chosen frames."""
 
     def read(
         self,
@@ -364,7 +365,8 @@ class RecordingReader(_Closable):
         threads: int | None = None,
         progress: Progress | None = None,
     ) -> Samples:
-        """The chosen frames as one array; with times or indices one row for each of them, in their order.
+        """Return the chosen frames as one array; with times or indices, one row for each of them in their
+        order.
 
         Args:
             fps: See `sample`.
@@ -408,7 +410,7 @@ class RecordingReader(_Closable):
         return Samples(pixels, times, gaps)
 
     def clip(self, start_us: int, end_us: int, *, max_bytes: int = CLIP_BYTES) -> RecordingClip:
-        """A range as a file that plays alone, its packets as they are: nothing is encoded again.
+        """Cut a range into a file that plays alone, without encoding again.
 
         Args:
             start_us: Begin of the range; the clip begins with the keyframe before it.
@@ -416,7 +418,7 @@ class RecordingReader(_Closable):
             max_bytes: Largest clip.
 
         Raises:
-            CodecError: It cannot be cut.
+            CodecError: The range cannot be cut.
         """
         check_finite("start_us", start_us, _refused)
         check_finite("end_us", end_us, _refused)
@@ -429,16 +431,17 @@ class RecordingReader(_Closable):
 
     @abstractmethod
     def _clip(self, start_us: int, end_us: int, max_bytes: int) -> RecordingClip:
-        """A range as a file."""
+        """Cut a range into a file."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release all resources."""
 
     def _asked(
         self, times_us: Sequence[int] | None, times_s: Sequence[float] | None, indices: Sequence[int] | None
     ) -> np.ndarray | None:
-        """Presentation index of every frame that is asked for by its time or index; None: by neither."""
+        """Return the presentation index of every frame requested by time or index; None if neither was
+        given."""
         if sum(option is not None for option in (times_us, times_s, indices)) > 1:
             raise CodecError(Reason.REQUEST, "give either fps, times_us, times_s or indices")
         if times_us is not None:
@@ -449,7 +452,9 @@ class RecordingReader(_Closable):
             except (TypeError, ValueError, OverflowError):
                 raise CodecError(Reason.REQUEST, f"times_s takes seconds, not {_text(times_s)}") from None
             if seconds.ndim != 1 or not (np.abs(seconds) < FILE_LIMITS.seconds).all():
-                raise CodecError(Reason.REQUEST, "times_s holds what is no time, or beyond every recording")
+                raise CodecError(
+                    Reason.REQUEST, "times_s holds a value that is not a time, or is beyond any recording"
+                )
             return self._shown(np.round(seconds * 1e6).astype(np.int64))
         if indices is None:
             return None
@@ -463,7 +468,7 @@ class RecordingReader(_Closable):
         return np.where(numbers < 0, numbers + len(self), numbers)
 
     def _shown(self, asked: np.ndarray) -> np.ndarray:
-        """Presentation index of the frame shown at each time."""
+        """Return the presentation index of the frame shown at each time."""
         outside = (asked < 0) | (asked >= self.facts.duration_us)
         if outside.any():
             wrong = int(asked[outside][0])
@@ -479,12 +484,12 @@ class RecordingReader(_Closable):
 
 
 def _refused(text: str) -> CodecError:
-    """A request that makes no sense."""
+    """Return the error of an invalid request."""
     return CodecError(Reason.REQUEST, text)
 
 
 def _text(value: object) -> str:
-    """A value as a short text; Python writes no number of thousands of digits."""
+    """Return a value as a short text; Python's repr fails for numbers with thousands of digits."""
     try:
         return f"{value!r:.80}"
     except ValueError:
@@ -492,7 +497,7 @@ def _text(value: object) -> str:
 
 
 def _check_size(size: tuple[int, int] | None) -> None:
-    """Refuse a size that no picture has.
+    """Check that a size is a valid picture size.
 
     Raises:
         CodecError: With REQUEST.
@@ -513,7 +518,7 @@ def _whole_numbers(values: Sequence[int], name: str, unit: str) -> np.ndarray:
 
 
 class Sampling(_Closable):
-    """Sampled frames in order; iterate once, or leave early by `close` or a `with` block."""
+    """Sampled frames in order. Iterate once; to stop early, call `close` or use a `with` block."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -524,7 +529,7 @@ class Sampling(_Closable):
     @property
     @abstractmethod
     def gaps(self) -> tuple[Gap, ...]:
-        """What could not be decoded so far, and where the recording ends before its time."""
+        """Ranges that could not be decoded so far, and the missing end of a recording that breaks off."""
 
     @property
     @abstractmethod
@@ -534,12 +539,12 @@ class Sampling(_Closable):
     @property
     @abstractmethod
     def work(self) -> DecodeWork:
-        """What decoding did so far."""
+        """Counters of the decoding so far."""
 
     @property
     @abstractmethod
     def busy_s(self) -> float:
-        """Seconds that decoding took so far, waiting for the reader left out."""
+        """Decoding time so far in seconds, without waits for the reader."""
 
     @abstractmethod
     def close(self) -> None:
@@ -550,8 +555,8 @@ UNDECODABLE = "damaged: no frame could be decoded"
 
 
 def gaps_of(picks: Sequence[Pick], lost: Mapping[int, str], end_us: int) -> tuple[Gap, ...]:
-    """Missing samples (reason by pts) as ranges of time, each from its first missing sample to the next that
-    came, or to `end_us`."""
+    """Return missing samples (reason by pts) as time ranges, each from its first missing sample to the next
+    decoded one, or to `end_us`."""
     gaps: list[Gap] = []
     begun: list[Pick] = []
     for pick in picks:
@@ -566,7 +571,7 @@ def gaps_of(picks: Sequence[Pick], lost: Mapping[int, str], end_us: int) -> tupl
 
 
 def broken_off(facts: RecordingFacts) -> tuple[Gap, ...]:
-    """Where a recording ends before its time."""
+    """Return the missing end of a recording that breaks off, as a gap."""
     if not facts.damage:
         return ()
     end = max(facts.duration_us, facts.promised_us)
@@ -574,7 +579,7 @@ def broken_off(facts: RecordingFacts) -> tuple[Gap, ...]:
 
 
 def facts_of(name: str, stream: StreamFacts, table: FrameTable) -> RecordingFacts:
-    """The facts of a recording, from its packets."""
+    """Return the facts of a recording, from its packets."""
     _, times = table.times()
     nominal = max(1, round(1e6 / float(table.fps)))
     step = int(np.median(np.diff(times))) if len(times) > 2 else nominal
@@ -596,7 +601,7 @@ def facts_of(name: str, stream: StreamFacts, table: FrameTable) -> RecordingFact
 
 
 def first_size(source: Source, limits: Limits, scan: Scan) -> tuple[int, int]:
-    """(height, width) of the upright picture, from the first frame that decodes."""
+    """Return (height, width) of the upright picture, from the first frame that decodes."""
     with open_video(source, limits, probe=not scan.indexed) as video:
         for frame in video.frames():
             turned = orientation(frame)[0] in (90, 270)

@@ -1,4 +1,4 @@
-"""Sampled pictures on their way from decoding threads to the reader, in order and bounded."""
+"""A bounded, ordered buffer of sampled pictures between decoding threads and the reader."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RingSample:
 
 
 class Ring:
-    """At most `capacity` samples between decoding threads and the reader."""
+    """A buffer of at most `capacity` samples between decoding threads and the reader."""
 
     def __init__(self, samples: int, capacity: int) -> None:
         self.capacity = max(1, min(capacity, samples))
@@ -35,7 +35,7 @@ class Ring:
         self._changed = threading.Condition()
 
     def put(self, position: int, sample: RingSample) -> bool:
-        """Hand over a sample, waiting for room; False if nobody reads any more."""
+        """Add a sample, waiting for room; return False if the reader has stopped."""
         with self._changed:
             if position >= self.read + self.capacity:
                 name = threading.get_ident()
@@ -50,33 +50,33 @@ class Ring:
 
     @property
     def stalled_s(self) -> float:
-        """Seconds that decoding threads waited for room so far, added up."""
+        """Total time in seconds that decoding threads have waited for room."""
         with self._changed:
             now = time.perf_counter()
             return self._stalled_s + sum(now - begun for begun in self._stalls.values())
 
     def give_up(self, position: int) -> None:
-        """Say that a sample will not come."""
+        """Mark a sample as missing."""
         with self._changed:
             if position >= self.read:
                 self._samples.setdefault(position, None)
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        """Let the reader know that decoding broke down."""
+        """Pass an error of a decoding thread to the reader, and close the ring."""
         with self._changed:
             self.error = self.error or error
             self.closed = True
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Nobody reads any more."""
+        """Stop: the reader takes no more samples, and waiting threads return."""
         with self._changed:
             self.closed = True
             self._changed.notify_all()
 
     def take(self, position: int) -> RingSample | None:
-        """Wait for a sample; None where it is missing."""
+        """Wait for a sample and return it; None where it is missing."""
         with self._changed:
             self._changed.wait_for(lambda: self.error is not None or position in self._samples)
             if position not in self._samples and self.error is not None:
@@ -87,8 +87,8 @@ class Ring:
 
 
 class SampleDelivery:
-    """Hands the samples of a packet range over in order, each once so many frames have followed that no
-    damage can concern it."""
+    """Delivers the samples of a packet range in order, each once enough frames have followed that no damage
+    found later can affect it."""
 
     def __init__(self, ring: Ring, wanted: frozenset[int], positions: dict[int, int]) -> None:
         self._ring, self._positions = ring, positions
@@ -99,21 +99,22 @@ class SampleDelivery:
 
     @property
     def complete(self) -> bool:
-        """Whether every sample was held or delivered."""
+        """Whether every sample was decoded: held or already delivered."""
         return len(self.awaited) <= len(self._held)
 
     def hold(self, pts: int, sample: RingSample) -> None:
-        """Take a sample."""
+        """Add a sample."""
         self._held.append((self._frames, self._positions[pts], sample))
 
     def step(self) -> None:
-        """Count a decoded frame, and deliver what is old enough."""
+        """Count a decoded frame, and deliver the samples that are old enough."""
         self._frames += 1
         while self._held and self._frames - self._held[0][0] > REORDER:
             self._deliver()
 
     def finish(self) -> int:
-        """Deliver the rest and give up samples that did not come; how many came in all."""
+        """Deliver the rest and mark samples that did not come as missing; return how many were delivered
+        in all."""
         while self._held:
             self._deliver()
         for position in self.awaited:

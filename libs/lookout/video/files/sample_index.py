@@ -1,7 +1,7 @@
-"""The frame table of an MP4 or MOV file from its index alone (ISO/IEC 14496-12): no packet but a few is read.
+"""The frame table of an MP4 or MOV file from its index alone (ISO/IEC 14496-12), reading only a few packets.
 
-FFmpeg gives every sample's decoding time, size and place, but not its presentation time; that is in the
-track's `ctts` box. A table is only made where both agree, the first packets agree with it, the time stamps
+FFmpeg reports every sample's decoding time, size and position, but not its presentation time, which is in
+the track's `ctts` box. A table is built only if both agree, the first packets match it, the time stamps
 need no repair, and no keyframe brings other parameter sets.
 """
 
@@ -21,26 +21,26 @@ from lookout.video.segments.nal import begins_clean, head_units, holds_slice, is
 from lookout.video.segments.types import CodecError
 
 CHECKED = 8
-"""Packets that are read and compared."""
+"""Packets that are read and compared with the index."""
 BOX_BYTES = 256 * 1024 * 1024
-"""A larger index is not read."""
+"""Largest index that is read, in bytes."""
 HEAD = 4096
-"""Bytes of a keyframe that usually hold what tells whether decoding can begin there."""
+"""Bytes of a keyframe that usually suffice to tell whether decoding can begin there."""
 
 
 class _UnfitError(Exception):
-    """The index does not tell what is needed."""
+    """The index does not suffice for a table."""
 
 
 def indexed_table(video: Video, file: ByteSource) -> tuple[FrameTable, list[av.Packet]] | None:
-    """The table of an opened video, and its first packets, which were read from `video`.
+    """Build the table of an open video, and return it with the first packets, which were read from `video`.
 
     Args:
-        video: Opened, nothing read yet. After None its packets must be read from a fresh start.
+        video: Open, nothing read yet. If None is returned, it must be opened again before it is read.
         file: Another reader of the same bytes.
 
     Returns:
-        None where the container has no such index, or where it and FFmpeg do not agree.
+        None where the container has no such index, or where the index and FFmpeg disagree.
     """
     end = source_size(file)
     if video.container != "mp4" or end is None:
@@ -69,7 +69,7 @@ def indexed_table(video: Video, file: ByteSource) -> tuple[FrameTable, list[av.P
 
 
 def _entries(video: Video, sizes: I64, end: int) -> tuple[I64, I64, I64]:
-    """(decoding time, place, whether it is a keyframe) of every sample, as FFmpeg knows them."""
+    """Return (decoding time, position, whether it is a keyframe) of every sample, as FFmpeg reports them."""
     entries = video.stream.index_entries
     if len(entries) == 0 or len(entries) != len(sizes):
         raise _UnfitError
@@ -81,10 +81,10 @@ def _entries(video: Video, sizes: I64, end: int) -> tuple[I64, I64, I64]:
 
 
 def _check_plain(pts: I64, dts: I64, outlier: int) -> None:
-    """Refuse time stamps that `StreamClock` might change.
+    """Check that `StreamClock` would leave all time stamps unchanged.
 
     Raises:
-        _UnfitError: There are some.
+        _UnfitError: It might change some.
     """
     steps, shown = np.diff(dts), np.sort(pts)
     plain = (steps > 0).all() and (steps <= outlier).all() and (shown[1:] > shown[:-1]).all()
@@ -95,7 +95,8 @@ def _check_plain(pts: I64, dts: I64, outlier: int) -> None:
 def _look_at_keyframes(
     video: Video, file: ByteSource, pos: I64, sizes: I64, key: I64
 ) -> npt.NDArray[np.bool_]:
-    """Whether decoding can begin with a whole picture at each sample; `key` loses what is no keyframe.
+    """Return whether decoding can begin with a whole picture at each sample; clear `key` of samples that are
+    wrongly marked as keyframes.
 
     Raises:
         _UnfitError: A keyframe brings other parameter sets than the index has.
@@ -118,7 +119,7 @@ def _look_at_keyframes(
 
 
 def _samples(file: ByteSource, track: int) -> tuple[I64, I64]:
-    """(presentation minus decoding time, size) of every sample of a track."""
+    """Return (presentation minus decoding time, size) of every sample of a track."""
     moov = _box(file, b"moov")
     if any(kind == b"mvex" for kind, _ in _boxes(moov)):
         raise _UnfitError  # fragmented: samples follow that the index does not name
@@ -134,7 +135,7 @@ def _samples(file: ByteSource, track: int) -> tuple[I64, I64]:
 
 
 def _box(file: ByteSource, wanted: bytes) -> bytes:
-    """The body of a box at the top of the file."""
+    """Return the body of a top-level box of the file."""
     end, at = source_size(file) or 0, 0
     while at + 8 <= end:
         file.seek(at)
@@ -167,7 +168,7 @@ def _exactly(file: ByteSource, size: int) -> bytes:
 
 
 def _boxes(body: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The boxes of a body: (kind, body)."""
+    """Yield the boxes of a body: (kind, body)."""
     at = 0
     while at + 8 <= len(body):
         size, kind, start = int.from_bytes(body[at : at + 4], "big"), body[at + 4 : at + 8], 8
@@ -206,7 +207,7 @@ def _sizes(stsz: bytes) -> I64:
 
 
 def _offsets(ctts: bytes | None, count: int) -> I64:
-    """Presentation minus decoding time by sample; zero without the box."""
+    """Return presentation minus decoding time of each sample; zeros if there is no `ctts` box."""
     if ctts is None:
         return np.zeros(count, np.int64)
     runs = int.from_bytes(ctts[4:8], "big")

@@ -1,4 +1,4 @@
-"""Where a recording's bytes come from: a file, bytes in memory, or a URL read in pieces."""
+"""Sources of a recording's bytes: a file, bytes in memory, or a URL read in pieces."""
 
 from __future__ import annotations
 
@@ -38,31 +38,31 @@ PIECE = 1 << 20
 HELD = 32
 """Pieces of a URL kept in memory."""
 TRIES = 3
-"""Connections in a row that may break off without a byte."""
+"""Connections in a row that may break without bringing a byte."""
 CONNECTIONS = 64
-"""Connections for one piece at most, however many bytes of it come through each."""
+"""Most connections for one piece, however many bytes each of them brings."""
 _LONGEST_NAME = 4096  # bytes of a path, PATH_MAX
 WEB_PAGES = ("text/html", "application/xhtml+xml")
 LONGEST = 1 << 40
-"""Bytes of a recording behind a URL at most; what a server announces is not believed beyond."""
+"""Largest recording behind a URL in bytes; a server that announces more is rejected."""
 PIECE_S = 120.0
-"""Seconds until a piece has to be there. Every wait has a time-out of its own, which a server that sends a
-byte now and then never reaches."""
+"""Deadline for a piece in seconds. Single waits have a shorter time-out, which a server that sends a byte
+now and then never reaches."""
 
 
 _T = TypeVar("_T")
 
 
 class Source(Protocol):
-    """A recording that can be opened several times at once."""
+    """A recording that can be opened several times in parallel."""
 
     @property
     def name(self) -> str:
-        """How messages call it."""
+        """Name in messages."""
         ...
 
     def open(self) -> AbstractContextManager[ByteSource]:
-        """A fresh reader at the beginning.
+        """Open a new reader, positioned at the beginning.
 
         Raises:
             CodecError: With the reason UNREADABLE.
@@ -83,7 +83,7 @@ class FileSource:
 
     @contextmanager
     def open(self) -> Iterator[ByteSource]:
-        """The opened file."""
+        """Open the file."""
         try:
             file = open_regular(self.path)
         except (OSError, ValueError) as error:
@@ -102,19 +102,19 @@ class BytesSource:
         self._data = data
 
     def open(self) -> AbstractContextManager[ByteSource]:
-        """A reader over the same bytes."""
+        """Open a reader over the bytes."""
         return nullcontext(io.BytesIO(self._data))
 
 
 class OpenFileSource:
-    """A file that is open already. It stays open, and its position where it is if it is a file on disk.
+    """A file object that the caller opened. It stays open; the position of a file on disk does not change.
 
     Args:
         file: Binary and seekable.
-        name: How messages call it; None: as the file does.
+        name: Name in messages; None: the file's own.
 
     Raises:
-        CodecError: It is a pipe, closed, or open for text or for writing.
+        CodecError: The file is a pipe, closed, or open for text or for writing.
     """
 
     def __init__(self, file: BinaryIO, name: str | None = None) -> None:
@@ -129,13 +129,13 @@ class OpenFileSource:
 
     @contextmanager
     def open(self) -> Iterator[ByteSource]:
-        """A reader with a position of its own."""
-        # What another process reads for this one comes in small ranges, of which no byte is read in vain.
+        """Open a reader with its own position."""
+        # A file that another process serves is read in small ranges, so that no byte is fetched in vain.
         buffer = 64 * 1024 if self._descriptor is not None else 16 * 1024
         yield cast(ByteSource, io.BufferedReader(PositionReader(self.read_at, self._size()), buffer))
 
     def read_at(self, size: int, offset: int) -> bytes:
-        """Some bytes from a position."""
+        """Read up to `size` bytes from an offset."""
         if self._descriptor is not None:
             return os.pread(self._descriptor, size, offset)
         with self._lock:
@@ -149,15 +149,15 @@ class OpenFileSource:
             return self._file.seek(0, io.SEEK_END)
 
     def __reduce__(self) -> tuple[type[FileSource], tuple[str]]:
-        """Another process opens the file by its name."""
+        """Pickle the source by its path: another process opens the file again."""
         if not Path(self.name).is_file():
             raise TypeError(f"{self.name} is open here only: another process cannot read it")
         return FileSource, (os.path.abspath(self.name),)
 
 
 def _file_size(descriptor: int) -> int:
-    """Bytes of an open file, whose position stays; 0 where nobody can tell."""
-    try:  # a confined decoder may not ask for the facts of a file, which others must not change to learn
+    """Return the size of an open file in bytes without moving its position; 0 where it is unknown."""
+    try:  # fstat leaves the position alone, which others may share, but a confined decoder may not call it
         return os.fstat(descriptor).st_size
     except OSError:
         pass
@@ -171,8 +171,8 @@ def _file_size(descriptor: int) -> int:
 
 
 def _reads_anywhere(file: BinaryIO) -> bool:
-    """Whether bytes can be read from any place of a file object. One that is closed raises ValueError, one of
-    another library may lack a method."""
+    """Whether a file object is readable and seekable. A closed one raises ValueError; one of another library
+    may lack a method."""
     try:
         return file.seekable() and file.readable()
     except (AttributeError, OSError, ValueError):
@@ -180,11 +180,11 @@ def _reads_anywhere(file: BinaryIO) -> bool:
 
 
 class PositionReader(io.RawIOBase):
-    """One position in bytes that several readers share.
+    """A reader with its own position over bytes that several readers share.
 
     Args:
-        read: Bytes of a size from an offset.
-        size: Of the whole.
+        read: Returns up to `size` bytes from an offset.
+        size: Size of the whole in bytes.
     """
 
     def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
@@ -200,7 +200,7 @@ class PositionReader(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Go to a position."""
+        """Move to a position."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         self._at = base + offset
         return self._at
@@ -218,17 +218,18 @@ class PositionReader(io.RawIOBase):
 
 
 class UrlSource:
-    """A recording behind HTTP or HTTPS, fetched in range requests; the newest pieces stay in memory. From a
-    server that serves no ranges the whole is fetched once, into a temporary file.
+    """A recording behind HTTP or HTTPS, fetched in range requests; recently used pieces stay in memory. If
+    the server does not support ranges, the whole file is fetched once, into a temporary file.
 
-    For addresses that a person typed: hosts are not filtered and redirects are followed. Services fetch
-    with their own allow-list.
+    For addresses that a person typed: hosts are not filtered and redirects are followed. Services use their
+    own allow-list instead.
 
-    fsspec's HTTP file system is not used: it reads a range's body without a limit, sees no change of the file
-    between two ranges, has no deadline for a piece, cannot be used in a forked process, and fetches nothing
-    where the server serves no ranges.
+    fsspec's HTTP file system is not used: it reads a range's body without a limit, does not notice that the
+    file changed between two ranges, has no deadline for a piece, does not work in a forked process, and
+    fetches nothing from a server without ranges.
 
-    A connection that breaks off goes on at the byte it reached (`If-Range`), without ranges from the first.
+    A broken connection is resumed at the byte it reached (`If-Range`), or at the first byte if the server
+    does not support ranges.
 
     Raises `CodecError` with UNREADABLE where the server does not answer in time, has no such file, sends a
     web page, announces more than `longest` bytes or more than the disk holds, or where the file changes while
@@ -266,12 +267,12 @@ class UrlSource:
 
     @property
     def piece_bytes(self) -> int:
-        """Bytes of a piece."""
+        """Size of a piece in bytes."""
         return self._piece
 
     @property
     def size(self) -> int:
-        """Bytes of the recording."""
+        """Size of the recording in bytes."""
         if self._size is None:
             self.piece(0)
         assert self._size is not None
@@ -279,18 +280,19 @@ class UrlSource:
 
     @property
     def version(self) -> str:
-        """Version of the bytes (`lookout.video.files.content_version`); empty if the server names none."""
+        """Version of the bytes (`lookout.video.files.content_version`); empty if the server states none."""
         return self._version if self.size else ""
 
     def look_up(self) -> tuple[int | None, str]:
-        """Ask for one byte, to learn what the server has now; no body is read where it serves no ranges.
+        """Request one byte, to learn the current size and version; without range support no body is read.
 
         Returns:
-            Bytes of the recording, None where the server does not say; its version. Later reads must be of
-            them, if the server serves ranges.
+            The size in bytes, None where the server does not state it; and the version. If the server
+                supports
+            ranges, later reads must find the same size and version.
 
         Raises:
-            CodecError: The server does not give it.
+            CodecError: The server does not serve the file.
         """
         self._own_connections()
         with self._lock:
@@ -298,11 +300,11 @@ class UrlSource:
 
     @contextmanager
     def open(self) -> Iterator[ByteSource]:
-        """A reader with a position of its own over the shared pieces."""
+        """Open a reader with its own position over the shared pieces."""
         yield cast(ByteSource, io.BufferedReader(_UrlReader(self), 64 * 1024))
 
     def close(self) -> None:
-        """Close the connections, and let go of what was fetched."""
+        """Close the connections, and delete the temporary file."""
         self._client.close()
         if self._whole is not None:
             self._whole.close()
@@ -311,7 +313,7 @@ class UrlSource:
         return _url_source, (self.url, self._timeout_s, self._piece, self._held)
 
     def _own_connections(self) -> None:
-        """A forked process must not read from its parent's connections, nor wait for a lock held there."""
+        """Replace the connections and the lock in a forked process: it must not use those of its parent."""
         if self._process == os.getpid():
             return
         import httpx
@@ -320,7 +322,7 @@ class UrlSource:
         self._lock, self._process = threading.Lock(), os.getpid()
 
     def piece(self, number: int) -> bytes:
-        """Bytes [number * piece, (number + 1) * piece)."""
+        """Return the bytes [number * piece, (number + 1) * piece)."""
         self._own_connections()
         with self._lock:
             if number not in self._pieces:
@@ -333,12 +335,12 @@ class UrlSource:
     def _fetch(self, start: int) -> bytes:
         if self._whole is not None:
             return os.pread(self._whole.fileno(), self._piece, start)
-        body = bytearray()  # of a piece, over the connections that it takes
+        body = bytearray()  # of the piece, from all connections that it takes
         what = f"{self._piece} bytes from byte {start} on"
         return self._tried(lambda: self._request(start, body), body, what)
 
     def _tried(self, request: Callable[[], _T], body: bytearray, what: str) -> _T:
-        """The answer to a request that is tried again while it brings bytes of `body`."""
+        """Run a request, and retry it while attempts add bytes to `body`."""
         import httpx
 
         tries = Retrying(
@@ -357,7 +359,7 @@ class UrlSource:
             raise self._error(f"{type(error).__name__}: {error}") from None
 
     def _passing(self, error: BaseException) -> bool:
-        """Whether another try may succeed: a server that was too slow once has had its time."""
+        """Whether a retry may help. It does not after the deadline: the server was too slow."""
         import httpx
 
         lasting = (httpx.UnsupportedProtocol, httpx.TooManyRedirects)
@@ -369,7 +371,8 @@ class UrlSource:
 
     @contextmanager
     def _deadline(self) -> Iterator[None]:
-        """Ends what is under way after `piece_s`: a wait inside the HTTP library then fails at once."""
+        """Abort the request after `piece_s` by closing its sockets: a wait inside the HTTP library then
+        fails at once."""
         self._late = False
         self._restart_timer()
         try:
@@ -394,13 +397,14 @@ class UrlSource:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def _connected(self, event: str, facts: Mapping[str, Any]) -> None:
-        """Called by the HTTP library: notes the connections' sockets, the encrypted ones behind the plain."""
+        """Record the sockets of new connections, of TLS as well as of plain ones; the HTTP library's trace
+        hook."""
         if event in {"connection.connect_tcp.complete", "connection.start_tls.complete"}:
             self._sockets = [*self._sockets[-3:], facts["return_value"].get_extra_info("socket")]
 
     @contextmanager
     def _asked(self, first: int, last: int) -> Iterator[httpx.Response]:
-        """The answer to a request for a range; with status 200 it is the whole, since no range is served."""
+        """Request a range. Status 200 means that the server ignored the range and sends the whole file."""
         headers = {"range": f"bytes={first}-{last}", "accept-encoding": "identity"}
         if self._version:
             headers["if-range"] = self._version
@@ -413,9 +417,11 @@ class UrlSource:
                 raise self._error(f"the server answered with status {answer.status_code}")
             coding = answer.headers.get("content-encoding", "identity").strip().lower()
             if coding not in {"", "identity"}:
-                raise self._error(f"the server sends it encoded as {clean(coding, 40)}, unasked")
+                raise self._error(
+                    f"the server sent content encoding {clean(coding, 40)}, which was not requested"
+                )
             if answer.headers.get("content-type", "").lower().startswith(WEB_PAGES):
-                raise self._error("the server sent a web page, perhaps to log in, and not a video")
+                raise self._error("the server sent a web page, perhaps a login form, instead of a video")
             if answer.status_code == 206:
                 self._check_range(answer, first)
             elif self._size is not None:
@@ -424,7 +430,7 @@ class UrlSource:
             yield answer
 
     def _check_range(self, answer: httpx.Response, first: int) -> None:
-        """Refuse a range of another recording than the one before, or from another byte."""
+        """Reject a range of another version of the recording, or one that starts at another byte."""
         size, tag = _facts(answer)
         if size is None:
             raise self._error("the server does not report the size of the file")
@@ -437,7 +443,7 @@ class UrlSource:
         self._size, self._tag, self._version = size, tag, version_of(answer.headers.raw)
 
     def _check_same(self, size: int | None, tag: str) -> None:
-        """Refuse what is of another size or version than the bytes before."""
+        """Reject a response whose size or version differs from that of earlier bytes."""
         if size is not None and size != self._size:
             raise self._error(f"the file changed while it was read: it had {self._size} bytes, now {size}")
         if tag != self._tag:
@@ -451,9 +457,10 @@ class UrlSource:
             return _facts(answer)[0], version_of(answer.headers.raw)
 
     def _request(self, start: int, body: bytearray) -> bytes:
-        """A piece; `body` has the bytes that came before its connection broke off, and takes the others."""
+        """Request a piece. `body` holds the bytes that came before an earlier connection broke, and takes
+        the rest."""
         if self._size is not None and len(body) == min(self._piece, self._size - start):
-            return bytes(body)  # it broke off after the last byte
+            return bytes(body)  # the connection broke after the last byte
         with self._asked(start + len(body), start + self._piece - 1) as answer:
             if answer.status_code == 200:
                 return self._take_whole(answer, start)
@@ -470,7 +477,7 @@ class UrlSource:
             return bytes(body)
 
     def _take_whole(self, answer: httpx.Response, start: int) -> bytes:
-        """The body of an answer to a range request that the server did not heed: its piece at `start`."""
+        """Store the body of a response that ignored the range; return the piece at `start`."""
         folder = tempfile.gettempdir()
         limit = min(self._longest, shutil.disk_usage(folder).free)
         announced = answer.headers.get("content-length", "")
@@ -493,7 +500,7 @@ class UrlSource:
         return os.pread(file.fileno(), self._piece, start)
 
     def _copy(self, answer: httpx.Response, file: IO[bytes], limit: int) -> int:
-        """Write a body into a file; every piece of it has the time that a piece has. Its bytes."""
+        """Write a body into a file and return its size. The deadline restarts with every piece."""
         size = renewed = 0
         for part in answer.iter_raw():
             size += len(part)
@@ -511,29 +518,30 @@ class UrlSource:
 
 
 class _Stalled(stop_base):
-    """Whether connections break off in a row without a byte.
+    """Stop condition: several connections in a row broke without bringing a byte.
 
     Args:
-        body: What they bring.
+        body: The bytes received so far.
     """
 
     def __init__(self, body: bytearray) -> None:
         self._body, self._reached, self._idle = body, 0, 0
 
     def __call__(self, retry_state: RetryCallState) -> bool:
-        """True after `TRIES` of them."""
+        """True after `TRIES` such connections."""
         self._idle = 0 if len(self._body) > self._reached else self._idle + 1
         self._reached = len(self._body)
         return self._idle >= TRIES
 
 
 def _facts(answer: httpx.Response) -> tuple[int | None, str]:
-    """Bytes of the whole, None where the server does not say; what names their version, strong or weak."""
+    """Return the size of the whole file, None where the server does not state it, and its validator,
+    strong or weak."""
     headers = answer.headers
     size = headers.get("content-length", "")
     if answer.status_code != 200:
         size = headers.get("content-range", "").rpartition("/")[2]
-    # Longer numbers than Python converts are sizes beyond any limit.
+    # Python does not convert longer numbers; a size of 1000 digits exceeds any limit already.
     bytes_ = int(size[:1000]) if size.isdigit() else None
     return bytes_, headers.get("etag", "") or headers.get("last-modified", "")
 
@@ -543,7 +551,7 @@ def _url_source(url: str, timeout_s: float, piece: int, held: int) -> UrlSource:
 
 
 class _UrlReader(io.RawIOBase):
-    """One position in a URL."""
+    """A reader with its own position over a URL."""
 
     def __init__(self, source: UrlSource) -> None:
         super().__init__()
@@ -574,11 +582,11 @@ class _UrlReader(io.RawIOBase):
 
 
 def source_of(given: Given) -> Source:
-    """The source of a path, a URL, bytes, a file object, or a source itself.
+    """Return the source of a path, a URL, bytes or a file object; a source is returned as it is.
 
     Raises:
-        CodecError: With the reason REQUEST for a file object that cannot be read from anywhere, and for the
-            name of a file in bytes: bytes are a recording's content.
+        CodecError: With the reason REQUEST for a file object that is not seekable, and for bytes that are the
+            name of a file: bytes are a recording's content.
     """
     if isinstance(given, bytes) and _names_file(given):
         raise CodecError(
@@ -596,7 +604,8 @@ def source_of(given: Given) -> Source:
         raise CodecError(Reason.REQUEST, "the name of the recording is empty: give a path or a URL")
     if isinstance(given, str) and "://" in given and not os.path.exists(given):
         raise CodecError(
-            Reason.REQUEST, f"{public_url(given)} is not read: a recording is a file or an http(s) address"
+            Reason.REQUEST,
+            f"{public_url(given)} is not supported: a recording is a file or an http(s) address",
         )
     if isinstance(given, (str, os.PathLike)):
         return FileSource(given)
@@ -610,8 +619,7 @@ def source_of(given: Given) -> Source:
 
 
 def _names_file(data: bytes) -> bool:
-    """Whether the bytes are a path at which there is something: no recording is that short and without a
-    zero byte."""
+    """Whether the bytes are an existing path. No recording is that short and free of zero bytes."""
     return 0 < len(data) <= _LONGEST_NAME and b"\0" not in data and os.path.exists(data)
 
 
@@ -619,11 +627,11 @@ def _names_file(data: bytes) -> bool:
 def open_video(
     source: Source, limits: Limits, *, frame_threads: int = 1, probe: bool = True
 ) -> Iterator[Video]:
-    """A source opened as `Video` without motion vectors. `frame_threads` > 1 decodes several pictures at
-    once: exact for undamaged streams only. `probe`: see `Video`.
+    """Open a source as `Video` without motion vectors. `frame_threads` > 1 decodes several pictures in
+    parallel: exact for undamaged streams only. `probe`: see `Video`.
 
     Raises:
-        CodecError: It cannot be decoded; `reason` says why.
+        CodecError: The source cannot be decoded; `reason` says why.
     """
     with (
         source.open() as file,
@@ -636,4 +644,4 @@ def open_video(
 
 
 Given = str | os.PathLike[str] | bytes | BinaryIO | Source
-"""What a recording may be given as."""
+"""Forms in which a recording may be given."""

@@ -1,4 +1,4 @@
-"""The frame table of a file: one scan over its packets, nothing decoded."""
+"""The frame table of a recording: one scan over its packets, nothing is decoded."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ class FrameColumns:
 
 @dataclass(frozen=True, slots=True)
 class FrameTable(FrameColumns):
-    """The packets of a recording, and what can be told from them. The columns are those of `FrameColumns`.
+    """The packets of a recording, and what follows from them. The columns are those of `FrameColumns`.
 
     Attributes:
-        time_base: Seconds of a tick.
+        time_base: Seconds per tick.
         fps: Nominal frames a second.
         stamped: Whether every packet has a presentation time.
-        reordered: Whether packets have their times in decoding order though pictures are shown in another
-            (AVI with B-frames): then the times are right, but belong to other packets.
-        ordered: Whether a time stamp names one picture. Otherwise pictures are told apart by decoding in
+        reordered: Whether time stamps rise in decoding order though pictures are shown in another order (AVI
+            with B-frames). The times are then right, but belong to other packets.
+        ordered: Whether a time stamp identifies one picture. Otherwise pictures are told apart by decoding in
             order.
         grouped: Whether groups of pictures are shown one after the other, so that decoding can begin at each.
     """
@@ -77,7 +77,7 @@ class FrameTable(FrameColumns):
         stamped: bool = True,
         reordered: bool = False,
     ) -> FrameTable:
-        """The table of some packets."""
+        """Build the table from columns."""
         shown = np.sort(columns.pts[~columns.discard])
         unique = len(shown) > 0 and bool(
             (shown[1:] > shown[:-1]).all()
@@ -100,7 +100,7 @@ class FrameTable(FrameColumns):
 
     @classmethod
     def scan(cls, video: Video, take: Callable[[av.Packet], None] | None = None) -> FrameTable:
-        """Read all packets of an opened video; `take` gets each of them."""
+        """Read all packets of an open video; `take` is called with each of them."""
         rows: list[tuple[int, int, bool, bool, int, bool]] = []
         stamped, lead = True, Lead(video.codec, video.sets.length)
         for packet in video.packets():
@@ -113,7 +113,7 @@ class FrameTable(FrameColumns):
             clean = key and begins_clean(bytes(packet), video.codec, video.sets.length)
             dts = packet.dts if packet.dts is not None else pts
             rows.append((pts, dts, key, clean, packet.size, discard))
-        if not lead.keyframe:  # nobody knows where pictures begin: what decodes is shown
+        if not lead.keyframe:  # it is unknown where decoding can begin: every picture that decodes is shown
             rows = [(*row[:-1], False) for row in rows]
         kinds = (np.int64, np.int64, np.bool_, np.bool_, np.int64, np.bool_)
         columns = zip(*rows, strict=True) if rows else [()] * len(kinds)
@@ -124,9 +124,9 @@ class FrameTable(FrameColumns):
         )
 
     def times(self) -> tuple[I64, list[int]]:
-        """(packet per presentation index, its time since the first frame in microseconds).
+        """Return (packet per presentation index, its time since the first frame in microseconds).
 
-        Of packets whose times are not their own, and of those without times, the order is that of decoding.
+        Packets without times, and those whose times belong to other packets, are in decoding order.
         """
         shown = np.flatnonzero(~self.discard)
         if not self.stamped or not (self.ordered or self.reordered):
@@ -144,7 +144,8 @@ class FrameTable(FrameColumns):
         return (shown if self.reordered else order), times
 
     def _plain_times(self, order: I64) -> list[int] | None:
-        """`times` of a clock that never jumps, all at once; None for others and for very large stamps."""
+        """Compute `times` at once for a clock that never jumps; None for other clocks and for very large
+        stamps."""
         ticks, base = self.pts[order], self.time_base
         if max(abs(int(ticks[0])), abs(int(ticks[-1]))) * base.numerator * 1_000_000 >= 1 << 62:
             return None
@@ -156,7 +157,7 @@ class FrameTable(FrameColumns):
         return offsets
 
     def picks(self, grid: SamplingGrid, start_us: int = 0, end_us: int | None = None) -> list[Pick]:
-        """The frames a grid samples between two times, chosen from time stamps alone."""
+        """Choose the frames that a grid samples between two times, from time stamps alone."""
         order, times = self.times()
         picks = grid.pick(times, self.key[order].tolist() if self.ordered else None)
         return [
@@ -168,7 +169,7 @@ class FrameTable(FrameColumns):
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """A time of a recording without packets: nothing was recorded, or it was cut out.
+    """A stretch of a recording without packets: nothing was recorded, or it was cut out.
 
     Attributes:
         index: The picture after it, in presentation order.
@@ -182,11 +183,11 @@ class Hole:
 
 
 def holes_of(times_us: Sequence[int], nominal_us: int) -> tuple[Hole, ...]:
-    """The holes of a recording.
+    """Return the holes of a recording.
 
     Args:
         times_us: When its pictures are shown, rising.
-        nominal_us: Nominal distance of pictures.
+        nominal_us: Nominal distance between pictures.
     """
     usual_us = usual_step(times_us, nominal_us)
     steps = np.diff(np.asarray(times_us, np.int64))
@@ -195,10 +196,10 @@ def holes_of(times_us: Sequence[int], nominal_us: int) -> tuple[Hole, ...]:
 
 
 class Lead:
-    """The pictures at a stream's beginning that refer to pictures before it: no decoder shows them.
+    """Finds pictures at a stream's beginning that refer to pictures before it, which no decoder shows.
 
-    A recording that was cut without regard to its groups begins with those before its first keyframe; after
-    that come pictures that are shown before it.
+    A recording that was not cut at a keyframe begins with pictures before its first keyframe. After that
+    keyframe may come leading pictures, which are shown before it.
 
     Args:
         codec: Name of the codec.
@@ -212,11 +213,11 @@ class Lead:
 
     @property
     def keyframe(self) -> bool:
-        """Whether there was a keyframe."""
+        """Whether a keyframe was seen."""
         return self._key is not None
 
     def drops(self, packet: av.Packet) -> bool:
-        """Whether the next packet is such a picture."""
+        """Whether the next packet holds such a picture."""
         if not self.open:
             return False
         if self._key is None:
@@ -232,7 +233,7 @@ class Lead:
 
 
 def table_of(video: Video, columns: FrameColumns, *, stamped: bool = True) -> FrameTable:
-    """The table of an opened video's packets; `stamped`: every packet has a presentation time."""
+    """Build the table of an open video's packets; `stamped`: every packet has a presentation time."""
     return FrameTable.of(
         columns,
         time_base=video.time_base,
@@ -247,23 +248,24 @@ def table_of(video: Video, columns: FrameColumns, *, stamped: bool = True) -> Fr
 
 
 def _starts(table: FrameColumns) -> I64:
-    """Packets at which decoding can begin; the first is taken for one."""
+    """Return the packets at which decoding can begin; the first packet always counts as one."""
     starts = np.flatnonzero(table.clean)
     return starts if len(starts) and starts[0] == 0 else np.concatenate([[0], starts]).astype(np.int64)
 
 
 def _groups(table: FrameColumns, starts: I64, packets: I64) -> I64:
-    """The start, by its place in `starts`, from which each of some packets is decoded.
+    """Return, for each of some packets, the index in `starts` from which it is decoded.
 
-    A picture shown before the keyframe that it follows in decoding order (a leading picture) needs the group
-    before that as well."""
+    A leading picture, shown before the keyframe that precedes it in decoding order, also needs the group
+    before.
+    """
     group = np.searchsorted(starts, packets, side="right") - 1
     leads = (table.pts[packets] < table.pts[starts[group]]) & (group > 0)
     return np.asarray(group - leads, np.int64)
 
 
 def _is_grouped(table: FrameColumns) -> bool:
-    """Whether the pictures of every group are shown before those of the next."""
+    """Whether every group's pictures are shown before those of the next group."""
     shown = np.flatnonzero(~table.discard)
     order = shown[np.argsort(table.pts[shown], kind="stable")]
     return bool((np.diff(_groups(table, _starts(table), order)) >= 0).all())
@@ -271,7 +273,7 @@ def _is_grouped(table: FrameColumns) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PacketRange:
-    """Packets [first, last] in decoding order, fed to a fresh decoder, and the pts wanted of them."""
+    """Packets [first, last] in decoding order for a fresh decoder, and the pts wanted from them."""
 
     first: int
     last: int
@@ -279,11 +281,12 @@ class PacketRange:
 
 
 def plan_ranges(table: FrameTable, wanted: Sequence[int]) -> list[PacketRange]:
-    """The fewest packets that give the wanted frames (pts), as runs that each begin where decoding can begin.
+    """Plan the fewest packets that yield the wanted frames (pts), as runs that each begin where decoding can.
 
     A group of pictures shows [its keyframe, the next keyframe) in presentation order. The pictures that
     lead the next keyframe belong to it, so a run may reach beyond that keyframe; it ends with the last
-    packet whose pts is not after its last wanted frame."""
+    packet whose pts is not after its last wanted frame.
+    """
     starts = _starts(table)
     shown = np.flatnonzero(~table.discard)
     order = shown[np.argsort(table.pts[shown], kind="stable")]
@@ -303,16 +306,17 @@ def plan_ranges(table: FrameTable, wanted: Sequence[int]) -> list[PacketRange]:
 
 
 def intervals_of(table: FrameTable, workers: int) -> int:
-    """Into how many intervals a recording is cut for so many workers. An interval waits in memory as packets:
-    it holds some hundred pictures."""
+    """Return the number of intervals to cut a recording into for a number of workers. An interval waits in
+    memory as packets, so it holds a few hundred pictures."""
     return max(4 * workers, len(table) // 256)
 
 
 def share_out(runs: Sequence[PacketRange], intervals: int) -> list[list[PacketRange]]:
-    """Runs shared out to at most so many intervals of about equal packet counts, in order of presentation.
+    """Distribute runs over at most `intervals` intervals of about equal packet counts, in presentation order.
 
     Within an interval a run that reaches the next one's keyframe continues into it without decoding that
-    keyframe twice."""
+    keyframe twice.
+    """
     total = sum(run.last - run.first + 1 for run in runs)
     out: list[list[PacketRange]] = []
     packets = 0

@@ -1,7 +1,7 @@
-"""Whether a camera shows what it should: its faults, from what decoding has in hand.
+"""Camera health: faults of a camera, detected from data that decoding produces anyway.
 
 `look_at` reduces sampled pictures to small planes, `observe` compares them with what the camera usually shows
-at that hour, `advance` makes at most one incident of the faults. No file here knows Kafka.
+at that hour, `advance` combines the faults into at most one incident. This package does not depend on Kafka.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which faults a segment shows."""
+"""Detects the faults that a segment shows."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from lookout.video.health.usual import Match, Usual
 
 
 class CameraFault(StrEnum):
-    """What is wrong with a camera.
+    """A kind of camera fault.
 
-    The order is that of root causes: a covered lens also lowers the bit rate.
+    Members are ordered by root cause: a covered lens, for example, also lowers the bit rate.
     """
 
     OFFLINE = "offline"
@@ -30,17 +30,17 @@ class CameraFault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What decoding knows of one segment.
+    """Facts about one segment, gathered while it was decoded.
 
     Attributes:
         at_ms: Its begin on the camera's clock, Unix milliseconds.
         seconds: Its length.
-        planes: Its samples.
-        frames: Pictures that it has.
+        planes: Its samples, reduced to planes.
+        frames: Number of pictures.
         size: Bytes.
         damaged: Share of the decoded pictures that lost bytes, 0 to 1.
-        ahead_s: Seconds by which the camera's clock is ahead of Kafka's; 0 where the camera tells no time.
-        jumped: Its clock jumped, or began again, just before it.
+        ahead_s: Seconds by which the camera's clock is ahead of Kafka's; 0 where the camera reports no time.
+        jumped: The camera's clock jumped or restarted just before the segment.
         refused: Nothing could be decoded; it has no samples.
     """
 
@@ -56,18 +56,18 @@ class Observation:
 
     @property
     def end_ms(self) -> int:
-        """Its end, Unix milliseconds."""
+        """End of the segment, Unix milliseconds."""
         return self.at_ms + round(self.seconds * 1000)
 
     @property
     def hour(self) -> int:
-        """Its hour, counted since 1970."""
+        """Hour in which the segment begins, counted since 1970."""
         return max(0, self.at_ms // 3_600_000)
 
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """How far a camera's ordinary segments are from its reference pictures: their unusual ends.
+    """How far a camera's ordinary segments deviate from its reference pictures, as running extremes.
 
     Attributes:
         similarity: Low end of `Match.similarity`.
@@ -80,7 +80,7 @@ class Levels:
     lost: float = 0.05
 
     def learned(self, match: Match) -> Levels:
-        """With an ordinary segment."""
+        """Return the levels updated with an ordinary segment."""
         return Levels(
             _low(self.similarity, match.similarity),
             _low(self.detail, match.detail),
@@ -89,19 +89,19 @@ class Levels:
 
 
 def _low(level: float, value: float) -> float:
-    """Follows the low end of values: fast downwards, slowly upwards."""
+    """Update a running low end of values: it falls fast and rises slowly."""
     return level + (0.2 if value < level else 0.005) * (value - level)
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """From when on a picture is at fault.
+    """Thresholds beyond which a picture is at fault.
 
     Attributes:
-        similarity: Below it the view has moved.
+        similarity: Below it, the view has moved.
         detail: Below it, in the same view, the picture is blurred.
-        lost: From this share of cells without their detail on, the lens is covered.
-        learned: They follow the camera's own levels; otherwise they are what is said here.
+        lost: Share of cells without their detail from which on the lens is covered.
+        learned: Derive the thresholds from the camera's own levels; otherwise the values above are used.
     """
 
     similarity: float = 0.5
@@ -110,7 +110,7 @@ class Thresholds:
     learned: bool = False
 
     def of(self, levels: Levels) -> Thresholds:
-        """The thresholds of one camera."""
+        """Return the thresholds for a camera with these levels."""
         if not self.learned:
             return self
         return Thresholds(
@@ -127,30 +127,30 @@ def _between(value: float, least: float, highest: float) -> float:
 FIXED: Final = Thresholds()
 LEARNED: Final = Thresholds(learned=True)
 
-#: brightness, and its spread over the picture, below which a picture is black: grey levels
+#: brightness and its standard deviation over the picture, in grey levels, below which a picture is black
 _BLACK, _BLACK_SPREAD = 26.0, 12.0
-#: spread of brightness below which nothing can be seen
+#: standard deviation of brightness below which nothing can be seen
 _BLANK = 1.0
-#: mean brightness from which on an hour is a lit one
+#: mean brightness from which on an hour counts as lit
 _LIT = 40.0
-#: share of damaged pictures
+#: share of damaged pictures from which on a segment is at fault
 _DAMAGED = 0.3
-#: seconds by which a clock may be ahead
+#: most seconds by which a clock may be ahead
 _AHEAD_S = 60.0
 
 
 def picture_fault(
     luma: F32, detail: F32, usual: Usual, thresholds: Thresholds
 ) -> tuple[CameraFault | None, tuple[int, Match] | None]:
-    """What is wrong with a view, and the reference picture that is most like it: its number, how it compares.
+    """Return the fault that a view shows, and the reference picture most like it: its number and its match.
 
-    An hour at which the camera was not seen yet is at fault in nothing, and darkness only at an hour that was
-    lit on another day: the first evening is not a fault.
+    No fault is reported at an hour at which the camera has not been seen yet. Darkness is a fault only at an
+    hour that was lit on another day, so the first evening is not one.
 
     Args:
         luma: See `Looks.middle`.
         detail: See `Looks.middle`.
-        usual: What the camera shows usually.
+        usual: What the camera usually shows.
         thresholds: Those of the camera.
     """
     candidate = usual.best(luma, detail, usual.of_day)
@@ -170,7 +170,7 @@ def picture_fault(
 
 
 def stream_faults(observation: Observation) -> set[CameraFault]:
-    """Faults that a segment shows by itself, without its pictures."""
+    """Return the faults that a segment shows without regard to its pictures."""
     faults = set()
     if observation.refused or observation.damaged >= _DAMAGED:
         faults.add(CameraFault.DAMAGED)
@@ -180,5 +180,5 @@ def stream_faults(observation: Observation) -> set[CameraFault]:
 
 
 def is_blank(luma: F32) -> bool:
-    """Whether a view shows nothing at all."""
+    """Whether a view has no structure at all."""
     return float(luma.std()) < _BLANK

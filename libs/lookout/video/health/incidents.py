@@ -1,4 +1,4 @@
-"""A camera's health from segment to segment: how long faults last, and the one incident that they make."""
+"""A camera's health from segment to segment: how long faults last, and the one incident they form."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from lookout.video.health.usual import Match, Usual
 CAUSES: Final = tuple(CameraFault)
 #: seconds after which the view of a known camera is compared again: comparing costs more than looking
 _JUDGED_S: Final = 6.0
-#: seconds for which a fault must last; the causes of one row share them
+#: seconds for which a fault must last before it is reported; the causes of one row add up
 _HOLD: Final[tuple[tuple[frozenset[CameraFault], float], ...]] = (
     (frozenset({CameraFault.DAMAGED}), 20.0),
     (frozenset({CameraFault.DARK, CameraFault.COVERED, CameraFault.BLURRED, CameraFault.MOVED}), 30.0),
@@ -34,29 +34,30 @@ _HOLD: Final[tuple[tuple[frozenset[CameraFault], float], ...]] = (
     (frozenset({CameraFault.RATE}), 60.0),
     (frozenset({CameraFault.CLOCK}), 10.0),
 )
-#: seconds of a fault that count: when another follows it is soon forgotten
+#: most seconds of a fault that are counted, so that it is soon forgotten when another one follows
 _CAPPED_S: Final = 90.0
 #: seconds without a fault after which an incident closes
 _CLEAR_S: Final = 15.0
 #: seconds of black without any structure after which the lens is covered
 _COVERED_S: Final = 600.0
-#: seconds after which a view that a camera was turned to becomes its usual one
+#: seconds after which the view of a camera that was turned becomes its usual one
 _ADOPTED_S: Final = 6 * 3600.0
-#: seconds of equal pictures; a camera that shows nothing new for longer must show it thrice as long
+#: seconds of equal pictures after which it is frozen; at least three times the longest ordinary stillness
 _FROZEN_S: Final = 20.0
-#: segments, each of which begins with a keyframe, over which they are equal: within one, a still scene costs
-#: no bits and is equal too
+#: segments, each beginning with a keyframe, over which pictures must be equal: within one segment a still
+#: scene costs no bits, so its pictures are equal too
 _FROZEN_KEYS: Final = 2
-#: seconds in which less changes than the noise of an ordinary picture does, and the share of it that is less
+#: seconds for which the picture must change less than ordinary noise does, and the share of the usual change
+#: below which it does
 _QUIET_S: Final = 40.0
 _QUIET_SHARE: Final = 0.25
-#: change, in grey levels, below which a camera's own noise cannot be told from none
+#: usual change, in grey levels, below which a camera has no measurable noise
 _NOISE: Final = 0.04
 #: seconds of stream after which frame rate and bit rate are known
 _RATED_S: Final = 300.0
-#: shares of the usual frame rate, and of the lowest usual bit rate
+#: shares of the usual frame rate and of the lowest usual bit rate, below which the rate is a fault
 _FPS_SHARE, _BYTES_SHARE = 0.4, 0.15
-#: jumps of the clock that are left: one is forgotten in two minutes
+#: jumps of the clock that are tolerated; one is forgotten after two minutes
 _JUMPS: Final = 5.0
 _JUMP_S: Final = 120.0
 #: seconds of stream after which silence is an outage
@@ -68,11 +69,11 @@ class CameraIncident:
     """An open incident.
 
     Attributes:
-        id: The same from opening to closing.
-        cause: What is wrong.
+        id: Identifier, the same from opening to closing.
+        cause: The fault that it reports.
         opened_ms: When the fault began, Unix milliseconds.
         segments: Segments that showed a fault.
-        tenant: Whose the camera was when it opened.
+        tenant: Tenant that owned the camera when it opened.
     """
 
     id: str
@@ -84,11 +85,11 @@ class CameraIncident:
 
 @dataclass(frozen=True, slots=True)
 class HealthEvent:
-    """What happened to an incident.
+    """A change of an incident.
 
     Attributes:
-        kind: What.
-        incident: As it is now.
+        kind: The change.
+        incident: The incident after it.
         at_ms: When, Unix milliseconds.
         reason: Why it closed.
     """
@@ -105,27 +106,27 @@ def _no_history() -> U8:
 
 @dataclass(frozen=True, slots=True)
 class CameraHealth:
-    """What is remembered of a camera.
+    """State kept for a camera.
 
     Attributes:
         usual: What it usually shows.
-        levels: How far it usually is from that.
+        levels: How far its ordinary segments deviate from that.
         seen_s: Seconds of stream.
-        checksum: Of the newest sample; None: there was none.
+        checksum: Checksum of the newest sample; None before the first.
         same_s: Seconds for which samples have been equal.
-        same_keys: Segments that began within them.
-        still_s: The longest time for which they were, in ordinary times.
-        quiet_s: Seconds in which less changed than the camera's noise changes.
+        same_keys: Segments that began within that time.
+        still_s: Longest time for which samples were equal without a fault.
+        quiet_s: Seconds in which the picture changed less than the camera's noise makes it change.
         history: uint8 [n, NUMBERS]: signatures of the newest samples.
         fps: Usual pictures a second.
         rate: Lowest usual bytes a second.
-        jumps: Jumps of the clock that are not forgotten.
-        fault_s: Seconds for which each of `CAUSES` lasts.
+        jumps: Recent jumps of the clock; the count decays with time.
+        fault_s: Seconds for which each of `CAUSES` has lasted.
         clear_s: Seconds without a fault.
-        blank_s: Seconds without any structure.
+        blank_s: Seconds without any structure in the picture.
         unjudged_s: Seconds since the view was last compared with what the camera usually shows.
-        view: What was wrong with it then.
-        incident: The open one.
+        view: The fault found in that comparison.
+        incident: The open incident.
     """
 
     usual: Usual = field(default_factory=Usual)
@@ -149,14 +150,14 @@ class CameraHealth:
 
     @property
     def live(self) -> bool:
-        """Whether its silence would be an outage."""
+        """Whether the camera has streamed for long enough that its silence counts as an outage."""
         return self.seen_s >= _LIVE_S
 
 
 def observe(
     health: CameraHealth, observation: Observation, thresholds: Thresholds = LEARNED
 ) -> tuple[CameraHealth, set[CameraFault]]:
-    """Take one segment.
+    """Update a camera's health with one segment.
 
     Args:
         health: The camera before it.
@@ -164,7 +165,8 @@ def observe(
         thresholds: Fixed ones, or those that follow the camera.
 
     Returns:
-        The camera after it, and the faults that the segment shows. A camera learns from segments without one.
+        The camera after it, and the faults that the segment shows. A camera learns only from segments without
+        faults.
     """
     faults = stream_faults(observation)
     before = health
@@ -180,7 +182,7 @@ def observe(
         luma, detail = observation.planes.middle()
         health, nearest = _judged(health, luma, detail, observation.at_ms, thresholds)
     if health.view is not None and not (frozen and health.view is CameraFault.LOOPED):
-        faults.add(health.view)  # what a covered lens shows is also still
+        faults.add(health.view)  # a covered lens is also still
     elif frozen:
         faults.add(CameraFault.FROZEN)
     if _slow(before, observation):
@@ -197,7 +199,7 @@ def observe(
 def _judged(
     health: CameraHealth, luma: F32, detail: F32, at_ms: int, thresholds: Thresholds
 ) -> tuple[CameraHealth, tuple[int, Match] | None]:
-    """The camera with what is wrong with its view, and the reference picture that the view is most like."""
+    """Judge the view; return the camera with its fault, and the reference picture most like the view."""
     fault, nearest = picture_fault(luma, detail, health.usual, thresholds.of(health.levels))
     blank_s = health.blank_s + health.unjudged_s if fault is not None and is_blank(luma) else 0.0
     if fault is CameraFault.DARK and blank_s >= _COVERED_S:
@@ -210,7 +212,8 @@ def _judged(
 
 
 def unlearned(health: CameraHealth) -> CameraHealth:
-    """The camera without what its pictures usually show: somebody changed them, such as by a privacy mask."""
+    """Forget what the camera's pictures usually show, because they were changed, for example by a privacy
+    mask."""
     return replace(
         health,
         usual=Usual(),
@@ -228,7 +231,7 @@ def unlearned(health: CameraHealth) -> CameraHealth:
 
 
 def _settled(health: CameraHealth, at_ms: int) -> bool:
-    """Whether a camera has shown another view for so long that somebody wants it."""
+    """Whether a camera has shown its moved view for so long that the move must be intended."""
     incident = health.incident
     moved = incident is not None and incident.cause is CameraFault.MOVED
     return moved and incident is not None and at_ms - incident.opened_ms >= 1000 * _ADOPTED_S
@@ -240,7 +243,8 @@ def _clocked(health: CameraHealth, observation: Observation) -> tuple[CameraHeal
 
 
 def _stillness(health: CameraHealth, observation: Observation) -> tuple[CameraHealth, float | None, bool]:
-    """How much changes: the camera after it, the change, and whether the picture is frozen."""
+    """Measure change between samples; return the camera after it, the change, and whether the picture is
+    frozen."""
     begun = health.usual.at(observation.hour)
     history = np.concatenate([health.history, signatures(observation.planes.luma)])[-REMEMBERED:]
     step = observation.seconds / len(observation.planes.checksums)
@@ -250,7 +254,7 @@ def _stillness(health: CameraHealth, observation: Observation) -> tuple[CameraHe
             same_s, same_keys = same_s + step, same_keys + (place == 0)
             continue
         if same_s < _limit(still_s) and same_keys >= _FROZEN_KEYS:
-            still_s = max(still_s, same_s)  # it was no fault: a camera may be still for as long
+            still_s = max(still_s, same_s)  # not a fault: the camera may be still for this long
         checksum, same_s, same_keys = new, 0.0, 0
     change, usual = observation.planes.change, begun.change(begun.of_day)
     quiet_s = health.quiet_s
@@ -285,7 +289,7 @@ def _slow(health: CameraHealth, observation: Observation) -> bool:
 
 
 def _rated(health: CameraHealth, observation: Observation) -> tuple[float, float]:
-    """Usual pictures and lowest usual bytes a second, after an ordinary segment."""
+    """Return usual pictures and lowest usual bytes a second, updated with an ordinary segment."""
     if observation.seconds < 0.5:
         return health.fps, health.rate
     fps, rate = observation.frames / observation.seconds, observation.size / observation.seconds
@@ -304,15 +308,15 @@ def advance(
     identity: str = "",
     tenant: str = "",
 ) -> tuple[CameraHealth, list[HealthEvent]]:
-    """Make an incident of the faults of a stretch of time, or go on with the open one.
+    """Open, update or close the incident, given the faults of a stretch of time.
 
     Args:
         health: The camera.
-        faults: What the stretch shows.
+        faults: Faults that the stretch shows.
         end_ms: Its end, Unix milliseconds.
         seconds: Its length.
-        identity: Of an incident that opens.
-        tenant: Whose the camera is.
+        identity: Identifier for an incident that opens.
+        tenant: Tenant that owns the camera.
     """
     present = frozenset(faults)
     fault_s = health.fault_s
@@ -326,7 +330,7 @@ def advance(
         return health, []
     if incident is None:
         assert root is not None
-        # A clock that was set back may have the begin lie ahead of the end.
+        # If the clock was set back, the begin could be later than the end.
         began_ms = max(0, min(end_ms, end_ms - round(1000 * health.fault_s[CAUSES.index(root)])))
         incident = CameraIncident(identity, root, began_ms, 1, tenant)
         return replace(health, incident=incident), [HealthEvent("opened", incident, end_ms)]
@@ -365,12 +369,13 @@ def _lasting(
     if cause is CameraFault.OFFLINE:
         return 0.0
     if any(cause in group and group & present for group, _ in _HOLD):
-        return max(0.0, lasted_s - seconds / 2)  # the view is at fault, though in another way: it flickers
+        return max(0.0, lasted_s - seconds / 2)  # the view flickers between causes of one group
     return max(0.0, lasted_s - 2 * seconds)
 
 
 def _root(health: CameraHealth) -> CameraFault | None:
-    """The first cause, in the order of root causes, that has lasted."""
+    """Return the fault to report: of the first group of causes in `_HOLD` that has lasted long enough, the
+    one that has lasted longest. An outage comes before all of them."""
     seconds = dict(zip(CAUSES, health.fault_s, strict=True))
     if seconds[CameraFault.OFFLINE]:
         return CameraFault.OFFLINE

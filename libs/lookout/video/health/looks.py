@@ -1,4 +1,4 @@
-"""Sampled pictures as small planes of brightness and detail."""
+"""Sampled pictures reduced to small planes of brightness and detail."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CELLS = 16
 DETAIL_STEP = 0.25
 #: pairs of rows that are read, about
 _ROWS = 32
-#: samples of which the middle one counts: more would cost more and say the same
+#: samples over which the median is taken; more would cost more and give the same result
 _MIDDLE = 3
 
 
@@ -28,9 +28,9 @@ class Looks:
 
     Attributes:
         pixels: uint8 [n, height, width, 3], RGB.
-        rows: uint8 [n, rows, width]: what was read of them.
+        rows: uint8 [n, rows, width]: green values of the rows that were read.
         luma: float32 [n, CELLS, CELLS]: mean brightness of each cell, 0 to 255.
-        checksums: CRC-32C of each sample's rows: equal pictures have equal ones.
+        checksums: CRC-32C of each sample's rows, so that equal pictures have equal ones.
     """
 
     pixels: U8
@@ -40,9 +40,9 @@ class Looks:
 
     @property
     def change(self) -> float | None:
-        """Mean change of brightness from sample to sample, grey levels; None: there is only one.
+        """Mean change of brightness between consecutive samples, grey levels; None for fewer than two.
 
-        The median of the pairs: a keyframe changes the picture a little, whatever it shows.
+        This is the median over the pairs, because a keyframe changes the picture a little in any scene.
         """
         if len(self.luma) < 2:
             return None
@@ -50,10 +50,11 @@ class Looks:
         return float(statistics.median(changes.tolist()))
 
     def middle(self) -> tuple[F32, F32]:
-        """Brightness and detail of the segment: in each cell the median of three samples.
+        """Return brightness and detail of the segment: in each cell the median of three samples.
 
         Returns:
-            float32 [CELLS, CELLS] each: mean brightness, 0 to 255, and the mean difference of neighbouring
+            float32 [CELLS, CELLS] each: mean brightness, 0 to 255, and the mean difference between
+                neighbouring
             pixels, grey levels.
         """
         last = len(self.luma) - 1
@@ -67,7 +68,7 @@ class Looks:
         return _median(self.luma[places]), _median(_cells(detail))
 
 
-#: of a segment without samples
+#: the looks of a segment without samples
 NO_LOOKS = Looks(
     np.zeros((0, 1, 1, 3), np.uint8),
     np.zeros((0, 1, 1), np.uint8),
@@ -79,7 +80,7 @@ NO_LOOKS = Looks(
 def look_at(pixels: U8) -> Looks:
     """Reduce sampled pictures to planes.
 
-    Green stands for luma, of which it is the largest part: it needs no conversion. About `_ROWS` pairs of
+    Green is used as luma, of which it is the largest part, to avoid a conversion. About `_ROWS` pairs of
     rows are read, whatever the size.
 
     Args:
@@ -92,7 +93,7 @@ def look_at(pixels: U8) -> Looks:
 
 
 def _rows(pixels: U8, first: int) -> U8:
-    """About `_ROWS` rows of one sample, evenly spaced from the first one given: green."""
+    """Return the green values of about `_ROWS` rows of a sample, evenly spaced from row `first`."""
     rows: U8 = pixels[first :: max(2, len(pixels) // _ROWS), :, 1]
     return rows
 
@@ -113,13 +114,13 @@ def _median(planes: F32) -> F32:
 
 
 def _cells(planes: U8) -> F32:
-    """Means over cells; rows and columns that do not fill the last cells are left out."""
+    """Return means over cells; rows and columns that do not fill the last cells are left out."""
     count, height, width = planes.shape
     rows, cols = max(1, height // CELLS), max(1, width // CELLS)
     if height < CELLS or width < CELLS:
         planes = planes.repeat(-(-CELLS // height), axis=1).repeat(-(-CELLS // width), axis=2)
     cropped = planes[:, : rows * CELLS, : cols * CELLS].reshape(count, CELLS, rows, cols * CELLS)
-    # Rows first: whole rows are added at once, as long as 16 bits can take their sum.
+    # Rows first: whole rows are added at once, in 16 bits while their sum fits.
     kind = np.uint16 if rows <= 257 else np.uint32
     sums = np.add.reduce(cropped, axis=2, dtype=kind)
     sums = np.add.reduce(sums.reshape(count, CELLS, CELLS, cols), axis=3, dtype=np.uint32)

@@ -1,4 +1,4 @@
-"""Footage that repeats: a camera that is replaced by a recording of itself."""
+"""Detects looped footage: a recording that replaces the camera's live picture."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from lookout.video.health.looks import CELLS, F32, U8
 
 #: samples that are remembered: three minutes at two a second
 REMEMBERED: Final = 360
-#: numbers that each sample leaves: the more, the less of a correlation is chance
+#: numbers per sample; the more, the less likely is a correlation by chance
 NUMBERS: Final = 16
 #: samples that must repeat
 _REPEATED: Final = 80
-#: samples by which a repetition lies back at least: people wave, machines turn
+#: least distance of a repetition in samples: people wave and machines turn at shorter ones
 _LEAST: Final = 20
-#: correlation of a repetition; where something moves in a rhythm it is reached now and then, not for a minute
+#: least correlation of a repetition; rhythmic movement reaches it now and then, but not for a minute
 _ALIKE: Final = 0.3
-#: share of the moments that come near to the best one: where there are more, the scene itself is periodic
+#: largest share of moments that correlate almost as well as the best; with more, the scene itself is periodic
 _NEAR: Final = 0.016
 # Signs of random projections: any movement changes the sums. Fixed, as they are compared between processes.
 _SIGNS: Final = (
@@ -27,23 +27,23 @@ _SIGNS: Final = (
 
 
 def signatures(luma: F32) -> U8:
-    """Numbers that change as soon as something moves.
+    """Reduce samples to a few numbers that change as soon as anything moves.
 
     Args:
         luma: float32 [n, CELLS, CELLS].
 
     Returns:
-        uint8 [n, NUMBERS], modulo 256: their differences are what counts.
+        uint8 [n, NUMBERS], modulo 256: only their differences are used.
     """
     sums = luma.reshape(len(luma), -1) @ _SIGNS / 2
     return (np.rint(sums).astype(np.int64) % 256).astype(np.uint8)
 
 
 def repeats(history: U8) -> bool:
-    """Whether the newest samples are those of an earlier moment.
+    """Whether the newest samples repeat those of an earlier moment.
 
-    Changes are compared, not pictures: a still scene looks like itself at any time, but its noise and its
-    movements never come twice. What has neither cannot be told from a loop, and is not taken for one.
+    Changes are compared, not pictures: a still scene looks the same at any time, but its noise and its
+    movements never repeat. A scene without noise or movement cannot be told from a loop and is not reported.
 
     Args:
         history: uint8 [n, NUMBERS]: signatures, oldest first.
@@ -55,10 +55,10 @@ def repeats(history: U8) -> bool:
     activity = float(np.median(np.abs(changes)))
     if activity < 1:
         return False
-    np.clip(changes, -3 * activity, 3 * activity, out=changes)  # one passer-by is not all that counts
+    np.clip(changes, -3 * activity, 3 * activity, out=changes)  # so that a single passer-by does not dominate
     newest = changes[-_REPEATED:]
     lags = len(changes) - _LEAST - _REPEATED + 1
-    # One product of all pairs, and of each lag the sum of its diagonal.
+    # One matrix product of all pairs; the sum along a diagonal belongs to one lag.
     products = np.ascontiguousarray(changes @ newest.T)
     row, column = products.strides
     diagonals = np.lib.stride_tricks.as_strided(products, (lags, _REPEATED), (row, row + column))

@@ -1,4 +1,4 @@
-"""What a camera usually shows: reference pictures, and which of them it shows at which hour."""
+"""What a camera usually shows: reference pictures, and the hours at which each was seen."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ import numpy as np
 
 from lookout.video.health.looks import CELLS, DETAIL_STEP, F32, U8
 
-#: reference pictures of a camera: by day, at dusk, by night, with the lights on ...
+#: most reference pictures of a camera: by day, at dusk, by night, with the lights on ...
 PICTURES = 6
 #: seconds of a picture, and of an hour, after which it is known
 WARM_S = 60.0
-#: seconds for a step of a known picture: it follows daylight, and a lens that loses its focus hardly
+#: seconds per step of a known picture, so that it follows daylight but hardly a lens that loses its focus
 _STEP_S = 8.0
-#: similarity below which a picture is learned as another one
+#: similarity below which a view is learned as a new picture
 ALIKE = 0.7
 HOURS = 24
 HOUR_BYTES = 5
 # Columns of the table of hours: pictures seen as bits; seconds learned; days on which it was seen; low end of
 # the change from sample to sample, as a logarithm; low end of the mean brightness.
 _SEEN, _SECONDS, _DAYS, _CHANGE, _DARKEST = range(HOUR_BYTES)
-#: the least change that the table knows, grey levels, and its steps for a factor of two
+#: smallest change in the table of hours, grey levels, and the steps of its logarithm for a factor of two
 _LEAST_CHANGE, _OCTAVE = 1 / 64, 32
-#: of detail, grey levels: a cell with less has nothing that could get lost
+#: detail in grey levels below which a cell is flat, with nothing to lose
 FLAT = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class ReferencePicture:
-    """A reference picture: the running median of what was seen, in whole steps.
+    """A reference picture: a running median of observed pictures, which moves in whole steps.
 
     Attributes:
         luma: uint8 [CELLS, CELLS]: brightness, grey levels.
         detail: uint8 [CELLS, CELLS]: detail, in steps of `DETAIL_STEP`.
-        seconds: For how long it was learned.
+        seconds: Time for which it was learned.
     """
 
     luma: U8
@@ -44,11 +44,12 @@ class ReferencePicture:
 
     @classmethod
     def of(cls, luma: F32, detail: F32, seconds: float) -> ReferencePicture:
-        """A picture that was seen once."""
+        """Return the reference picture of a first observation."""
         return cls(_bytes(luma), _bytes(detail / DETAIL_STEP), seconds)
 
     def learned(self, luma: F32, detail: F32, seconds: float) -> ReferencePicture:
-        """The picture after a segment; at times one step nearer to it: what passes by leaves no trace."""
+        """Return the picture updated with a segment. A known picture moves by at most one step every
+        `_STEP_S` seconds, so that passing objects leave no trace."""
         until = self.seconds + seconds
         if until > WARM_S and until // _STEP_S == self.seconds // _STEP_S:
             return ReferencePicture(self.luma, self.detail, until)
@@ -57,13 +58,14 @@ class ReferencePicture:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """How a view compares with a reference picture.
+    """Comparison of a view with a reference picture.
 
     Attributes:
-        similarity: Of brightness or of detail, whichever is more alike; -1 to 1. Light changes one of them.
-        coarse: Of brightness alone.
-        detail: Share of the reference's detail that is usual, 0 to 1.
-        lost: Share of its cells with detail that have lost it.
+        similarity: Correlation of brightness or of detail, whichever is larger; -1 to 1. A change of light
+            affects only one of them.
+        coarse: Correlation of brightness alone.
+        detail: Share of the reference's detail that the view has, 0 to 1.
+        lost: Share of the reference's textured cells that have lost their detail.
     """
 
     similarity: float
@@ -88,7 +90,7 @@ def compare(luma: F32, detail: F32, picture: ReferencePicture) -> Match:
 
 
 def correlation(one: F32, other: F32 | U8) -> float:
-    """Pearson's correlation of two planes; 0 where one of them is constant."""
+    """Return Pearson's correlation of two planes; 0 where one of them is constant."""
     centred = (one - np.add.reduce(one, axis=None) / np.float32(one.size)).ravel()
     reference = (other - np.add.reduce(other, axis=None, dtype=np.float32) / np.float32(other.size)).ravel()
     scale = math.sqrt(float(centred @ centred) * float(reference @ reference))
@@ -104,9 +106,9 @@ class Usual:
     """What a camera usually shows.
 
     Attributes:
-        pictures: Reference pictures; their place is their number.
+        pictures: Reference pictures; a picture's index is its number.
         hours: uint8 [24, HOUR_BYTES], by hour of the day (UTC).
-        hour: Hour of the newest segment, counted since 1970; -1: none.
+        hour: Hour of the newest segment, counted since 1970; -1 before the first.
     """
 
     pictures: tuple[ReferencePicture, ...] = ()
@@ -115,28 +117,30 @@ class Usual:
 
     @property
     def of_day(self) -> int:
-        """The newest segment's hour of the day, UTC."""
+        """Hour of the day (UTC) of the newest segment."""
         return self.hour % HOURS
 
     def known(self, hour: int) -> bool:
-        """Whether the camera was seen at this hour for long enough."""
+        """Whether the camera has been seen at this hour for long enough."""
         return float(self.hours[hour, _SECONDS]) >= WARM_S
 
     def days(self, hour: int) -> int:
-        """On how many days the camera was seen at this hour."""
+        """Return the number of days on which the camera was seen at this hour."""
         return int(self.hours[hour, _DAYS])
 
     def change(self, hour: int) -> float | None:
-        """Low end of the change from sample to sample at this hour, grey levels; None: not known."""
+        """Return the low end of the change between samples at this hour, grey levels; None if it is not
+        known."""
         step = int(self.hours[hour, _CHANGE])
         return _LEAST_CHANGE * 2 ** ((step - 1) / _OCTAVE) if step and self.known(hour) else None
 
     def darkest(self, hour: int) -> int:
-        """Low end of the mean brightness at this hour and those next to it, grey levels."""
+        """Return the low end of the mean brightness at this hour and those next to it, grey levels."""
         return min(int(self.hours[near, _DARKEST]) for near in _near(hour) if self.known(near))
 
     def best(self, luma: F32, detail: F32, hour: int) -> tuple[int, Match] | None:
-        """The known picture of this hour, or of one next to it, that a view is most like; None: none."""
+        """Return the reference picture of this hour, or of one next to it, that is most like a view; None
+        if no known picture belongs to these hours."""
         bits = int(np.bitwise_or.reduce(self.hours[_near(hour), _SEEN]))
         matches = [
             (number, compare(luma, detail, picture))
@@ -146,7 +150,7 @@ class Usual:
         return max(matches, key=lambda match: match[1].similarity + match[1].detail, default=None)
 
     def at(self, hour: int) -> Usual:
-        """As a segment of this hour, counted since 1970, begins: each time it begins counts as a day."""
+        """Set the hour, counted since 1970; a new hour adds a day to its hour of the day."""
         if hour == self.hour:
             return self
         hours = self.hours.copy()
@@ -162,14 +166,14 @@ class Usual:
         change: float | None,
         nearest: tuple[int, Match] | None = None,
     ) -> Usual:
-        """With what a segment without a fault shows.
+        """Return this updated with a segment without faults.
 
         Args:
             luma: See `Looks.middle`.
             detail: See `Looks.middle`.
             seconds: Length of the segment.
-            change: See `Looks.change`; None: nothing is learned of it.
-            nearest: What `best` gave; it need not be compared again where it is alike.
+            change: See `Looks.change`; None leaves the usual change as it is.
+            nearest: Result of `best`; where it is alike enough, no other picture is compared.
         """
         pictures, hours = list(self.pictures), self.hours.copy()
         number = self._picture(luma, detail, nearest)
@@ -188,7 +192,7 @@ class Usual:
         return replace(self, pictures=tuple(pictures), hours=hours)
 
     def _picture(self, luma: F32, detail: F32, nearest: tuple[int, Match] | None) -> int | None:
-        """The picture that a view is learned as; None: a new one."""
+        """Return the number of the reference picture to update with a view; None to add a new one."""
         if nearest is not None and nearest[1].similarity >= ALIKE:
             return nearest[0]
         alike = [compare(luma, detail, picture).similarity for picture in self.pictures]
@@ -198,7 +202,8 @@ class Usual:
         return number
 
     def adopted(self, luma: F32, detail: F32) -> Usual:
-        """With a view that a moved camera has kept for long as its only picture of every hour."""
+        """Replace all reference pictures, at every hour, by the view that a moved camera has kept for
+        long."""
         hours = self.hours.copy()
         hours[:, _SEEN] = 1
         return replace(self, pictures=(ReferencePicture.of(luma, detail, WARM_S),), hours=hours)
@@ -209,7 +214,7 @@ def _near(hour: int) -> list[int]:
 
 
 def _lower(level: int, value: int) -> int:
-    """Follows the low end of values: fast downwards, slowly upwards."""
+    """Update a running low end of values: it falls fast and rises slowly; 0 means no value yet."""
     if not level or value >= level:
         return min(value, level + 1) if level else value
     return level - max(1, (level - value) // 5)

@@ -1,6 +1,6 @@
-"""What codecs say about motion, and the maps between coded picture, model input and patch grid.
+"""Motion as codecs describe it, and the maps between coded picture, model input and patch grid.
 
-Nothing here needs FFmpeg but `prediction`, which reads the vectors of FFmpeg's frames.
+Only `prediction`, which reads the vectors of FFmpeg's frames, needs FFmpeg.
 """
 
 from lookout.video.motion.geometry import Fit as Fit, Geometry as Geometry

@@ -1,5 +1,5 @@
-"""From the coded picture to the model's input: rotation, mirror, crop, scale. Pixels and blocks use the same
-map."""
+"""The map from the coded picture to the model's input: rotation, mirror, crop, scale. Pixels and blocks use
+the same map."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ F32 = npt.NDArray[np.float32]
 
 
 class Fit(StrEnum):
-    """How an upright picture meets a model input of another shape."""
+    """How an upright picture is fitted into a model input of another shape."""
 
     STRETCH = "stretch"
-    COVER = "cover"  # keep the shape, cut what is too much, centred
-    CONTAIN = "contain"  # keep the shape, fill what is missing with black, centred
+    COVER = "cover"  # keep the shape and crop the excess, centred
+    CONTAIN = "contain"  # keep the shape and pad with black, centred
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,8 @@ class Geometry:
 
     width, height: coded picture; rotation: 0, 90, 180 or 270 degrees clockwise; mirror: left and right are
     exchanged before the rotation; place: (x, y, w, h) of the whole upright picture in pixels of the model
-    input: what reaches beyond is cropped, what stays empty is black; out_width, out_height: the model input.
+    input: the part outside is cropped, and the rest of the input stays black; out_width, out_height: the
+    model input.
     """
 
     width: int
@@ -53,7 +54,7 @@ class Geometry:
         rotation: int = 0,
         mirror: bool = False,
     ) -> Geometry:
-        """The geometry for a coded (width, height), a model input (width, height) and a way to fit."""
+        """Return the geometry for a coded (width, height), a model input (width, height) and a way to fit."""
         (width, height), (out_width, out_height) = size, out
         w, h = (height, width) if rotation in (90, 270) else (width, height)
         pw, ph = out

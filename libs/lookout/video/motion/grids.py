@@ -1,6 +1,5 @@
-"""Patch grids, the groups of patches behind visual tokens, and masks over both: the one home of their
-arithmetic and of their bits.
-"""
+"""Patch grids, the groups of patches that form visual tokens, and masks over both. All arithmetic and bit
+packing of these masks is here."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class GroupedPatches(Protocol):
-    """What masks ask of a grid. `lookout.models.vision.Grid` has it; so has `PatchGrid`.
+    """The properties of a grid that masks need; `lookout.models.vision.Grid` and `PatchGrid` have them.
 
     `row_taps[r]` are the patch rows that feed row r of the token grid, `col_taps[c]` the patch columns of
     column c.
@@ -22,11 +21,11 @@ class GroupedPatches(Protocol):
 
     @property
     def rows(self) -> int:
-        """Patch rows."""
+        """Number of patch rows."""
 
     @property
     def cols(self) -> int:
-        """Patch columns."""
+        """Number of patch columns."""
 
     @property
     def patch(self) -> int:
@@ -38,16 +37,16 @@ class GroupedPatches(Protocol):
 
     @property
     def row_taps(self) -> tuple[tuple[int, ...], ...]:
-        """Patch rows behind each token row."""
+        """Patch rows that feed each token row."""
 
     @property
     def col_taps(self) -> tuple[tuple[int, ...], ...]:
-        """Patch columns behind each token column."""
+        """Patch columns that feed each token column."""
 
 
 @dataclass(frozen=True, slots=True)
 class PatchGrid:
-    """Patches of a model input and the groups of patches that become one visual token."""
+    """Patches of a model input, and the groups of patches that each become one visual token."""
 
     rows: int
     cols: int
@@ -58,16 +57,18 @@ class PatchGrid:
 
     @classmethod
     def merged(cls, rows: int, cols: int, patch: int, merge: int, temporal: int = 1) -> PatchGrid:
-        """merge x merge patches a token: Qwen's 2x2 merger, InternVL's pixel shuffle."""
+        """Return a grid whose tokens merge merge x merge patches: Qwen's 2x2 merger, InternVL's pixel
+        shuffle."""
         if merge < 1 or rows % merge or cols % merge:
-            raise ValueError(f"a grid of {rows}x{cols} patches has no whole groups of {merge}x{merge}")
+            raise ValueError(
+                f"a grid of {rows}x{cols} patches cannot be divided into groups of {merge}x{merge}"
+            )
         return cls(rows, cols, patch, _runs(rows, merge), _runs(cols, merge), temporal)
 
     @classmethod
     def pooled(cls, rows: int, cols: int, patch: int, group_rows: int, group_cols: int) -> PatchGrid:
-        """Bilinear pooling to another size (LLaVA-OneVision: 27 -> 14): a token has every patch it is mixed
-        from.
-        """
+        """Return a grid with bilinear pooling to another size (LLaVA-OneVision: 27 -> 14): a token's group
+        holds every patch that contributes to it."""
         return cls(rows, cols, patch, bilinear_taps(rows, group_rows), bilinear_taps(cols, group_cols))
 
 
@@ -76,7 +77,7 @@ def _runs(size: int, merge: int) -> tuple[tuple[int, ...], ...]:
 
 
 def bilinear_taps(size: int, out: int) -> tuple[tuple[int, ...], ...]:
-    """Input positions with weight in each output of `interpolate(mode="bilinear",
+    """Return the input positions with weight in each output of `interpolate(mode="bilinear",
     align_corners=False)` along one axis.
 
     Neighbouring outputs may share a position: 27 -> 14 makes patch 13 feed tokens 6 and 7.
@@ -90,7 +91,7 @@ def bilinear_taps(size: int, out: int) -> tuple[tuple[int, ...], ...]:
 
 
 def complete(dynamic: Mask, grid: GroupedPatches) -> Mask:
-    """Groups to keep: any dynamic patch keeps its whole group (CodecSight 3.3.2).
+    """Return the groups to keep: any dynamic patch keeps its whole group (CodecSight 3.3.2).
 
     dynamic: bool [rows, cols] -> bool [group rows, group cols].
     """
@@ -101,7 +102,7 @@ def complete(dynamic: Mask, grid: GroupedPatches) -> Mask:
 
 
 def spread(keep: Mask, grid: GroupedPatches) -> Mask:
-    """Patches that must be encoded for kept groups: bool [group rows, group cols] -> bool [rows, cols]."""
+    """Return the patches to encode for kept groups: bool [group rows, group cols] -> bool [rows, cols]."""
     if keep.shape != (len(grid.row_taps), len(grid.col_taps)):
         raise ValueError(
             f"mask of {keep.shape} groups does not fit a grid of {(len(grid.row_taps), len(grid.col_taps))}"
@@ -116,15 +117,15 @@ def spread(keep: Mask, grid: GroupedPatches) -> Mask:
 
 
 def pack_mask(mask: Mask) -> bytes:
-    """Row-major bits, least significant first (tokens.v1 `keep`)."""
+    """Pack a mask into row-major bits, least significant first (tokens.v1 `keep`)."""
     return np.packbits(mask.ravel(), bitorder="little").tobytes()
 
 
 def unpack_mask(data: bytes, rows: int, cols: int) -> Mask:
-    """The mask `pack_mask` packed.
+    """Return the mask that `pack_mask` packed.
 
     Raises:
-        ValueError: There are not exactly enough bytes.
+        ValueError: The number of bytes does not match the mask's size.
     """
     if len(data) != (rows * cols + 7) // 8:
         raise ValueError(f"{len(data)} bytes do not hold a mask of {rows}x{cols}")

@@ -1,7 +1,7 @@
-"""What a privacy mask hides of a picture: polygons become hidden pixels, and motion inside them stands still.
+"""Applying privacy masks: polygons become hidden pixels, and motion inside them is set to zero.
 
-Points are shares of the whole upright picture, (0, 0) its top left corner. A pixel that a polygon touches is
-hidden, and its neighbours with it: rounding never uncovers anything.
+Points are fractions of the whole upright picture, (0, 0) its top left corner. A pixel that a polygon touches
+is hidden along with its neighbours, so that rounding never uncovers anything.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _LARGEST_BLOCK: Final = 64  # of other codecs
 
 @dataclass(frozen=True, slots=True)
 class MaskLayer:
-    """Polygons that hide their inside, and polygons outside of which all is hidden.
+    """Polygons whose inside is hidden, and polygons outside of which everything is hidden.
 
     Attributes:
         hide: Each hides its inside, also where it crosses itself.
-        keep: If there are any, only what lies inside one of them is shown.
+        keep: If there are any, only the inside of at least one of them is shown.
 
     Raises:
         ValueError: A polygon has fewer than three points, or a point outside the picture.
@@ -46,7 +46,9 @@ class MaskLayer:
                 raise ValueError(f"a polygon needs three points or more, this one has {len(set(polygon))}")
             for point in polygon:
                 if not all(math.isfinite(share) and 0 <= share <= 1 for share in point):
-                    raise ValueError(f"the point {point} lies outside the picture, whose shares are 0 to 1")
+                    raise ValueError(
+                        f"the point {point} lies outside the picture: coordinates are fractions from 0 to 1"
+                    )
 
 
 #: hides everything
@@ -55,24 +57,25 @@ WHOLE: Final = MaskLayer(hide=(((0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)),
 
 @dataclass(frozen=True, slots=True)
 class PictureMask:
-    """What is hidden of a picture: everything that one of its layers hides."""
+    """The hidden part of a picture: everything that any of the layers hides."""
 
     layers: tuple[MaskLayer, ...] = ()
 
     def hidden(self, geometry: Geometry) -> Bits:
-        """Hidden pixels of a coded picture: bool [height, width]."""
+        """Return the hidden pixels of a coded picture: bool [height, width]."""
         return _coded(self, geometry.width, geometry.height, geometry.rotation, geometry.mirror)
 
     def still(self, source: VectorSource, geometry: Geometry, codec: str) -> VectorSource | None:
-        """The motion of a frame without that of hidden squares, which stand still.
+        """Return the motion of a frame with all hidden squares still.
 
-        Squares are as large as the codec's largest block. One is hidden if one of its pixels is, since how an
-        encoder divides the rest of it depends on what is hidden; and a block that touches it is left out.
+        Squares have the size of the codec's largest block. A square is hidden as a whole if any of its pixels
+        is: how an encoder divides the rest of it depends on the hidden part. A block that touches a hidden
+        square is left out.
 
         Args:
             source: Motion of the frame.
-            geometry: Of the coded picture.
-            codec: Whose blocks they are.
+            geometry: Geometry of the coded picture.
+            codec: Codec of the blocks.
 
         Returns:
             None where no block remains, as for a frame without motion vectors.
@@ -90,7 +93,7 @@ class PictureMask:
 
 
 def _with_still(blocks: PredictionBlocks, squares: Bits, side: int) -> PredictionBlocks:
-    """Blocks, and one without motion on each hidden square."""
+    """Return the blocks, and one without motion for each hidden square."""
     rows, columns = np.nonzero(squares)
     size = np.full(len(rows), side, np.int16)
     none = np.zeros(len(rows), np.float32)
@@ -110,7 +113,8 @@ def _with_still(blocks: PredictionBlocks, squares: Bits, side: int) -> Predictio
 
 @lru_cache(maxsize=32)
 def _squares(mask: PictureMask, geometry: Geometry, side: int) -> tuple[Bits, npt.NDArray[np.int64]]:
-    """Hidden squares, bool [rows, columns], and how many lie above and left of each corner."""
+    """Return hidden squares, bool [rows, columns], and their two-dimensional prefix sums, int64
+    [rows + 1, columns + 1]."""
     hidden = mask.hidden(geometry)
     height, width = hidden.shape
     padded = np.pad(hidden, ((0, -height % side), (0, -width % side)))
@@ -129,7 +133,7 @@ def _coded(mask: PictureMask, width: int, height: int, rotation: int, mirror: bo
 
 
 def hidden_pixels(mask: PictureMask, width: int, height: int) -> Bits:
-    """Hidden pixels of an upright picture: bool [height, width]."""
+    """Return the hidden pixels of an upright picture: bool [height, width]."""
     hidden = np.zeros((height, width), np.bool_)
     for layer in mask.layers:
         for polygon in layer.hide:
@@ -138,7 +142,7 @@ def hidden_pixels(mask: PictureMask, width: int, height: int) -> Bits:
         if layer.keep:
             shown = np.zeros_like(hidden)
             for polygon in layer.keep:
-                # Where it crosses itself a part counts as outside, by the rule of odd and even.
+                # Even-odd rule: where the polygon crosses itself, a part counts as outside.
                 winding, edge = _drawn(polygon, width, height)
                 shown |= ((winding & 1) != 0) & ~edge
             hidden |= ~shown
@@ -146,8 +150,8 @@ def hidden_pixels(mask: PictureMask, width: int, height: int) -> Bits:
 
 
 def _drawn(polygon: Polygon, width: int, height: int) -> tuple[npt.NDArray[np.int16], Bits]:
-    """How often a polygon winds around each pixel's centre, and the pixels at its edges with their
-    neighbours: both [height, width]."""
+    """Rasterise a polygon: its winding number at each pixel's centre, and the pixels at its edges with their
+    neighbours, both [height, width]."""
     points = np.array(polygon, np.float64) * (width, height)
     turns = np.zeros((height, width + 1), np.int16)
     edge = np.zeros((height + 2, width + 2), np.bool_)

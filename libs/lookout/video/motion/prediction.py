@@ -1,4 +1,4 @@
-"""FFmpeg's exported motion vectors."""
+"""Reads the motion vectors that FFmpeg exports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lookout.video.motion.vectors import ExportedVectors
 
 
 def exported_vectors(frame: av.VideoFrame) -> ExportedVectors | None:
-    """The vectors of a frame, or None (intra pictures, codecs without vectors)."""
+    """Return the vectors of a frame; None for intra pictures and codecs without vectors."""
     side = side_data(frame, "MOTION_VECTORS")
     if side is None or len(side) == 0:
         return None
@@ -18,6 +18,6 @@ def exported_vectors(frame: av.VideoFrame) -> ExportedVectors | None:
 
 
 def prediction_blocks(frame: av.VideoFrame) -> PredictionBlocks | None:
-    """The blocks of a frame, None where the decoder exported none."""
+    """Return the prediction blocks of a frame; None where the decoder exported none."""
     vectors = exported_vectors(frame)
     return None if vectors is None else vectors.blocks()

@@ -1,4 +1,4 @@
-"""What a codec says about the motion of decoded frames. Nothing here needs FFmpeg."""
+"""Motion of decoded frames, as codecs describe it. This module does not need FFmpeg."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ F32 = npt.NDArray[np.float32]
 
 
 class PredictionKind(IntEnum):
-    """How a block was predicted. The software decoders cannot tell skip from inter: both read INTER."""
+    """How a block was predicted. The software decoders do not tell skip from inter: both are INTER."""
 
     UNKNOWN = 0
     INTER = 1
@@ -28,7 +28,7 @@ class PredictionKind(IntEnum):
 
 
 class Picture(IntEnum):
-    """Picture type, numbered as FFmpeg's AVPictureType."""
+    """Picture type, numbered as in FFmpeg's AVPictureType."""
 
     UNKNOWN = 0
     I = 1  # noqa: E741
@@ -46,7 +46,7 @@ class Picture(IntEnum):
 
 
 class Basis(StrEnum):
-    """What a motion grid is based on."""
+    """The data from which a motion grid is made."""
 
     VECTORS = "vectors"
     LUMA = "luma"  # the prune stage must compare pixels
@@ -78,11 +78,11 @@ class PredictionBlocks:
         return int(self.x.shape[0])
 
     def blocks(self) -> PredictionBlocks:
-        """Itself (`VectorSource`)."""
+        """Return itself, to satisfy `VectorSource`."""
         return self
 
     def take(self, index: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> PredictionBlocks:
-        """The blocks a mask or an index array names."""
+        """Return the blocks that a mask or an index array selects."""
         return PredictionBlocks(
             self.x[index],
             self.y[index],
@@ -114,9 +114,10 @@ class FrameInfo:
 class Motion:
     """Motion gathered on the model's patch grid since the previous sampled frame.
 
-    v: float16 [rows, cols], model-input pixels per sample step, +inf where the content is new (intra); r:
-    float16 [rows, cols], mean absolute luma residual (0..255), or None. Both are None unless basis is
-    VECTORS."""
+    v: float16 [rows, cols], displacement in model-input pixels per sample step, +inf where the content is new
+    (intra); r: float16 [rows, cols], mean absolute luma residual (0..255), or None. Both are None unless
+    basis is VECTORS.
+    """
 
     basis: Basis
     v: F16 | None = None
@@ -124,38 +125,41 @@ class Motion:
 
 
 class VectorSource(Protocol):
-    """The motion of one frame: its prediction blocks, or what they can be made from."""
+    """The motion of one frame: its prediction blocks, or data from which they are computed on demand."""
 
     def __len__(self) -> int: ...
 
     def blocks(self) -> PredictionBlocks:
-        """The frame's prediction blocks."""
+        """Return the frame's prediction blocks."""
 
 
 class Gather(Protocol):
     """Turns block maps into motion grids while frames are decoded.
 
-    In a sandbox it is made again from its settings (`lookout.video.sandbox.jobs.PortableGather`)."""
+    A sandboxed decoder recreates it from its settings (`lookout.video.sandbox.jobs.PortableGather`).
+    """
 
     @property
     def needs_all(self) -> bool:
-        """True to receive also the unsampled pictures that nothing refers to; else they are not decoded."""
+        """Whether it must also receive unsampled pictures that nothing refers to; otherwise they are not
+        decoded."""
 
     @property
     def needs_luma(self) -> bool:
-        """True to receive the luma plane of every frame (costs a conversion for pictures deeper than 8
-        bit)."""
+        """Whether it must receive the luma plane of every frame, which costs a conversion for pictures
+        deeper than 8 bits."""
 
     def start(self, geometry: Geometry) -> None:
-        """Begin a segment, or begin again because the coded size changed within it."""
+        """Begin a segment, or restart because the coded size changed within it."""
 
     def push(self, frame: FrameInfo, blocks: VectorSource | None, luma: U8 | None) -> None:
-        """Take one decoded frame, in presentation order. `blocks` is None for intra pictures,
+        """Add one decoded frame, in presentation order. `blocks` is None for intra pictures,
         damaged frames without vectors and codecs that export none; `luma` is uint8 [height,
         width], valid during the call only."""
 
     def sample(self, frame: FrameInfo) -> None:
-        """The frame last pushed is sampled: motion begins again."""
+        """Mark the last pushed frame as sampled; motion is counted from it again."""
 
     def motions(self) -> list[Motion]:
-        """Motion at every sample since the last call, each since the sample before it; in order."""
+        """Return the motion at every sample since the last call, in order, each relative to the sample
+        before it."""

@@ -1,4 +1,4 @@
-"""Motion vectors of one or of several frames, turned into prediction blocks when they are asked for."""
+"""Motion vectors of one or several frames, converted to prediction blocks on demand."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ RECORD = np.dtype(
 
 @dataclass(frozen=True, slots=True)
 class ExportedVectors:
-    """The motion vectors of one frame as FFmpeg exported them: a copy, turned into blocks when they are asked
-    for.
+    """A copy of the motion vectors that FFmpeg exported for one frame, converted to blocks on demand.
 
-    raw: records of libavutil's AVMotionVector, 40 bytes each; interlaced: of an interlaced picture.
+    raw: records of libavutil's AVMotionVector, 40 bytes each; interlaced: the picture is interlaced.
     """
 
     raw: bytes
@@ -38,12 +37,12 @@ class ExportedVectors:
         return len(self.raw) // RECORD.itemsize
 
     def blocks(self) -> PredictionBlocks:
-        """The frame's prediction blocks."""
+        """Return the frame's prediction blocks."""
         return _converted(np.frombuffer(self.raw, RECORD), self.interlaced)
 
 
 def joined(sources: Sequence[VectorSource]) -> tuple[PredictionBlocks, npt.NDArray[np.intp]]:
-    """The blocks of several frames one after another, and the frame (position in `sources`) of each."""
+    """Concatenate the blocks of several frames; also return each block's frame (position in `sources`)."""
     owner = np.repeat(np.arange(len(sources)), [len(source) for source in sources])
     exported = [source for source in sources if isinstance(source, ExportedVectors)]
     if len(exported) == len(sources) and len({source.interlaced for source in exported}) == 1:
@@ -58,11 +57,13 @@ def joined(sources: Sequence[VectorSource]) -> tuple[PredictionBlocks, npt.NDArr
 
 
 def _converted(vectors: Any, interlaced: bool) -> PredictionBlocks:
-    """FFmpeg gives block centres, motion in 1/motion_scale pixels (4 for H.264, 2 for MPEG-1/2/4) and skip
-    blocks like any other. Field macroblocks of interlaced H.264 come with their vertical motion in frame
-    lines (doubled by FFmpeg) if they are 16x8 or 8x16, and in field lines if they are 16x16 or 8x8. Nothing
-    in the list tells field from frame macroblocks, but what moves in an interlaced picture is mostly coded
-    as fields: the latter are doubled here as well, which is exact for field and an upper bound for frame
+    """Convert FFmpeg's records to blocks.
+
+    FFmpeg gives block centres, motion in 1/motion_scale pixels (4 for H.264, 2 for MPEG-1/2/4), and does not
+    mark skip blocks. Field macroblocks of interlaced H.264 come with vertical motion in frame lines (doubled
+    by FFmpeg) if they are 16x8 or 8x16, and in field lines if they are 16x16 or 8x8. The records do not tell
+    field from frame macroblocks, but moving parts of an interlaced picture are mostly coded as fields, so the
+    latter are doubled here as well. That is exact for field macroblocks and an upper bound for frame
     macroblocks. Still blocks stay still.
     """
     w, h = vectors["w"].astype(np.int16), vectors["h"].astype(np.int16)

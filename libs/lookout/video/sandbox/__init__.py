@@ -1,6 +1,6 @@
-"""Decoding in processes that can do nothing else: segments, and recordings from unknown sources.
+"""Decoding in confined processes: segments, and recordings from unknown sources.
 
-Everything is imported when it is first named: a process that is to be confined imports little before it is.
+Names are imported lazily, when first used: a process should have few modules loaded before it is confined.
 """
 
 from __future__ import annotations

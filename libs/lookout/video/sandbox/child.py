@@ -1,4 +1,4 @@
-"""What every confined process is started with, and what its parent sees of it."""
+"""Environment of confined processes, and their CPU time and threads as the parent measures them."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ import time
 
 
 def cpu_seconds(pid: int) -> float | None:
-    """CPU time of another process; None where the system does not tell.
+    """Return the CPU time of another process; None where the system does not report it.
 
-    The clock's id is the kernel's (CPUCLOCK_SCHED of a process), as clock_getcpuclockid(3) gives it.
+    The clock's id is the kernel's (CPUCLOCK_SCHED of a process), as clock_getcpuclockid(3) returns it.
     """
     if sys.platform != "linux":
         return None
     try:
         return time.clock_gettime((~pid << 3) | 2)
-    except OSError:  # it has ended
+    except OSError:  # the process has ended
         return None
 
 
 def bare_environment() -> dict[str, str]:
-    """Only what Python needs to find the same modules; no credentials, no proxies."""
+    """Return an environment with only what Python needs to find the same modules: no credentials, no
+    proxies."""
     environment = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "LC_ALL", "TZ", "SYSTEMROOT")}
     path = os.pathsep.join(os.path.abspath(entry) if entry else os.getcwd() for entry in sys.path)
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -29,7 +30,8 @@ def bare_environment() -> dict[str, str]:
 
 
 def thread_count(pid: int) -> int:
-    """Threads of another process; 0 where it has ended, or the system does not tell."""
+    """Return the number of threads of another process; 0 where it has ended or the system does not report
+    it."""
     try:
         return len(os.listdir(f"/proc/{pid}/task"))
     except OSError:

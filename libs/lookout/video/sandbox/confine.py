@@ -1,6 +1,6 @@
-"""What a decoder process gives up before it reads a camera's bytes.
+"""Confines a process before it reads a camera's bytes.
 
-Files, sockets, programs, other processes, memory and time.
+It gives up files, sockets, programs, other processes, and all but a bounded amount of memory and time.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _LIBRARIES: Final = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a process needs once it is confined.
+    """Permissions that a process keeps once it is confined.
 
     Attributes:
-        network: What it reaches.
-        code: With Landlock it may still read installed code, to import it late. Otherwise, and without
-            Landlock, it can name no path: neither open one nor learn whether it exists.
-        folders: With Landlock and `code`, folders that it may read as well.
+        network: The network that it may reach.
+        code: With Landlock, it may still read installed code, to import it late. If False, or without
+            Landlock, it can use no path at all: neither open one nor learn whether it exists.
+        folders: With Landlock and `code`, further folders that it may read.
         threads: It may start threads.
-        begin: Starts the threads that it needs from the beginning.
+        begin: Called during confinement to start the threads that it needs from the beginning.
     """
 
     network: Network = Network.NONE
@@ -50,15 +50,16 @@ class Needs:
 
 
 def confine(*, strict: bool = True, landlock: bool = True, needs: Needs | None = None) -> str:
-    """Confine this process permanently, without privileges; says how.
+    """Confine this process permanently, without needing privileges; return the means used, as a text.
 
     Args:
-        strict: fail where the kernel cannot do it; otherwise an audit hook stops Python code, but not FFmpeg.
-        landlock: use Landlock where the kernel has it.
-        needs: what it needs; None: nothing.
+        strict: Fail where the kernel cannot confine it; otherwise an audit hook stops Python code there, but
+            not FFmpeg.
+        landlock: Use Landlock where the kernel has it.
+        needs: Permissions to keep; None: none, apart from starting threads.
 
     Raises:
-        ConfinementError: strict, and it cannot be done.
+        ConfinementError: The process cannot be confined, and `strict` is set.
     """
     needs = needs or Needs()
     try:
@@ -74,25 +75,25 @@ def confine(*, strict: bool = True, landlock: bool = True, needs: Needs | None =
 def _confine(landlock: bool, needs: Needs) -> str:
     if sys.platform == "linux" and (threads := len(os.listdir("/proc/self/task"))) != 1:
         raise ConfinementError(f"{threads} threads are running already; they would not be confined")
-    # Asked for while files can still be looked at.
+    # Determined while paths can still be resolved.
     folders = [*_code_folders(), *needs.folders] if needs.code else []
     hide_memory()
     _drop_capabilities()
     if landlock:
         allow_reading(folders)
-    # Threads that Landlock did not meet would keep what they could do; the filter takes in all there are.
+    # Started after Landlock, which restricts only this thread and later ones; the filter covers all threads.
     needs.begin()
-    # Last: what is called above is not on its list.
+    # Last, because the filter refuses the calls made above.
     filter_calls(may_open=landlock and needs.code, network=needs.network, threads=needs.threads)
     _check()
     return "seccomp and Landlock" if landlock else "seccomp (no Landlock here)"
 
 
 def hide_memory() -> None:
-    """Let no other process of this user read this one's memory or environment, or write a core dump.
+    """Prevent core dumps, and other processes of this user from reading this one's memory or environment.
 
     Raises:
-        ConfinementError: the kernel refuses.
+        ConfinementError: The kernel refuses.
     """
     if sys.platform != "linux":
         return
@@ -102,7 +103,7 @@ def hide_memory() -> None:
 
 
 def _code_folders() -> list[str]:
-    """Folders of installed code: Python's, Lookout's and the system's libraries."""
+    """Return the folders of installed code: Python's, Lookout's and the system's libraries."""
     paths = sysconfig.get_paths()
     python = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     return sorted({*python, str(Path(__file__).resolve().parents[2]), *_LIBRARIES})
@@ -111,7 +112,7 @@ def _code_folders() -> list[str]:
 def _drop_capabilities() -> None:
     number = _CAPSET.get(platform.machine())
     if sys.platform != "linux" or number is None:
-        return  # the filter, which knows the same machines, fails with a message
+        return  # the filter supports the same machines, and fails with a message
     # Process 0 is this one; no effective, permitted or inheritable capability (capset(2)).
     header, none = struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24)
     if ctypes.CDLL(None, use_errno=True).syscall(number, header, none) != 0:
@@ -120,7 +121,7 @@ def _drop_capabilities() -> None:
 
 def _check() -> None:
     try:
-        socket.socket(socket.AF_UNIX).close()  # of the families that no process may open
+        socket.socket(socket.AF_UNIX).close()  # a family that no confined process may open
     except PermissionError:
         pass
     else:
@@ -145,13 +146,13 @@ def _audit(network: Network) -> None:
 
 
 def limit_resources(memory: int, result: int, cpu_s: float | None, *, own_memory: int | None = None) -> None:
-    """Bound permanently what this process may use: confined, it cannot change a limit any more.
+    """Limit this process's resources permanently: once confined it cannot change the limits.
 
     Args:
         memory: Address space, bytes.
-        result: What it may write to a file, bytes.
-        cpu_s: CPU seconds from now to its end; then the kernel ends it (SIGKILL). None: no limit.
-        own_memory: Memory that is its own (libraries do not count), bytes. None: no limit.
+        result: Largest file that it may write, bytes.
+        cpu_s: CPU seconds from now until the kernel kills it (SIGKILL). None: no limit.
+        own_memory: Private memory, which excludes libraries, bytes. None: no limit.
     """
     if cpu_s is not None:
         used = resource.getrusage(resource.RUSAGE_SELF)

@@ -1,7 +1,7 @@
-"""Recordings from unknown sources: decoded in processes that can do nothing else.
+"""Recordings from unknown sources, decoded in confined processes.
 
 The recording is cut between keyframes as in `VideoReader`, but every piece is a job of a `SandboxPool`. A
-piece that kills its decoder twice becomes a gap; the others are given.
+piece that kills its decoder twice becomes a gap; the others are still returned.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from lookout.video.segments.sampling import Pick
 from lookout.video.segments.types import CodecError, Reason
 
 JOB_BYTES = 128 * 1024 * 1024
-"""Pixels of one job; more samples between two keyframes are several jobs."""
+"""Bytes of decoded pixels in one job; more samples between two keyframes become several jobs."""
 JOB_FRAMES = 20_000
 DEADLY = (Reason.POISON, Reason.MEMORY)
 
 
 class SandboxedReader(RecordingReader):
-    """`VideoReader` over decoder processes.
+    """`VideoReader` with confined decoder processes.
 
     Args:
-        source: A file, or a recording that this process reads for its decoders.
+        source: A file, or a recording that this process reads on behalf of its decoders.
         workers: Decoder processes (default: the cores that this process may use).
 
     Raises:
@@ -60,7 +60,7 @@ class SandboxedReader(RecordingReader):
         self._name = name if self._source is not None else os.path.abspath(name)
         self.workers = workers or usable_cores()
         if self._source is None:
-            with FileSource(name).open():  # refuses what cannot be read, before processes are started
+            with FileSource(name).open():  # raises for an unreadable file before processes are started
                 pass
         self._pool = SandboxPool(
             self.workers, SandboxSettings(start_s=300.0, wall_s=600.0, cpu_s=600.0, recordings=True)
@@ -101,7 +101,7 @@ class SandboxedReader(RecordingReader):
         return self._pool.recording_clip(ClipRequest(self._name, start_us, end_us, max_bytes), self._source)
 
     def _jobs(self, picks: list[Pick], limit: int, intervals: int) -> list[list[Pick]]:
-        """The samples of every job, in order."""
+        """Return the samples of each job, in order."""
         pieces: list[list[Pick]] = [picks]
         if self.table.grouped and picks:
             by_pts = {pick.pts: pick for pick in picks}
@@ -114,21 +114,21 @@ class SandboxedReader(RecordingReader):
 
 
 def recording_length_us(pool: SandboxPool, path: str | os.PathLike[str]) -> int:
-    """How long a file lasts, from its first picture to the end of its last, in microseconds.
+    """Return a file's duration, from its first picture to the end of its last, in microseconds.
 
     Args:
-        pool: What reads it.
+        pool: The decoders that read it.
         path: The file.
 
     Raises:
-        CodecError: It cannot be read.
+        CodecError: The file cannot be read.
     """
     reply = pool.recording_table(os.fspath(path))
     return facts_of(os.fspath(path), _stream(reply), _table(reply)).duration_us
 
 
 class SandboxedSampling(Sampling):
-    """Sampled frames from decoder processes."""
+    """Sampled frames from confined decoder processes."""
 
     def __init__(
         self,
@@ -157,7 +157,8 @@ class SandboxedSampling(Sampling):
             try:
                 for request in coming:
                     waiting.append((request, threads.submit(self._run, request)))
-                    # One job more than processes: the next one waits where a process becomes free.
+                    # One job more than there are processes, so that a process that becomes free has one
+                    # waiting.
                     if len(waiting) > self._workers:
                         break
                 while waiting and not self._closed:
@@ -199,7 +200,7 @@ class SandboxedSampling(Sampling):
             self._busy += time.perf_counter() - begun
 
     def _frames(self, job: Sequence[Pick], result: Future[SamplesReply]) -> list[FileFrame]:
-        """A job's frames; what is missing is noted."""
+        """Return a job's frames, and record the missing ones."""
         why = UNDECODABLE
         frames: dict[int, FileFrame] = {}
         try:
@@ -208,7 +209,7 @@ class SandboxedSampling(Sampling):
             for name in ("fed", "skipped", "frames", "painted", "runs", "seeks", "repaired"):
                 setattr(self._work, name, getattr(self._work, name) + reply.work[name])
         except CodecError as error:
-            # What kills a process costs the frames of its job; any other error is about the whole file.
+            # A job that kills its process loses its frames only; any other error concerns the whole file.
             if error.reason not in DEADLY:
                 raise
             why = error.detail

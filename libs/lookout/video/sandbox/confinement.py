@@ -1,4 +1,4 @@
-"""What the parts of the sandbox share."""
+"""The error that all parts of the confinement share."""
 
 
 class ConfinementError(RuntimeError):

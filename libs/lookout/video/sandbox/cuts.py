@@ -1,4 +1,5 @@
-"""Cuts under way in a decoder process: asked for the next pieces of a file it continues where it stopped."""
+"""Cuts in progress in a decoder process: a request for the next pieces of a file continues where the last one
+stopped."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import BinaryIO
 from lookout.video.segments.cutting import cut
 from lookout.video.segments.types import CodecError, CutRequest, Reason, Segment
 
-#: files that stay open; one that was closed is read again from its beginning
+#: most files that stay open; one that was closed is read again from its beginning
 MOST_OPEN = 32
 
 
@@ -23,22 +24,24 @@ class _Cut:
 
 
 class Cuts:
-    """The files that are being cut. Only for speed: any process answers a request for a file alike."""
+    """The files being cut. This only saves time: any process gives the same answer to a request with a
+    file."""
 
     def __init__(self) -> None:
         self._open: OrderedDict[tuple[str, float, int], _Cut] = OrderedDict()
 
     def pieces(self, request: CutRequest, file: BinaryIO | None) -> tuple[Segment, ...]:
-        """What the request asks for; nothing at the file's end.
+        """Return the requested pieces; none at the file's end.
 
         Args:
-            file: the file of `request.path` at its beginning; unset: it was given before.
+            file: The file of `request.path`, at its beginning; None where it was passed with an earlier
+                request.
 
         Raises:
-            CodecError: in a piece's place.
+            CodecError: The next piece cannot be cut.
         """
         key = (request.path, request.target_s, request.max_bytes)
-        # Taken out while it is used: after an error nobody continues a broken cut.
+        # Removed while in use, so that a cut that failed is not continued.
         going = self._open.pop(key, None)
         if going is not None and going.position == request.first:
             if file is not None:

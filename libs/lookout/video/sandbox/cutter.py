@@ -1,4 +1,4 @@
-"""Packets in, segments out: cut at keyframes, remuxed into MPEG-TS, never decoded."""
+"""Cuts a camera's packets into segments: at keyframes, remuxed into MPEG-TS, never decoded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lookout.video.segments.container import DEFAULT_FPS
 from lookout.video.segments.display_order import display_order
 from lookout.video.segments.sets import SetsInForce, with_sets
 
-_STREAM_PACKETS = 100_000  # of one segment
+_STREAM_PACKETS = 100_000  # most packets of one segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class CutSegment:
 
     Attributes:
         data: MPEG-TS that begins at a keyframe.
-        seconds: From its first to its last packet, by their stamps.
-        waited_s: Seconds since its last packet came: many where the camera fell silent after it.
+        seconds: Duration from its first to its last packet, by their stamps.
+        waited_s: Seconds since its last packet came, many if the camera fell silent after it.
     """
 
     data: bytes
@@ -38,15 +38,15 @@ class CutSegment:
 
 @dataclass(slots=True)
 class Cutter:
-    """Cuts one connection's packets. The packets of one open segment are held, at most `max_bytes`.
+    """Cuts one connection's packets. It holds the packets of one open segment, at most `max_bytes`.
 
     Args:
         stream: The input's video stream.
-        target_s: A segment ends at the first keyframe after so long.
-        max_bytes: A group of pictures that is larger is dropped and counted.
-        jump_s: A step of the time stamps by so many seconds begins a new segment at the next keyframe, as
+        target_s: A segment ends at the first keyframe after this time.
+        max_bytes: An open segment that grows larger is dropped and counted.
+        jump_s: A step of the time stamps by more than this begins a new segment at the next keyframe, as
             does every jump of the clock.
-        clock: Seconds that only grow.
+        clock: Monotonic clock, seconds.
     """
 
     stream: Any
@@ -62,13 +62,13 @@ class Cutter:
     _came_at: float = 0.0
 
     def cut(self, packets: Iterable[Any]) -> Iterator[CutSegment]:
-        """Yield a segment whenever one is complete, and after the last packet what is open then.
+        """Yield each complete segment, and after the last packet the segment still open.
 
-        The end of a connection may be the end of its camera, and its last pictures those that matter. Only
-        the last packet of all is dropped: nobody knows whether its picture came whole.
+        The end of a connection may be the end of its camera, whose last pictures may matter most. Only the
+        very last packet is dropped, because its picture may be incomplete.
 
         Raises:
-            FFmpegError, OSError: The packets ended with it; what was open has been yielded.
+            FFmpegError, OSError: The packets ended with this error; the open segment was yielded before.
         """
         failure: Exception | None = None
         try:
@@ -85,7 +85,7 @@ class Cutter:
             raise failure
 
     def _stamped(self, packets: Iterable[Any]) -> Iterator[Any]:
-        """The packets with their times and parameter sets."""
+        """Return the packets with their times and parameter sets."""
         context = self.stream.codec_context
         self._times = StreamClock(
             self.stream.time_base,
@@ -95,17 +95,17 @@ class Cutter:
             whole=True,
             order=partial(display_order, self.stream),
         )
-        # Cameras may name their parameter sets in the answer to DESCRIBE alone.
+        # Cameras may send their parameter sets only in the answer to DESCRIBE.
         sets = SetsInForce(context.name, context.extradata, always=True)
         pictures = (packet for packet in with_start_times(packets) if packet.size)
         return self._times.stamped(map(sets.mark, pictures))
 
     def _cut_before(self, packet: Any) -> Iterator[CutSegment]:
-        """Take a packet, after the segment that it completes."""
+        """Add a packet; yield the segment that it completes first."""
         if packet.dts is None or packet.pts is None or packet.is_corrupt:
             self.dropped_packets += 1
             if packet.is_corrupt:
-                self._drop()  # what follows refers to it
+                self._drop()  # later pictures refer to it
             return
         if packet.is_keyframe and self._open:
             jumped = self._jumped(packet)
@@ -152,7 +152,7 @@ def remux(stream: Any, packets: Sequence[Any], shift: int = 0) -> bytes:
         target = container.add_stream_from_template(stream)
         for source_packet, (pts, dts) in zip(packets, stamps, strict=True):
             packet = with_sets(source_packet)
-            packet.pts, packet.dts = max(pts, 0), max(dts, 0)  # a stream that just began
+            packet.pts, packet.dts = max(pts, 0), max(dts, 0)  # negative only at the start of a stream
             packet.stream = target
             container.mux(packet)
     return buffer.getvalue()

@@ -1,7 +1,8 @@
-"""How a decoder pool and its processes exchange bytes: short messages by pipe, large planes by anonymous
-shared files.
+"""Exchange of bytes between a decoder pool and its processes: short messages through pipes, large planes
+through anonymous shared files.
 
-What the messages say is in `sandbox.proto`; what the pool believes of them is in `replies`."""
+`sandbox.proto` defines the messages; `reply_reader` validates those that come from a decoder.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +16,17 @@ from collections.abc import Callable
 _LENGTH = struct.Struct("<I")
 _PIPE_BYTES = 1 << 16
 _BODY_S = 30.0
-"""How long the rest of a message may take once its length has come."""
-#: what comes with a job: a file, a pipe, a recording that the parent reads
+"""Seconds for the whole message once its first bytes have arrived."""
+#: kinds of inputs sent with a job: a file, a pipe, a recording that the parent serves
 REGULAR, STREAM, SERVED = b"f", b"p", b"s"
 _WATCH_S = 0.1
-"""How often a watch is called while nothing comes."""
+"""Seconds between calls of a watch."""
 
 Watch = Callable[[], None]
 
 
 def shared_file() -> int:
-    """A nameless file both processes can map; it vanishes with its last descriptor."""
+    """Create a nameless file that both processes can map; it vanishes when its last descriptor is closed."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("lookout-codec", os.MFD_CLOEXEC)
     with tempfile.TemporaryFile() as file:
@@ -38,16 +39,16 @@ def send_message(fd: int, data: bytes, seconds: float | None = None) -> None:
     Args:
         fd: The pipe.
         data: The message.
-        seconds: How long the other side may take to read it; unset: for ever. Needs a non-blocking pipe.
+        seconds: Time limit for the other side to read it; None: no limit. Needs a non-blocking pipe.
 
     Raises:
-        TimeoutError: It took longer.
+        TimeoutError: The limit expired.
     """
     deadline = None if seconds is None else time.monotonic() + seconds
     view = memoryview(_LENGTH.pack(len(data)) + data)
     while view:
         _await(fd, select.POLLOUT, deadline)
-        # A pipe holds 64 KiB by default (pipe(7)); larger writes only come back later.
+        # A pipe holds 64 KiB by default (pipe(7)); a larger write would only return later.
         view = view[os.write(fd, view[:_PIPE_BYTES]) :]
 
 
@@ -56,14 +57,14 @@ def receive_message(fd: int, limit: int, seconds: float | None = None, watch: Wa
 
     Args:
         fd: The pipe.
-        limit: The longest that is accepted, bytes.
-        seconds: How long it may take to come; unset: for ever. Once begun it must be whole within 30 s.
-        watch: Called again and again while nothing comes; what it raises ends the wait.
+        limit: Longest message that is accepted, bytes.
+        seconds: Time limit for the message; None: no limit. Once begun it must be complete within 30 s.
+        watch: Called repeatedly while waiting; an exception from it ends the wait.
 
     Raises:
-        EOFError: The other side is gone.
-        TimeoutError: It took longer.
-        ValueError: It is longer than the limit.
+        EOFError: The other side closed the pipe.
+        TimeoutError: A limit expired.
+        ValueError: The message is longer than `limit`.
     """
     deadline = None if seconds is None else time.monotonic() + seconds
     _await(fd, select.POLLIN, deadline, watch)
@@ -102,7 +103,7 @@ def _await(fd: int, event: int, deadline: float | None, watch: Watch | None = No
 
 
 def write_all(fd: int, data: bytes | memoryview, offset: int = 0) -> None:
-    """Write the whole of `data` at an offset."""
+    """Write all of `data` at an offset."""
     view = memoryview(data)
     while view:
         written = os.pwrite(fd, view, offset)
@@ -113,9 +114,9 @@ def read_all(fd: int, size: int, offset: int = 0) -> bytearray:
     """Read exactly `size` bytes.
 
     Raises:
-        EOFError: The data ends too early.
+        EOFError: The file ends too early.
     """
-    if not 0 <= size <= os.lseek(fd, 0, os.SEEK_END) - offset:  # fstat may name a path: decoders may not
+    if not 0 <= size <= os.lseek(fd, 0, os.SEEK_END) - offset:  # fstat may use a path, which decoders may not
         raise EOFError(f"the other process announced {size} bytes but did not write them")
     out = bytearray(size)
     view, position = memoryview(out), 0

@@ -1,7 +1,8 @@
-"""Jobs of a decoder process: written by the pool as JSON, read by the process.
+"""Jobs for decoder processes: written by the pool as JSON, read by the process.
 
-The process may trust its jobs, which come from the pool; the pool reads replies as messages (`sandbox.proto`)
-that it checks field by field."""
+The process may trust its jobs, which come from the pool. The pool does not trust replies: they are messages
+(`sandbox.proto`) that it checks field by field.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ from lookout.video.segments.types import (
 
 @dataclass(frozen=True, slots=True)
 class InspectRequest:
-    """Decode a file and count. size: bytes of the file."""
+    """Decode a file and report what it holds. size: bytes of the file."""
 
     path: str
     size: int
@@ -38,7 +39,7 @@ class InspectRequest:
 
 @dataclass(frozen=True, slots=True)
 class TableRequest:
-    """Count the packets of a file. size: bytes of the file."""
+    """Build the packet table of a file. size: bytes of the file."""
 
     path: str
     size: int
@@ -56,7 +57,7 @@ class SampleRequest:
 
 @dataclass(frozen=True, slots=True)
 class ClipRequest:
-    """A range of a file as a file of its own, see `lookout.video.files.clipping.clip`."""
+    """Cut a range of a file into a file of its own, see `lookout.video.files.clipping.clip`."""
 
     path: str
     start_us: int
@@ -78,26 +79,27 @@ Request = (
 
 @runtime_checkable
 class PortableGather(Gather, Protocol):
-    """A gather that can be made again in a decoder process. Its class stands at the top of its module."""
+    """A gather that can be recreated in a decoder process. Its class must be at the top level of its
+    module."""
 
     @property
     def grid(self) -> tuple[int, int]:
         """(rows, cols) of every motion grid."""
 
     def to_json(self) -> str:
-        """The settings it was made with."""
+        """Return its settings."""
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """A fresh gather with these settings."""
+        """Create a gather with these settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderJob:
-    """What a decoder process is asked.
+    """A job for a decoder process.
 
     Attributes:
-        request: What is asked.
+        request: The request.
         size: Bytes of the segment in the shared input.
         with_file: Whether a descriptor follows through the socket.
     """
@@ -111,16 +113,17 @@ _REQUESTS: Final = (
     *(DecodeRequest, InspectRequest, CutRequest, TableRequest, SampleRequest, ClipRequest, JoinRequest),
     *(MaskRequest, SamplingGrid, Expected, Limits, Pick, ClipSegment, PictureMask, MaskLayer, Fit, Tail),
 )
-#: by name, what a request consists of
+#: the classes of which requests consist, by name
 _KINDS: Final[dict[str, type]] = {kind.__name__: kind for kind in _REQUESTS}
 
 
 def job_message(number: int, job: DecoderJob) -> bytes:
-    """A job as a message. Bytes in its request lie in the shared input, one after the other.
+    """Encode a job as a message. Bytes in its request are not included: they lie in the shared input, one
+    after the other.
 
     Args:
-        number: Counts the jobs of the process; its reply repeats it.
-        job: What is asked.
+        number: Number of the job within the process; its reply repeats it.
+        job: The job.
 
     Raises:
         CodecError: With the reason REQUEST where the gather cannot be sent.
@@ -129,16 +132,16 @@ def job_message(number: int, job: DecoderJob) -> bytes:
 
 
 def job_number(message: bytes) -> int:
-    """The number of a job, also of one that cannot be read."""
+    """Return the number of a job; this also works for a job that cannot be decoded."""
     return int(message.split(b" ", 1)[0])
 
 
 def read_job(message: bytes, read: Callable[[int, int], bytes]) -> DecoderJob:
-    """A job of a message.
+    """Decode a job.
 
     Args:
-        message: What `job_message` made.
-        read: Gives a number of bytes of the shared input from a position on.
+        message: A message from `job_message`.
+        read: Returns a number of bytes of the shared input from an offset.
 
     Raises:
         LookupError: The gather's module was not imported when the process began.
@@ -155,7 +158,8 @@ def read_job(message: bytes, read: Callable[[int, int], bytes]) -> DecoderJob:
 
 
 def _plain(value: Any) -> Any:
-    """A part of a request in types of JSON: tuples are lists, objects have the name of their kind."""
+    """Convert a part of a request to JSON types: tuples become lists, objects carry the name of their
+    class."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     return [_plain(part) for part in value] if isinstance(value, tuple) else _named(value)
@@ -169,7 +173,7 @@ def _named(value: Any) -> dict[str, Any]:
         return {"kind": "gather", "class": [kind.__module__, kind.__qualname__], "settings": value.to_json()}
     if kind.__name__ not in _KINDS:
         raise CodecError(
-            Reason.REQUEST, f"{kind.__name__} has no to_json and from_json: no sandbox can make it"
+            Reason.REQUEST, f"{kind.__name__} has no to_json and from_json, so a sandbox cannot recreate it"
         )
     if isinstance(value, StrEnum):
         return {"kind": kind.__name__, "value": value.value}
@@ -193,7 +197,7 @@ def _object(value: Any, take: Callable[[int], bytes]) -> Any:
 
 
 def _gather(module: str, name: str, settings: str) -> Gather:
-    # Not imported here: a confined process may not open files any more.
+    # Not imported here, because a confined process may not open files.
     imported = sys.modules.get(module)
     if imported is None:
         raise LookupError(f"{module} is not among the modules of SandboxSettings")

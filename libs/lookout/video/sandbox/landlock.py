@@ -1,4 +1,5 @@
-"""Landlock: files below a few folders may be read; nothing else of the file system, no other process.
+"""Landlock: a process may read files below a few folders, and reach nothing else of the file system and no
+other process.
 
 The kernel's own description: Documentation/userspace-api/landlock.rst.
 """
@@ -30,7 +31,7 @@ _SCOPES: Final = 0b11  # abstract Unix sockets and signals, since version 6
 
 
 def landlock_version() -> int:
-    """The version that this kernel has; 0: none, or it was not started with it."""
+    """Return the kernel's Landlock version; 0 where it has none or was booted without it."""
     if sys.platform != "linux":
         return 0
     version = _libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION))
@@ -38,19 +39,19 @@ def landlock_version() -> int:
 
 
 def allow_reading(folders: Iterable[str]) -> None:
-    """From now on the calling thread, and those it will start, may open files below `folders` only, to read.
+    """Restrict the calling thread, and those it starts later, to opening files below `folders`, for reading.
 
-    They may not look into, trace or signal processes outside either.
+    They may not inspect, trace or signal processes outside either.
 
     Raises:
-        ConfinementError: the kernel has no Landlock, or refuses.
+        ConfinementError: The kernel has no Landlock, or refuses.
     """
     version, libc = landlock_version(), _libc()
     if version == 0:
         raise ConfinementError("this kernel has no Landlock")
     rights = _FILE_RIGHTS[max(abi for abi in _FILE_RIGHTS if abi <= version)]
-    # What is named here is denied except for the folders below; rights that this kernel does not know would
-    # be refused.
+    # The rights named here are denied outside the folders below. The kernel rejects rights that it does not
+    # know.
     words = [rights, *([_NETWORK] if version >= 4 else []), *([_SCOPES] if version >= 6 else [])]
     attributes = struct.pack(f"={len(words)}Q", *words)
     rules = libc.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))
@@ -73,7 +74,7 @@ def _add(libc: ctypes.CDLL, rules: int, folder: str) -> None:
     try:
         place = os.open(folder, os.O_PATH | os.O_CLOEXEC)
     except OSError:
-        return  # what is not there cannot be read
+        return  # a missing folder needs no rule
     try:
         rule = struct.pack("=Qi", _READ_FILE | _READ_DIR, place)
         if libc.syscall(

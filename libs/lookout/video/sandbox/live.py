@@ -1,4 +1,4 @@
-"""A camera's RTSP stream for a program that watches it: segments, by a confined process of its own."""
+"""Segments of a camera's RTSP stream for a program that watches it, read by a confined process."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ MEMORY: Final = 256 << 20
 
 
 def camera_segments(url: str) -> Generator[bytes]:
-    """The segments of a camera, MPEG-TS, each as soon as it is whole; never ends but with an error.
+    """Yield a camera's segments, MPEG-TS, each as soon as it is complete. The stream ends only with an error.
 
-    The camera is asked at the address that its name has now; a redirect is refused. Close the generator to
-    end the process that reads the camera.
+    The camera's name is resolved once, at the beginning; a redirect is refused. Close the generator to end
+    the process that reads the camera.
 
     Args:
-        url: rtsp:// or rtsps://, with user name and password where the camera wants any.
+        url: rtsp:// or rtsps://, with user name and password if the camera requires them.
 
     Raises:
-        CodecError: The camera cannot be reached, ended its stream, or sends what is no video. It names the
-            camera without its password.
+        CodecError: The camera cannot be reached, ended its stream, or does not send video. The message names
+            the camera without its password.
     """
     name = public_url(url)
     try:
         parts = urlsplit(url)
         connection, address = placed(url, ()).connect(CONNECT_S)
-    except (OSError, ValueError) as error:  # it shows no more of the address than its host
+    except (OSError, ValueError) as error:  # its message shows only the host of the address
         raise CodecError(Reason.UNREADABLE, f"{name}: {error}") from None
     try:
         if parts.username is not None:

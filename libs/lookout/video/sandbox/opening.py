@@ -1,4 +1,4 @@
-"""A recording by its path or address, in this process or in confined ones."""
+"""Opens a recording by its path or address, in this process or in confined ones."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def open_recording(
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[RecordingReader]:
-    """A recording, opened for reading.
+    """Open a recording for reading.
 
     Args:
-        source: A path, an http(s) URL, or, without a sandbox, bytes or a `Source`. An open recording is taken
-            as it is and stays open.
-        sandbox: Demux and decode in confined processes. A URL is downloaded into a temporary file first:
-            those processes have no sockets. A `RangedSource` is read for them.
+        source: A path, an http(s) URL, or, without a sandbox, bytes or a `Source`. A reader that is already
+            open is used as it is and stays open.
+        sandbox: Demux and decode in confined processes. A URL is downloaded into a temporary file first,
+            because those processes have no sockets. A `RangedSource` is read on their behalf.
         workers: Decoder processes (default: the cores that this process may use).
         progress: Called with bytes done and in all while a URL is downloaded.
 
     Raises:
-        CodecError: It cannot be read.
+        CodecError: The recording cannot be read.
     """
     if isinstance(source, RecordingReader):
         yield source
@@ -58,7 +58,7 @@ def open_recording(
 
 
 class DownloadedFile(FileSource):
-    """A URL's bytes in a file; messages name the URL."""
+    """A downloaded URL in a file; messages name the URL."""
 
     def __init__(self, url: str, path: str) -> None:
         super().__init__(path)
@@ -74,40 +74,40 @@ class DownloadedFile(FileSource):
 def downloaded(
     source: UrlSource, progress: Callable[[int, int], None] | None = None
 ) -> Iterator[DownloadedFile]:
-    """A URL in a temporary file, which goes with the block.
+    """Download a URL into a temporary file, which is deleted at the end of the block.
 
     Args:
         source: The URL; closed after the download.
         progress: Called with bytes done and in all.
 
     Raises:
-        CodecError: It cannot be read.
+        CodecError: The URL cannot be read.
     """
     with tempfile.NamedTemporaryFile(prefix="lookout-recording-") as file:
         try:
             download(source, file.name, progress)
         finally:
             source.close()
-        # The connections are closed by now, so that decoding for hours holds none.
+        # The connections are closed by now; decoding may take hours.
         yield DownloadedFile(source.name, file.name)
 
 
 def download(source: UrlSource, path: str, progress: Callable[[int, int], None] | None = None) -> None:
-    """Write a URL's bytes into a file, piece by piece, after those it has; nothing of them is parsed.
+    """Append a URL's bytes to a file, piece by piece, after those it already has; nothing is parsed.
 
     Args:
         source: The URL.
-        path: The file. What it has must be the first bytes of the same version.
+        path: The file. Its content must be the first bytes of the same version.
         progress: Called with bytes done and in all.
 
     Raises:
-        CodecError: The URL cannot be read, or the disk does not hold it. What was written stays.
+        CodecError: The URL cannot be read, or does not fit on the disk. Bytes already written stay.
     """
     size, folder = source.size, Path(path).parent
     try:
         with open(path, "ab", buffering=0, opener=private_opener) as file:
             free = shutil.disk_usage(folder).free
-            # Before the first byte: a full disk would fail others on this machine, too.
+            # Checked before the first byte: a full disk would affect other programs on this machine, too.
             if size - file.tell() > free:
                 raise not_stored(source, f"it has {size} bytes, and {folder} has room for {free}")
             while (position := file.tell()) < size:
@@ -120,5 +120,5 @@ def download(source: UrlSource, path: str, progress: Callable[[int, int], None] 
 
 
 def not_stored(source: UrlSource, why: str) -> CodecError:
-    """The error of a recording whose bytes have no place on this machine."""
+    """Return the error of a recording that cannot be stored on this machine."""
     return CodecError(Reason.UNREADABLE, f"{source.name} cannot be stored ({why})")

@@ -1,4 +1,4 @@
-"""Where a camera is: its addresses, looked up once, and its credentials in its URL."""
+"""Camera addresses: resolving a host once, and putting credentials into its URL."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from urllib.parse import SplitResult, quote, urlsplit, urlunsplit
 
 from lookout.text import clean
 
-#: where a camera's URL wants the secret's user name and password, if not before the host
+#: placeholders in a camera's URL for the secret's user name and password, if they do not go before the host
 USER_PLACE, PASSWORD_PLACE = "{username}", "{password}"
 
-#: what a URL of a camera must not hold, with why; charts/lookout/crds/cameras.yaml has the same patterns
+#: patterns that a camera's URL must not match, with the reason; charts/lookout/crds/cameras.yaml has the same
 _SECRETS = (
     (re.compile(r"^rtsps?://[^/?#]*(@|%40)"), "a user name or password before its host"),
     (
@@ -35,17 +35,17 @@ _ADDRESS = re.compile(r"\b\w+://[^\s,;]\S*")
 
 
 class AccessError(RuntimeError):
-    """A camera that may not be asked, or not with its secret; the message says why."""
+    """The camera may not be accessed, or its credentials may not be used; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class CameraPlace:
-    """Where a camera is.
+    """The resolved address of a camera.
 
     Attributes:
-        addresses: Of its host, checked.
-        port: Of its server.
-        url: Without credentials.
+        addresses: IP addresses of its host, checked.
+        port: Port of its server.
+        url: The URL without credentials.
     """
 
     addresses: tuple[str, ...]
@@ -53,11 +53,11 @@ class CameraPlace:
     url: str
 
     def connect(self, patience_s: float) -> tuple[socket.socket, str]:
-        """A connection to the first address that takes one, and the URL with that address for its host: who
-        reads the connection can look up no names.
+        """Connect to the first address that accepts; return the connection, and the URL with that address as
+        its host, because the process that reads the connection cannot resolve names.
 
         Raises:
-            OSError: None does; the message names the host.
+            OSError: No address accepts; the message names the host.
         """
         parts = urlsplit(self.url)
         failure: OSError | None = None
@@ -73,15 +73,15 @@ class CameraPlace:
 
 
 def placed(url: str, networks: Sequence[str]) -> CameraPlace:
-    """Where a camera is, with all addresses of its host, so that what was checked is what is asked.
+    """Resolve a camera's URL to all addresses of its host, so that the connection goes to a checked address.
 
     Args:
         url: An RTSP address.
-        networks: Networks (CIDR) in which cameras live; none: every address is allowed.
+        networks: Networks (CIDR) in which cameras may be; empty: every address is allowed.
 
     Raises:
-        AccessError: The host, or one of its addresses, is outside the networks.
-        OSError: The host is not known, or the URL is not valid; the message names it.
+        AccessError: One of the host's addresses is outside the networks.
+        OSError: The host is unknown, or the URL is invalid; the message names it.
     """
     try:
         parts = urlsplit(url)
@@ -102,15 +102,16 @@ def placed(url: str, networks: Sequence[str]) -> CameraPlace:
 
 
 def has_places(url: str) -> bool:
-    """Whether a URL says where user name and password belong: some recorders want them in path or query."""
+    """Whether a URL has placeholders for user name and password; some recorders want them in path or
+    query."""
     return USER_PLACE in url or PASSWORD_PLACE in url
 
 
 def url_fault(url: str) -> str | None:
-    """Why a camera's URL cannot be taken: anyone who reads the topic or a log would read its password.
+    """Check that a camera's URL holds no password: anyone who reads the topic or a log could see it.
 
     Returns:
-        The reason, without the URL; None where it can.
+        Why the URL is rejected, without the URL itself; None where it is accepted.
     """
     for pattern, what in _SECRETS:
         if pattern.search(url):
@@ -119,7 +120,7 @@ def url_fault(url: str) -> str | None:
 
 
 def with_credentials(url: str, secret: tuple[str, str]) -> str:
-    """An RTSP address with user name and password: where it has a place for them, else before the host."""
+    """Return an RTSP address with user name and password: at its placeholders, else before the host."""
     user, password = (quote(part, safe="") for part in secret)
     if has_places(url):
         return url.replace(USER_PLACE, user).replace(PASSWORD_PLACE, password)
@@ -128,13 +129,13 @@ def with_credentials(url: str, secret: tuple[str, str]) -> str:
 
 
 def without_addresses(text: str, public: str) -> str:
-    """An error text in which any address is replaced by the camera's public one: FFmpeg names the one that it
-    was given, with its password."""
+    """Replace every address in an error text by the camera's public one: FFmpeg names the address that it was
+    given, with its password."""
     return _ADDRESS.sub(lambda _: public, " ".join(text.split()))[:300]
 
 
 def _public(url: str) -> str:
-    """The host of a URL that may be none, without what may be a password."""
+    """Return the host of a URL, which may be invalid, without anything that may be a password."""
     return url.rpartition("@")[2].rpartition("://")[2].partition("/")[0]
 
 

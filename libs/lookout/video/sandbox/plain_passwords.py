@@ -1,7 +1,7 @@
-"""Keeps a password from a camera that asks for it in clear text, on the very connection that streams.
+"""Prevents FFmpeg from sending a password in clear text to a camera, on the connection that streams.
 
-FFmpeg answers whatever challenge comes last, and a camera may ask for Digest once and for Basic the next
-time. So what FFmpeg sends passes through here, request by request, in the confined process.
+FFmpeg answers the latest challenge, and a camera may ask for Digest once and for Basic the next time. So
+FFmpeg's requests pass through a check in the confined process, one by one.
 """
 
 from __future__ import annotations
@@ -30,12 +30,11 @@ def guard_input(refuse: Callable[[], None]) -> Callable[[], None]:
         refuse: Called instead of sending the first request that has the password in clear text.
 
     Returns:
-        What starts it, with threads of its own: a process is confined while it has one thread.
+        A function that starts the check's own threads, for later: a process must have one thread while it
+        is being confined.
     """
     camera = socket.socket(fileno=os.dup(0))
-    camera.setblocking(
-        True
-    )  # the agent connected with a time limit; FFmpeg's own ends a camera that is silent
+    camera.setblocking(True)  # the connection was made with a time limit; from here FFmpeg's own applies
     ours, theirs = socket.socketpair()
     os.dup2(theirs.fileno(), 0)
     theirs.close()
@@ -53,7 +52,7 @@ def guard_input(refuse: Callable[[], None]) -> Callable[[], None]:
 
 
 def _until_closed(target: Callable[[], None], *ends: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # one side is gone: FFmpeg says what it missed
+    with contextlib.suppress(OSError):  # one side has closed; FFmpeg reports the error
         target()
     for end in ends:
         with contextlib.suppress(OSError):
@@ -78,10 +77,10 @@ def _copy_requests(source: socket.socket, sink: socket.socket, refuse: Callable[
 
 
 def _whole(data: bytes) -> int | None:
-    """Bytes of the first request or packet; None: it is not complete.
+    """Return the length in bytes of the first request or packet; None if it is incomplete.
 
     Raises:
-        OSError: It is longer than any request.
+        OSError: More bytes wait than any request has.
     """
     if len(data) > _REQUEST_BYTES:
         raise OSError("a request without an end")

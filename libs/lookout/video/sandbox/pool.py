@@ -1,4 +1,4 @@
-"""Decoding in child processes that can do nothing but decode."""
+"""A pool of confined decoder processes."""
 
 from __future__ import annotations
 
@@ -75,11 +75,12 @@ from lookout.video.segments.types import (
 if TYPE_CHECKING:
     from lookout.video.segments.inspection import Inspection
 
-# A limit for a life, because the kernel's cannot be raised again by a confined process; `_check_cpu` holds
-# each job to its own.
+# The kernel's limit is for the process's whole life, because a confined process cannot raise it again;
+# `_check_cpu` enforces the limit of each job.
 CPU_JOBS = 10
-"""The kernel ends a process after the CPU time of so many jobs; it is replaced before that."""
-#: CPU seconds that a decoder may use while it has no job, and seconds between looks
+"""A worker's CPU limit for its whole life, in jobs of `cpu_s`; it is replaced before the kernel enforces
+it."""
+#: CPU seconds that a decoder may use without a job, and seconds between checks
 IDLE_CPU_S = 0.5
 _LOOK_S = 1.0
 _pipes = count()
@@ -88,21 +89,21 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SandboxSettings:
-    """What one worker may use.
+    """Resources of one worker.
 
     Attributes:
-        memory: address space, bytes.
-        result: the largest result of one job, bytes.
+        memory: Address space, bytes.
+        result: Largest result of one job, bytes.
         cpu_s: CPU seconds for one job.
-        wall_s: seconds for one job.
-        start_s: seconds to start.
-        threads: slice threads of the decoder.
-        recordings: whether it samples whole recordings, which takes threads. A process with one slice thread
-            and without recordings can start none.
-        jobs: jobs before a worker is replaced.
-        strict: refuse to work where the kernel cannot confine a process.
-        landlock: use Landlock where the kernel has it.
-        modules: imported before the worker is confined; what a request's gather is made of.
+        wall_s: Seconds for one job.
+        start_s: Seconds to start.
+        threads: Slice threads of the decoder.
+        recordings: Whether it samples whole recordings, which needs threads. A process with one slice thread
+            and without recordings may start none.
+        jobs: Jobs before a worker is replaced.
+        strict: Refuse to work where the kernel cannot confine a process.
+        landlock: Use Landlock where the kernel has it.
+        modules: Modules imported before the worker is confined; they must define the gathers of requests.
     """
 
     memory: int = 2 * 1024**3
@@ -119,16 +120,16 @@ class SandboxSettings:
 
 
 class SandboxError(LookoutError, RuntimeError):
-    """The code in a worker failed (not the segment): its trace is the message."""
+    """The code in a worker failed, through no fault of the segment; the message is its trace."""
 
 
 class _WorkerLostError(Exception):
-    """A worker died or hung."""
+    """A worker died, hung, exceeded a limit or sent an invalid reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """data: a segment's bytes; opened: gives a descriptor of what it reads, once for every try."""
+    """data: a segment's bytes; opened: returns a descriptor of the input, called once for every attempt."""
 
     request: Request
     data: bytes = b""
@@ -140,12 +141,12 @@ class _Worker:
 
     def __init__(self, settings: SandboxSettings) -> None:
         self._settings = settings
-        # Memory that both sides map: a segment and its pictures are not copied through a pipe.
+        # Memory shared by both sides, so that a segment and its pictures are not copied through a pipe.
         self._in, self._out = shared_file(), shared_file()
         job_read, self._jobs = os.pipe()
         self._replies, reply_write = os.pipe()
         self._files, files_read = socket.socketpair()
-        # A worker that takes no job must not hold the caller up: writing to it has a deadline.
+        # Writing has a deadline, so that a worker that accepts no job does not block the caller.
         os.set_blocking(self._jobs, False)
         self._files.settimeout(settings.wall_s)
         fields = ("memory", "result", "threads", "recordings", "strict", "landlock", "modules")
@@ -168,7 +169,7 @@ class _Worker:
                 start_new_session=True,
             )
         finally:
-            # The child sits in it already: removed it stays empty, and nobody has to remove it later.
+            # It is the child's working directory; removed now, it stays empty and needs no cleaning up later.
             os.rmdir(directory)
             os.close(job_read)
             os.close(reply_write)
@@ -176,10 +177,10 @@ class _Worker:
         self.done = 0
         self._ready = False
         self._begun_cpu_s = 0.0  # CPU time of the process when it took its first job
-        self._job_cpu_s = 0.0  # CPU time of the process at which its job has used too much
+        self._job_cpu_s = 0.0  # CPU time of the process at which its job exceeds the limit
         self.means = ""
         self._rest_cpu_s = 0.0
-        # Its own two, and what a codec starts where it may: some start a few more than they are told.
+        # Its own two, and those of codecs where allowed; some start a few more than configured.
         self._most_threads = 16 + 4 * settings.threads
 
     @property
@@ -188,20 +189,20 @@ class _Worker:
 
     @property
     def spent(self) -> bool:
-        """Whether the next job might not get its whole CPU time."""
+        """Whether the next job could reach the process's CPU limit before its own."""
         used = cpu_seconds(self.pid)
         return used is not None and used - self._begun_cpu_s > (CPU_JOBS - 1) * self._settings.cpu_s
 
     def run(self, job: _Job, wall_s: float | None) -> Result:
-        """One job, in at most `wall_s` seconds, with its file.
+        """Run one job with its file, in at most `wall_s` seconds.
 
         Raises:
             _WorkerLostError: The worker died or did not answer in time.
-            CodecError: It cannot be decoded; `reason` says why.
+            CodecError: The input cannot be decoded; `reason` says why.
             SandboxError: The code in the worker failed.
         """
         if not self._ready:
-            # Imports are not the first job's CPU time.
+            # Imports do not count as the first job's CPU time.
             self._job_cpu_s = self._settings.start_s
             ready = self._expect(self._settings.start_s, "did not start", 0)
             raise_failure(ready)
@@ -237,7 +238,7 @@ class _Worker:
             raise SandboxError(str(bug)) from None
         except ReplyError as error:
             raise _WorkerLostError(f"sent a reply that cannot be read ({error})") from None
-        # Its pages go back: a large segment does not stay in memory until the next one.
+        # Frees the pages: a large segment should not stay in memory until the next one.
         os.ftruncate(self._in, 0)
         os.ftruncate(self._out, 0)
         return result
@@ -254,7 +255,8 @@ class _Worker:
             raise _WorkerLostError(f"sent a reply that cannot be read ({error})") from None
 
     def _check_cpu(self) -> None:
-        """The process could ignore a signal of its own limit; this one it cannot."""
+        """Kill the process if its job has used too much CPU time, or if it has too many threads. The
+        process could ignore the signal of its own limit, but not this one."""
         used = cpu_seconds(self.pid)
         if used is not None and used > self._job_cpu_s:
             self._process.kill()
@@ -265,7 +267,7 @@ class _Worker:
 
     @property
     def threads(self) -> int:
-        """Threads that the process has now."""
+        """Current number of threads of the process."""
         return thread_count(self.pid)
 
     @property
@@ -274,16 +276,19 @@ class _Worker:
         return self._process.poll() is not None
 
     def rest(self) -> None:
-        """It waits for a job: it has nothing to compute until the next `run`."""
+        """Mark the process as idle: it should use no CPU time until the next `run`."""
         self._rest_cpu_s = cpu_seconds(self.pid) or 0.0
 
     def check_idle(self) -> None:
-        """End the process if it has computed or started threads since `rest`: nobody asked it to."""
+        """Kill the process if it has computed or started threads since `rest`, without a job."""
         used = cpu_seconds(self.pid)
         if used is None or self.ended:
             return
         if used - self._rest_cpu_s > IDLE_CPU_S or self.threads > self._most_threads:
-            _log.warning("a decoder without a job used %.1f s of CPU: it is ended", used - self._rest_cpu_s)
+            _log.warning(
+                "killing an idle decoder, which used %.1f s of CPU or started threads",
+                used - self._rest_cpu_s,
+            )
             self._process.kill()
 
     def _fate(self) -> str:
@@ -294,11 +299,11 @@ class _Worker:
         return f"died of {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
 
     def kill(self) -> None:
-        """End the process; callers that wait for it learn so."""
+        """Kill the process; callers waiting for it get an error."""
         self._process.kill()
 
     def close(self) -> None:
-        """End the process and give every descriptor back."""
+        """Kill the process and close every descriptor."""
         self._process.kill()
         self._process.wait()
         self._files.close()
@@ -309,10 +314,11 @@ class _Worker:
 class SandboxPool:
     """Decoder processes shared by any number of threads.
 
-    A worker opens no files but installed code, has no sockets, starts no programs, reaches no other process,
-    works in an empty directory and is limited in memory and time. One that dies or hangs is replaced and the
-    job tried once more; a segment that does it twice is a `CodecError` with POISON. Use it as a context
-    manager or call `close`; nothing is left running, and workers also end when this process does.
+    A worker opens no files, has no sockets, starts no programs, reaches no other process, works in an empty
+    directory and is limited in memory and time; its inputs come as descriptors from the pool. A worker that
+    dies or hangs is replaced and the job retried once; if the job fails a second time, `CodecError` with
+    POISON is raised. Use the pool as a context manager or call `close`: no process remains, and workers also
+    end when this process does.
     """
 
     def __init__(self, workers: int = 1, settings: SandboxSettings | None = None) -> None:
@@ -333,7 +339,7 @@ class SandboxPool:
         """Decode one segment.
 
         Raises:
-            CodecError: It cannot be decoded; `reason` says why.
+            CodecError: The segment cannot be decoded; `reason` says why.
             SandboxError: The request's gather fails.
         """
         if len(segment) > request.limits.bytes:
@@ -343,7 +349,7 @@ class SandboxPool:
         return cast(DecodedSegment, self._run(_Job(request, segment)))
 
     def inspect(self, path: str) -> Inspection:
-        """Inspect one file; what is wrong with it is in the result.
+        """Inspect one file; problems of its content are reported in the result.
 
         Raises:
             CodecError: With the reason UNREADABLE, UNAVAILABLE, CLOSED or POISON.
@@ -355,10 +361,10 @@ class SandboxPool:
     def cut(
         self, path: str | os.PathLike[str], *, target_s: float = 2.0, max_bytes: int = 15 * 1024 * 1024
     ) -> Iterator[Segment]:
-        """The pieces of a file, a few at a time, as `lookout.video.segments.cut` makes them.
+        """Yield the pieces of a file, cut as by `lookout.video.segments.cut`, a few per job.
 
         Raises:
-            CodecError: It cannot be decoded; `reason` says why.
+            CodecError: The file cannot be cut; `reason` says why.
         """
         request = CutRequest(os.path.abspath(path), target_s, max_bytes)
         while True:
@@ -366,20 +372,20 @@ class SandboxPool:
             if not pieces:
                 return
             yield from pieces
-            # The file is opened again for every few pieces: another worker, or one that replaces a dead one,
-            # goes on at `first`.
+            # Every job opens the file again, so that another worker, or the replacement of a dead one, can
+            # continue at `first`.
             request = replace(request, first=request.first + len(pieces))
 
     def cut_stream(
         self, pipe: BinaryIO, *, target_s: float = 2.0, max_bytes: int = 15 * 1024 * 1024
     ) -> Iterator[Segment]:
-        """The pieces of a pipe, each as soon as it is whole; waits as long as nothing comes.
+        """Cut a pipe into pieces and yield each one when it is complete; wait without limit for more.
 
-        One worker reads the pipe from its beginning to its end. A pipe cannot be read twice: where the worker
-        dies there is no second try.
+        One worker reads the pipe from its beginning to its end. A pipe cannot be read twice, so a worker that
+        dies is not replaced.
 
         Raises:
-            CodecError: as `lookout.video.segments.cut`, or with POISON.
+            CodecError: As `lookout.video.segments.cut`, or with POISON.
         """
         request = CutRequest(f"pipe {next(_pipes)}", target_s, max_bytes, limit=1)
         piped = nullcontext(pipe.fileno())
@@ -401,14 +407,14 @@ class SandboxPool:
             self._drop(worker, restart=False)  # it holds the pipe
 
     def recording_table(self, path: str, source: ServedSource | None = None) -> TableReply:
-        """The packets of a whole file.
+        """Return the packet table of a whole file.
 
         Args:
             path: The file.
-            source: What is read in its place; `path` names it.
+            source: Read instead of the file; `path` is then its name only.
 
         Raises:
-            CodecError: It cannot be decoded; `reason` says why.
+            CodecError: The file cannot be read; `reason` says why.
         """
         opened, size = partial(_opened, path), 0
         if source is not None:
@@ -420,14 +426,14 @@ class SandboxPool:
         return cast(TableReply, self._run(_Job(TableRequest(path, size), opened=opened)))
 
     def recording_sample(self, request: SampleRequest, source: ServedSource | None = None) -> SamplesReply:
-        """Some frames of a file.
+        """Decode some frames of a file.
 
         Args:
-            request: Which.
-            source: As of `recording_table`.
+            request: The frames.
+            source: As for `recording_table`.
 
         Raises:
-            CodecError: With the reason POISON where they kill the decoder twice.
+            CodecError: With the reason POISON if they kill the decoder twice.
         """
         if source is not None:
             return cast(SamplesReply, self._run(_Job(request, opened=partial(served, source))))
@@ -435,47 +441,47 @@ class SandboxPool:
         return cast(SamplesReply, self._run(_Job(absolute, opened=partial(_opened, absolute.path))))
 
     def recording_clip(self, request: ClipRequest, source: ServedSource | None = None) -> RecordingClip:
-        """A range of a file as a file of its own.
+        """Cut a range of a file into a file of its own.
 
         Args:
-            request: Which.
-            source: As of `recording_table`.
+            request: The range.
+            source: As for `recording_table`.
 
         Raises:
-            CodecError: It cannot be cut; with POISON where it kills the decoder twice.
+            CodecError: The range cannot be cut; with POISON if it kills the decoder twice.
         """
         opened = partial(_opened, request.path) if source is None else partial(served, source)
         return cast(RecordingClip, self._run(_Job(request, opened=opened)))
 
     def join(self, request: JoinRequest) -> JoinedClip:
-        """A time range of a camera as a file, see `lookout.video.segments.joining.join`.
+        """Make one file of a camera's time range, see `lookout.video.segments.joining.join`.
 
         Args:
-            request: Which.
+            request: Segments and range.
 
         Raises:
-            CodecError: No clip can be made; with POISON where the segments kill the decoder twice.
+            CodecError: No clip can be made; with POISON if the segments kill the decoder twice.
         """
         data = b"".join(segment.data for segment in request.segments)
         return cast(JoinedClip, self._run(_Job(request, data)))
 
     def masked(self, segment: bytes, mask: PictureMask, max_bytes: int) -> bytes:
-        """A segment with a mask, see `lookout.video.segments.masked_clip.masked_segment`.
+        """Return a segment with a mask applied, see `lookout.video.segments.masked_clip.masked_segment`.
 
         Raises:
-            CodecError: It cannot be decoded or encoded; with POISON where it kills the decoder twice.
+            CodecError: The segment cannot be decoded or encoded; with POISON if it kills the decoder twice.
         """
         return cast(bytes, self._run(_Job(MaskRequest(mask, max_bytes), segment)))
 
     def pids(self) -> list[int]:
-        """Process ids of the workers that run now."""
+        """Return the process ids of the workers that are running."""
         with self._lock:
             return sorted(worker.pid for worker in self._alive)
 
     def _run(self, job: _Job) -> Result:
         fates: list[str] = []
-        # Twice, because a process may also die of what has nothing to do with the job (memory of the
-        # machine).
+        # Twice, because a process may also die for reasons unrelated to the job, such as the machine being
+        # out of memory.
         while len(fates) < 2:
             worker = self._take()
             try:
@@ -485,7 +491,7 @@ class SandboxPool:
                 fates.append(str(lost))
                 continue
             except CodecError as error:
-                # It could not confine itself, and has ended.
+                # The process could not confine itself, and has ended.
                 if error.reason is Reason.UNAVAILABLE:
                     self._drop(worker)
                 else:
@@ -535,8 +541,8 @@ class SandboxPool:
             _idle_watch.add(self)
 
     def check_idle_workers(self) -> bool:
-        """End idle workers that compute. Whether there are idle ones."""
-        with self._lock:  # nobody takes one, or closes the pool, meanwhile
+        """Kill idle workers that compute; return whether any worker is idle."""
+        with self._lock:  # meanwhile no worker is taken, and the pool is not closed
             for worker in self._idle:
                 worker.check_idle()
             return bool(self._idle)
@@ -556,19 +562,19 @@ class SandboxPool:
             worker.close()
 
     def close(self) -> None:
-        """End all workers, also those at work: their callers get a `CodecError` with CLOSED."""
+        """Kill all workers, also those at work: their callers get a `CodecError` with CLOSED."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
             workers = list(self._alive)
-        # Killed before seats are cleared: callers that wait for one of them give its seat back then.
+        # Killed before seats are cleared, so that callers waiting for a worker return its seat.
         for worker in workers:
             worker.kill()
         self._clear_seats()
 
     def _clear_seats(self) -> None:
-        """Retire idle workers. A busy one is retired by the thread that waits for it."""
+        """Kill idle workers. A busy one is killed and closed by the thread that waits for it."""
         idle: list[_Worker | None] = []
         while True:
             try:
@@ -591,7 +597,7 @@ class SandboxPool:
 
 @contextmanager
 def _opened(path: str | os.PathLike[str]) -> Iterator[int]:
-    """A descriptor of a file that may be read. Errors: `CodecError` with UNREADABLE."""
+    """Open a file for reading; return its descriptor. Errors: `CodecError` with UNREADABLE."""
     try:
         file = open(path, "rb", buffering=0)  # noqa: SIM115 (closed below)
     except OSError as error:
@@ -601,13 +607,13 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[int]:
 
 
 def _kind(file: int) -> bytes:
-    """What a descriptor is: the decoder may not ask the kernel."""
+    """Return the kind of a descriptor, because a decoder may not ask the kernel for it."""
     mode = os.fstat(file).st_mode
     return SERVED if stat.S_ISSOCK(mode) else REGULAR if stat.S_ISREG(mode) else STREAM
 
 
 class _IdleWatch:
-    """Looks at the idle workers of all pools of this process, on one thread while there are any."""
+    """Watches the idle workers of all pools of this process, on one thread that runs while there are any."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -615,7 +621,7 @@ class _IdleWatch:
         self._runs = False
 
     def add(self, pool: SandboxPool) -> None:
-        """A pool has an idle worker."""
+        """Watch a pool that now has an idle worker."""
         with self._lock:
             self._pools.add(pool)
             if not self._runs:

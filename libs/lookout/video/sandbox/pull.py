@@ -1,4 +1,4 @@
-"""One connection to a camera, in the hands of a process that can reach nothing else."""
+"""Reads one camera through a process that can reach nothing but its connection."""
 
 from __future__ import annotations
 
@@ -21,28 +21,29 @@ from lookout.video.sandbox.child import bare_environment, cpu_seconds
 from lookout.video.sandbox.cutter import CutSegment
 from lookout.video.sandbox.exchange import receive_message, send_message
 
-_START_S = 120.0  # a busy machine takes long to import
+_START_S = 120.0  # imports are slow on a loaded machine
 _GRACE_S = 20.0
 _LOOK_S = 2.0
-_CPU_S, _CPU_SHARE = 20.0, 0.5  # what starting may cost, and then of one core; cutting takes a fiftieth
+_CPU_S, _CPU_SHARE = 20.0, 0.5  # allowance for starting, then share of one core; cutting takes 2 %
 _OVERHEAD = 2 << 20  # of MPEG-TS and of the message
 _LONGEST_S = 86_400.0
 _TEXT = 1000
 
 
 class PullError(RuntimeError):
-    """A connection that ended; the message says why."""
+    """A connection ended; the message says why."""
 
 
 class Pull:
     """Reads a camera through a confined process of its own until `end`.
 
-    The process has the connection, the camera's own credentials, and bounded memory and time: no files, no
-    other connection, nothing of other cameras. What it sends is believed to be bytes of this camera only.
+    The process has the connection, the camera's own credentials, and bounded memory and time. It has no
+    files, no other connection, and no data of other cameras. Its output is treated as untrusted bytes of this
+    camera.
 
     Args:
-        connection: To the camera; the process gets a copy.
-        job: What to pull.
+        connection: Connection to the camera; the process gets a copy.
+        job: Settings of the pull.
     """
 
     def __init__(self, connection: socket.socket, job: pb.PullJob) -> None:
@@ -71,20 +72,20 @@ class Pull:
             os.close(self._replies)
             raise
         finally:
-            os.rmdir(directory)  # the process sits in it: it stays empty
+            os.rmdir(directory)  # the process's working directory stays empty
             os.close(job_read)
             os.close(reply_write)
 
     @property
     def pid(self) -> int:
-        """The process."""
+        """Process id."""
         return self._process.pid
 
     def begin(self) -> None:
-        """Give the process its job, and return once it is confined and reads the camera.
+        """Send the process its job, and return once it is confined and about to read the camera.
 
         Raises:
-            PullError: It does not start.
+            PullError: The process does not start.
         """
         try:
             send_message(self._jobs, self._job.SerializeToString(), _START_S)
@@ -93,10 +94,10 @@ class Pull:
             raise PullError(f"the process that reads the camera {self._fate(error)}") from None
 
     def segments(self) -> Iterator[CutSegment]:
-        """The camera's segments, each as soon as it is complete.
+        """Yield the camera's segments, each as soon as it is complete.
 
         Raises:
-            PullError: The connection ended, or the process did more than it may.
+            PullError: The connection ended, or the process exceeded a limit.
         """
         try:
             while True:
@@ -109,11 +110,11 @@ class Pull:
             raise PullError(f"the process that reads the camera {self._fate(error)}") from None
 
     def end(self) -> None:
-        """End the process; callers that wait for its segments learn so."""
+        """Kill the process; callers waiting for its segments get an error."""
         self._process.kill()
 
     def close(self) -> None:
-        """End the process and give everything back."""
+        """Kill the process and close all descriptors."""
         self._process.kill()
         self._process.wait()
         os.close(self._jobs)
@@ -142,7 +143,7 @@ class Pull:
         if not (
             all(math.isfinite(time_s) and 0 <= time_s <= _LONGEST_S for time_s in times) and segment.data
         ):
-            raise PullError("the process that reads the camera sent a segment that cannot be")
+            raise PullError("the process that reads the camera sent an invalid segment")
         self.dropped_packets = segment.dropped_packets
         return CutSegment(segment.data, *times)
 

@@ -1,7 +1,8 @@
-"""The process that reads one camera. Started by `Pull`.
+"""The process that reads one camera, started by `Pull`.
 
-Its standard input is the connection to the camera, and the only one it has. Arguments: descriptors of the
-pipe that the job comes through and of the pipe for replies."""
+Its standard input is the connection to the camera, the only one it has. Arguments: descriptors of the pipe
+for the job and of the pipe for replies.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from lookout.video.sandbox.plain_passwords import REFUSED, guard_input
 from lookout.video.sandbox.seccomp import Network
 
 MAX_JOB = 1 << 16
-_ADDRESS_SPACE = 2 << 30  # libraries and reserved ranges; what costs memory is limited by the job
+_ADDRESS_SPACE = 2 << 30  # for libraries and reserved ranges; the job limits private memory
 _PROGRESS_S = 1.0
 _REDIRECT = "Redirecting to"
 _REDIRECTED = "the camera redirects to another address: refused"
@@ -46,7 +47,7 @@ def main(arguments: list[str]) -> None:
         redirects = _Redirects(replies)
 
         def begin() -> None:
-            """Start every thread that it will have: confined it starts none."""
+            """Start all threads of the process: once confined it cannot start any."""
             threading.Thread(target=_end_with_parent, args=(jobs,), name="parent", daemon=True).start()
             threading.Thread(target=redirects.watch, name="redirect", daemon=True).start()
             if start_guard is not None:
@@ -69,7 +70,7 @@ def main(arguments: list[str]) -> None:
 
 
 def needs_of(network: Network, begin: Callable[[], object]) -> Needs:
-    """What the process needs: its connection and the threads that it has; no file, and no further thread.
+    """Return the permissions that the process keeps: its connection; no files and no new threads.
 
     Args:
         network: How it reaches the camera.
@@ -98,15 +99,15 @@ def _pull(job: pb.PullJob, replies: int, redirects: _Redirects) -> None:
 
 
 def _opened(job: pb.PullJob, options: dict[str, str], redirects: _Redirects) -> av.container.InputContainer:
-    """The camera's stream.
+    """Open the camera's stream.
 
     Raises:
-        ValueError: The camera names another address.
-        FFmpegError: It cannot be opened.
+        ValueError: The camera redirects to another address, or refuses the request.
+        FFmpegError: The stream cannot be opened.
         TimeoutError: No picture came in time.
     """
     asked_at = time.monotonic()
-    av.logging.set_level(av.logging.INFO)  # FFmpeg tells of a redirect in its log alone
+    av.logging.set_level(av.logging.INFO)  # FFmpeg reports a redirect only in its log
     with av.logging.Capture() as lines:
         redirects.lines = lines
         try:
@@ -121,11 +122,12 @@ def _opened(job: pb.PullJob, options: dict[str, str], redirects: _Redirects) -> 
 
 
 def _refused(error: Exception, job: pb.PullJob) -> Exception | None:
-    """What to say of a camera that answers, and gives nothing."""
+    """Return a readable error for a camera that refuses the request (401, 403, 404); None for other
+    errors."""
     match error:
         case av.error.HTTPUnauthorizedError():
             named = urlsplit(job.url).password is not None
-            wants = "does not take this user name and password" if named else "wants a user name and password"
+            wants = "rejects this user name and password" if named else "requires a user name and password"
             return ValueError(f"the camera {wants} (401 Unauthorized)")
         case av.error.HTTPForbiddenError():
             return ValueError("the camera does not let this user see the stream (403 Forbidden)")
@@ -135,9 +137,10 @@ def _refused(error: Exception, job: pb.PullJob) -> Exception | None:
 
 
 class _Redirects:
-    """Ends the process when the camera names another address.
+    """Ends the process when the camera redirects to another address.
 
-    FFmpeg closes the connection then, gets no other, and asks for one without a pause until its time is over.
+    FFmpeg closes the connection on a redirect, cannot get another, and would retry without a pause until its
+    time-out.
     """
 
     def __init__(self, replies: int) -> None:
@@ -146,7 +149,7 @@ class _Redirects:
         self.opened = threading.Event()
 
     def watch(self) -> None:
-        """Look at the log until the stream is opened."""
+        """Watch FFmpeg's log until the stream is open."""
         while not self.opened.wait(_LOOK_S):
             if _is_redirect(self.lines):
                 _end(self._replies, _REDIRECTED)
@@ -159,7 +162,7 @@ def _is_redirect(lines: list[tuple[int, str, str]]) -> bool:
 def _packets(
     packets: Iterator[av.Packet], cutter: Cutter, job: pb.PullJob, replies: int
 ) -> Iterator[av.Packet]:
-    """The packets; the parent learns that there are some, also where they never become a segment."""
+    """Yield the packets, and report progress to the parent, which may see no segment for a long time."""
     reported_at = came_at = time.monotonic()
     try:
         for packet in packets:
@@ -174,14 +177,14 @@ def _packets(
 
 
 def _cause(error: Exception, since: float, job: pb.PullJob) -> Exception:
-    """What to say of an error: FFmpeg calls a silent camera invalid data, or an exit that was asked for."""
+    """Return the error to report: FFmpeg reports a silent camera as invalid data or a requested exit."""
     if time.monotonic() - since < job.connect_s:
         return error
     return TimeoutError(f"no picture came for {job.connect_s:g} s")
 
 
 def _end(replies: int, error: str) -> None:
-    """Say why, and end the process at once."""
+    """Report an error, and end the process at once."""
     _fail(replies, error)
     os._exit(0)
 
@@ -192,14 +195,14 @@ def _fail(replies: int, error: str, *, unconfined: bool = False) -> None:
 
 
 def _import_early() -> None:
-    """Import what would be imported on first use, which may not be possible any more."""
+    """Import modules that are otherwise imported on first use, which fails once the process is confined."""
     for module in pkgutil.walk_packages(av.__path__, "av."):
         if "__main__" not in module.name:
             importlib.import_module(module.name)
 
 
 def _end_with_parent(jobs: int) -> None:
-    """End this process as soon as the agent does, or closes the pipe."""
+    """End this process as soon as its parent ends or closes the pipe."""
     while os.read(jobs, 4096):
         pass
     os._exit(0)

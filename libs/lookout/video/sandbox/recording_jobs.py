@@ -1,4 +1,4 @@
-"""What a decoder process does for a recording: count its packets, and give some of its samples."""
+"""Jobs on recordings in a decoder process: counting packets, sampling frames, cutting clips."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lookout.video.segments.types import FILE_LIMITS
 
 @dataclass(frozen=True, slots=True)
 class TableResult:
-    """A file's packets. size: (height, width) of the upright picture, (0, 0) where no frame decodes."""
+    """A file's packet table. size: (height, width) of the upright picture, (0, 0) where it has no packets."""
 
     stream: StreamFacts
     table: FrameTable
@@ -26,14 +26,14 @@ class TableResult:
 
 @dataclass(frozen=True, slots=True)
 class SampleResult:
-    """Decoded frames in order, and what decoding them took."""
+    """Decoded frames in order, and the counters of decoding them."""
 
     frames: tuple[FileFrame, ...]
     work: DecodeWork
 
 
 class RecordingJobs:
-    """The jobs of one process; the scan of the newest recording stays for the next job."""
+    """Runs the jobs of one process; the newest recording's scan is kept for the next job."""
 
     def __init__(self) -> None:
         self._scan: tuple[str, Scan] | None = None
@@ -42,7 +42,7 @@ class RecordingJobs:
         """Count the packets of a file.
 
         Args:
-            path: What to call it, and where it is unless `file` is given.
+            path: Its name, and its location unless `file` is given.
             file: The file, open; closed after the job.
 
         Raises:
@@ -55,8 +55,8 @@ class RecordingJobs:
         """Decode some frames of a file.
 
         Args:
-            request: Which frames.
-            file: As of `table`.
+            request: The frames.
+            file: As for `table`.
 
         Raises:
             CodecError: The file cannot be read.
@@ -65,14 +65,14 @@ class RecordingJobs:
             return self._sample(request, _source(request.path, file))
 
     def clip(self, request: ClipRequest, file: BinaryIO | None = None) -> RecordingClip:
-        """A range of a file as a file of its own.
+        """Cut a range of a file into a file of its own.
 
         Args:
-            request: Which range.
-            file: As of `table`.
+            request: The range.
+            file: As for `table`.
 
         Raises:
-            CodecError: It cannot be cut.
+            CodecError: The range cannot be cut.
         """
         with file if file is not None else nullcontext():
             source = _source(request.path, file)
@@ -89,7 +89,7 @@ class RecordingJobs:
     def _table(self, path: str, source: Source) -> TableResult:
         with scanned(source, FILE_LIMITS) as (video, scan):
             stream = StreamFacts.of(video, scan)
-        # `sample` asks for the same file again and again: its packets are counted once.
+        # Kept for `sample`, which uses the same file many times: its packets are counted once.
         self._scan = (path, scan)
         size = first_size(source, FILE_LIMITS, scan) if len(scan.table) else (0, 0)
         return TableResult(stream, scan.table, size)

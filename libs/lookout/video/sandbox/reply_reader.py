@@ -1,9 +1,10 @@
-"""What a pool believes of a decoder process's reply.
+"""Validates the replies of untrusted decoder processes.
 
-A process that hostile bytes have taken over must gain no more than a wrong answer: a reply is a message of
-scalars, every one of which is checked against what was asked, and planes whose shapes are computed here.
-What can be computed here is never read from a reply. Reading takes time and memory in proportion to the
-limits of the request, whatever the reply says."""
+A process taken over by hostile bytes must be able to do no more than give a wrong answer. A reply is a
+message of scalars, each checked against the request, and planes whose shapes are computed here. Values that
+can be computed here are never read from a reply. Reading takes time and memory in proportion to the
+request's limits, whatever the reply says.
+"""
 
 from __future__ import annotations
 
@@ -55,13 +56,13 @@ from lookout.video.segments.types import (
 )
 
 MAX_REPLY = 4 << 20
-"""Bytes of a reply's message."""
+"""Largest message of a reply, bytes."""
 MAX_PIECES = 100_000
 MAX_SPANS = 10_000
 MAX_BOXES = 1 << 20
-"""Bytes by which a clip's boxes may exceed its pictures."""
+"""Bytes allowed for a clip's boxes, in addition to its pictures."""
 MOST = 1 << 53
-"""Times in microseconds and counts stay below it: then sums of a few of them fit 64 bits."""
+"""Bound on times in microseconds and on counts, such that sums of a few of them fit 64 bits."""
 MAX_RATE = 1e6  # frames a second: one a microsecond
 _NAME = re.compile(r"[a-z0-9_,\-]{0,60}")
 _CODECS = re.compile(r"[A-Za-z0-9.]{1,60}")
@@ -72,19 +73,20 @@ _TABLE_NUMBERS = 3
 
 
 class ReplyError(ValueError):
-    """A reply that does not answer what was asked."""
+    """A reply that is not a valid answer to the request."""
 
 
 class BugError(Exception):
-    """The code in the process failed; its trace is the message."""
+    """The code in the process failed; the message is its trace."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableReply:
-    """A recording's packets. The columns are those of `FrameTable`.
+    """A recording's packet table. The columns are those of `FrameTable`.
 
-    size: (height, width) of the upright picture, (0, 0) where no frame decodes; listed, promised_us, begins:
-    packets, length and begin that the container claims."""
+    size: (height, width) of the upright picture, (0, 0) where it has no packets; listed, promised_us, begins:
+    packets, length and begin that the container claims.
+    """
 
     container: str
     codec: str
@@ -109,7 +111,7 @@ class TableReply:
 
 @dataclass(frozen=True, slots=True)
 class SampledPick:
-    """A decoded frame. pick: its place among the picks; pixels: uint8 [height, width, 3]."""
+    """A decoded frame. pick: its index among the picks; pixels: uint8 [height, width, 3]."""
 
     pick: int
     key: bool
@@ -120,7 +122,7 @@ class SampledPick:
 
 @dataclass(frozen=True, slots=True)
 class SamplesReply:
-    """Decoded frames in order; work: what decoding took, by the names of `Work`."""
+    """Decoded frames in order; work: decoding counters, by the names in `reply_writer.WORK`."""
 
     frames: tuple[SampledPick, ...]
     work: dict[str, int]
@@ -131,21 +133,21 @@ Result = DecodedSegment | Inspection | tuple[Segment, ...] | TableReply | Sample
 
 
 class Planes:
-    """The shared output, read from its beginning.
+    """Reads the shared output from its beginning.
 
     Args:
         fd: The shared file.
-        limit: Bytes that may be read of it.
+        limit: Most bytes that are read from it.
     """
 
     def __init__(self, fd: int, limit: int) -> None:
         self._fd, self._left, self._offset = fd, limit, 0
 
     def take(self, size: int) -> bytearray:
-        """The next bytes, the caller's own.
+        """Return a copy of the next bytes.
 
         Raises:
-            ReplyError: They are not there, or beyond the limit.
+            ReplyError: The bytes are missing, or exceed the limit.
         """
         if size > self._left:
             raise ReplyError(f"its planes are larger than the limit by {size - self._left} bytes")
@@ -157,20 +159,20 @@ class Planes:
         return data
 
     def array(self, shape: tuple[int, ...], kind: str) -> np.ndarray:
-        """The next array, the caller's own."""
+        """Return a copy of the next bytes as an array."""
         size = math.prod(shape) * np.dtype(kind).itemsize
         return np.frombuffer(self.take(size), kind).reshape(shape)
 
 
 def parse_reply(message: bytes, number: int) -> pb.Reply:
-    """The message of a reply.
+    """Parse a reply.
 
     Args:
-        message: What came through the pipe.
+        message: The bytes from the pipe.
         number: The job that it must answer.
 
     Raises:
-        ReplyError: It is no reply, or one to another job.
+        ReplyError: The bytes are not a valid reply, or they answer another job.
     """
     reply = pb.Reply()
     try:
@@ -183,10 +185,10 @@ def parse_reply(message: bytes, number: int) -> pb.Reply:
 
 
 def raise_failure(reply: pb.Reply) -> None:
-    """Raise what a reply says went wrong.
+    """Raise the failure that a reply reports, if it reports one.
 
     Raises:
-        CodecError: It cannot be decoded; `reason` says why.
+        CodecError: The input cannot be decoded; `reason` says why.
         BugError: The code in the process failed.
     """
     if reply.HasField("refusal"):
@@ -197,16 +199,16 @@ def raise_failure(reply: pb.Reply) -> None:
 
 
 def read_result(reply: pb.Reply, request: Request, size: int, planes: Planes) -> Result:
-    """The result of a job.
+    """Return the validated result of a job.
 
     Args:
-        reply: What came.
-        request: What was asked.
+        reply: The reply.
+        request: The request.
         size: Bytes of the segment.
         planes: The shared output.
 
     Raises:
-        ReplyError: It does not answer what was asked.
+        ReplyError: The reply is not a valid answer to the request.
     """
     match request:
         case DecodeRequest():
@@ -224,7 +226,7 @@ def read_result(reply: pb.Reply, request: Request, size: int, planes: Planes) ->
 
 
 def clean_text(text: str, limit: int, *, lines: bool = False) -> str:
-    """A text from a process: printable characters, cut to `limit`; `lines` keeps line breaks."""
+    """Return a process's text with printable characters only, cut to `limit`; `lines` keeps line breaks."""
     return "".join(c if c.isprintable() or (lines and c == "\n") else "\ufffd" for c in text[:limit])
 
 
@@ -244,7 +246,7 @@ def _whole(message: Message, field: str, least: int, limit: int) -> int:
 
 def _number(message: Message, field: str, least: float, limit: float) -> float:
     value: float = getattr(message, field)
-    if not least <= value <= limit:  # false for what is no number as well
+    if not least <= value <= limit:  # also false for NaN
         raise ReplyError(f"{field} is {value}; {least:g} to {limit:g} is possible")
     return value
 
@@ -252,7 +254,7 @@ def _number(message: Message, field: str, least: float, limit: float) -> float:
 def _name(message: Message, field: str) -> str:
     value: str = getattr(message, field)
     if not _NAME.fullmatch(value):
-        raise ReplyError(f"{field} is no name")
+        raise ReplyError(f"{field} is not a valid name")
     return value
 
 
@@ -289,7 +291,7 @@ def _decoded(message: pb.Decoded, request: DecodeRequest, size: int, planes: Pla
     infos = [_frame_info(frame, request.limits) for frame in message.frames]
     slots = [request.grid.slot(offset + info.time_us) for info in infos]
     _check_order(infos, slots, floor, facts.frames, request)
-    # The last frame may last as long as the longest pause; a rate below one in two minutes is not believed.
+    # The last frame may last as long as the longest pause; frame rates below one in two minutes are rejected.
     longest = round(2e6 * request.limits.seconds) + 120_000_000
     pixels = planes.array((count, request.height, request.width, 3), "u1")
     motions = _motions(message.frames, request, planes)
@@ -310,7 +312,7 @@ def _decoded(message: pb.Decoded, request: DecodeRequest, size: int, planes: Pla
 
 def _facts(message: pb.Facts, limits: Limits, size: int) -> SegmentFacts:
     width, height = _size(message, limits)
-    # A demuxer stops after one packet too many; a packet gives two frames at limit (fields).
+    # A demuxer stops after one packet too many; a packet gives at most two frames (fields).
     limit = 2 * (limits.frames + 1)
     counts = ("decoded", "keyframes", "intra", "corrupt", "refused", "leading_lost", "jumps", "sizes")
     numbers: dict[str, Any] = {name: _whole(message, name, 0, limit) for name in (*counts, "interlaced")}
@@ -351,7 +353,7 @@ def _frame_info(message: pb.Frame, limits: Limits) -> FrameInfo:
 def _check_order(
     infos: Sequence[FrameInfo], slots: Sequence[int], floor: int, frames: int, request: DecodeRequest
 ) -> None:
-    """Samples are in order, and those that were asked for."""
+    """Check that samples are in order, and that they were requested."""
     for before, info in pairwise(infos):
         if info.index <= before.index or info.time_us <= before.time_us:
             raise ReplyError(f"frame {info.index} at {info.time_us} us follows frame {before.index}")
@@ -390,7 +392,7 @@ def _motions(frames: Sequence[pb.Frame], request: DecodeRequest, planes: Planes)
 def _grid(planes: Planes, rows: int, cols: int, *, infinite: bool) -> F16:
     grid: F16 = planes.array((rows, cols), "<f2")
     if not (grid >= 0).all() or (not infinite and np.isinf(grid).any()):
-        raise ReplyError("a motion grid holds what is no displacement")
+        raise ReplyError("a motion grid holds an invalid displacement")
     return grid
 
 
@@ -405,7 +407,7 @@ def _inspection(message: pb.Inspected, request: InspectRequest) -> Inspection:
     )
     numbers |= {name: _whole(message, name, 0, MOST) for name in counts}
     if message.motion not in ("", "vectors", "luma"):
-        raise ReplyError("motion is no basis")
+        raise ReplyError("motion is not a valid basis")
     reason = _REASONS.get(message.reason, Reason.POISON) if message.HasField("reason") else None
     return Inspection(
         path=request.path,
@@ -486,7 +488,7 @@ def _table(message: pb.Table, request: TableRequest, planes: Planes) -> TableRep
 
 
 def _begins(message: pb.Table) -> datetime | None:
-    """When the recording begins, or None if the time is impossible."""
+    """Return when the recording begins; None if it is not stated or implausible."""
     if not message.HasField("begins_us"):
         return None
     day = MINUTE_OFFSETS - 1
@@ -540,7 +542,7 @@ def _joined(message: pb.Joined, request: JoinRequest, planes: Planes) -> JoinedC
     if codec not in CLIP_CODECS:
         raise ReplyError(f"a clip of {codec}")
     if not _CODECS.fullmatch(message.codecs):
-        raise ReplyError("codecs is no name")
+        raise ReplyError("codecs is not a valid name")
     spans = tuple(
         ClipSpan(
             _whole(span, "at_us", 0, MOST),

@@ -1,5 +1,5 @@
-"""What a decoder process answers: a short message of scalars (`sandbox.proto`), and raw planes in the shared
-output in an order that the message's kind fixes."""
+"""Replies of a decoder process: a short message of scalars (`sandbox.proto`), and raw planes in the shared
+output, in an order fixed by the message's kind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REASONS: dict[Reason, pb.Reason] = {
 }
 WORK = ("packets", "fed", "skipped", "frames", "painted", "runs", "seeks", "repaired", "missing")
 TEXT_BYTES = 20_000
-"""Longer texts are cut."""
+"""Most bytes of a text; longer ones lose their beginning."""
 
 Plane = np.ndarray | bytes
 Footage: TypeAlias = "tuple[Segment, ...] | TableResult | SampleResult | RecordingClip | JoinedClip | bytes"
@@ -46,23 +46,23 @@ class ReplyWriter:
         self._output = output
 
     def ready(self, confinement: str) -> bytes:
-        """The process is confined and takes jobs."""
+        """Return the reply that the process is confined and accepts jobs."""
         return pb.Reply(ready=pb.Ready(confinement=confinement)).SerializeToString()
 
     def refusal(self, number: int, error: CodecError) -> bytes:
-        """The bytes cannot be decoded."""
+        """Return the reply that the input cannot be decoded."""
         refusal = pb.Refusal(reason=REASONS[error.reason], detail=_text(error.detail))
         return pb.Reply(number=number, refusal=refusal).SerializeToString()
 
     def bug(self, number: int, trace: str) -> bytes:
-        """The code in the process failed."""
+        """Return the reply that the code in the process failed."""
         return pb.Reply(number=number, bug=pb.Bug(trace=_text(trace))).SerializeToString()
 
     def result(self, number: int, result: Result) -> bytes:
-        """What a job gave; its planes go into the shared output.
+        """Return the reply with a job's result, and write its planes into the shared output.
 
         Raises:
-            CodecError: A number of it is beyond 64 bits.
+            CodecError: A number of the result exceeds 64 bits.
         """
         try:
             reply, planes = _reply(result)
@@ -223,5 +223,5 @@ def _samples(result: SampleResult) -> tuple[pb.Reply, list[Plane]]:
 
 
 def _text(text: str) -> str:
-    """What a protobuf string can hold."""
+    """Return the end of a text, limited to `TEXT_BYTES`, as valid UTF-8 for a protobuf string."""
     return text.encode("utf-8", "replace")[-TEXT_BYTES:].decode("utf-8", "ignore")

@@ -1,7 +1,7 @@
-"""`python -m lookout.video.sandbox.report FOLDER [--into FILE]`: what every file of a folder gave,
-as a Markdown table.
+"""`python -m lookout.video.sandbox.report FOLDER [--into FILE]`: inspects every file of a folder and prints
+a Markdown table of the results.
 
-With --into the table replaces what stands between the markers in that file.
+With --into, the table replaces the text between the markers in that file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HEAD = (
 
 
 def markdown(inspections: Iterable[Inspection], root: Path) -> str:
-    """The table; files that are no media at all (notes, licences) are left out."""
+    """Return the table; files that are not media (.txt, .json, .md) are left out."""
     rows = [
         _row(inspection, root)
         for inspection in inspections
@@ -67,10 +67,10 @@ def _row(seen: Inspection, root: Path) -> str:
 
 
 def insert(document: str, table: str) -> str:
-    """The document with its marked part replaced.
+    """Return the document with its marked part replaced.
 
     Raises:
-        ValueError: It is without markers.
+        ValueError: The document lacks the markers.
     """
     if BEGIN not in document or END not in document:
         raise ValueError(f"the document lacks the markers {BEGIN} and {END}")
@@ -79,7 +79,7 @@ def insert(document: str, table: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m lookout.video.sandbox.report", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--into", type=Path, help="Markdown file whose marked part the table replaces")

@@ -1,8 +1,9 @@
-"""The system calls that decoding needs, as a filter of the Linux kernel; every other call is refused.
+"""A kernel filter that allows the system calls decoding needs and refuses every other one.
 
-A process that reads a camera is given one connection, as its standard input. For it `socket` answers 0, which
-is that connection, and `connect` answers success, and the kernel does neither: FFmpeg's RTSP client takes the
-connection that is there for its own, and there is no other. After a redirect it has closed it, and gets none.
+A process that reads a camera is given one connection, as its standard input. For it, `socket` returns 0,
+which is that connection, and `connect` returns success, without any action of the kernel: FFmpeg's RTSP
+client takes the existing connection for its own, and there is no other. After a redirect it has closed that
+connection and cannot get another.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ RETURN: Final = 0x06  # BPF_RET | BPF_K
 
 AUDIT: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _MACHINES: Final = ("x86_64", "aarch64")
-#: calls after this one are younger than the list below: libc tries them first and understands ENOSYS
+#: calls with higher numbers are newer than the list below: libc tries them first and handles ENOSYS
 _LAST_KNOWN: Final = 462
 
-# Numbers on x86_64 and aarch64; None where an architecture has no such call. The busiest come first.
+# Numbers on x86_64 and aarch64; None where an architecture has no such call. The most frequent come first.
 _ALLOWED: Final[dict[str, tuple[int | None, int | None]]] = {
     "futex": (202, 98),
     "read": (0, 63),
@@ -81,7 +82,7 @@ _ALLOWED: Final[dict[str, tuple[int | None, int | None]]] = {
     "epoll_ctl": (233, 21),
     "epoll_wait": (232, None),
     "epoll_pwait": (281, 22),
-    "recvmsg": (47, 212),  # files to read come through a socket that the parent made
+    "recvmsg": (47, 212),  # input files come as descriptors through a socket from the parent
     "mremap": (25, 216),
     "mincore": (27, 232),
     "mlock": (149, 228),
@@ -129,8 +130,8 @@ _ALLOWED: Final[dict[str, tuple[int | None, int | None]]] = {
     "sysinfo": (99, 179),
     "uname": (63, 160),
 }
-#: calls that take a path. Landlock decides which files may be opened, and nothing about the other calls:
-#: anyone who may ask for the facts of a path learns whether it exists
+#: calls that take a path. Landlock decides only which files may be opened; the other calls, such as stat,
+#: still reveal whether a path exists
 _PATHS: Final[dict[str, tuple[int | None, int | None]]] = {
     "open": (2, None),
     "openat": (257, 56),
@@ -148,7 +149,7 @@ _PATHS: Final[dict[str, tuple[int | None, int | None]]] = {
     "getdents64": (217, 61),
     "getcwd": (79, 17),
 }
-#: of a process that was given a connection: use it
+#: further calls of a process that was given a connection
 _CONNECTED: Final[dict[str, tuple[int | None, int | None]]] = {
     "recvfrom": (45, 207),
     "sendto": (44, 206),
@@ -171,18 +172,18 @@ _PRCTLS: Final = (15, 16, 0x53564D41)  # names of threads and of memory
 
 
 class Network(StrEnum):
-    """What a confined process can reach."""
+    """The network that a confined process can reach."""
 
     NONE = "none"
     CONNECTION = "connection"
-    """The connection that is its standard input."""
+    """Only the connection that is its standard input."""
     DATAGRAMS = "datagrams"
-    """That connection, and UDP of any address, for RTP that does not come through it."""
+    """That connection, and UDP to any address, for RTP outside the connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Only:
-    """A call that is allowed with these values of one argument only."""
+    """A call that is allowed only with these values of one argument."""
 
     call: tuple[int | None, int | None]
     argument: int
@@ -202,14 +203,14 @@ def _limited(pid: int) -> tuple[_Only, ...]:
 def seccomp_program(
     machine: str, *, pid: int, may_open: bool, network: Network = Network.NONE, threads: bool = True
 ) -> bytes:
-    """The BPF filter for one architecture, as `struct sock_filter` entries.
+    """Return the BPF filter for one architecture, as `struct sock_filter` entries.
 
     Args:
         machine: x86_64 or aarch64.
-        pid: the process that will live under it.
-        may_open: whether paths are left to Landlock; otherwise no call may name one.
-        network: what it can reach.
-        threads: whether threads may be started.
+        pid: The process that is filtered.
+        may_open: Whether Landlock decides about paths; otherwise no call may name one.
+        network: The network that the process may reach.
+        threads: Whether it may start threads.
     """
     which = _MACHINES.index(machine)
 
@@ -240,7 +241,8 @@ def seccomp_program(
         program += [step(EQUAL, socket.SOCK_STREAM, 3, 0), step(EQUAL, socket.SOCK_DGRAM, 1, 0)]
         program += [step(RETURN, _refuse(errno.EPERM)), step(RETURN, datagrams), step(RETURN, _ANSWER_0)]
         program += [step(EQUAL, _CONNECT[which], 0, 1), step(RETURN, _ANSWER_0)]
-    # Threads may be needed, processes are not. clone3 hides its flags, so libc is sent back to clone.
+    # Threads may be needed, processes are not. A filter cannot see clone3's flags, so libc must fall back to
+    # clone.
     program += [step(EQUAL, _CLONE3, 0, 1), step(RETURN, _refuse(errno.ENOSYS))]
     if threads:
         program += [step(EQUAL, _CLONE[which], 0, 3), step(LOAD, 16), step(ANY_BIT, CLONE_THREAD, 0, 1)]
@@ -253,10 +255,10 @@ def seccomp_program(
 
 
 def filter_calls(*, may_open: bool, network: Network = Network.NONE, threads: bool = True) -> None:
-    """Put this process, with the threads that it has, under the filter permanently.
+    """Apply the filter permanently to this process and all its current threads.
 
     Raises:
-        ConfinementError: this system has no filter, or refuses it.
+        ConfinementError: This system has no such filter, or refuses it.
     """
     machine = platform.machine()
     if sys.platform != "linux" or machine not in AUDIT:

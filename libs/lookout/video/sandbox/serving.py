@@ -1,5 +1,5 @@
-"""A recording that lies elsewhere, for a process without sockets to the outside: the pool reads it for the
-process, which asks for ranges through a socket that the pool made."""
+"""Serves a remote recording to a process without network: the pool reads it on behalf of the process, which
+requests ranges through a socket from the pool."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from lookout.video.sandbox.exchange import receive_message, send_message
 from lookout.video.segments.types import CodecError, Reason
 
 LONGEST = 1 << 20
-"""Bytes of one answer at most."""
+"""Most bytes in one answer."""
 ANSWER_S = 60.0
-"""Seconds until the process must have taken an answer."""
+"""Seconds within which the process must read an answer."""
 _RANGE = struct.Struct("<QI")  # offset and size; size 0 asks for the size of the whole
 
 
 class ServedSource(Protocol):
-    """What can be read for a process."""
+    """A recording that can be served to a process."""
 
     @property
     def name(self) -> str:
-        """How messages call it."""
+        """Name in messages."""
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """Size in bytes."""
 
     def read_at(self, size: int, offset: int) -> bytes:
-        """Bytes from a position, at most `size`; none at the end."""
+        """Read at most `size` bytes from an offset; empty at the end."""
 
 
 @contextmanager
 def served(source: ServedSource) -> Iterator[int]:
-    """A descriptor for one job, through which a process reads a source.
+    """Serve a source for one job; yield the descriptor through which the process reads it.
 
     Raises:
-        Exception: What the source raised, whatever became of the job.
+        Exception: An exception of the source takes precedence over the outcome of the job.
     """
     ours, theirs = socket.socketpair()
     failures: list[Exception] = []
@@ -58,7 +58,7 @@ def served(source: ServedSource) -> Iterator[int]:
             raise failures[0] from None
         raise
     finally:
-        with suppress(OSError):  # the thread closes it, and may have done so
+        with suppress(OSError):  # the thread closes it, perhaps before this
             ours.shutdown(socket.SHUT_RDWR)
     if failures:
         raise failures[0]
@@ -85,7 +85,7 @@ def _serve(channel: socket.socket, source: ServedSource, failed: Callable[[Excep
 
 
 class ServedFile(PositionReader):
-    """The process's side: a file to read from any position.
+    """The process's side: a seekable file over the socket.
 
     Args:
         channel: Descriptor of the socket; closed with the file.

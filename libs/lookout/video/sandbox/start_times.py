@@ -1,4 +1,4 @@
-"""The times of a connection's first packets, which FFmpeg does not know."""
+"""Times for a connection's first packets, which FFmpeg does not provide."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
 
-_LONGEST: Final = 32  # packets until two in a row have their times: more than any order of B-pictures needs
+_LONGEST: Final = 32  # most packets until two in a row have their times; no order of B-pictures needs more
 
 
 def with_start_times(packets: Iterable[Any]) -> Iterator[Any]:
-    """Packets of one connection; those at its beginning get the times that follow from those after them.
+    """Yield the packets of one connection; the first ones get times derived from those that follow.
 
-    FFmpeg gives the first picture of an RTP stream no time, and where pictures are reordered those after it
-    no decoding time. The first is a keyframe: without it nothing before the next one can be decoded. They are
-    taken to come in the step of those that follow, which is exact where a camera's rate is constant.
+    FFmpeg gives the first picture of an RTP stream no time, and where pictures are reordered it gives those
+    after it no decoding time. The first is a keyframe; without it nothing before the next keyframe can be
+    decoded. The missing times continue the step of the packets that follow, which is exact for a camera with
+    a constant rate.
 
     Args:
-        packets: Of one video stream, in the order of decoding.
+        packets: Packets of one video stream, in decoding order.
     """
     source = iter(packets)
     start: list[Any] = []
@@ -28,8 +29,8 @@ def with_start_times(packets: Iterable[Any]) -> Iterator[Any]:
         if len(start) > 2 and not any(map(_lacks_times, start[-2:])):
             _fill(start)
             break
-    # MPEG-TS has no time below zero. One shift for the whole connection: a muxer's own, of the first segment
-    # alone, would lay its last picture on the first of the second.
+    # MPEG-TS has no negative times. The whole connection is shifted: a muxer would shift the first segment
+    # only, so that its last picture would overlap the first of the second.
     shift = max(0, -min((packet.dts for packet in start if packet.dts is not None), default=0))
     for packet in chain(start, source):
         if shift and not _lacks_times(packet):
@@ -42,12 +43,12 @@ def _lacks_times(packet: Any) -> bool:
 
 
 def _fill(start: Sequence[Any]) -> None:
-    """Give the packets before the last two, which have theirs, the times that they lack."""
+    """Fill in the missing times of the packets before the last two, which have theirs."""
     first, following = start[0], start[1:]
     step = start[-1].dts - start[-2].dts
     if step <= 0 or not first.is_keyframe or any(packet.pts is None for packet in following):
         return
     for place in range(len(start) - 3, -1, -1):
         start[place].dts = start[place + 1].dts - step
-    # It is shown before all that follow; never before it is decoded.
+    # It is shown before all that follow, but not before it is decoded.
     first.pts = max(min(packet.pts for packet in following) - step, first.dts)

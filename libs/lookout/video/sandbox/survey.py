@@ -1,4 +1,4 @@
-"""Inspect files of unknown origin: in a sandboxed process, with limits in memory and time."""
+"""Inspects files of unknown origin in a sandboxed process, with limits on memory and time."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def _pool(pool: SandboxPool | None, files: Sequence[Path]) -> Iterator[SandboxPo
     if pool is not None:
         yield pool
         return
-    # A whole recording is decoded: its size says how long that may honestly take.
+    # A whole recording is decoded; the limits grow with its size.
     largest = max((file.stat().st_size for file in files if file.is_file()), default=0) / 1e6
     with SandboxPool(1, SandboxSettings(cpu_s=30 + 4 * largest, wall_s=60 + 8 * largest)) as own:
         yield own
 
 
 def inspect(path: str | Path, pool: SandboxPool | None = None) -> Inspection:
-    """What a file gives; what is wrong with it is in the result."""
+    """Inspect a file; problems of its content are reported in the result."""
     with _pool(pool, [Path(path)]) as sandbox:
         try:
             return sandbox.inspect(str(Path(path).resolve()))
@@ -34,7 +34,7 @@ def inspect(path: str | Path, pool: SandboxPool | None = None) -> Inspection:
 
 
 def inspect_all(path: str | Path) -> Iterator[Inspection]:
-    """Inspect a file, or every file under a directory in order of name, with one sandboxed process."""
+    """Inspect a file, or every file under a directory in path order, with one sandboxed process."""
     root = Path(path)
     files = sorted(p for p in root.rglob("*") if p.is_file()) if root.is_dir() else [root]
     with _pool(None, files) as sandbox:

@@ -1,7 +1,8 @@
-"""The sandboxed decoder process. Started by `SandboxPool`, never imported by anyone else.
+"""The sandboxed decoder process, started by `SandboxPool` and never imported elsewhere.
 
-Arguments: descriptors of the job pipe, the reply pipe, the socket that files come through, the shared input
-and the shared output, then settings as JSON."""
+Arguments: descriptors of the job pipe, the reply pipe, the socket for files, the shared input and the shared
+output, then settings as JSON.
+"""
 
 from __future__ import annotations
 
@@ -63,14 +64,14 @@ class _Channels:
 
 @dataclass(frozen=True, slots=True)
 class _Jobs:
-    """What is kept from one job to the next."""
+    """State kept from one job to the next."""
 
     cuts: Cuts
     recordings: RecordingJobs
 
 
 def _queue(pipe: int) -> SimpleQueue[bytes]:
-    """The parent's jobs, read on a thread of their own: this process ends as soon as the parent does."""
+    """Read the parent's jobs on a separate thread, which ends this process as soon as the parent ends."""
     queue: SimpleQueue[bytes] = SimpleQueue()
 
     def read() -> None:
@@ -85,11 +86,11 @@ def _queue(pipe: int) -> SimpleQueue[bytes]:
 
 
 def _file(channels: _Channels) -> BinaryIO:
-    """The file that the parent sent along with a job, and one letter for what it is."""
+    """Return the file that the parent sent with a job, opened according to its kind."""
     kind, descriptors, _, _ = socket.recv_fds(channels.files, 1, 1)
     if kind == SERVED:
         return BufferedReader(ServedFile(descriptors[0]), 16 * 1024)
-    # A pipe gives what there is; through a buffer it would be read only when that is full.
+    # A pipe is read unbuffered: a buffer would return data only once it is full.
     return os.fdopen(descriptors[0], "rb", buffering=-1 if kind == REGULAR else 0)
 
 
@@ -129,14 +130,14 @@ def _answer(message: bytes, channels: _Channels, threads: int, jobs: _Jobs) -> b
     except MemoryError:
         detail = "decoding needs more memory than a decoder may use"
         return replies.refusal(number, CodecError(Reason.MEMORY, detail))
-    except Exception:  # a bug here or in the gather: the parent reports it and lives
+    except Exception:  # a bug here or in the gather: the parent reports it, and the process continues
         return replies.bug(number, traceback.format_exc(limit=-12))
 
 
 def _import_early(modules: list[str]) -> None:
-    """Import what would be imported on first use, which may not be possible any more."""
+    """Import modules that are otherwise imported on first use, which fails once the process is confined."""
     for module in pkgutil.walk_packages(av.__path__, "av."):
-        # `av.datasets` downloads samples: it imports HTTP and TLS, a tenth of this process's start.
+        # `av.datasets` downloads samples: importing its HTTP and TLS takes a tenth of this process's start.
         if "__main__" not in module.name and module.name != "av.datasets":
             importlib.import_module(module.name)
     for name in modules:
@@ -144,7 +145,7 @@ def _import_early(modules: list[str]) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Give up what decoding does not need, then decode until the parent closes the pipe."""
+    """Confine this process, then run jobs until the parent closes the pipe."""
     jobs_fd, replies_fd, files_fd, shared_in, shared_out = map(int, arguments[:5])
     channels = _Channels(jobs_fd, socket.socket(fileno=files_fd), shared_in, shared_out)
     settings = json.loads(arguments[5])
@@ -152,7 +153,7 @@ def main(arguments: list[str]) -> None:
     try:
         _import_early(settings["modules"])
         limit_resources(settings["memory"], settings["result"], settings["life_cpu_s"])
-        # One thread reads jobs. FFmpeg starts some where it was allowed more than one, a recording needs two.
+        # One thread reads jobs. FFmpeg starts more if `threads` allows it, and a recording needs two.
         queues: list[SimpleQueue[bytes]] = []
         threads = settings["threads"] > 1 or settings["recordings"]
         needs = Needs(threads=threads, begin=lambda: queues.append(_queue(jobs_fd)))

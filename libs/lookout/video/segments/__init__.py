@@ -1,7 +1,7 @@
-"""Bytes of one segment to sampled frames and block maps, and the cutting of streams into segments.
+"""From the bytes of one segment to sampled frames and block maps, and the cutting of streams into segments.
 
-Only the records are imported at once; whatever needs FFmpeg is imported when it is first named, so that
-rooms which only read records need no decoder installed.
+Only plain data types are imported at once. Names that need FFmpeg are imported lazily, when first used, so
+that services which only read records need no decoder installed.
 """
 
 from __future__ import annotations

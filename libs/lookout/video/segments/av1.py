@@ -1,5 +1,5 @@
-"""The little of AV1's syntax (bitstream specification, sections 5.3 to 5.9) that tells on which pictures a
-picture rests: FFmpeg does not say so, and libdav1d cannot leave single pictures out."""
+"""Parses enough of AV1 (bitstream specification, sections 5.3 to 5.9) to find the pictures that a picture
+refers to: FFmpeg does not report them, and libdav1d cannot skip single pictures."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ SLOTS = 8
 
 
 class _Bits:
-    """Bits of a byte string, the highest first; zeros after its end."""
+    """Reads a byte string bit by bit, highest first; zeros after its end."""
 
     def __init__(self, data: bytes) -> None:
         self._value, self._left = int.from_bytes(data, "big"), 8 * len(data)
 
     def take(self, count: int) -> int:
-        """The next `count` bits as a number."""
+        """Return the next `count` bits as a number."""
         self._left -= count
         if self._left < 0:
             return 0
@@ -30,7 +30,7 @@ class _Bits:
 
 @dataclass(frozen=True, slots=True)
 class SequenceHeader:
-    """What frame headers need of it."""
+    """The fields of a sequence header that frame headers depend on."""
 
     frame_id_bits: int
     delta_id_bits: int
@@ -40,8 +40,8 @@ class SequenceHeader:
 
     @classmethod
     def parse(cls, body: bytes) -> SequenceHeader | None:
-        """None for streams with features that are not followed here: still pictures, several operating
-        points, a decoder model."""
+        """Parse a sequence header; None for streams with features that are not supported here: still
+        pictures, several operating points, a decoder model."""
         bits = _Bits(body)
         bits.take(3)
         still, reduced, timing = bits.take(1), bits.take(1), bits.take(1)
@@ -85,13 +85,13 @@ class SequenceHeader:
 
 @dataclass(frozen=True, slots=True)
 class FrameHeader:
-    """What one frame reads and writes. Slots are numbers of 0 to 7.
+    """The picture slots that one frame reads and writes. Slots are numbered 0 to 7.
 
     Attributes:
-        shows: The slot whose picture is shown again; None: this frame is a picture of its own.
+        shows: The slot whose picture is shown again; None if the frame has a picture of its own.
         reads: Slots it refers to.
         writes: Slots it is stored in.
-        key: A keyframe.
+        key: Whether it is a keyframe.
     """
 
     shows: int | None
@@ -101,7 +101,7 @@ class FrameHeader:
 
     @classmethod
     def parse(cls, body: bytes, sequence: SequenceHeader) -> FrameHeader:
-        """From the beginning of a frame or frame header unit."""
+        """Parse the beginning of a frame unit or frame header unit."""
         # A header is far shorter; the rest of a frame's unit is its pixels.
         bits = _Bits(body[:64])
         if bits.take(1):
@@ -123,7 +123,7 @@ class FrameHeader:
             return cls(None, (), writes, kind == KEY)
         if resilient:
             bits.take(SLOTS * sequence.order_hint_bits)
-        if sequence.order_hint_bits and bits.take(1):  # short signalling: the decoder derives what it reads
+        if sequence.order_hint_bits and bits.take(1):  # short signalling: slots are derived; assume all
             return cls(None, tuple(range(SLOTS)), writes, False)
         reads = set()
         for _ in range(7):
@@ -133,18 +133,18 @@ class FrameHeader:
 
 
 def needed(packets: Sequence[bytes], wanted: Sequence[bool], extradata: bytes | None = None) -> list[bool]:
-    """Which packets (temporal units) must be decoded for the wanted ones.
+    """Return which packets (temporal units) must be decoded for the wanted ones.
 
-    A frame names the slots it reads and those it is stored in, so that all that the wanted pictures depend on
-    is known from headers alone.
+    A frame names the slots it reads and those it is stored in, so headers alone tell everything that the
+    wanted pictures depend on.
 
     Args:
         packets: In decoding order, from a keyframe on.
-        wanted: By packet.
+        wanted: One flag per packet.
         extradata: The container's `av1C` record, if there is one (AV1 in ISO base media files, section 2.3).
 
     Returns:
-        By packet; all of them where the stream uses features that are not followed here.
+        One flag per packet; all True where the stream uses features that are not supported here.
     """
     rests = _rests(packets, extradata)
     if rests is None:
@@ -158,9 +158,9 @@ def needed(packets: Sequence[bytes], wanted: Sequence[bool], extradata: bytes | 
 
 
 def _rests(packets: Sequence[bytes], extradata: bytes | None) -> list[set[int]] | None:
-    """By packet, the earlier packets whose pictures it reads."""
+    """Return, for each packet, the earlier packets whose pictures it reads; None where that is unknown."""
     sequence: SequenceHeader | None = None
-    slots: list[int | None] = [None] * SLOTS  # the packet whose picture stands there
+    slots: list[int | None] = [None] * SLOTS  # the packet whose picture each slot holds
     keys: set[int] = set()
     rests: list[set[int]] = []
     # The `av1C` record has four bytes of its own before the sequence header, which packets need not repeat.
@@ -190,7 +190,7 @@ def _rests(packets: Sequence[bytes], extradata: bytes | None) -> list[set[int]] 
 
 
 def units(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The open bitstream units of a packet: (kind, body). Ends at what is no unit."""
+    """Yield the open bitstream units of a packet: (kind, body). Stop at an invalid unit."""
     at = 0
     while at < len(data):
         head = data[at]

@@ -1,12 +1,12 @@
 """When every picture of a stream is shown, decided in one place for files, pipes, segments and RTSP.
 
-Time stamps are kept as they are wherever they can be true. Between two steps of the source's clock, decoding
-times rise; a stamp that is missing, repeated or falls back is filled from its neighbours; one that lies far
-off, and that the next two contradict, is an outlier and is filled as well. A step back that the next two
-confirm is a jump: time goes on by one picture. A step ahead is a hole, which keeps its length, unless it is
-longer than a day: then it is a jump, too. The 33 bits of MPEG's stamps may begin again at zero: that is
-neither. Where pictures are decoded in another order than shown, those whose stamps cannot be right get
-the times between their neighbours (`display_order`).
+Time stamps are kept wherever they are plausible. Between two steps of the source's clock, decoding times
+rise. A stamp that is missing, repeated or falls back is filled from its neighbours. A stamp that lies far
+off and is contradicted by the next two is an outlier and is filled as well. A step back that the next two
+stamps confirm is a jump: time continues after one picture. A step ahead is a hole, which keeps its length;
+one longer than a day is a jump, too. The 33-bit stamps of MPEG may wrap to zero, which is neither. Where
+pictures are decoded in another order than shown, those whose stamps cannot be right get times between those
+of their neighbours (`display_order`).
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ import av
 from lookout.video.segments.display_order import Arranger
 from lookout.video.segments.timeline import BACKWARD_US, JUMP_US
 
-#: a stamp further than this from where it is expected must be confirmed by the next two
+#: a stamp further than this from its expected time must be confirmed by the next two
 OUTLIER_US: Final = 5_000_000
-#: of MPEG's time stamps: they have 33 bits
+#: ticks after which MPEG's time stamps wrap: they have 33 bits
 WRAP_TICKS: Final = 1 << 33
-#: packets that wait for a stamp at most; more is a stream without stamps, which gets none
+#: most packets that wait for a first stamp; a stream without one in so many gets none
 _UNSTAMPED: Final = 512
-#: packets, and bytes of them, that wait for the next usable stamp
+#: most packets, and most bytes of them, that wait for the next usable stamp
 _WAITING, _WAITING_BYTES = 20_000, 32 << 20
-_STEPS: Final = 9  # whose median is the usual distance of pictures
+_STEPS: Final = 9  # number of steps whose median is the usual distance of pictures
 _CONFIRM: Final = 2
 _RECENT: Final = 64  # pictures among which a presentation time must be unique
 _REORDERED: Final = 32  # pictures by which decoding may precede presentation
 _USUAL: Final = 5  # pictures by which decoding usually precedes presentation
 _LATE: Final = 8  # pictures by which a step of decoding times may come after that of presentation times
-_EARLY: Final = 8  # pictures by which stamps may say the contrary: MP4 files may count both from other places
+_EARLY: Final = 8  # pictures by which a stamp may precede decoding: origins may differ in MP4 files
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class Jump:
 
     Attributes:
         pts: When it is shown, in ticks.
-        at: When it is decoded.
-        shift: What was added to its stamps, and is added to those after it: its own clock is that much less.
+        at: When it is decoded, in ticks.
+        shift: Ticks added to its stamps and to those after it; the source's own clock is behind by as much.
     """
 
     pts: int
@@ -55,26 +55,26 @@ class Jump:
 
 
 class StreamClock:
-    """Gives the packets of one stream their times.
+    """Assigns times to the packets of one stream.
 
     Args:
-        time_base: Seconds of a tick.
-        fps: Nominal pictures a second, until their distance is known.
-        wrap: Ticks after which stamps begin again at zero; 0: never.
+        time_base: Seconds per tick.
+        fps: Nominal pictures a second, used until the real distance is known.
+        wrap: Ticks after which stamps wrap to zero; 0: never.
         reorders: Whether pictures may be shown in another order than they are decoded in.
-        hides: Whether a packet's picture is not shown; its stamps stay as they are.
-        clock: Of a live stream, seconds that only grow: a step ahead of the stamps for which nobody waited is
-            a jump.
-        whole: Whether the stream ends with its last packet. A segment goes on in the next one, which has
-            confirmed its last stamp.
-        order: The places of packets in order of presentation, see `display_order`; None: nobody knows.
+        hides: Tells whether a packet's picture is hidden; the stamps of hidden ones stay as they are.
+        clock: Monotonic clock of a live stream, in seconds. A step ahead of the stamps without a matching
+            wait is a jump.
+        whole: Whether the stream ends with its last packet. A segment continues in the next one, so its last
+            stamp counts as confirmed.
+        order: Returns the indexes of packets in presentation order, see `display_order`; None: not available.
 
     Attributes:
-        jumps: In the order of decoding.
-        shift: Ticks that are added to stamps because of the newest jump.
+        jumps: Jumps, in decoding order.
+        shift: Ticks added to stamps because of the newest jump.
         filled: Pictures whose stamps were missing, repeated or wrong.
-        guessed: Whether it is unknown which of several pictures has which of their times. They are right in
-            order of presentation.
+        guessed: Whether it is unknown which of several pictures has which of their times. The times are
+            right in presentation order.
     """
 
     def __init__(
@@ -101,18 +101,19 @@ class StreamClock:
         self._jump = round(second * JUMP_US / 1_000_000)
         self._time_base = time_base
         self._last: int | None = None  # decoding time of the newest packet
-        self._least = self._longest = 0  # by which pictures are shown later than decoded
-        self._key_delay = 0  # by which the newest keyframe is shown later than decoded
+        self._least = self._longest = 0  # least and largest delay from decoding to presentation
+        self._key_delay = 0  # that delay of the newest keyframe
         self._steps: deque[int] = deque(maxlen=_STEPS)
         self._shown: deque[int] = deque(maxlen=_RECENT)
-        self._floor: int | None = None  # shown last before decoding times, and they alone, fell back
+        self._floor: int | None = None  # latest presentation time before decoding times alone fell back
         self._clock = clock
-        # of the newest packets: a picture that is shown later than decoded comes after the wait for it
+        # Arrival times of the newest packets; with reordering, a wait comes some packets before the step of
+        # decoding times that it causes.
         self._came: deque[float] = deque(maxlen=_LATE if reorders else 1)
         self._arrivals: deque[float] = deque()  # of the waiting packets
         self._waiting: deque[av.Packet] = deque()
         self._bytes = 0
-        # By a packet's identity: when its stamps say that it may be shown; None: that is what was decided.
+        # By a packet's identity: candidates for its presentation time; None: it has been decided.
         self._doubted: dict[int, list[int] | None] = {}
         self._arranger: Arranger | None = None
         if reorders and order is not None:
@@ -124,19 +125,19 @@ class StreamClock:
         return not self.filled and not self.jumps
 
     def shift_of(self, packet: av.Packet) -> int:
-        """What was added to a packet's stamps because of jumps, in ticks."""
+        """Return the ticks that were added to a packet's stamps because of jumps."""
         at = packet.dts if packet.dts is not None else packet.pts
         jumps = (jump for jump in reversed(self.jumps) if at is not None and jump.at <= at)
         return next((jump.shift for jump in jumps), 0)
 
     @property
     def fps(self) -> Fraction | None:
-        """Pictures a second as the stamps have them; None before three pictures."""
+        """Measured pictures a second; None before three pictures."""
         return 1 / (self._step() * self._time_base) if len(self._steps) > 1 else None
 
     def stamped(self, packets: Iterable[av.Packet]) -> Iterator[av.Packet]:
-        """The packets with their times, each as soon as its own is known; those of a stream without stamps as
-        they are.
+        """Yield the packets with their times, each as soon as its own is known. Packets of a stream without
+        stamps are passed on as they are.
 
         Args:
             packets: In decoding order.
@@ -155,7 +156,7 @@ class StreamClock:
         yield from map(self._settled, self._arranger.finish())
 
     def _settled(self, packet: av.Packet) -> av.Packet:
-        """Note when a packet is shown after all."""
+        """Update delays and jumps with a packet's final time; return the packet."""
         assert self._arranger is not None
         self.guessed = self.guessed or self._arranger.unread
         if packet.pts is not None and packet.dts is not None:
@@ -171,7 +172,7 @@ class StreamClock:
         return packet
 
     def _clocked(self, packets: Iterable[av.Packet]) -> Iterator[av.Packet]:
-        """The packets with their decoding times, and with the presentation times that fit these."""
+        """Yield the packets with their decoding times, and presentation times that fit these."""
         source = iter(packets)
         try:
             for packet in source:
@@ -186,14 +187,14 @@ class StreamClock:
                 if self._last is None and len(self._waiting) >= _UNSTAMPED and self._first_stamp() is None:
                     break
                 yield from self._decide(final=False)
-        except (OSError, ValueError):  # FFmpeg's errors among them: what came is given before
+        except (OSError, ValueError):  # includes FFmpeg's errors; earlier packets are passed on first
             yield from self._decide(final=True)
             raise
         yield from self._decide(final=True)
         yield from source
 
     def _is_plain(self, packet: av.Packet) -> bool:
-        """Take the next packet as it is, if nothing is wrong with its stamps."""
+        """Accept the next packet unchanged if its stamps are plausible; return whether it was accepted."""
         pts, dts, last = packet.pts, packet.dts, self._last
         if self._hides(packet):
             return True
@@ -203,7 +204,7 @@ class StreamClock:
         at = self._unwrapped(own)
         shown = at + pts - own
         if dts is None and self._reorders:
-            # FFmpeg does not always know decoding times at the beginning, and nobody needs them.
+            # FFmpeg does not always know decoding times at the beginning, and they are not needed.
             plain = last is None or abs(shown - last) <= self._longest_delay()
             if plain := plain and shown not in self._shown:
                 packet.pts = shown
@@ -218,13 +219,14 @@ class StreamClock:
         return True
 
     def _is_usual(self, delay: int) -> bool:
-        """Whether a picture is shown as much later than decoded as others: else the order is asked."""
+        """Whether a picture's delay from decoding to presentation is usual. For others, the display order
+        is asked."""
         if self._arranger is None:
             return self._fits(delay, 0)
         return min(self._least, 0) <= delay <= max(self._longest, _USUAL * self._step())
 
     def _take(self, packet: av.Packet, shown: int, at: int, *, sure: bool = True) -> None:
-        """Give a packet its times; `sure`: it is shown then."""
+        """Set a packet's times; `sure`: its presentation time is final."""
         if packet.pts != shown:
             packet.pts = shown
         if packet.dts is not None and packet.dts != at:
@@ -239,12 +241,12 @@ class StreamClock:
         self._shown.append(shown)
 
     def _set(self, packet: av.Packet, at: int) -> None:
-        """Give a packet its decoding time, and the presentation time that fits it."""
+        """Set a packet's decoding time, and a presentation time that fits it."""
         own, pts = self._own(packet), packet.pts
         candidates: list[int] = []
         if pts is not None and own is not None:
             candidates = [at + pts - own]
-            # Of stamps that are not far off, only one may be wrong.
+            # If the decoding time is not far off, perhaps only one of the two stamps is wrong.
             near = abs(self._unwrapped(own) - at) <= self._outlier
             if self._reorders:
                 candidates.insert(0 if near else 1, self._unwrapped(pts))
@@ -266,27 +268,27 @@ class StreamClock:
         self.filled += before != (packet.pts, packet.dts)
 
     def _step(self) -> int:
-        """The usual distance of pictures, in ticks."""
+        """Return the usual distance between pictures, in ticks."""
         return max(1, sorted(self._steps)[len(self._steps) // 2]) if self._steps else self._nominal
 
     def _fits(self, shown: int, at: int) -> bool:
-        """Whether a picture may be shown then: not long before it is decoded. A clock that is set back within
-        a group leaves stamps of the new clock next to decoding times of the old one.
-        """
+        """Whether a picture decoded at `at` may be shown at `shown`: neither long before nor too long
+        after it. When a clock is set back within a group, stamps of the new clock stand next to decoding
+        times of the old one."""
         return -_EARLY * self._step() <= shown - at <= self._longest_delay()
 
     def _longest_delay(self) -> int:
         return max(self._outlier, _REORDERED * self._step())
 
     def _unwrapped(self, ticks: int) -> int:
-        """A stamp of the source on the clock of the packets before it."""
+        """Convert a stamp of the source to the clock of the packets before it."""
         ticks += self.shift
         if self._wrap and self._last is not None:
             ticks += round((self._last - ticks) / self._wrap) * self._wrap
         return ticks
 
     def _own(self, packet: av.Packet) -> int | None:
-        """A packet's decoding time as the source has it; None where it does not say."""
+        """Return a packet's decoding time by the source; None where the source does not state it."""
         if self._hides(packet):
             return None
         pts: int | None = None if self._reorders else packet.pts
@@ -296,7 +298,7 @@ class StreamClock:
         return next((i for i, packet in enumerate(self._waiting) if self._own(packet) is not None), None)
 
     def _decide(self, *, final: bool) -> Iterator[av.Packet]:
-        """The waiting packets whose times are known now."""
+        """Yield the waiting packets whose times are known by now."""
         while self._waiting:
             if self._is_plain(self._waiting[0]):
                 yield self._pop()
@@ -317,10 +319,10 @@ class StreamClock:
         return final or len(self._waiting) >= _WAITING or self._bytes >= _WAITING_BYTES
 
     def _begin(self, final: bool) -> int:
-        """Time the packets before the first stamp, and that one; returns how many."""
+        """Set the times of the packets up to the first stamped one; return how many."""
         first = self._first_stamp()
         if first is None:
-            return len(self._waiting) if final else 0  # without stamps: as they are
+            return len(self._waiting) if final else 0  # without stamps, packets pass as they are
         owns = [self._own(packet) for packet in self._waiting]
         stamps = [(i, own) for i, own in enumerate(owns) if own is not None]
         if first and len(stamps) < 2 and not self._is_full(final):
@@ -335,7 +337,7 @@ class StreamClock:
         return first + 1
 
     def _go_on(self, final: bool) -> int:
-        """Time the first of the waiting packets and those that share its fate; returns how many."""
+        """Set the times of the first waiting packet and of those decided with it; return how many."""
         assert self._last is not None
         own = self._own(self._waiting[0])
         if own is None:
@@ -345,7 +347,8 @@ class StreamClock:
         if len(following) < _CONFIRM and not self._is_full(final):
             return 0
         if at > self._last:
-            # Of a picture that is near its decoding time is right, and what is wrong is when it is shown.
+            # If a picture is near its expected time, its decoding time is right and its presentation time
+            # wrong.
             if at - expected > self._outlier and not self._confirms_ahead(at, following):
                 return self._fill(final)
             if at - expected > self._jump or self._is_set_ahead(at - self._last):
@@ -366,8 +369,8 @@ class StreamClock:
         return float(ticks * self._time_base) - waited_s > OUTLIER_US / 500_000
 
     def _is_shown_later(self, packet: av.Packet) -> bool:
-        """Take a packet whose decoding time falls back though its picture is shown after all before it, as
-        where edits of an MP4 file meet."""
+        """Accept a packet whose decoding time falls back though its picture is shown after all earlier
+        ones, as happens where edits of an MP4 file meet."""
         if not self._reorders or packet.pts is None or packet.dts is None or not self._shown:
             return False
         assert self._last is not None
@@ -380,7 +383,7 @@ class StreamClock:
         return True
 
     def _following(self) -> list[tuple[int, int]]:
-        """(packets from the first waiting one, time) of the next two stamps."""
+        """Return the next two stamps: (packets from the first waiting one, time)."""
         later_stamps: list[tuple[int, int]] = []
         for i, packet in enumerate(self._waiting):
             own = self._own(packet) if i else None
@@ -391,15 +394,14 @@ class StreamClock:
         return later_stamps
 
     def _confirms_ahead(self, at: int, following: list[tuple[int, int]]) -> bool:
-        """Whether a stamp far ahead is true. Nothing follows the last one of a recording: it is true where
-        pictures are that far apart, as in a time lapse.
-        """
+        """Whether a stamp far ahead is plausible. Nothing follows the last one of a recording; it is
+        accepted where all pictures are that far apart, as in a time lapse."""
         if following:
             return all(later >= at for _, later in following)
         return not self._whole or not self._steps or self._step() > self._outlier
 
     def _confirms(self, at: int, expected: int, following: list[tuple[int, int]]) -> bool:
-        """Whether the stamps after one that went back go on from it, and not from those before it."""
+        """Whether the stamps after one that went back continue from it, and not from those before it."""
         step, before = self._step(), at
         for place, later in following:
             ahead = place * step
@@ -409,7 +411,8 @@ class StreamClock:
         return bool(following)
 
     def _step_to(self, expected: int, own: int) -> None:
-        """The source's clock jumped at the first waiting packet, which is shown at its usual distance."""
+        """Record a jump of the source's clock at the first waiting packet, which is shown at its usual
+        distance."""
         self.shift = expected - own
         packet, filled = self._waiting[0], self.filled
         self._set(packet, expected)
@@ -417,7 +420,8 @@ class StreamClock:
         self.jumps.append(Jump(expected if packet.pts is None else packet.pts, expected, self.shift))
 
     def _fill(self, final: bool) -> int:
-        """Time the first waiting packets by the stamps on both sides of them; returns how many."""
+        """Set the times of the first waiting packets from the stamps on both sides of them; return how
+        many."""
         assert self._last is not None
         begin, step, measured, count = self._last, self._step(), bool(self._steps), 0
         for i, packet in enumerate(self._waiting):
@@ -440,9 +444,11 @@ class StreamClock:
 
 
 def decodable(stamps: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """(presentation, decoding time) of packets: decoding times rise, and none is after its presentation time.
+    """Return (presentation, decoding time) of packets such that decoding times rise and none is after its
+    presentation time.
 
-    Where a clock trembled, pictures may be shown before their own decoding times: these give way.
+    Where a clock jittered, pictures may be shown before their own decoding times; the decoding times are then
+    moved.
 
     Args:
         stamps: In decoding order.

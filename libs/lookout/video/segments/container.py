@@ -1,4 +1,5 @@
-"""Opening untrusted bytes with FFmpeg: allowed containers and codecs only, nothing else is ever opened."""
+"""Opens untrusted bytes with FFmpeg, with an allow-list of containers and codecs, and never follows
+references."""
 
 from __future__ import annotations
 
@@ -33,10 +34,10 @@ CODECS = (
 #: The first pictures of a camera with B-frames have no time stamp: FFmpeg (tried: 9) then writes no MPEG-TS,
 #: Matroska or NUT, but it writes fragmented MP4.
 _NOTHING_CAME = (
-    "nothing came through the pipe: what writes into it says why. Where ffmpeg cannot copy a camera with "
-    "B-frames into MPEG-TS, let it write -f mp4 -movflags frag_keyframe+empty_moov"
+    "nothing came through the pipe: see the messages of the program that writes to it. If ffmpeg cannot copy "
+    "a camera with B-frames into MPEG-TS, let it write -f mp4 -movflags frag_keyframe+empty_moov"
 )
-# What recordings come in besides.
+# Further formats of recordings.
 RECORDING_FORMATS = (*FORMATS, "asf", "ogg", "mxf", "dv", "nut", "yuv4mpegpipe", "gif", "rm", "dhav")
 RECORDING_CODECS = (
     *CODECS,
@@ -49,17 +50,17 @@ VECTOR_CODECS = frozenset(
 )
 EXPORT_MVS = 1 << 28  # AV_CODEC_FLAG2_EXPORT_MVS
 DEFAULT_FPS = Fraction(25)
-REORDER = 32  # packets by which decoding and presentation order may differ; more is a jump of the clock
-EARLY_PACKETS = 512  # without a time at the beginning of a stream; more are no footage before its zero
-_PLAYLIST = 1024  # bytes in which a playlist says what it is
-_BOXES = 64  # of an MP4 file that are looked at for its index
+REORDER = 32  # most packets by which decoding and presentation order may differ; more is a jump of the clock
+EARLY_PACKETS = 512  # most packets at the beginning of a stream that may lie before its zero, without a time
+_PLAYLIST = 1024  # bytes within which a playlist is recognised
+_BOXES = 64  # most boxes of an MP4 file that are searched for its index
 WRAPPING = ("mpegts", "mpeg")  # their stamps have 33 bits
-FLV_TURN = 1 << 31  # milliseconds after which the times of an FLV file begin again
-FLV_EARLY = 60_000  # milliseconds by which a time may lie below zero
+FLV_TURN = 1 << 31  # milliseconds after which the times of an FLV file wrap
+FLV_EARLY = 60_000  # most milliseconds by which a time may lie below zero
 
 
 class ByteSource(Protocol):
-    """What FFmpeg reads from: a binary file, an mmap, a BytesIO."""
+    """A source that FFmpeg can read: a binary file, an mmap, a BytesIO."""
 
     def read(self, size: int = ..., /) -> bytes: ...
     def seek(self, offset: int, whence: int = ..., /) -> Any: ...
@@ -71,7 +72,7 @@ def _refuse(url: str, _flags: int, _options: dict[str, str]) -> NoReturn:
 
 
 def _is_cover(stream: av.stream.Stream) -> bool:
-    """Whether it is a cover picture, which is a video stream of one frame."""
+    """Whether a stream is a cover picture, that is, a video stream of one frame."""
     return stream.type == "video" and bool(int(stream.disposition) & 0x400)  # AV_DISPOSITION_ATTACHED_PIC
 
 
@@ -80,9 +81,10 @@ class Video:
 
     `source`: bytes or a seekable binary file. `stream`: index among the video streams. `threads` are slice
     threads: frame threads give wrong motion vectors and lose frames after an error. `probe`: let FFmpeg
-    decode H.264 pictures to know the stream (60 ms at 1080p); the index of an MP4 file tells the same.
-    `recording`: a whole one, not a segment: also containers and codecs that no camera sends.
-    Errors: `CodecError` with EMPTY, UNREADABLE, NO_VIDEO, NO_DECODER or DIMENSIONS."""
+    decode H.264 pictures to identify the stream (60 ms at 1080p); the index of an MP4 file makes this
+    unnecessary. `recording`: a whole recording instead of a segment, which allows containers and codecs that
+    no camera sends. Errors: `CodecError` with EMPTY, UNREADABLE, NO_VIDEO, NO_DECODER or DIMENSIONS.
+    """
 
     def __init__(
         self,
@@ -108,12 +110,12 @@ class Video:
         except BaseException:
             self.close()
             raise
-        self.clock: StreamClock | None = None  # of the packets since the beginning, or the last seek
+        self.clock: StreamClock | None = None  # for the packets since the beginning or the last seek
         self.sets = SetsInForce(self.codec, self.context.extradata)
         self._flow: Iterator[av.Packet] | None = None
         self.demuxed = 0  # packets given so far
         self.refused = 0  # packets the demuxer or decoder would not take
-        self.damage = ""  # what it said the first time
+        self.damage = ""  # its first error
 
     def _open(self, probe: bool) -> av.container.InputContainer:
         size = source_size(self._file)
@@ -122,9 +124,9 @@ class Video:
         options = {
             "format_whitelist": ",".join(self._formats),
             "codec_whitelist": ",".join(self._codecs),
-            # No such protocol exists: whatever address a container names, FFmpeg opens nothing.
+            # No such protocol exists, so FFmpeg opens no address that a container names.
             "protocol_whitelist": "none",
-            # MPEG-TS whose programme table gives the video another identifier under way goes on.
+            # Continue an MPEG-TS stream whose programme table changes the video's identifier midway.
             "merge_pmt_versions": "1",
             **({} if probe else {"skip_frame": "all"}),
         }
@@ -164,13 +166,13 @@ class Video:
         self.check_size(self.context.width, self.context.height)
 
     def check_size(self, width: int, height: int) -> None:
-        """Refuse pictures beyond the limits."""
+        """Reject pictures that exceed the limits."""
         if max(width, height) > self.limits.side or width * height > self.limits.pixels:
             raise CodecError(
                 Reason.DIMENSIONS,
                 f"pictures of {width}x{height} ({width * height / 1e6:.1f} megapixels) exceed the limit of "
                 f"{self.limits.side} pixels a side and {self.limits.pixels / 1e6:.1f} megapixels "
-                "(of a fleet: LOOKOUT_SEGMENT_PIXELS of decode)",
+                "(in a fleet: raise LOOKOUT_SEGMENT_PIXELS of decode)",
             )
 
     @property
@@ -181,27 +183,28 @@ class Video:
 
     @property
     def codec(self) -> str:
-        """Name of the codec, whichever decoder serves it."""
+        """Name of the codec, independent of the decoder's name."""
         name: str = self.context.name
         return "av1" if name == "libdav1d" else name
 
     @property
     def tags(self) -> dict[str, str]:
-        """What the container says of the stream and of itself, in words."""
+        """Metadata of the stream and of the container; the container's wins."""
         return {**self.stream.metadata, **self._container.metadata}
 
     @property
     def listed(self) -> int:
-        """Packets that the container claims, 0 where it claims none. Of an MP4 file those that its edit list
-        leaves, else those of its tables; of an AVI file those that are not empty, as dropped pictures are."""
+        """Number of packets that the container claims, 0 where it claims none. For an MP4 file, those
+        within its edit list, else those in its tables. For an AVI file, the non-empty ones: dropped
+        pictures are empty."""
         if self.container in ("mp4", "avi") and (entries := len(self.stream.index_entries)):
             return entries
         return max(0, int(self.stream.frames or 0))
 
     @property
     def stamps_decoding(self) -> bool:
-        """Whether pictures are shown in another order than decoded, in a container that may have decoding
-        times only (AVI, and Matroska's mode for such streams)."""
+        """Whether pictures are reordered in a container that may have decoding times only (AVI, and
+        Matroska's mode for such streams)."""
         return self.container in ("avi", "matroska") and bool(self.context.has_b_frames)
 
     @property
@@ -211,14 +214,14 @@ class Video:
 
     @property
     def steady(self) -> bool:
-        """Whether the packets so far have the stamps of the container and its parameter sets: then decoding
-        may begin anywhere after a seek."""
+        """Whether the packets so far have the container's own stamps and parameter sets. Decoding may then
+        begin anywhere after a seek."""
         return not self.sets.changed and (self.clock is None or self.clock.steady)
 
     @property
     def fps(self) -> Fraction:
-        """The nominal frame rate: of a stream whose stamps had to be filled as these tell it; else what the
-        stream claims where that is possible, else 25."""
+        """Nominal frame rate: measured, for a stream whose stamps had to be filled; else the rate that the
+        stream claims, if plausible; else 25."""
         measured = self.clock.fps if self.clock is not None and self.clock.filled else None
         for rate in (measured, self.stream.guessed_rate, self.stream.average_rate):
             # Streams without a rate claim values like 90000, the ticks of their clock.
@@ -227,13 +230,14 @@ class Video:
         return DEFAULT_FPS
 
     def hides(self, packet: av.Packet) -> bool:
-        """Whether a packet is decoded and not shown: an edit list leaves its picture out, or it lies before
-        the zero of a Matroska file."""
+        """Whether a packet is decoded but not shown: an edit list hides its picture, or it lies before the
+        zero of a Matroska file."""
         return _is_hidden(packet, self.container)
 
     def packets(self) -> Iterator[av.Packet]:
-        """The stream's packets in decoding order, with their times (`StreamClock`) and the parameter sets in
-        force (`SetsInForce`). Damage ends the iteration and is counted. Asked again it goes on."""
+        """Return the stream's packets in decoding order, with their times (`StreamClock`) and the
+        parameter sets in force (`SetsInForce`). Damage ends the iteration and is counted. A further call
+        continues it."""
         if self._flow is None:
             packets = self._packets()
             if self.container == "flv":
@@ -245,7 +249,7 @@ class Video:
                 self.fps,
                 wrap=WRAP_TICKS if self.container in WRAPPING else 0,
                 reorders=bool(self.context.has_b_frames),
-                hides=partial(_is_hidden, container=self.container),  # no cycle: it would keep a picture
+                hides=partial(_is_hidden, container=self.container),  # a bound method would form a cycle
                 whole=self._whole,
                 order=partial(display_order, self.stream),
             )
@@ -253,7 +257,7 @@ class Video:
         return self._flow
 
     def _packets(self) -> Iterator[av.Packet]:
-        # Programme tables that change under way can leave PyAV with streams it does not know: an IndexError.
+        # Programme tables that change midway can add streams that PyAV does not know: an IndexError.
         damage = (av.error.FFmpegError, PermissionError, ValueError, IndexError)
         try:
             packets = self._container.demux(self.stream)
@@ -276,7 +280,7 @@ class Video:
                 yield packet
 
     def _check_clear(self, packet: av.Packet) -> None:
-        """Refuse an encrypted packet: it decodes to noise.
+        """Reject an encrypted packet, which would decode to noise.
 
         Raises:
             CodecError: With NO_DECODER.
@@ -289,8 +293,8 @@ class Video:
             )
 
     def decode(self, packet: av.Packet | None) -> list[av.VideoFrame]:
-        """The frames one packet completes, in presentation order; None drains. Damage is counted, never
-        raised."""
+        """Return the frames that one packet completes, in presentation order; None drains the decoder.
+        Damage is counted, never raised."""
         try:
             frames = self.context.decode(None if packet is None else with_sets(packet))
         except av.error.MemoryError as error:
@@ -303,24 +307,24 @@ class Video:
         return [frame for frame in frames if not _precedes_zero(frame.pts, self.container)]
 
     def frames(self) -> Iterator[av.VideoFrame]:
-        """Every frame in presentation order."""
+        """Yield every frame in presentation order."""
         for packet in self.packets():
             yield from self.decode(packet)
         yield from self.decode(None)
 
     def seek(self, pts: int) -> None:
-        """Go to the last keyframe with a time stamp at or before `pts` (ticks)."""
+        """Seek to the last keyframe with a time stamp at or before `pts` (ticks)."""
         self._container.seek(pts, stream=self.stream, backward=True, any_frame=False)
         self._flow = None
 
     def _note(self, error: Exception) -> None:
         self.refused += 1
-        new_stream = "its programme table names a stream that it did not name at the beginning"
+        new_stream = "its programme table names a stream that was not there at the beginning"
         self.damage = self.damage or (new_stream if isinstance(error, IndexError) else _text(error))
 
     def close(self) -> None:
-        """Release FFmpeg's side; the source stays open."""
-        self._flow = None  # it holds the video, whose decoder holds a picture
+        """Release FFmpeg's objects; the source stays open."""
+        self._flow = None  # it refers to the video, whose decoder keeps a picture alive
         with suppress(av.error.FFmpegError):
             self._container.close()
 
@@ -343,20 +347,21 @@ def _precedes_zero(pts: int | None, container: str) -> bool:
 
 
 def _with_early_times(packets: Iterator[av.Packet], video: Video) -> Iterator[av.Packet]:
-    """Packets of a Matroska stream; those at its beginning without a time get one below zero, where they are.
+    """Yield the packets of a Matroska stream; those at its beginning without a time get one below zero.
 
-    A block's time can be negative, and FFmpeg leaves such times out."""
+    The time of a block can be negative, and FFmpeg drops such times.
+    """
     early: list[av.Packet] = []
     for packet in packets:
         early.append(packet)
         if packet.pts is not None or len(early) == EARLY_PACKETS:
             break
-    if not early or early[-1].pts is None:  # none has a time
+    if not early or early[-1].pts is None:  # no packet has a time
         yield from early
         yield from packets
         return
     step = max(1, round(1 / (video.fps * video.time_base)))
-    # Pictures that are stored after one of a later time may lie before zero, too.
+    # Pictures stored after one with a later time may lie before zero, too.
     last = len(early) + REORDER
     for place, packet in enumerate(chain(early, packets)):
         if packet.pts is None and place < last:
@@ -365,8 +370,8 @@ def _with_early_times(packets: Iterator[av.Packet], video: Video) -> Iterator[av
 
 
 def _with_signed_times(packets: Iterator[av.Packet]) -> Iterator[av.Packet]:
-    """Packets of an FLV file. FFmpeg writes 31 bits of a decoding time below zero, as B-frames begin with:
-    read as they stand, these are 25 days before or after the next picture."""
+    """Yield the packets of an FLV file with signed times. FFmpeg writes 31 bits of a decoding time below
+    zero, with which streams with B-frames begin; read as unsigned, such times are 25 days off."""
     for packet in packets:
         if packet.dts is not None and packet.pts is not None:
             turns = (packet.dts + FLV_EARLY) // FLV_TURN
@@ -375,19 +380,19 @@ def _with_signed_times(packets: Iterator[av.Packet]) -> Iterator[av.Packet]:
 
 
 def missing_packets(listed: int, counted: int) -> str:
-    """What to say of a container that lists more frames than it holds; empty where it does not.
+    """Return a message for a container that lists more frames than it holds; empty for others.
 
     Args:
         listed: Packets that it claims, 0 where it claims none.
-        counted: Packets that were there.
+        counted: Packets that were found.
     """
-    if listed <= counted + 2:  # some writers count the open one
+    if listed <= counted + 2:  # some writers also count an unfinished frame
         return ""
     return f"the container lists {listed} frames, but {counted} are there"
 
 
 def source_size(source: ByteSource) -> int | None:
-    """Bytes of a source, None for a pipe. Leaves it at its beginning.
+    """Return the size of a source in bytes, None for a pipe; leave it at its beginning.
 
     Raises:
         CodecError: With UNREADABLE where its end cannot be found.
@@ -399,13 +404,13 @@ def source_size(source: ByteSource) -> int | None:
         source.seek(0, io.SEEK_END)
         size = source.tell()
         source.seek(0)
-    except OSError as error:  # such as of a process's memory
-        raise CodecError(Reason.UNREADABLE, f"its size cannot be told ({_text(error)})") from None
+    except OSError as error:  # such as /proc/self/mem
+        raise CodecError(Reason.UNREADABLE, f"its size cannot be determined ({_text(error)})") from None
     return size
 
 
 def _is_empty(pipe: ByteSource) -> bool:
-    """Whether nothing was read of a pipe, as far as it can tell."""
+    """Whether nothing was read from a pipe, as far as it reports that."""
     try:
         return int(pipe.tell()) == 0
     except OSError:
@@ -413,11 +418,11 @@ def _is_empty(pipe: ByteSource) -> bool:
 
 
 def _named(source: ByteSource, length: int) -> str:
-    """What a file is that is no video: a playlist, or a part of one; empty where nobody knows.
+    """Return a message for a file that is not a video: a playlist, or a part of one; empty for other files.
 
     Args:
         source: The file.
-        length: Its bytes.
+        length: Its size in bytes.
     """
     source.seek(0)
     head = source.read(_PLAYLIST).lstrip(b"\xef\xbb\xbf \t\r\n")
@@ -430,19 +435,20 @@ def _named(source: ByteSource, length: int) -> str:
         return ""
     if kinds[:1] in ([b"styp"], [b"sidx"], [b"moof"]) and b"moof" in kinds:
         return (
-            "this is a fragment (.m4s) without the file that says what it holds: put that in front of it "
+            "this is a fragment (.m4s) without its initialisation segment: put that in front of it "
             "(cat init.mp4 part-*.m4s > whole.mp4)"
         )
     if kinds[:1] == [b"ftyp"] and b"mdat" in kinds:
-        return "this MP4 file has no index (moov): what recorded it did not finish it"
+        return "this MP4 file has no index (moov): its recording was not finished"
     return ""
 
 
 def _box_kinds(source: ByteSource, length: int) -> list[bytes]:
-    """The kinds of the boxes of an MP4 file of so many bytes, as far as they go."""
+    """Return the kinds of the boxes at the top of an MP4 file of `length` bytes, up to the first invalid
+    one."""
     at = 0
     kinds: list[bytes] = []
-    while len(kinds) < _BOXES and at < length:  # a damaged box may tell any size
+    while len(kinds) < _BOXES and at < length:  # a damaged box may state any size
         source.seek(at)
         head = source.read(16)
         size, kind = int.from_bytes(head[:4], "big"), head[4:8]
@@ -458,7 +464,7 @@ def _box_kinds(source: ByteSource, length: int) -> list[bytes]:
 
 
 def ticks_to_us(ticks: int, time_base: Fraction) -> int:
-    """Time stamp to microseconds, rounded down so that equal stamps stay equal."""
+    """Convert a time stamp to microseconds, rounded down so that equal stamps stay equal."""
     return ticks * time_base.numerator * 1_000_000 // time_base.denominator
 
 

@@ -1,4 +1,4 @@
-"""Cutting streams at keyframes without re-encoding, so that every piece decodes alone."""
+"""Cuts streams at keyframes without re-encoding, so that every piece can be decoded alone."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from lookout.video.segments.types import CodecError, Limits, Reason, Segment
 TS_CODECS = frozenset({"h264", "hevc", "mpeg2video", "mpeg1video", "mpeg4"})
 MP4_CODECS = frozenset({*TS_CODECS, "av1", "vp9", "vvc"})
 MOV_CODECS = frozenset({"h263", "mjpeg", "vp8"})
-# Elementary streams keep the absence of time stamps.
+# Elementary streams have no time stamps either.
 RAW_FORMATS = {
     "h264": "h264",
     "hevc": "hevc",
@@ -37,7 +37,7 @@ RAW_FORMATS = {
     "mpeg1video": "mpeg1video",
     "mjpeg": "mjpeg",
 }
-# A piece carries its decoder's headers itself, also where its keyframe is no IDR picture.
+# Every piece carries its decoder's headers, even if its keyframe is not an IDR picture.
 REPEAT_HEADERS = {
     "h264": "h264_mp4toannexb,dump_extra=freq=keyframe",
     "hevc": "hevc_mp4toannexb,dump_extra=freq=keyframe",
@@ -52,7 +52,7 @@ _FRAGMENTED = {
 }
 TS_PID = 0x100  # the video's packet identifier
 MUXER_OPTIONS = {
-    # A piece is short: its tables need not come again.
+    # A piece is short, so its tables need not be repeated.
     "mpegts": {
         "mpegts_copyts": "1",
         "avoid_negative_ts": "disabled",
@@ -63,17 +63,18 @@ MUXER_OPTIONS = {
     "mp4": _FRAGMENTED,
     "mov": _FRAGMENTED,
 }
-# Without fragments: an edit list is for whole files only.
+# Without fragments: only complete files can have an edit list.
 _WITH_EDIT_LIST = {"avoid_negative_ts": "disabled", "movie_timescale": str(MOVIE_SCALE)}
 TS_NULL_PACKET = b"\x47\x1f\xff\x10" + b"\xff" * 184
 TS_LEAST_PACKETS = 32  # shorter streams are not recognised as MPEG-TS
-_FILES = ("mp4", "mov")  # keep the decoder's headers in their own
+_FILES = ("mp4", "mov")  # containers with a place of their own for the decoder's headers
 OPEN_LIMITS = Limits(bytes=1 << 40)
 
 
 @dataclass(slots=True)
 class _Group:
-    """A keyframe and the packets up to the next, in decoding order; times are the source's, microseconds."""
+    """A keyframe and the packets up to the next, in decoding order; times are the source's, in
+    microseconds."""
 
     key_us: int
     nominal_us: int
@@ -82,14 +83,14 @@ class _Group:
     packets: list[av.Packet] = field(default_factory=list)
     losses: list[bool] = field(default_factory=list)  # by packet: bytes of it were lost on the way
     shift: int = 0  # what jumps of the source's clock added to its stamps, ticks
-    jump: bool = False  # the source's clock jumped before it, or there is a long hole
+    jump: bool = False  # the source's clock jumped before it, or a long hole precedes it
     size: int = 0  # bytes, with an allowance for the container
     times_us: list[int] = field(default_factory=list)  # of pictures that are not hidden
     hidden_us: int | None = None  # the latest hidden picture
     key_hidden: bool = False
 
     def add(self, packet: av.Packet, time_us: int, *, loss: bool, hidden: bool) -> None:
-        """Take the next packet; `hidden`: it is decoded and not shown."""
+        """Add the next packet; `hidden`: it is decoded but not shown."""
         self.packets.append(packet)
         self.losses.append(loss)
         # An MPEG-TS packet carries up to 184 bytes; three more hold headers and clock references of a
@@ -102,14 +103,14 @@ class _Group:
         self.times_us.append(time_us)
 
     def follow(self, end_us: int | None, shift: int) -> int | None:
-        """Tell whether the clock jumped before it, once it is whole.
+        """Set `jump` once the group is complete: whether the clock jumped before it.
 
         Args:
-            end_us: When the groups before it end; None: nothing is shown of them.
-            shift: That of the group before it.
+            end_us: When the groups before it end; None if nothing of them is shown.
+            shift: Shift of the group before it.
 
         Returns:
-            When they end with this one.
+            When the groups up to this one end.
         """
         if not self.shown:
             return end_us
@@ -120,37 +121,37 @@ class _Group:
 
     @property
     def shown(self) -> int:
-        """How many of its pictures are not hidden."""
+        """Number of its pictures that are not hidden."""
         return len(self.times_us)
 
     @property
     def first_us(self) -> int:
-        """The earliest of these."""
+        """Earliest time of a picture that is shown."""
         return min(self.times_us)
 
     @property
     def last_us(self) -> int:
-        """The latest of these. B-frames are shown before the packet that precedes them."""
+        """Latest time of a picture that is shown. B-frames are shown before the packet that precedes them."""
         return max(self.times_us)
 
     @property
     def start_us(self) -> int:
-        """Time of its keyframe; where an edit list hides that, of its first picture that is shown."""
+        """Time of its keyframe; where an edit list hides the keyframe, that of the first picture shown."""
         return self.first_us if self.shown and self.key_hidden else self.key_us
 
     @property
     def alone(self) -> bool:
-        """Whether no picture that is shown refers to the group before."""
+        """Whether none of its shown pictures refers to the group before."""
         return self.clean and not (self.shown and self.first_us < self.key_us)
 
     @property
     def ends_hidden(self) -> bool:
-        """Whether pictures after the last one that is shown are hidden."""
+        """Whether pictures after the last one shown are hidden."""
         return self.hidden_us is not None and self.shown > 0 and self.hidden_us > self.last_us
 
     @property
     def end_us(self) -> int:
-        """When its last frame ends, if it lasts as long as frames usually do here."""
+        """When its last frame ends, if it lasts as long as its frames usually do."""
         step = int(np.median(np.diff(sorted(self.times_us)))) if self.shown > 1 else self.nominal_us
         return self.last_us + max(1, step)
 
@@ -166,16 +167,21 @@ def cut(
     """Cut a file or stream (a pipe will do) at keyframes, lazily, without re-encoding.
 
     A piece ends at the first keyframe at or after `target_s` seconds, or, with `keyframes`, after that many
-    of them; and earlier where it would grow beyond `max_bytes`. What precedes the first keyframe is
-    dropped. Time stamps are the source's own, moved by one constant if decoding times begin below zero; a
-    source without time stamps gives pieces without (elementary streams). Missing and wrong ones are put right
-    (`StreamClock`). A piece ends at the keyframe at or after a jump of the clock, which takes no time, and
-    before a hole of more than half a minute, which takes its own. Leading
-    pictures stay after their keyframe; those that refer to the piece before are lost there, and counted when
-    decoded. What an edit list hides stays hidden: a piece has an edit list of its own where it cannot be
-    decoded without, and times begin with the first picture that is shown. `broken_off` is called after the
-    last piece with the reason where the source ends before its end. Errors: `CodecError` (also BYTES for a
-    group of pictures that alone exceeds max_bytes)."""
+    of them; and earlier where it would grow beyond `max_bytes`. Packets before the first keyframe are
+    dropped. It also ends at the keyframe at or after a jump of the clock, which takes no time, and before a
+    hole of more than half a minute, which keeps its length.
+
+    Time stamps are the source's own, moved by one constant if decoding times begin below zero. Missing and
+    wrong ones are corrected (`StreamClock`). A source without time stamps gives pieces without (elementary
+    streams).
+
+    Leading pictures stay after their keyframe; those that refer to the piece before are lost, which shows in
+    the counts when the piece is decoded. Pictures that an edit list hides stay hidden: a piece that needs
+    them for decoding gets an edit list of its own, and times begin with the first picture shown.
+
+    `broken_off` is called after the last piece, with the reason, if the source ends early. Errors:
+    `CodecError` (also BYTES for a group of pictures that alone exceeds max_bytes).
+    """
     if target_s <= 0 or max_bytes <= 0 or (keyframes is not None and keyframes < 1):
         raise CodecError(Reason.REQUEST, "target_s, max_bytes and keyframes must be positive")
     if isinstance(source, (str, Path)):
@@ -208,11 +214,11 @@ def _cut(
 
 
 def _no_segment(video: Video, source: ByteSource) -> CodecError:
-    """Why a stream gave no segment."""
+    """Return the error of a stream that gave no segment."""
     if not video.demuxed and video.container == "mp4" and source_size(source) is None:
         return CodecError(
             Reason.UNREADABLE,
-            "the index (moov) of this MP4 comes after its pictures, to which a pipe cannot go back: give the "
+            "the index (moov) of this MP4 comes after its pictures, and a pipe cannot seek back: give the "
             "file itself, or write it with -movflags faststart, or frag_keyframe+empty_moov",
         )
     why = f" ({video.damage})" if video.damage else ""
@@ -220,9 +226,11 @@ def _no_segment(video: Video, source: ByteSource) -> CodecError:
 
 
 class _ScannedSource:
-    """A source whose continuity counters are followed while FFmpeg reads it, because a pipe is read once.
+    """A source whose continuity counters are checked while FFmpeg reads it, because a pipe can be read only
+    once.
 
-    FFmpeg may go to the end first, to know how long a file is: only bytes after those read before count.
+    FFmpeg may seek to the end first, to learn a file's length. Only bytes that continue what was read before
+    are checked.
     """
 
     def __init__(self, source: ByteSource) -> None:
@@ -234,10 +242,10 @@ class _ScannedSource:
         self._left = False
 
     def follow(self, pid: int) -> deque[int]:
-        """Follow the counters of a stream, from the source's beginning on.
+        """Check the counters of a stream, from the source's beginning on.
 
         Returns:
-            `CounterScan.breaks`, which grow as the source is read.
+            `CounterScan.breaks`, which grows as the source is read.
         """
         self._scan = CounterScan(pid)
         self._scan.take(b"".join(self._early))
@@ -245,12 +253,12 @@ class _ScannedSource:
         return self._scan.breaks
 
     def leave(self) -> deque[int]:
-        """Follow no counters: the container has none."""
+        """Check no counters: the container has none."""
         self._left, self._early = True, []
         return deque()
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes."""
+        """Read the next bytes."""
         data = self._source.read(size)
         begin, self._at = self._at, self._at + len(data)
         if not self._left and begin <= self._read_to < self._at:
@@ -263,17 +271,17 @@ class _ScannedSource:
         return data
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go elsewhere."""
+        """Move to another position."""
         self._source.seek(offset, whence)
         self._at = self._source.tell()
         return self._at
 
     def tell(self) -> int:
-        """Where the next read begins."""
+        """Return the position of the next read."""
         return self._at
 
     def seekable(self) -> bool:
-        """Whether the source can be read elsewhere."""
+        """Whether the source can be read from another position."""
         seekable = getattr(self._source, "seekable", None)
         return seekable is None or bool(seekable())
 
@@ -281,9 +289,9 @@ class _ScannedSource:
 def _shares(
     groups: Iterator[_Group], target_s: float, max_bytes: int, keyframes: int | None
 ) -> Iterator[tuple[list[_Group], _Group | None]]:
-    """The groups of every piece, and the group that follows them; None after the last one."""
+    """Yield the groups of every piece and the group that follows them; None after the last piece."""
     piece: list[_Group] = []
-    hidden: list[_Group] = []  # groups after those of the piece of which nothing is shown
+    hidden: list[_Group] = []  # fully hidden groups that follow those of the piece
     for group in groups:
         if piece and not group.shown:
             hidden.append(group)
@@ -292,7 +300,7 @@ def _shares(
         if shown and (hidden or _full(piece, group, target_s, max_bytes, keyframes)):
             yield piece, group
             piece, shown = [], False
-        # Hidden groups are kept only where pictures that are shown refer to them.
+        # Hidden groups are kept only where shown pictures refer to them.
         piece = [group] if group.alone and not shown else [*piece, *hidden, group]
         hidden = []
     if piece:
@@ -302,9 +310,9 @@ def _shares(
 def _full(
     groups: list[_Group], following: _Group, target_s: float, max_bytes: int, keyframes: int | None
 ) -> bool:
-    """True if the open groups should be a piece and `following` begin the next."""
+    """Whether the open groups should form a piece and `following` begin the next."""
     begin = next(group for group in groups if group.shown)
-    # A piece has one edit: what is hidden between two that are shown lies at the ends of pieces.
+    # A piece has one edit, so hidden pictures between shown ones must lie at the ends of pieces.
     if groups[-1].ends_hidden or following.key_hidden:
         return True
     if following.jump or sum(g.size for g in groups) + following.size > max_bytes:
@@ -313,12 +321,13 @@ def _full(
         return False
     if keyframes is not None:
         return sum(g.clean for g in groups) >= keyframes
-    # Half a frame of grace: 1.999 s is two seconds for a camera whose clock trembles.
+    # Half a frame of tolerance: with clock jitter, 1.999 s counts as two seconds.
     return following.start_us - begin.start_us >= target_s * 1e6 - following.nominal_us / 2
 
 
 def _groups(video: Video, breaks: deque[int]) -> Iterator[_Group]:
-    """Groups of packets that begin with a keyframe. What precedes the first keyframe is dropped."""
+    """Yield groups of packets that each begin with a keyframe. Packets before the first keyframe are
+    dropped."""
     group: _Group | None = None
     end_us: int | None = None  # of the groups before
     shift = 0
@@ -343,8 +352,8 @@ def _groups(video: Video, breaks: deque[int]) -> Iterator[_Group]:
 
 
 def _without_hidden_end(video: Video) -> Iterator[av.Packet]:
-    """Packets without those at the end that are hidden. Hidden ones before others may be needed to decode
-    these, and stay."""
+    """Yield the packets without the hidden ones at the end. Hidden packets before shown ones stay, because
+    these may need them."""
     hidden: list[av.Packet] = []
     for packet in video.packets():
         hidden.append(packet)
@@ -366,10 +375,10 @@ class _Writer:
         self._turned: bool | None = None
 
     def write(self, groups: list[_Group], following: _Group | None) -> Segment:
-        """One piece of these groups.
+        """Write these groups as one piece.
 
         Raises:
-            CodecError: With the reason BYTES.
+            CodecError: With BYTES, UNREADABLE, or NO_DECODER for a codec that no container can carry.
         """
         packets = [packet for group in groups for packet in group.packets]
         own = -groups[0].shift  # back to the source's clock
@@ -409,7 +418,7 @@ class _Writer:
     def _container(self, first: _Group, edited: bool) -> str:
         codec = self._video.codec
         if self._turned is None:
-            # Only MP4 can say that a picture is to be turned; the first keyframe knows.
+            # Only MP4 can store a rotation; the first keyframe shows whether there is one.
             self._turned = turn_of(self._video, first.packets[0]) != (0, False)
         if not first.timed and codec in RAW_FORMATS:
             return RAW_FORMATS[codec]
@@ -421,28 +430,27 @@ class _Writer:
             return "mov"
         raise CodecError(
             Reason.NO_DECODER,
-            f"{codec} video cannot be cut without encoding it again: lookout analyze reads it; "
-            "for anything else make an H.264 file of it",
+            f"{codec} video cannot be cut without encoding it again: use lookout analyze, which reads it, "
+            "or convert it to H.264",
         )
 
     def _mux(
         self, packets: list[av.Packet], losses: list[bool], container: str, edit: Edit | None, own: int
     ) -> bytes:
-        """The packets in a container, with an edit list where there is an edit; `own` is added to their
-        times."""
+        """Mux the packets, with an edit list where `edit` is given; `own` is added to their times."""
         source = self._video.stream
         times = _times(packets, self._nominal)
         if self._shift is None:
-            # By the first piece, for the whole cut: a shift of its own for each would tear the source's
+            # Set by the first piece for the whole cut: a separate shift per piece would break the source's
             # clock.
             hides = edit is not None and edit.hides_begin
             self._shift = -edit.begin if edit and hides else max(0, -min(dts for _, dts in times))
         elif edit is None and min(pts for pts, _ in times) >= -self._shift:
-            # Behind a short first piece that begins at zero, pictures may be decoded before that.
+            # After a short first piece that begins at zero, decoding times may lie below zero.
             times = _times(packets, self._nominal, -self._shift)
-        # Of a file with an edit list, that alone says when it begins.
+        # In a file with an edit list, only that list says when it begins.
         shift = -min(dts for _, dts in times)
-        if edit is None:  # a clock that was set back may begin below zero, too
+        if edit is None:  # a clock that was set back may also begin below zero
             shift = max(self._shift + own, shift) if own else self._shift
         options = MUXER_OPTIONS.get(container, {}) if edit is None else _WITH_EDIT_LIST
         headers = None if container in _FILES else REPEAT_HEADERS.get(self._video.codec)
@@ -457,7 +465,7 @@ class _Writer:
             for source_packet, loss, (pts, dts) in zip(packets, losses, times, strict=True):
                 packet = with_sets(source_packet, units)
                 packet.pts, packet.dts = pts + shift, dts + shift
-                if edit is not None:  # an edit list ends with the last picture, which must last
+                if edit is not None:  # an edit list ends with the last picture, which needs a duration
                     packet.duration = packet.duration or self._nominal
                 filtered = _filtered(repeat, packet)
                 losses_out += [loss] * len(filtered)
@@ -479,15 +487,15 @@ class _Writer:
 
 
 def padded(data: bytes) -> bytes:
-    """MPEG-TS that is long enough to be recognised.
+    """Pad MPEG-TS to the length from which it is recognised.
 
-    Null packets have an identifier of their own, which no reader of the video's counters follows.
+    Null packets have an identifier of their own, so readers of the video's counters ignore them.
     """
     return data + TS_NULL_PACKET * max(0, TS_LEAST_PACKETS - len(data) // len(TS_NULL_PACKET))
 
 
 def _filtered(headers: BitStreamFilterContext | None, packet: av.Packet) -> list[av.Packet]:
-    """The packet with its decoder's headers; nothing for a packet too damaged to be taken apart."""
+    """Add the decoder's headers to a packet; return nothing for a packet too damaged to parse."""
     if headers is None:
         return [packet]
     try:
@@ -497,8 +505,8 @@ def _filtered(headers: BitStreamFilterContext | None, packet: av.Packet) -> list
 
 
 def _times(packets: list[av.Packet], nominal: int, least: int | None = None) -> list[tuple[int, int]]:
-    """(pts, dts) of every packet in ticks: the source's own where it has them, decoding times rising, none
-    below `least`."""
+    """Return (pts, dts) of every packet in ticks: the source's own where it has them, with rising decoding
+    times, none below `least`."""
     shown: list[int] = []
     for packet in packets:
         pts = packet.pts if packet.pts is not None else packet.dts

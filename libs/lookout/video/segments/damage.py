@@ -1,9 +1,9 @@
-"""Which pictures of a segment are damaged: those that lost bytes, and those predicted from them.
+"""Finds the damaged pictures of a segment: those that lost bytes, and those predicted from them.
 
-FFmpeg marks the picture in which it concealed errors, and for H.264 only. What is predicted from it shows the
+FFmpeg marks the picture in which it concealed errors, and for H.264 only. Pictures predicted from it show the
 same errors without a mark, and a lost packet of an HEVC stream leaves no mark at all. So lost packets are
-found by the continuity counters of MPEG-TS (ISO/IEC 13818-1, 2.4.3.3), and damage lasts until the next whole
-keyframe.
+found by the continuity counters of MPEG-TS (ISO/IEC 13818-1, 2.4.3.3), and damage lasts until the next
+complete keyframe.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _UNIT_START = 0x40  # of byte 1: a picture begins in the packet
 
 
 class CounterScan:
-    """Follows the continuity counters of one MPEG-TS stream through bytes that come in pieces.
+    """Checks the continuity counters of one MPEG-TS stream, whose bytes arrive in pieces.
 
     Args:
         pid: The stream's packet identifier.
 
     Attributes:
         breaks: Rising byte offsets: of the last packet before each loss, and of broken packets. The reader
-            may remove those it has dealt with.
+            may remove those it has handled.
     """
 
     def __init__(self, pid: int) -> None:
@@ -43,7 +43,7 @@ class CounterScan:
         self._last_at = 0
 
     def take(self, data: bytes) -> None:
-        """Take the stream's next bytes. Between packets, bytes that are none are passed over."""
+        """Add the stream's next bytes. Bytes between packets that belong to none are skipped."""
         self._rest += data
         at = 0
         while (count := (len(self._rest) - at) // TS_PACKET) > 0:
@@ -58,7 +58,8 @@ class CounterScan:
         self._rest, self._rest_at = self._rest[at:], self._rest_at + at
 
     def _next_packet(self, at: int) -> int:
-        """Where the next packet begins: at a sync byte with another one packet later, if that has come."""
+        """Return where the next packet begins: at a sync byte that another follows one packet later, if
+        that much has arrived."""
         while (at := self._rest.find(_SYNC, at)) >= 0:
             if self._rest[at + TS_PACKET : at + TS_PACKET + 1] in (b"", bytes([_SYNC])):
                 return at
@@ -83,21 +84,21 @@ class CounterScan:
         lost = np.append((steps != 1) & ~twice & ~announced[1:], False)
         broken = packets[:, 1] & _ERROR != 0
         if self._last is not None:
-            broken[0] = False  # told before
+            broken[0] = False  # reported before
         self.breaks.extend(int(place) for place in places[broken | lost])
-        # Copied: a view would keep all bytes of this read.
+        # Copied, because a view would keep all bytes of this read.
         self._last, self._last_at = packets[-1].copy(), int(places[-1])
 
 
 def breaks_of(data: bytes, pid: int) -> list[int]:
-    """Where packets of an MPEG-TS stream are missing or marked as broken.
+    """Return where packets of an MPEG-TS stream are missing or marked as broken.
 
     Args:
         data: The segment's bytes.
         pid: The stream's packet identifier.
 
     Returns:
-        Rising byte offsets, as `CounterScan.breaks`; empty where the bytes are no MPEG-TS.
+        Rising byte offsets, as `CounterScan.breaks`; empty where the bytes are not MPEG-TS.
     """
     scan = CounterScan(pid)
     scan.take(data)
@@ -105,15 +106,15 @@ def breaks_of(data: bytes, pid: int) -> list[int]:
 
 
 def with_breaks(data: bytes, pid: int, losses: Sequence[bool]) -> bytes:
-    """MPEG-TS bytes whose continuity counters say which pictures are damaged.
+    """Change the continuity counters of MPEG-TS bytes so that they mark the damaged pictures.
 
-    A muxer numbers its packets without a gap, whatever its source lost. Here the counter leaves out a number
-    after the first TS packet of each damaged picture, as if the next had been lost.
+    A muxer numbers its packets without a gap, whatever its source lost. Here the counter skips a number after
+    the first TS packet of each damaged picture, as if the next packet had been lost.
 
     Args:
         data: The muxer's bytes, undamaged.
         pid: The stream's packet identifier.
-        losses: For each picture, in the order of its packets, whether bytes of it are missing.
+        losses: For each picture, in packet order, whether bytes of it are missing.
 
     Returns:
         Bytes of the same length, for which `breaks_of` has an offset in each damaged picture.
@@ -128,19 +129,19 @@ def with_breaks(data: bytes, pid: int, losses: Sequence[bool]) -> bytes:
     lossy[np.flatnonzero(begins)] = losses
     gaps = np.append(False, lossy[:-1]).cumsum()
     rows[places, 3] = (rows[places, 3] & 0xF0) | ((rows[places, 3] + gaps) & 0x0F)
-    if lossy[-1]:  # no packet follows whose number could tell
+    if lossy[-1]:  # no packet follows whose number could mark it
         rows[places[-1], 1] |= _ERROR
     return rows.tobytes()
 
 
 def with_damage(packets: Iterable[av.Packet], breaks: deque[int]) -> Iterator[tuple[av.Packet, bool]]:
-    """Each packet, and whether bytes of its picture, or of a picture right after it, are missing.
+    """Yield each packet, and whether bytes of its picture, or of one right after it, are missing.
 
     Args:
         packets: Packets of a stream, in decoding order.
-        breaks: As `CounterScan.breaks`, at least up to the packet after the newest; emptied on the way. The
-            packet that begins at or before a break lost its end, or the next lost its beginning, or one
-            between them is missing: what follows depends on it either way.
+        breaks: As `CounterScan.breaks`, at least up to the packet after the newest; consumed. A break means
+            that the packet beginning at or before it lost its end, the next lost its beginning, or one
+            between them is missing; in each case the pictures that follow are affected.
     """
     before: av.Packet | None = None
     for packet in packets:
@@ -152,7 +153,7 @@ def with_damage(packets: Iterable[av.Packet], breaks: deque[int]) -> Iterator[tu
 
 
 def _broken(packet: av.Packet, following: int | None, breaks: deque[int]) -> bool:
-    # For a lost packet FFmpeg marks the picture before: its mark counts only where no break is near.
+    # For a lost packet FFmpeg marks the picture before it, so its mark counts only where no break is near.
     broken = bool(packet.is_corrupt) and not breaks
     while breaks and (following is None or following < 0 or breaks[0] < following):
         breaks.popleft()
@@ -161,15 +162,15 @@ def _broken(packet: av.Packet, following: int | None, breaks: deque[int]) -> boo
 
 
 def damaged_packets(packets: Sequence[av.Packet], breaks: Iterable[int]) -> frozenset[int]:
-    """Time stamps of the packets whose pictures are damaged, as far as the container tells.
+    """Return the time stamps of packets whose pictures are damaged, as far as the container tells.
 
     Args:
         packets: All packets of the segment, in decoding order.
-        breaks: As `breaks_of` says.
+        breaks: Result of `breaks_of`.
     """
     damaged: set[int] = set()
     active, shown = False, 0
-    before = False  # damage before the newest keyframe: its leading pictures depend on that
+    before = False  # damage before the newest keyframe, which its leading pictures inherit
     for packet, broken in with_damage(packets, deque(breaks)):
         if packet.is_keyframe:
             before, shown = active, packet.pts or 0
@@ -198,9 +199,9 @@ class DamageTrail:
 
         Args:
             pts: Its time stamp, ticks.
-            key: It is a keyframe.
-            concealed: The decoder says that the picture is damaged.
-            refused: Packets that the decoder refused so far.
+            key: Whether it is a keyframe.
+            concealed: Whether the decoder reports it as damaged.
+            refused: Packets that the decoder has refused so far.
         """
         if key:
             self._active = False

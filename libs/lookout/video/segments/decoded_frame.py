@@ -1,4 +1,4 @@
-"""One decoded frame as the single pass sees it, whichever back end decoded it."""
+"""One decoded frame, independent of the back end that decoded it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class DecodedFrame:
     """A decoded frame.
 
     pts: ticks or None; turn: (degrees clockwise, mirrored first) that bring it upright; blocks: its motion
-    vectors. The last two are worked out when asked for.
+    vectors. The last two are computed on demand.
     """
 
     pts: int | None
@@ -31,7 +31,7 @@ class DecodedFrame:
 
     @classmethod
     def of(cls, frame: av.VideoFrame) -> DecodedFrame:
-        """A frame of the software decoder."""
+        """Return a frame of the software decoder."""
         return cls(
             pts=frame.pts if frame.pts is not None else frame.dts,
             picture=Picture(frame.pict_type),

@@ -34,20 +34,20 @@ _CUT_OFTEN = "let the camera send keyframes, at which segments are cut, more oft
 
 
 class Decoder(Protocol):
-    """A back end: bytes of one segment to sampled frames. Errors: `CodecError`."""
+    """A back end that turns the bytes of one segment into sampled frames. Errors: `CodecError`."""
 
     def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment: ...
 
 
 class SoftwareDecoder:
-    """FFmpeg through PyAV, in this process. Untrusted bytes belong into `SandboxPool`, which runs this in a
-    child."""
+    """FFmpeg through PyAV, in this process. For untrusted bytes use `SandboxPool`, which runs this in a child
+    process."""
 
     def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment:
         """Decode one segment.
 
         Raises:
-            CodecError: It cannot be decoded; `reason` says why.
+            CodecError: The segment cannot be decoded; `reason` says why.
         """
         return decode_segment(segment, request)
 
@@ -58,7 +58,7 @@ def decode_segment(
     """Decode one segment with the software decoder in this process.
 
     Raises:
-        CodecError: It cannot be decoded; `reason` says why.
+        CodecError: The segment cannot be decoded; `reason` says why.
     """
     source = io.BytesIO(segment) if isinstance(segment, bytes) else segment
     size = source_size(source) or 0
@@ -68,15 +68,15 @@ def decode_segment(
         )
     exported = request.vectors and request.gather is not None
     with Video(source, vectors=exported, threads=threads, limits=request.limits) as video:
-        # All of them before anything is decoded: times and keyframes say which pictures are needed at all.
+        # All packets are read before decoding: times and keyframes tell which pictures are needed.
         packets = list(_bounded(video, request))
         breaks: list[int] = []
         if isinstance(segment, bytes) and video.container == "mpegts":
             breaks = breaks_of(segment, video.stream.id)
         damaged = damaged_packets(packets, breaks)
         timetable = Timetable.of(video, packets)
-        # Stamps that do not tell the pictures apart choose none beforehand; without a keyframe in front the
-        # single pass says what is wrong.
+        # Without stamps that tell the pictures apart, none can be chosen beforehand; without a keyframe in
+        # front, the single pass raises the error.
         if timetable is None or not packets[0].is_keyframe:
             return SinglePass(video, request, size, packets, damaged).run()
         try:
@@ -90,7 +90,7 @@ def decode_segment(
 
 
 def _bounded(video: Video, request: DecodeRequest) -> Iterator[av.Packet]:
-    """The packets; an error where there are more of them than a segment may have frames."""
+    """Yield the packets; raise once there are more than a segment may have frames."""
     for count, packet in enumerate(video.packets(), 1):
         if count > request.limits.frames + 1:
             raise _too_long(request)
@@ -106,7 +106,8 @@ def _too_long(request: DecodeRequest) -> CodecError:
 
 
 def _too_many_samples(request: DecodeRequest) -> CodecError:
-    """A segment's samples are one result, and one tensor that prune-encode asks for: they are held whole."""
+    """Return the error of a segment with too many samples: they form one result, and one tensor that
+    prune-encode fetches, which must fit in memory."""
     samples = SAMPLED_BYTES // (request.width * request.height * 3)
     return CodecError(
         Reason.LENGTH,
@@ -117,23 +118,23 @@ def _too_many_samples(request: DecodeRequest) -> CodecError:
 
 
 def mean_step(times: list[int], otherwise: int) -> float:
-    """Mean distance of rising times without pauses, microseconds."""
+    """Return the mean distance between rising times, pauses excluded, in microseconds."""
     steps = np.diff(times)
-    # A step four times the usual one is a pause of the camera, which would lower the frame rate of the rest.
+    # A step over four times the usual one is a pause of the camera, which must not lower the frame rate.
     usual = steps[steps <= 4 * usual_step(times, otherwise)]
     return float(usual.mean()) if len(usual) else float(otherwise)
 
 
 @dataclass(slots=True)
 class Counts:
-    """What the frames and packets of a stream add up to."""
+    """Totals over the frames and packets of a stream."""
 
     packets: int = 0
     keyframes: int = 0
     intra: int = 0
     corrupt: int = 0
     interlaced: int = 0
-    leading: int = 0  # leading pictures of the first keyframe, in packets
+    leading: int = 0  # packets with leading pictures of the first keyframe
     leading_seen: int = 0  # of these, decoded
     sizes: set[tuple[int, int]] = field(default_factory=set)
     first_pts: int | None = None
@@ -160,14 +161,13 @@ class Counts:
 
     @property
     def leading_lost(self) -> int:
-        """Leading pictures without a frame."""
+        """Leading pictures that gave no frame."""
         return max(0, self.leading - self.leading_seen)
 
 
 @dataclass(slots=True)
 class _Item:
-    """A decoded frame on its way to the gather; `frame` is let go once its pixels cannot be asked for any
-    more."""
+    """A decoded frame on its way to the gather; `frame` is released once its pixels are no longer needed."""
 
     info: FrameInfo
     stream_us: int
@@ -176,7 +176,7 @@ class _Item:
 
 
 class SinglePass:
-    """The state of one decode; other back ends bring their own `shots`."""
+    """The state of one decode; other back ends override `shots`."""
 
     backend = "software"
 
@@ -199,7 +199,7 @@ class SinglePass:
         self.jumps = (
             frozenset(jump.pts for jump in video.clock.jumps) if video.clock is not None else frozenset()
         )
-        self.turns_us = 0  # of the container's clock, which begins again at zero, since the epoch began
+        self.turns_us = 0  # total of the wraps of the container's clock since the epoch began
         self.decoded = 0  # frames
         self.continued = request.expected is not None
         self.epoch_offset = 0  # stream time of segment time 0
@@ -212,10 +212,10 @@ class SinglePass:
         self.samples: list[SampledFrame] = []
 
     def run(self) -> DecodedSegment:
-        """Take every frame once.
+        """Process every frame once.
 
         Raises:
-            CodecError: It cannot be decoded; `reason` says why.
+            CodecError: The segment cannot be decoded; `reason` says why.
         """
         for shot in self.shots():
             self._take(shot)
@@ -228,7 +228,7 @@ class SinglePass:
         return self._result(self.geometry)
 
     def shots(self) -> Iterator[DecodedFrame]:
-        """Every frame in presentation order."""
+        """Yield every frame in presentation order."""
         for packet in self.video.packets() if self._packets is None else self._packets:
             if not self.counts.packets and not packet.is_keyframe:
                 raise CodecError(
@@ -292,9 +292,9 @@ class SinglePass:
             self.selector = Selector(self.request.grid, 0)
 
     def _left_cell(self, end_us: int) -> int | None:
-        """Stream time in the grid cell that is left to the next segment; None: no cell is.
+        """Return the stream time in the grid cell that is left to the next segment; None if no cell is left.
 
-        The first cell of a stream is never left: a clip that ends in it may be all there is.
+        The first cell of a stream is always filled: a clip that ends in it may have no other.
         """
         leave = self.request.tail is Tail.LEAVE and self.request.grid.slot(end_us) > 0
         return end_us if leave else None
@@ -304,13 +304,12 @@ class SinglePass:
             sampled = item.info.index in self.wanted
             self._settle([(item, self.request.grid.slot(item.stream_us) if sampled else None)])
             return
-        # An intra picture is sharp where others are predicted: of two frames near a grid point the selector
-        # takes it.
+        # An intra picture is sharper than predicted ones, so the selector prefers it among frames near a grid
+        # point.
         intra = item.info.key or item.info.picture.intra
         self._settle(self.selector.offer(item, item.stream_us, intra, item.info.corrupt))
         gather = self.request.gather
-        # Pixels are let go at once where nobody can ask for them any more: a segment may have thousands of
-        # frames.
+        # Pixels are released as soon as they cannot be needed: a segment may have thousands of frames.
         if self.selector.candidate is not item and not (gather is not None and gather.needs_luma):
             item.frame = None
 
@@ -376,7 +375,7 @@ class SinglePass:
         )
 
     def _jumped_us(self) -> int:
-        """By how much the container's clock is behind the segment's at its end."""
+        """Return by how much the container's clock is behind segment time at the segment's end."""
         clock = self.video.clock
         return ticks_to_us(clock.shift, self.video.time_base) if self.timed and clock is not None else 0
 
@@ -413,12 +412,12 @@ class SinglePass:
 
 
 class _UnplannedError(Exception):
-    """The decoder gave a picture that no packet announced: the plan of this segment cannot be used."""
+    """The decoder returned a picture that no packet announced, so the plan of this segment cannot be used."""
 
 
 @dataclass(slots=True)
 class _Held:
-    """A decoded frame that waits for the one after it; `slot`: the grid point it is sampled for."""
+    """A decoded frame that waits for the next one; `slot`: the grid point it is sampled for."""
 
     frame: av.VideoFrame
     place: PicturePlace
@@ -429,7 +428,8 @@ class _Held:
 class PlannedPass(SinglePass):
     """A single pass whose samples are chosen before anything is decoded (`lookout.video.segments.planned`).
 
-    Where the frame chosen for a grid point is damaged, the undamaged one decoded right before it serves.
+    If the frame chosen for a grid point is damaged, the undamaged frame decoded right before it is used
+    instead.
     """
 
     def __init__(
@@ -445,10 +445,10 @@ class PlannedPass(SinglePass):
         self.counts.packets = len(timetable.packets)
 
     def run(self) -> DecodedSegment:
-        """Take every frame that is needed once.
+        """Process every frame that is needed once.
 
         Raises:
-            CodecError: It cannot be decoded; `reason` says why.
+            CodecError: The segment cannot be decoded; `reason` says why.
         """
         self._check_length(self.timeline.times[-1])
         self._begin()
@@ -461,7 +461,7 @@ class PlannedPass(SinglePass):
             self._left_cell(end_us),
             self.trail.packets,
         )
-        if not slots and self.timetable.packets:  # nothing to sample: one picture tells the geometry
+        if not slots and self.timetable.packets:  # nothing to sample: one picture is decoded for the geometry
             slots = {self.timetable.packets[0].pts or 0: -1}
         skip = request.gather is None or not request.gather.needs_all
         single = [Run(0, len(self.timetable.packets) - 1, drain=False)]
@@ -478,7 +478,7 @@ class PlannedPass(SinglePass):
         return self._result(self.geometry)
 
     def _next(self, frame: av.VideoFrame, wanted: dict[int, int], before: _Held | None) -> _Held:
-        """Count a frame and settle the one before it."""
+        """Count a frame, and process the one before it."""
         pts = frame.pts if frame.pts is not None else frame.dts
         place = self.timetable.places.get(pts) if pts is not None else None
         if place is None or pts is None:
@@ -504,12 +504,12 @@ class PlannedPass(SinglePass):
         return pending
 
     def _serves(self, before: _Held, slot: int) -> bool:
-        """Whether a frame can stand in for a damaged one."""
+        """Whether a frame can replace a damaged one."""
         stream_us = self.epoch_offset + before.place.time_us
         return before.slot is None and not before.corrupt and self.request.grid.slot(stream_us) == slot
 
     def _settle_held(self, held: _Held) -> None:
-        """Gather a frame's motion, and sample it where it was chosen."""
+        """Gather a frame's motion, and sample it if it was chosen."""
         if held.slot == -1 or (self.request.gather is None and held.slot is None):
             return
         shot = DecodedFrame.of(held.frame)

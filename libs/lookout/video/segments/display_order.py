@@ -1,4 +1,4 @@
-"""Times of pictures whose stamps do not say when they are shown: those between their neighbours."""
+"""Times for pictures whose stamps do not say when they are shown: between the times of their neighbours."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ import av.error
 
 from lookout.video.segments.sets import with_sets
 
-#: packets that wait for one that repeats their stamp: more than encoders usually reorder
+#: packets held back in case a later one repeats their stamp; encoders usually reorder fewer
 _WINDOW: Final = 4
-#: of packets, and bytes of them, among which an order can be found; more pass as they are
+#: most packets, and most bytes of them, among which an order is sought; larger groups pass unchanged
 _MOST_PACKETS: Final = 5_000
 _MOST_BYTES: Final = 32 << 20
 
 
 def display_order(stream: av.video.stream.VideoStream, packets: Sequence[av.Packet]) -> list[int]:
-    """The places of packets in the order in which their pictures are shown.
+    """Return the indexes of packets in the order in which their pictures are shown.
 
-    Containers do not tell it: a decoder of its own shows them, without computing pixels where it can.
+    Containers do not state it, so a separate decoder shows them, without computing pixels where it can.
 
     Args:
         stream: The input's video stream.
         packets: In decoding order, the first of them a keyframe.
 
     Returns:
-        Places among `packets`, without those that cannot be decoded.
+        Indexes into `packets`, without those that cannot be decoded.
     """
     source = stream.codec_context
     decoder = av.CodecContext.create(source.codec.name, "r")
@@ -55,26 +55,26 @@ def display_order(stream: av.video.stream.VideoStream, packets: Sequence[av.Pack
 
 @dataclass(slots=True)
 class _Timed:
-    """A packet; `time`: when it is shown. Where that is unknown, `stamps` say when it may be."""
+    """A packet; `time`: when it is shown. Where that is unknown, `stamps` are the candidates."""
 
     packet: av.Packet
     time: int | None
     stamps: Sequence[int] | None = None
 
     def forget(self) -> None:
-        """Its time is doubtful: it is only one that its stamps say."""
+        """Mark its time as doubtful: it becomes one of the candidates."""
         if (time := self.time) is not None:
             self.time, self.stamps = None, (time,)
 
     @property
     def unknown(self) -> bool:
-        """Whether it has no time yet, but must get one."""
+        """Whether it still needs a time."""
         return self.time is None and self.stamps is not None
 
 
 def rising_subsequence(times: Sequence[int]) -> list[int]:
-    """The places of a longest strictly rising subsequence (Fredman, 1975)."""
-    ends: list[int] = []  # last place of a subsequence, by length
+    """Return the indexes of a longest strictly rising subsequence (Fredman, 1975)."""
+    ends: list[int] = []  # last index of the best subsequence of each length
     lasts: list[int] = []
     before: list[int] = []
     for place, time in enumerate(times):
@@ -91,15 +91,15 @@ def rising_subsequence(times: Sequence[int]) -> list[int]:
 
 
 class Arranger:
-    """Times the pictures of unknown time by those that are shown before and after them.
+    """Assigns times to pictures of unknown time, from those shown before and after them.
 
     A packet of unknown time and all after it wait for the next keyframe whose time is known.
 
     Args:
-        order: The places of packets in order of presentation, see `display_order`.
-        step: The usual distance of pictures, in ticks.
-        far: Pictures that are further apart, in ticks, have a hole between them.
-        whole: Whether the stream ends with its last packet: then nothing confirms a stamp far ahead there.
+        order: Returns the indexes of packets in presentation order, see `display_order`.
+        step: Returns the usual distance between pictures, in ticks.
+        far: Distance in ticks from which on there is a hole between two pictures.
+        whole: Whether the stream ends with its last packet; then nothing confirms a stamp far ahead there.
 
     Attributes:
         unread: Whether the order of some pictures could not be found.
@@ -117,19 +117,20 @@ class Arranger:
         self._order, self._step, self._far, self._whole = order, step, far, whole
         self._group: list[_Timed] = []  # since the newest keyframe of a known time
         self._bytes = 0
-        self._waiting = 0  # the last of the group, that are not given yet
-        self._doubted = False  # whether a time of them is unknown or doubtful
+        self._waiting = 0  # number of packets at the group's end that are not yielded yet
+        self._doubted = False  # whether any of their times is unknown or doubtful
         self._shown: int | None = None  # the latest picture before the group
 
     def take(
         self, packet: av.Packet, stamps: Sequence[int] | None = None, *, doubted: bool = False
     ) -> Iterator[av.Packet]:
-        """The packets whose times are known now, in decoding order.
+        """Add a packet; yield the packets whose times are known by now, in decoding order.
 
         Args:
-            packet: The next one with its time.
-            stamps: None where this is known; else when its own stamps say that it may be shown.
-            doubted: Whether something is wrong here: the times of its group are compared with the order.
+            packet: The next packet, with its time.
+            stamps: None if its time is known; else the times at which its own stamps say it may be shown.
+            doubted: Whether its stamps were corrected; the times of its group are then compared with the
+                order.
         """
         timed = _Timed(packet, packet.pts) if stamps is None else _Timed(packet, None, stamps)
         large = len(self._group) >= _MOST_PACKETS or self._bytes >= _MOST_BYTES
@@ -141,14 +142,14 @@ class Arranger:
         self._waiting += 1
         self._doubted = self._doubted or doubted or stamps is not None
         for earlier in self._group[-self._waiting : -1]:
-            if earlier.time in (stamps or ()):  # only one of them is right
+            if earlier.time in (stamps or ()):  # two packets claim the same time
                 earlier.forget()
         if not self._doubted and self._waiting > _WINDOW:
             yield self._group[-self._waiting].packet
             self._waiting -= 1
 
     def finish(self) -> Iterator[av.Packet]:
-        """The packets that still wait, after the last one that was given."""
+        """Yield the packets that still wait, after the last one was added."""
         yield from self._settle(None)
 
     def _begin(self) -> None:
@@ -157,10 +158,10 @@ class Arranger:
         self._group, self._bytes = [], 0
 
     def _settle(self, following: int | None) -> Iterator[av.Packet]:
-        """Time what waits, and give it.
+        """Assign times to the waiting packets, and yield them.
 
         Args:
-            following: When the next keyframe is shown; None: nobody knows.
+            following: When the next keyframe is shown; None if that is unknown.
         """
         waiting = self._group[len(self._group) - self._waiting :]
         if self._doubted:
@@ -189,11 +190,11 @@ class Arranger:
         self._fill(run, low, following, ends=True)
 
     def _rising(self, places: Sequence[int], given: int) -> set[int]:
-        """Which packets have times that rise in order of presentation: those that are given already first.
+        """Return the packets whose times rise in presentation order; those already yielded take precedence.
 
         Args:
-            places: Of packets, in order of presentation.
-            given: How many of the group are.
+            places: Indexes of packets, in presentation order.
+            given: Number of the group's packets that were already yielded.
         """
         times = {place: time for place in places if (time := self._group[place].time) is not None}
         fixed = [place for place in times if place < given]
@@ -215,13 +216,14 @@ class Arranger:
         return rising
 
     def _fill(self, run: list[_Timed], low: int | None, high: int | None, *, ends: bool) -> None:
-        """Give pictures in a row times that rise between two: their own where possible, else even ones.
+        """Assign consecutive pictures rising times between two bounds: their own where possible, else evenly
+        spaced.
 
         Args:
-            run: In order of presentation.
+            run: In presentation order.
             low: When the picture before them is shown; None: they are the first.
             high: When the picture after them is shown; None: they are the last.
-            ends: Whether others, which lead the next keyframe, may be shown between them and `high`.
+            ends: Whether other pictures, which lead the next keyframe, may be shown between them and `high`.
         """
         if not run:
             return

@@ -1,4 +1,4 @@
-"""What of a piece is shown: an edit list in an MP4 or MOV file (ISO/IEC 14496-12, 8.6.6)."""
+"""Edit lists of MP4 and MOV pieces, which say what is shown (ISO/IEC 14496-12, 8.6.6)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import av
 
 from lookout.video.segments.container import Video
 
-MOVIE_SCALE = 90_000  # ticks of an edit list's second; the muxer is told so
+MOVIE_SCALE = 90_000  # ticks a second in an edit list; also set in the muxer
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """What is shown of a piece that holds hidden pictures, in the source's ticks.
+    """The shown part of a piece that contains hidden pictures, in the source's ticks.
 
     Attributes:
         begin: Time of the first picture that is shown.
@@ -32,12 +32,12 @@ class Edit:
 
     @classmethod
     def of(cls, video: Video, packets: Sequence[av.Packet], nominal: int) -> Edit | None:
-        """The edit of a piece; None where nothing hides its beginning or end.
+        """Return the edit of a piece; None where nothing is hidden at its beginning or end.
 
         Args:
             video: The source.
-            packets: Of the piece.
-            nominal: Ticks that a picture lasts where nobody says so.
+            packets: Packets of the piece.
+            nominal: Duration of a picture in ticks, where its packet states none.
         """
         shown = {p.pts: p.duration or nominal for p in packets if p.pts is not None and not video.hides(p)}
         hidden = [packet.pts for packet in packets if packet.pts is not None and video.hides(packet)]
@@ -52,20 +52,20 @@ class Edit:
 
 
 def with_edit(data: bytes, start: Fraction, length: Fraction, media: Fraction) -> bytes:
-    """An MP4 or MOV file of one track with another edit list. Its index stands after its packets.
+    """Replace the edit list of an MP4 or MOV file with one track, whose index follows its packets.
 
     Args:
         data: The file.
         start: When its first picture is shown, seconds.
         length: For how long it is shown, seconds.
-        media: Where the track stands then, seconds from its first decoding time.
+        media: Position in the track at which it begins, seconds from the track's first decoding time.
     """
     at = data.rindex(b"moov") - 4
     return data[:at] + _edited(data[at:], (b"moov", b"trak"), start, length, media)
 
 
 def _edited(boxes: bytes, path: tuple[bytes, ...], *edit: Fraction) -> bytes:
-    """Boxes with the edit list in the box at the end of a path."""
+    """Return the boxes with the edit list set in the box at the end of a path."""
     out: list[bytes] = []
     for kind, body in _boxes(boxes):
         if path and kind == path[0]:
@@ -82,7 +82,7 @@ def _with_list(track: bytes, start: Fraction, length: Fraction, media: Fraction)
     (scale,) = struct.unpack_from(">I", header, 20 if header[0] else 12)
     rows = [(round(length * MOVIE_SCALE), round(media * scale))]
     if empty := round(start * MOVIE_SCALE):
-        rows.insert(0, (empty, -1))  # nothing is shown so long
+        rows.insert(0, (empty, -1))  # an empty edit: nothing is shown for this time
     table = b"".join(struct.pack(">QqHH", *row, 1, 0) for row in rows)
     edits = _box(b"edts", _box(b"elst", struct.pack(">II", 1 << 24, len(rows)) + table))
     parts = [_box(kind, body) for kind, body in _boxes(track) if kind != b"edts"]

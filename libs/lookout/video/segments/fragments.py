@@ -1,4 +1,4 @@
-"""Boxes of fragmented MP4: what a player must have first, and fragments moved to another time."""
+"""Boxes of fragmented MP4: splitting off the initialisation part, and moving fragments to another time."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Fragments:
     """A fragmented MP4 file in two parts.
 
     Attributes:
-        head: What precedes the first fragment: a player must have read it.
+        head: The part before the first fragment, which a player must read first.
         media: The fragments.
-        begins_us: Decoding time of their first picture, in ticks of the track (clips have microseconds).
-        count: How many there are.
+        begins_us: Decoding time of their first picture, in ticks of the track (microseconds in clips).
+        count: Number of fragments.
     """
 
     head: bytes = field(repr=False)
@@ -32,10 +32,10 @@ class Fragments:
 
 
 def split(data: bytes) -> Fragments:
-    """The parts of a file with one track.
+    """Split a file with one track into its parts.
 
     Raises:
-        CodecError: With UNREADABLE: it holds no fragment.
+        CodecError: With UNREADABLE where it holds no valid fragment.
     """
     begin = next((place for kind, place, _, _ in _boxes(data, 0, len(data)) if kind == b"moof"), 0)
     media = data[begin:]
@@ -46,12 +46,12 @@ def split(data: bytes) -> Fragments:
 
 
 def moved(fragments: Fragments, by_us: int, number: int) -> bytes:
-    """The fragments at another time, as they follow others.
+    """Return the fragments with their times moved, to follow other fragments.
 
     Args:
         fragments: The fragments.
-        by_us: What is added to their times.
-        number: Of the first among all fragments of the stream.
+        by_us: Added to their times.
+        number: Number of the first one among all fragments of the stream.
     """
     media = bytearray(fragments.media)
     for place, (sequence, time) in enumerate(_places(fragments.media)):
@@ -61,7 +61,7 @@ def moved(fragments: Fragments, by_us: int, number: int) -> bytes:
 
 
 def _places(media: bytes) -> Iterator[tuple[int, int]]:
-    """Where each fragment has its number and its decoding time (ISO/IEC 14496-12, 8.8.5 and 8.8.12)."""
+    """Yield the offsets of each fragment's number and decoding time (ISO/IEC 14496-12, 8.8.5 and 8.8.12)."""
     for kind, _, begin, end in _boxes(media, 0, len(media)):
         if kind != b"moof":
             continue
@@ -71,7 +71,7 @@ def _places(media: bytes) -> Iterator[tuple[int, int]]:
                 sequence = inner_begin + 4
             elif inner == b"traf":
                 for leaf, _, leaf_begin, leaf_end in _boxes(media, inner_begin, inner_end):
-                    # Version 1 has 64 bits; FFmpeg writes no other.
+                    # Version 1, with 64 bits, is the only one that FFmpeg writes.
                     if leaf == b"tfdt" and media[leaf_begin] == 1 and leaf_end - leaf_begin >= 12:
                         time = leaf_begin + 4
         if not sequence or not time:
@@ -80,7 +80,7 @@ def _places(media: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _boxes(data: bytes, begin: int, end: int) -> Iterator[tuple[bytes, int, int, int]]:
-    """Boxes: type, where each begins, and where its content begins and ends."""
+    """Yield boxes: type, where each begins, and where its content begins and ends."""
     while end - begin >= _HEADER.size:
         size, kind = _HEADER.unpack_from(data, begin)
         head = _HEADER.size

@@ -1,4 +1,4 @@
-"""Hidden pixels of decoded frames become grey."""
+"""Replaces hidden pixels of decoded frames with grey."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _SPREAD: Final = 4
 
 
 def greyed(frame: av.VideoFrame, hidden: Bits) -> av.VideoFrame:
-    """A copy of a frame with grey in place of what is hidden; the decoder may still refer to the frame.
+    """Return a copy of a frame with grey in place of hidden pixels. The frame itself is not changed, because
+    the decoder may still refer to it.
 
-    A colour sample that a hidden pixel shares with shown ones is grey as well.
+    A colour sample that a hidden pixel shares with visible ones becomes grey as well.
 
     Args:
         frame: A decoded frame.
@@ -37,7 +38,7 @@ def greyed(frame: av.VideoFrame, hidden: Bits) -> av.VideoFrame:
     copy.colorspace, copy.color_range = frame.colorspace, frame.color_range
     samples = np.dtype(np.uint8 if depth == 8 else "<u2")
     for index, (plane, own) in enumerate(zip(frame.planes, copy.planes, strict=True)):
-        # nv12 has two samples where the others have one.
+        # The colour plane of nv12 has two samples where planes of other formats have one.
         paired = 2 if name == "nv12" and index else 1
         source, target = (
             np.frombuffer(buffer, samples).reshape(-1, buffer.line_size // samples.itemsize)
@@ -52,13 +53,13 @@ def greyed(frame: av.VideoFrame, hidden: Bits) -> av.VideoFrame:
 
 
 def _shrunk(hidden: Bits, width: int, height: int) -> Bits:
-    """What a plane of this size has of hidden pixels: every sample that one of them shares."""
+    """Return the hidden samples of a plane of this size: every sample that covers a hidden pixel."""
     down, across = -(-hidden.shape[0] // height), -(-hidden.shape[1] // width)
     if (down, across) == (1, 1):
         return hidden
     padded = np.pad(hidden, ((0, height * down - hidden.shape[0]), (0, width * across - hidden.shape[1])))
     shrunk = np.zeros((height, width), np.bool_)
-    for row in range(down):  # many times as fast as `any` over two axes, and done for every picture
+    for row in range(down):  # many times faster than `any` over two axes; runs for every picture
         for column in range(across):
             shrunk |= padded[row::down, column::across]
     return shrunk

@@ -1,4 +1,4 @@
-"""What a file gives: container, codec, frames, anchors, vectors, damage."""
+"""Inspection of a file: container, codec, frames, anchors, vectors, damage."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ INSPECT_LIMITS = Limits(bytes=1 << 40, seconds=7 * 86_400.0, frames=2_000_000)
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What one file gave. `error` is empty for a file that can be published as it is.
+    """Facts about one file. `error` is empty for a file that can be published as it is.
 
-    anchors: I-pictures; vectors: frames with motion vectors; blocks: mean vectors of these; motion: what
-    motion is based on, vectors or luma; seconds: from the first frame to the end of the last."""
+    anchors: I-pictures; vectors: frames with motion vectors; blocks: mean number of vectors of these frames;
+    motion: basis of motion, vectors or luma; seconds: from the first frame to the end of the last.
+    """
 
     path: str
     bytes: int = 0
@@ -49,24 +50,25 @@ class Inspection:
 
     @property
     def ok(self) -> bool:
-        """True if there are frames and nothing to complain about."""
+        """Whether the inspection found no error."""
         return not self.error
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for tables and JSON."""
+        """Return plain values, for tables and JSON."""
         return asdict(self)
 
     def to_json(self) -> str:
-        """One line of JSON."""
+        """Return one line of JSON."""
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
 
 def inspect_file(path: str, file: BinaryIO | None = None) -> Inspection:
-    """Decode a whole file in this process and count. Use `survey.inspect` for files of unknown origin.
+    """Decode a whole file in this process and report its facts. Use `survey.inspect` for files of unknown
+    origin.
 
     Args:
-        path: what to call it, and where it is unless `file` is given.
-        file: the file, open.
+        path: Its name, and its location unless `file` is given.
+        file: The file, open.
     """
     facts: dict[str, Any] = {"path": path}
     try:

@@ -1,5 +1,5 @@
-"""Clips across the segments of a camera: one fragmented MP4 file, cut at keyframes, nothing encoded again
-unless a mask is asked for."""
+"""Clips across the segments of a camera: one fragmented MP4 file, cut at keyframes, encoded again only if
+a mask is requested."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ from lookout.video.segments.types import (
 )
 
 KEPT_HOLE_US: Final = 5_000_000
-"""Holes up to this length keep it: the picture before them stays."""
+"""Longest hole that keeps its length in the clip, during which the picture before it stays."""
 CLOSED_HOLE_US: Final = 1_000_000
-"""What a longer hole takes in the clip."""
-_HOLE_US: Final = 1_000_000  # shorter pauses are no holes
-_HIDDEN_US: Final = 1  # for which a picture that an edit list hides is shown: less than any screen can
+"""Length of a longer hole in the clip."""
+_HOLE_US: Final = 1_000_000  # shorter pauses are not holes
+_HIDDEN_US: Final = 1  # duration of a picture that an edit list hides: too short for any screen
 _TICKS: Final = 1_000_000  # of a second
 _NAL_CODECS: Final = ("h264", "hevc")
-# Of a whole clip: an edit list says that its first picture is shown at zero though others are decoded before.
+# For a whole clip: its edit list shows the first picture at zero, though decoding begins earlier.
 _WHOLE: Final = {"movflags": "frag_keyframe+delay_moov+default_base_moof+global_sidx", "use_editlist": "1"}
 _CONTINUED: Final = {
     "movflags": "frag_keyframe+empty_moov+default_base_moof+frag_discont+skip_trailer",
     "use_editlist": "0",
-    "write_btrt": "0",  # with a bit rate, every segment would have a head of its own
+    "write_btrt": "0",  # with a bit rate, the head would differ between segments
 }
 
 
 @dataclass(slots=True, eq=False)
 class _Stream:
-    """A segment as it was read. template: the open container, from which the clip's track is made."""
+    """A segment that was read. template: the open container, from which the clip's track is made."""
 
     segment: ClipSegment
-    place: int  # counts the epochs of the clip
+    place: int  # number of its epoch within the clip
     template: Video
     configuration: bytes
     changed: bool
@@ -63,14 +63,15 @@ class _Stream:
 
     @property
     def kind(self) -> tuple[str, bytes]:
-        """What all pictures of a track have in common. H.264 and HEVC may change their configuration."""
+        """The properties that all pictures of a track must share. H.264 and HEVC may change their
+        configuration."""
         codec = self.template.codec
         return codec, b"" if codec in _NAL_CODECS else self.configuration
 
 
 @dataclass(slots=True)
 class _Picture:
-    """A packet. at_us: stream time at which it is shown; clip_us: time of the clip."""
+    """A packet. at_us: stream time at which it is shown; clip_us: clip time at which it is shown."""
 
     data: bytes
     stream: _Stream
@@ -81,26 +82,26 @@ class _Picture:
 
     @property
     def order(self) -> tuple[int, int]:
-        """Sorts by presentation."""
+        """Sort key: presentation order."""
         return self.stream.place, self.at_us
 
     @property
     def wall_us(self) -> int:
-        """Unix time."""
+        """Unix time at which it was filmed, in microseconds."""
         return self.at_us + self.stream.segment.wall_offset_us
 
 
 def join(request: JoinRequest, limits: Limits | None = None) -> JoinedClip:
-    """A time range of a camera as a file that plays alone.
+    """Make one file of a camera's time range that plays alone.
 
-    It begins with the last keyframe at or before the range (or else the first one in it). A hole
-    of at most `KEPT_HOLE_US` keeps its length; a longer one takes `CLOSED_HOLE_US`, also between epochs.
-    Segments that repeat what was shown are left out. Where the camera changes its codec, the codec that has
-    most of the segments' time is shown and the rest is a hole. With a mask it is encoded again.
+    It begins with the last keyframe at or before the range, or else with the first one in it. A hole of at
+    most `KEPT_HOLE_US` keeps its length; a longer one is shortened to `CLOSED_HOLE_US`, also between epochs.
+    Segments that repeat earlier footage are left out. Where the camera changes its codec, only the codec with
+    most of the segments' time is shown and the rest is a hole. With a mask, the clip is encoded again.
 
     Args:
         request: Segments and range.
-        limits: What to refuse of a segment.
+        limits: Limits of a segment.
 
     Raises:
         CodecError: No clip can be made: REQUEST (nothing in the range), NO_DECODER (a codec that browsers do
@@ -116,7 +117,7 @@ def join(request: JoinRequest, limits: Limits | None = None) -> JoinedClip:
                 epochs.append(segment.epoch)
             try:
                 segments.append(_read(segment, len(epochs), limits, stack))
-            except CodecError as error:  # a damaged one is a hole
+            except CodecError as error:  # a damaged segment becomes a hole
                 refusal = refusal or error
         pictures = _in_range(_connected(_of_one_kind(segments)), request.from_us, request.to_us)
         if not pictures:
@@ -132,18 +133,18 @@ def join(request: JoinRequest, limits: Limits | None = None) -> JoinedClip:
 
 
 def _read(segment: ClipSegment, place: int, limits: Limits, stack: ExitStack) -> list[_Picture]:
-    """The pictures of a segment in decoding order.
+    """Return the pictures of a segment in decoding order.
 
     Raises:
-        CodecError: It cannot be read, or not be shown.
+        CodecError: The segment cannot be read, or its codec cannot be shown.
     """
     video = stack.enter_context(Video(segment.data, vectors=False, limits=limits, probe=False))
     if video.codec not in CLIP_CODECS:
         raise CodecError(
-            Reason.NO_DECODER, f"there is no clip of {video.codec} video, which browsers do not play"
+            Reason.NO_DECODER, f"no clip of {video.codec} video can be made: browsers do not play it"
         )
     if video.codec in _NAL_CODECS:
-        # Every keyframe carries its parameter sets: the segment before may have had others.
+        # Every keyframe carries its parameter sets, because the segment before may have had others.
         video.sets = SetsInForce(video.codec, video.context.extradata, always=True)
     stream = _Stream(segment, place, video, video.context.extradata or b"", False, round(1e6 / video.fps))
     pictures: list[_Picture] = []
@@ -183,7 +184,7 @@ def _time_us(packet: av.Packet, index: int, stream: _Stream) -> int:
 
 
 def _annex_b(packet: av.Packet, length: int) -> bytes:
-    """An access unit with start codes; a keyframe with its parameter sets."""
+    """Return an access unit with start codes; a keyframe includes its parameter sets."""
     if isinstance(packet.opaque, Sets):
         return bytes(with_sets(packet, 0))
     if not length:
@@ -192,7 +193,7 @@ def _annex_b(packet: av.Packet, length: int) -> bytes:
 
 
 def _of_one_kind(segments: Sequence[list[_Picture]]) -> list[list[_Picture]]:
-    """The segments that one track can hold: those of the kind that has most of the time."""
+    """Return the segments that one track can hold: those of the kind with most of the time."""
     lengths: Counter[tuple[str, bytes]] = Counter()
     for pictures in segments:
         stream = pictures[0].stream
@@ -202,7 +203,8 @@ def _of_one_kind(segments: Sequence[list[_Picture]]) -> list[list[_Picture]]:
 
 
 def _connected(segments: Iterable[list[_Picture]]) -> list[_Picture]:
-    """The pictures that can be decoded one segment after the other, without segments that come again."""
+    """Concatenate the pictures that can be decoded one segment after the other; leave out repeated
+    segments."""
     connected: list[_Picture] = []
     before: _Stream | None = None
     for pictures in segments:
@@ -221,11 +223,11 @@ def _connected(segments: Iterable[list[_Picture]]) -> list[_Picture]:
 
 
 def _from_keyframe(pictures: Sequence[_Picture], first: int | None = None) -> list[_Picture]:
-    """The pictures from a keyframe on, without those before it in time, which refer to pictures before it.
+    """Return the pictures from a keyframe on, without those shown before it, which refer to earlier pictures.
 
     Args:
         pictures: In decoding order.
-        first: Which keyframe; None: the first.
+        first: Index of the keyframe; None: the first.
     """
     if first is None:
         first = next((place for place, picture in enumerate(pictures) if picture.key), len(pictures))
@@ -233,7 +235,7 @@ def _from_keyframe(pictures: Sequence[_Picture], first: int | None = None) -> li
 
 
 def _in_range(pictures: list[_Picture], from_us: int, to_us: int) -> list[_Picture]:
-    """The pictures of a range, and those without which they cannot be decoded.
+    """Return the pictures of a range, and those needed to decode them.
 
     Raises:
         CodecError: With NO_KEYFRAME.
@@ -245,9 +247,9 @@ def _in_range(pictures: list[_Picture], from_us: int, to_us: int) -> list[_Pictu
     earlier = [place for place in keys if pictures[place].wall_us <= from_us]
     first, last = max(earlier, default=keys[0] if keys else len(pictures)), inside[-1]
     if first > last:
-        raise CodecError(Reason.NO_KEYFRAME, "no keyframe stands before this time or in it")
+        raise CodecError(Reason.NO_KEYFRAME, "there is no keyframe before this time or in it")
     while True:
-        # None may be missing among those that are shown before the newest.
+        # Include every picture shown before the newest one.
         newest = max(picture.order for picture in pictures[first : last + 1])
         further = max(place for place in range(first, len(pictures)) if pictures[place].order <= newest)
         if further == last:
@@ -260,7 +262,7 @@ def _in_range(pictures: list[_Picture], from_us: int, to_us: int) -> list[_Pictu
 
 
 def _place(pictures: Sequence[_Picture], at_us: int) -> list[ClipSpan]:
-    """Give every picture its time in the clip."""
+    """Set every picture's time in the clip; return the clip's spans."""
     spans: list[ClipSpan] = []
     before: _Picture | None = None
     for picture in sorted((p for p in pictures if not p.hidden), key=lambda picture: picture.order):
@@ -268,7 +270,7 @@ def _place(pictures: Sequence[_Picture], at_us: int) -> list[ClipSpan]:
         if before is None:
             picture.clip_us = at_us
         else:
-            # Within an epoch stream time counts: its offset to the clock may be corrected on the way.
+            # Within an epoch, stream time is used: its clock offset may be corrected midway.
             together = before.stream.place == picture.stream.place
             step_us = picture.at_us - before.at_us if together else picture.wall_us - before.wall_us
             usual_us = before.stream.nominal_us
@@ -276,7 +278,7 @@ def _place(pictures: Sequence[_Picture], at_us: int) -> list[ClipSpan]:
             begins = hole_us > max(_HOLE_US, 2 * usual_us) or (not together and hole_us < -usual_us)
             if hole_us > KEPT_HOLE_US:
                 step_us = usual_us + CLOSED_HOLE_US
-            # An epoch may begin before the one before it ends, where clocks were set.
+            # Where a clock was set, an epoch may begin before the previous one ends.
             picture.clip_us = before.clip_us + (step_us if together else max(step_us, usual_us))
         if begins:
             spans.append(ClipSpan(picture.clip_us, picture.wall_us, 0))
@@ -294,7 +296,7 @@ def _place(pictures: Sequence[_Picture], at_us: int) -> list[ClipSpan]:
 
 
 def _muxed(pictures: Sequence[_Picture], spans: Sequence[ClipSpan], request: JoinRequest) -> JoinedClip:
-    """The pictures as a file.
+    """Mux the pictures into a file.
 
     Raises:
         CodecError: With UNREADABLE.
@@ -307,14 +309,14 @@ def _muxed(pictures: Sequence[_Picture], spans: Sequence[ClipSpan], request: Joi
     buffer = io.BytesIO()
     options = _options(request)
     try:
-        # To put the index in front, the muxer reads again what it wrote.
+        # To put the index in front, the muxer reads its own output again.
         reread = lambda *_: io.BytesIO(buffer.getvalue())  # noqa: E731
         with av.open(buffer, "w", format="mp4", options=options, io_open=reread) as out:
             target = out.add_stream_from_template(first.template.stream, opaque=True)
             target.time_base = Fraction(1, _TICKS)
             target.codec_context.extradata = first.configuration
             if codec == "hevc":
-                # Apple's players know hvc1 alone, but it allows no parameter sets among the packets.
+                # Apple's players accept only hvc1, but hvc1 allows no parameter sets among the packets.
                 target.codec_context.codec_tag = "hev1" if changing else "hvc1"
             elif codec == "h264":
                 target.codec_context.codec_tag = "avc3" if changing else "avc1"
@@ -346,10 +348,10 @@ def _muxed(pictures: Sequence[_Picture], spans: Sequence[ClipSpan], request: Joi
 
 
 def _masked(clip: JoinedClip, pictures: Sequence[_Picture], request: JoinRequest) -> JoinedClip:
-    """The clip with what is hidden in grey.
+    """Return the clip encoded again with hidden areas in grey.
 
     Raises:
-        CodecError: It cannot be decoded or encoded, or is too large.
+        CodecError: The clip cannot be decoded or encoded, or is too large.
     """
     assert request.mask is not None
     keyframe = av.Packet(pictures[0].data)
@@ -372,7 +374,7 @@ def _masked(clip: JoinedClip, pictures: Sequence[_Picture], request: JoinRequest
 
 
 def _options(request: JoinRequest) -> dict[str, str]:
-    """Of the MP4 muxer."""
+    """Return the options of the MP4 muxer."""
     return {
         **(_CONTINUED if request.fragment else _WHOLE),
         "avoid_negative_ts": "disabled",
@@ -382,10 +384,10 @@ def _options(request: JoinRequest) -> dict[str, str]:
 
 
 def _stamps(shown_us: Sequence[int]) -> list[tuple[int, int]]:
-    """(presentation, decoding time) of pictures in decoding order.
+    """Return (presentation, decoding time) of pictures in decoding order.
 
     Decoding times rise, and no picture is shown before it is decoded. They may begin below zero: players
-    begin with the first picture.
+    start at the first picture.
     """
     ordered = sorted(shown_us)
     delay = max(late - early for late, early in zip(ordered, shown_us, strict=True))
@@ -396,7 +398,8 @@ def _stamps(shown_us: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def codecs_of(data: bytes, codec: str) -> str:
-    """What media types call the codec of an MP4 file (RFC 6381); the codec's name where it does not say.
+    """Return the `codecs` parameter of an MP4 file's media type (RFC 6381); the codec's name where it is
+    unknown.
 
     Args:
         data: The file.

@@ -1,4 +1,4 @@
-"""Footage of masked cameras: decoded, greyed and encoded again; no packet leaves as it was filmed."""
+"""Footage of masked cameras: decoded, greyed and encoded again, so that no original packet is passed on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lookout.video.segments.cutting import MUXER_OPTIONS, padded
 from lookout.video.segments.picture import Painter, orientation
 from lookout.video.segments.types import CodecError, Limits, Reason
 
-#: pixels of a clip's longer side: people look at it, and a sandboxed process encodes it on one core
+#: most pixels of a clip's longer side: enough for a person, and a sandboxed process encodes it on one core
 LONGEST_SIDE: Final = 1280
 _KEY_EVERY: Final = 50  # pictures
 _TS_TICKS: Final = 90_000  # of a second, in MPEG-TS
@@ -31,7 +31,8 @@ _OPTIONS: Final = {"preset": "veryfast", "tune": "zerolatency", "crf": "23", "th
 
 @dataclass(frozen=True, slots=True)
 class MaskedClip:
-    """data: fragmented MP4; width, height: of its pictures, which stand upright; frames: how many."""
+    """data: fragmented MP4; width, height: size of its pictures, which are upright; frames: number of
+    pictures."""
 
     data: bytes
     width: int
@@ -46,14 +47,14 @@ def encoded_again(
     shown_us: Collection[int],
     options: Mapping[str, str],
 ) -> MaskedClip:
-    """A clip with a mask, in H.264.
+    """Encode a clip again in H.264, with a mask.
 
     Args:
         data: MP4 with times in microseconds.
-        mask: What is hidden.
+        mask: The hidden areas.
         turn: (degrees clockwise, mirrored first) that bring its pictures upright.
-        shown_us: Times of the pictures to take; others are only referred to.
-        options: Of the MP4 muxer.
+        shown_us: Times of the pictures to include; others are only decoded as references.
+        options: Options of the MP4 muxer.
 
     Raises:
         CodecError: With NO_FRAMES, NO_DECODER or UNREADABLE.
@@ -72,29 +73,29 @@ def encoded_again(
 
 
 def masked_segment(data: bytes, mask: PictureMask, max_bytes: int, limits: Limits | None = None) -> bytes:
-    """A segment with the same times and a mask, in H.264: what a masking publisher sends in its place.
+    """Encode a segment again in H.264, with the same times and a mask, for a publisher that masks.
 
-    Its pictures stand upright and have the size that they were filmed in. The encoder places the keyframes,
-    and sees only what is shown.
+    Its pictures are upright and keep their size. The encoder places the keyframes itself, and its input
+    contains only what may be seen.
 
     Args:
         data: The segment's bytes, in any container.
-        mask: What is hidden.
-        max_bytes: Of the result.
-        limits: What to refuse of the segment.
+        mask: The hidden areas.
+        max_bytes: Largest result.
+        limits: Limits of the segment.
 
     Returns:
         MPEG-TS, or an elementary stream if the segment has no time stamps.
 
     Raises:
-        CodecError: With NO_FRAMES, NO_DECODER, BYTES, LENGTH, or whatever is wrong with the segment.
+        CodecError: With NO_FRAMES, NO_DECODER, BYTES, LENGTH, or the reason why the segment cannot be read.
     """
     buffer, limits = io.BytesIO(), limits or Limits()
     with Video(data, vectors=False, limits=limits) as video, _telling_failures("a masked segment"):
         frames = video.frames()
         first = next(frames, None)
         if first is None:
-            raise CodecError(Reason.NO_FRAMES, "no picture of it can be decoded")
+            raise CodecError(Reason.NO_FRAMES, "none of its pictures can be decoded")
         timed = first.pts is not None
         time_base = Fraction(1, _TS_TICKS) if timed else 1 / video.fps
         container, options = ("mpegts", MUXER_OPTIONS["mpegts"]) if timed else ("h264", {})
@@ -122,12 +123,12 @@ class _Encoder:
 
     Attributes:
         out: The container.
-        mask: What is hidden.
-        time_base: Of the times of pictures, in seconds.
-        longest: Pixels of the longer side at most; 0: any size.
+        mask: The hidden areas.
+        time_base: Seconds per tick of the pictures' times.
+        longest: Most pixels of the longer side; 0: any size.
         rate: Usual pictures a second; 0: not known.
-        size: (width, height) of the result, which the first picture decides.
-        frames: How many there are.
+        size: (width, height) of the result, set by the first picture.
+        frames: Pictures encoded so far.
     """
 
     out: OutputContainer
@@ -148,7 +149,7 @@ class _Encoder:
         """Encode a picture.
 
         Args:
-            frame: As it was decoded, its `pts` in the time base.
+            frame: The decoded frame, its `pts` in the time base.
             turn: (degrees clockwise, mirrored first) that bring it upright.
         """
         coded = frame.width, frame.height
@@ -165,13 +166,13 @@ class _Encoder:
         self.out.mux(self._context.encode(picture))
 
     def finish(self) -> None:
-        """Write what the encoder still holds.
+        """Write the pictures that the encoder still holds.
 
         Raises:
             CodecError: With NO_FRAMES.
         """
         if self._context is None:
-            raise CodecError(Reason.NO_FRAMES, "no picture of this time can be decoded")
+            raise CodecError(Reason.NO_FRAMES, "none of the pictures of this time can be decoded")
         self.out.mux(self._context.encode(None))
 
     def _begin(self) -> VideoCodecContext:
@@ -187,7 +188,7 @@ class _Encoder:
 
 @contextmanager
 def _telling_failures(what: str) -> Iterator[None]:
-    """Of an encoder's failure what could not be made.
+    """Convert an encoder's failure into an error that names the output.
 
     Raises:
         CodecError: With NO_DECODER or UNREADABLE.
@@ -203,15 +204,15 @@ def _telling_failures(what: str) -> Iterator[None]:
 
 
 def _size_of(coded: tuple[int, int], rotation: int, longest: int) -> tuple[int, int]:
-    """(width, height) of encoded pictures, upright and even; `longest` limits them unless it is 0."""
+    """Return (width, height) of encoded pictures, upright and even; `longest` limits them unless it is 0."""
     width, height = coded[::-1] if rotation in (90, 270) else coded
     scale = min(1.0, longest / max(width, height)) if longest else 1.0
     return max(2, round(width * scale) // 2 * 2), max(2, round(height * scale) // 2 * 2)
 
 
 def _frames(data: bytes, shown_us: Collection[int]) -> Iterator[av.VideoFrame]:
-    """The pictures to show, in their order."""
-    # Times are those that were written, not what an edit list makes of them.
+    """Yield the pictures to show, in order."""
+    # Times must be those that were written, without the edit list.
     with av.open(io.BytesIO(data), format="mov", options={"ignore_editlist": "1"}) as container:
         stream = container.streams.video[0]
         stream.codec_context.thread_count = 1

@@ -1,4 +1,5 @@
-"""What FFmpeg does not report of H.264 and HEVC: units, keyframes, leading pictures, parameter sets."""
+"""Properties of H.264 and HEVC streams that FFmpeg does not report: units, keyframes, leading pictures,
+parameter sets."""
 
 from __future__ import annotations
 
@@ -19,10 +20,11 @@ _SLICE_HEAD: Final = 64
 
 
 def length_bytes(extradata: bytes | None, codec: str) -> int:
-    """Bytes of the length in front of every unit; 0 where start codes separate them (Annex B).
+    """Return the size of the length field in front of every unit; 0 where start codes separate them (Annex
+    B).
 
     Args:
-        extradata: The decoder's configuration, as the container has it.
+        extradata: The decoder's configuration from the container.
         codec: Name of the codec.
     """
     data = extradata or b""
@@ -34,8 +36,8 @@ def length_bytes(extradata: bytes | None, codec: str) -> int:
 
 
 def begins_clean(data: bytes, codec: str, length: int) -> bool:
-    """False for a keyframe that is only the start of a gradual intra refresh (H.264 recovery point with
-    frames to wait for): decoding there yields nothing until the picture is whole.
+    """Whether decoding can begin with a whole picture at a keyframe. False if it only starts a gradual intra
+    refresh (H.264 recovery point with frames to wait for), where the picture is whole only after some frames.
 
     Args:
         data: Its access unit.
@@ -55,10 +57,11 @@ def begins_clean(data: bytes, codec: str, length: int) -> bool:
 
 
 def is_key(units: list[bytes], codec: str) -> bool:
-    """Whether decoding can begin at a picture that its container calls a keyframe; some call all so.
+    """Whether decoding can begin at a picture that its container marks as a keyframe; some mark every
+    picture.
 
     Args:
-        units: Of its access unit, up to its first slice.
+        units: Units of its access unit, up to its first slice.
         codec: h264 or hevc.
     """
     for unit in units:
@@ -69,9 +72,9 @@ def is_key(units: list[bytes], codec: str) -> bool:
         elif unit[0] & 0x1F == IDR:
             return True
         elif unit[0] & 0x1F in (1, 2):
-            # Behind the slice's first macroblock comes its type (ITU-T H.264, 7.3.3).
+            # The slice's type follows the number of its first macroblock (ITU-T H.264, 7.3.3).
             return _exp_golomb(unit[1:], 1) in _H264_INTRA
-    return True  # damaged: its container may be right
+    return True  # damaged: trust the container
 
 
 def skipped_leading(data: bytes, length: int) -> bool:
@@ -82,7 +85,7 @@ def skipped_leading(data: bytes, length: int) -> bool:
 
 
 def may_lead(keyframe: bytes, codec: str, length: int) -> bool:
-    """Whether pictures that follow a keyframe and are shown before it may refer to pictures before it.
+    """Whether pictures that follow a keyframe but are shown before it may refer to pictures before it.
 
     Args:
         keyframe: Its access unit.
@@ -93,13 +96,13 @@ def may_lead(keyframe: bytes, codec: str, length: int) -> bool:
         return all(nal[0] & 0x1F != IDR for nal in nal_units(keyframe, length))
     if codec in ("mpeg1video", "mpeg2video"):
         header = keyframe.find(GROUP_HEADER)
-        # Bit 25 of a group's header says that they refer to nothing before it (ISO/IEC 13818-2, 6.3.8).
+        # The closed_gop flag of a group's header: they refer to nothing before it (ISO/IEC 13818-2, 6.3.8).
         return not (0 <= header < len(keyframe) - 7 and keyframe[header + 7] & 0x40)
     return codec == "hevc"
 
 
 def is_slice(unit: bytes, codec: str) -> bool:
-    """Whether a unit is a part of a picture."""
+    """Whether a unit is a slice of a picture."""
     if codec == "hevc":
         return unit[0] >> 1 & 0x3F < HEVC_SLICES
     # Types 1 to 5 are the slices of a picture (H.264, table 7-1).
@@ -107,12 +110,12 @@ def is_slice(unit: bytes, codec: str) -> bool:
 
 
 def holds_slice(data: bytes, codec: str, length: int) -> bool:
-    """Whether the beginning of an access unit reaches its first slice."""
+    """Whether the beginning of an access unit extends to its first slice."""
     return any(is_slice(unit, codec) for unit in nal_units(data, length))
 
 
 def head_units(packet: bytes | memoryview, codec: str, length: int) -> list[bytes]:
-    """The units of an access unit up to its first slice, of which only the beginning is given."""
+    """Return the units of an access unit up to its first slice, which is cut to its beginning."""
     if len(packet) > _HEAD:
         units = _head_units(bytes(packet[:_HEAD]), codec, length)
         if units and is_slice(units[-1], codec):
@@ -130,12 +133,12 @@ def _head_units(data: bytes, codec: str, length: int) -> list[bytes]:
 
 
 def nal_units(data: bytes, length: int) -> Iterator[bytes]:
-    """The non-empty units of an access unit.
+    """Yield the non-empty units of an access unit.
 
     Args:
         data: Its bytes.
-        length: See `length_bytes`. Writers that promise lengths of four bytes and write start codes are read
-            as they write: no unit has one byte.
+        length: See `length_bytes`. If it is 4 but the data begins with a start code, start codes are used:
+            some writers announce lengths and write start codes, and no unit has one byte.
     """
     if not length or (length == 4 and data.startswith(b"\0" + START)):
         at = data.find(START)
@@ -156,7 +159,7 @@ def nal_units(data: bytes, length: int) -> Iterator[bytes]:
 
 
 def recovery_frames(sei: bytes) -> int:
-    """Frames to wait for according to an SEI unit's recovery point message, 0 without one (ITU-T H.264,
+    """Return the frames to wait for by an SEI unit's recovery point message, 0 without one (ITU-T H.264,
     D.2.8)."""
     at = 0
     while at + 2 < len(sei):
@@ -177,7 +180,8 @@ def _chunked(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _exp_golomb(data: bytes, skip: int = 0) -> int:
-    """The unsigned Exp-Golomb number at the start of `data`, after `skip` others; 0 where it is cut."""
+    """Return the unsigned Exp-Golomb number at the start of `data`, after `skip` others; 0 if it is cut
+    off."""
     bits = "".join(f"{byte:08b}" for byte in data[:24].replace(b"\0\0\3", b"\0\0"))
     value, at = 0, 0
     for _ in range(skip + 1):
@@ -190,7 +194,7 @@ def _exp_golomb(data: bytes, skip: int = 0) -> int:
 
 
 def set_key(unit: bytes, codec: str) -> tuple[int, int] | None:
-    """(type, number) of a parameter set; None for other units.
+    """Return (type, number) of a parameter set; None for other units.
 
     Args:
         unit: The unit with its header.
@@ -210,7 +214,8 @@ def set_key(unit: bytes, codec: str) -> tuple[int, int] | None:
 
 
 def _sps_number(body: bytes) -> int:
-    """The number of an HEVC sequence parameter set, after its profile and levels (ITU-T H.265, 7.3.3)."""
+    """Return the number of an HEVC sequence parameter set, after its profile and levels (ITU-T H.265,
+    7.3.3)."""
     layers = body[0] >> 1 & 7
     at = 13  # one byte, and 12 of the general profile and level
     if layers:

@@ -1,12 +1,13 @@
-"""NVDEC through PyNvVideoCodec (2.1 or later), behind the interface of the software decoder.
+"""NVDEC through PyNvVideoCodec (2.1 or later), with the interface of the software decoder.
 
-It gives vectors for H.264 and HEVC where the driver (590 or later) and the GPU export decode statistics;
-elsewhere the library switches them off without a word, and the segment then declares the luma fallback.
-Read from the library's wheel and its samples: statistics are `qp_luma`, `cu_type` (0 intra, 1 inter, 2
-skip, 3 PCM, 7 invalid), `mv0_x`, `mv0_y` (list 0), `mv1_x`, `mv1_y` (list 1), one number per block. Units,
-reference index and block order are not documented: they are taken as quarter pixels, unknown, and row by
-row; `agreement` measures that against the software decoder before vectors are trusted. CUDA needs a large
-address space, so this runs in a container of its own and not in `SandboxPool`."""
+It provides vectors for H.264 and HEVC where the driver (590 or later) and the GPU export decode statistics.
+Elsewhere the library silently disables them, and the segment then declares the luma fallback. From the
+library's wheel and its samples: statistics are `qp_luma`, `cu_type` (0 intra, 1 inter, 2 skip, 3 PCM,
+7 invalid), `mv0_x`, `mv0_y` (list 0), `mv1_x`, `mv1_y` (list 1), one number per block. Units, reference index
+and block order are not documented. Units are assumed to be quarter pixels and blocks to be in row order; the
+reference stays unknown. `agreement` checks this against the software decoder before vectors are trusted. CUDA
+needs a large address space, so this runs in a container of its own and not in `SandboxPool`.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ PACKAGE = "PyNvVideoCodec"
 LEAST_VERSION = (2, 1)
 KINDS = {0: PredictionKind.INTRA, 1: PredictionKind.INTER, 2: PredictionKind.SKIP, 3: PredictionKind.INTRA}
 FIELDS = ("cu_type", "mv0_x", "mv0_y", "mv1_x", "mv1_y")
-# The likeliest first: macroblocks of H.264, then what HEVC's statistics may have.
+# The likeliest first: H.264's macroblocks, then possible block sizes of HEVC's statistics.
 BLOCK_SIZES = (16, 8, 32, 64, 4)
 CODECS = frozenset({"h264", "hevc", "av1", "vp8", "vp9", "mpeg4", "mpeg2video", "mpeg1video"})
 STATISTICS = frozenset({"h264", "hevc"})
@@ -40,7 +41,7 @@ STATISTICS = frozenset({"h264", "hevc"})
 
 @dataclass(frozen=True, slots=True)
 class NvdecSettings:
-    """gpu: ordinal; vector_units: vector steps per pixel; trust: use vectors of statistics at all."""
+    """gpu: ordinal; vector_units: vector steps per pixel; trust: whether vectors from statistics are used."""
 
     gpu: int = 0
     vector_units: float = 4.0
@@ -50,10 +51,12 @@ class NvdecSettings:
 def parse_decode_stats(
     stats: Mapping[str, Sequence[int]], width: int, height: int, vector_units: float = 4.0
 ) -> PredictionBlocks:
-    """`DecodedFrame.ParseDecodeStats()` -> block map, with intra blocks named (dx = dy = 0, source 0).
+    """Convert `DecodedFrame.ParseDecodeStats()` to a block map with intra blocks included (dx = dy = 0,
+    source 0).
 
     stats: equally long lists, one entry per block, row by row; width, height: coded picture. Errors:
-    `CodecError` UNREADABLE where fields are missing or their number fits no grid of blocks."""
+    `CodecError` UNREADABLE where fields are missing or their number fits no grid of blocks.
+    """
     missing = [name for name in FIELDS if name not in stats]
     if missing:
         raise CodecError(
@@ -88,7 +91,7 @@ def parse_decode_stats(
 
 
 def block_side(count: int, width: int, height: int) -> int:
-    """The block size whose grid over the picture has so many blocks.
+    """Return the block size for which a grid over the picture has `count` blocks.
 
     Raises:
         CodecError: With the reason UNREADABLE.
@@ -102,8 +105,8 @@ def block_side(count: int, width: int, height: int) -> int:
 
 
 def agreement(ours: PredictionBlocks, truth: PredictionBlocks, width: int, height: int) -> float:
-    """Share of 16x16 cells in which two maps of one frame name the same list-0 vector, of those both
-    cover."""
+    """Return the share of 16x16 cells in which two maps of one frame have the same list-0 vector, among those
+    that both cover."""
 
     def raster(blocks: PredictionBlocks) -> np.ndarray[Any, np.dtype[np.float32]]:
         past = blocks.take((blocks.source < 0) & (blocks.kind != PredictionKind.INTRA))
@@ -115,16 +118,16 @@ def agreement(ours: PredictionBlocks, truth: PredictionBlocks, width: int, heigh
 
     a, b = raster(ours), raster(truth)
     defined = ~np.isnan(a[..., 0]) & ~np.isnan(b[..., 0])
-    # A quarter pixel is the finest step of both.
+    # The finest step of both is a quarter pixel.
     equal = (np.abs(a - b).max(axis=-1) < 0.26) & defined
     return float(equal.sum() / defined.sum()) if defined.any() else 0.0
 
 
 def load_library() -> Any:
-    """The PyNvVideoCodec module.
+    """Import the PyNvVideoCodec module.
 
     Raises:
-        CodecError: UNAVAILABLE: what is missing and what to do.
+        CodecError: With UNAVAILABLE; the message says what is missing and what to do.
     """
     try:
         module = importlib.import_module(PACKAGE)
@@ -133,7 +136,7 @@ def load_library() -> Any:
             Reason.UNAVAILABLE,
             f"NVDEC needs the package {PACKAGE}: install the nvdec extra, or use the software decoder",
         ) from None
-    except Exception as error:  # the library raises what it finds when it looks for a driver
+    except Exception as error:  # the library passes on any error of its search for a driver
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise CodecError(
             Reason.UNAVAILABLE,
@@ -150,7 +153,7 @@ def load_library() -> Any:
 
 
 class NvdecDecoder:
-    """Decodes segments on an NVIDIA GPU. Errors: `CodecError`, with UNAVAILABLE at once where it cannot
+    """Decodes segments on an NVIDIA GPU. Errors: `CodecError`; creating it raises UNAVAILABLE where it cannot
     run."""
 
     def __init__(self, settings: NvdecSettings | None = None, library: Any = None) -> None:
@@ -161,7 +164,7 @@ class NvdecDecoder:
         """Decode one segment.
 
         Raises:
-            CodecError: It cannot be decoded; `reason` says why.
+            CodecError: The segment cannot be decoded; `reason` says why.
         """
         if len(segment) > request.limits.bytes:
             raise CodecError(
@@ -171,8 +174,8 @@ class NvdecDecoder:
             return _NvdecPass(video, request, segment, self._library, self.settings).run()
 
     def check(self, segment: bytes) -> float:
-        """Mean `agreement` of the P-frames of a segment with the software decoder:
-        near 1 if vectors can be trusted."""
+        """Return the mean `agreement` of a segment's P-frames with the software decoder: near 1 if vectors
+        can be trusted."""
         scores = []
         with Video(segment) as truth, Video(segment, vectors=False) as video:
             request = DecodeRequest(16, 16)
@@ -186,7 +189,7 @@ class NvdecDecoder:
 
 
 class _NvdecPass(SinglePass):
-    """The single pass over frames that NVDEC decoded; packets are read with FFmpeg for what NVDEC does not
+    """The single pass over frames from NVDEC; packets are read with FFmpeg for facts that NVDEC does not
     report."""
 
     backend = "nvdec"
@@ -199,7 +202,7 @@ class _NvdecPass(SinglePass):
         self.has_vectors = False
 
     def shots(self) -> Iterator[DecodedFrame]:
-        """Every frame in presentation order."""
+        """Yield every frame in presentation order."""
         if self.video.codec not in CODECS:
             raise CodecError(Reason.NO_DECODER, f"NVDEC does not decode {self.video.codec}")
         packets = list(self.video.packets())
@@ -217,7 +220,7 @@ class _NvdecPass(SinglePass):
         decoded = sorted(packet.pts for packet in packets if packet.pts is not None)
         for index, frame in enumerate(self._decode(packets)):
             pts = self._pts(frame, index, decoded)
-            if pts in hidden:  # NVDEC decodes what an edit list hides as any other picture
+            if pts in hidden:  # NVDEC also returns pictures that an edit list hides
                 continue
             key = pts in keys if self.timed else index == 0
             yield self._shot(frame, pts, key, turn)
@@ -282,18 +285,19 @@ def _picture(blocks: PredictionBlocks | None, key: bool) -> Picture:
 
 
 def _pixels(frame: Any, video: Video) -> U8:
-    """A decoded host frame as uint8 [height, width, 3]."""
+    """Copy a decoded host frame to uint8 [height, width, 3]."""
     size = int(frame.framesize())
     width, height = video.context.width, video.context.height
     if size != width * height * 3:
         raise CodecError(Reason.DIMENSIONS, f"NVDEC gave {size} bytes for a picture of {width}x{height}")
     raw = (ctypes.c_uint8 * size).from_address(int(frame.GetPtrToPlane(0)))
-    # Copied: the library uses the memory again for its next frame.
+    # Copied, because the library reuses the memory for its next frame.
     return np.ctypeslib.as_array(raw).reshape(height, width, 3).copy()
 
 
 def _with_times(video: Video, packets: Sequence[av.Packet]) -> bytes:
-    """An elementary stream in a container, which SimpleDecoder asks for; it orders frames by itself."""
+    """Mux an elementary stream into MP4, because SimpleDecoder requires a container; it orders frames
+    itself."""
     buffer = io.BytesIO()
     with av.open(buffer, "w", format="mp4") as out:
         target = out.add_stream_from_template(video.stream, opaque=True)

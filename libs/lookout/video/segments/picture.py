@@ -19,12 +19,12 @@ U8 = npt.NDArray[np.uint8]
 
 
 def orientation(frame: av.VideoFrame) -> tuple[int, bool]:
-    """(degrees clockwise, mirrored first) that turn the frame upright, from its display matrix; rounded to
-    90."""
+    """Return (degrees clockwise, mirrored first) that bring a frame upright, from its display matrix,
+    rounded to multiples of 90."""
     side = side_data(frame, "DISPLAYMATRIX")
     if side is None:
         return 0, False
-    # Three numbers a row, of which the third is not needed here; a negative determinant mirrors.
+    # Three numbers per row; the third is not needed. A negative determinant means mirroring.
     a, b, _, c, d = np.frombuffer(side, np.int32)[:5].astype(float)
     mirrored = bool(a * d - b * c < 0)
     if mirrored:
@@ -33,15 +33,15 @@ def orientation(frame: av.VideoFrame) -> tuple[int, bool]:
 
 
 def turn_of(video: Video, keyframe: av.Packet) -> tuple[int, bool]:
-    """`orientation` of the picture of a keyframe, which may be hidden by an edit list; the decoder is drained
-    after it. (0, False) where it cannot be decoded."""
-    # A packet of its own, because the decoder gives no picture of one that is marked as hidden.
+    """Return the `orientation` of a keyframe's picture, even if an edit list hides it; drains the decoder.
+    (0, False) where it cannot be decoded."""
+    # A copy of the packet, because the decoder returns no picture for one marked as hidden.
     frames = [*video.decode(av.Packet(bytes(keyframe))), *video.decode(None)]
     return orientation(frames[0]) if frames else (0, False)
 
 
 def frame_geometry(frame: av.VideoFrame, width: int, height: int, fit: Fit) -> Geometry:
-    """The geometry that brings this frame to a model input of width x height."""
+    """Return the geometry that maps this frame to a model input of width x height."""
     rotation, mirror = orientation(frame)
     return Geometry.fitted(
         (frame.width, frame.height), (width, height), fit, rotation=rotation, mirror=mirror
@@ -49,12 +49,13 @@ def frame_geometry(frame: av.VideoFrame, width: int, height: int, fit: Fit) -> G
 
 
 class Painter:
-    """Converts frames to RGB at model-input size. Keeps FFmpeg's scaler between frames; one per thread.
+    """Converts frames to RGB at model-input size. It keeps FFmpeg's scaler between frames; use one per
+    thread.
 
-    Whoever wants pixels of a decoded frame gets them here, so a mask is applied here and nowhere else.
+    All pixels of decoded frames come from here, so masks are applied here and nowhere else.
 
     Args:
-        mask: What is grey in every picture; None: nothing is.
+        mask: Areas that are grey in every picture; None: no mask.
     """
 
     def __init__(self, mask: PictureMask | None = None) -> None:
@@ -62,7 +63,8 @@ class Painter:
         self._mask = mask
 
     def paint(self, frame: av.VideoFrame, geometry: Geometry) -> U8:
-        """uint8 [out_height, out_width, 3]: greyed, area-averaged, then turned, then placed."""
+        """Return uint8 [out_height, out_width, 3]: masked, area-averaged, turned and placed, in this
+        order."""
         frame = self._shown(frame, geometry)
         x, y, w, h = geometry.place
         across, down = (h, w) if geometry.rotation in (90, 270) else (w, h)
@@ -82,16 +84,17 @@ class Painter:
         return out
 
     def luma(self, frame: av.VideoFrame, geometry: Geometry) -> U8:
-        """uint8 [height, width]: the luma plane; a view of the frame where it is 8-bit planar."""
+        """Return uint8 [height, width]: the luma plane; a view of the frame where it is 8-bit planar."""
         frame = self._shown(frame, geometry)
         if frame.format.name.startswith(("yuv4", "yuvj4", "nv12")) and frame.format.components[0].bits == 8:
             plane = frame.planes[0]
-            # FFmpeg pads rows to an alignment of its own.
+            # FFmpeg pads rows for alignment.
             rows = np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)
             return rows[: frame.height, : frame.width]
         grey = self._reformatter.reformat(frame, format="gray", threads=1).to_ndarray()
         return np.asarray(grey, np.uint8)
 
     def _shown(self, frame: av.VideoFrame, geometry: Geometry) -> av.VideoFrame:
-        """A frame as it may be seen. Hidden pixels turn grey before anything averages them with others."""
+        """Return a frame with its mask applied: hidden pixels turn grey before they are averaged with
+        others."""
         return frame if self._mask is None else greyed(frame, self._mask.hidden(geometry))

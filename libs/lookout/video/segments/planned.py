@@ -1,9 +1,9 @@
-"""Decoding no more of a segment than its samples need.
+"""Decodes no more of a segment than its samples need.
 
 Time stamps and keyframe marks are known before anything is decoded, so the samples can be chosen first.
-Then three kinds of pictures are left out: unsampled ones that nothing refers to, what follows the last sample
-of a group of pictures, and groups without a sample. The samples are those of decoding everything; damage is
-counted on what is decoded.
+Then three kinds of pictures are skipped: unsampled ones that nothing refers to, those after the last sample
+of a group of pictures, and groups without a sample. The samples equal those of decoding everything; damage
+is counted only on decoded pictures.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lookout.video.segments.types import DecodeRequest
 
 @dataclass(frozen=True, slots=True)
 class PicturePlace:
-    """Where one picture stands: presentation index, segment time in microseconds."""
+    """Position of one picture: presentation index, segment time in microseconds."""
 
     index: int
     time_us: int
@@ -34,10 +34,10 @@ class Timetable:
     """When every picture of a segment is shown, from its packets alone.
 
     Attributes:
-        packets: in decoding order.
-        places: by time stamp (ticks).
-        order: packet of each presentation index.
-        timeline: segment times of all pictures.
+        packets: In decoding order.
+        places: Picture positions by time stamp (ticks).
+        order: Packet of each presentation index.
+        timeline: Segment times of all pictures.
     """
 
     packets: Sequence[av.Packet]
@@ -47,13 +47,12 @@ class Timetable:
 
     @classmethod
     def of(cls, video: Video, packets: Sequence[av.Packet]) -> Timetable | None:
-        """None where time stamps do not tell the pictures apart: some are missing or repeat, the clock jumps,
-        pictures lead the first keyframe, of which nobody knows whether they can be decoded, or an edit list
-        hides some.
-        """
+        """Build the timetable; None where time stamps do not tell the pictures apart: some are missing or
+        repeated, the clock jumps, an edit list hides some, or pictures lead the first keyframe, which may
+        not be decodable."""
         if video.clock is None or video.clock.jumps or video.clock.guessed:
             return None
-        # Hidden pictures have no place in the time that the others are counted by.
+        # Hidden pictures have no segment time.
         if any(map(video.hides, packets)):
             return None
         stamps = [packet.pts for packet in packets]
@@ -79,14 +78,14 @@ class Timetable:
         end_us: int | None,
         damaged: frozenset[int] = frozenset(),
     ) -> dict[int, int]:
-        """The samples: grid point by time stamp.
+        """Choose the samples: grid point by time stamp.
 
         Args:
-            request: what to sample.
-            offset_us: stream time of segment time 0.
-            first_slot: grid points below it are taken.
-            end_us: the grid cell that holds this stream time stays empty; None: none does.
-            damaged: time stamps of pictures that serve only where their grid point has no other.
+            request: What to sample.
+            offset_us: Stream time of segment time 0.
+            first_slot: Grid points below it are taken.
+            end_us: The grid cell that holds this stream time stays empty; None: no cell does.
+            damaged: Time stamps of pictures that are used only where their grid point has no other.
         """
         pts = [self.packets[packet].pts or 0 for packet in self.order]
         times = [offset_us + time for time in self.timeline.times]
@@ -101,9 +100,8 @@ class Timetable:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Packets [first, last] in decoding order; `drain`: what follows is left out, so get the pictures that
-    wait in the decoder and begin again.
-    """
+    """Packets [first, last] in decoding order; `drain`: the packets after it are skipped, so the decoder
+    must be drained and reset."""
 
     first: int
     last: int
@@ -111,7 +109,8 @@ class Run:
 
 
 def runs_of(timetable: Timetable, codec: str, length: int, wanted: dict[int, int]) -> list[Run]:
-    """What to decode: from the beginning of each group of pictures that has a sample to its last sample."""
+    """Return the packets to decode: from the beginning of each group of pictures with a sample to its last
+    sample."""
     packets = timetable.packets
     pts = np.array([packet.pts for packet in packets], np.int64)
     starts = _starts(packets, pts, codec, length)
@@ -131,7 +130,7 @@ def runs_of(timetable: Timetable, codec: str, length: int, wanted: dict[int, int
 
 
 def _starts(packets: Sequence[av.Packet], pts: np.ndarray, codec: str, length: int) -> list[int]:
-    """Packets at which decoding can begin and that no picture before or after reaches across."""
+    """Return the packets at which decoding can begin and across which no picture is reordered."""
     shown_before = np.maximum.accumulate(pts)
     shown_after = np.minimum.accumulate(pts[::-1])[::-1]
     starts = [0]
@@ -147,9 +146,8 @@ def _starts(packets: Sequence[av.Packet], pts: np.ndarray, codec: str, length: i
 def decode_runs(
     video: Video, timetable: Timetable, runs: Sequence[Run], wanted: dict[int, int], *, skip: bool
 ) -> Iterator[av.VideoFrame]:
-    """The pictures of the runs in presentation order; `skip`: unsampled ones that nothing refers to are left
-    out.
-    """
+    """Yield the pictures of the runs in presentation order; `skip`: leave out unsampled ones that nothing
+    refers to."""
     for run in runs:
         packets = timetable.packets[run.first : run.last + 1]
         if skip:

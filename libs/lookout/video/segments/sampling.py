@@ -13,28 +13,29 @@ T = TypeVar("T")
 
 
 class Tail(StrEnum):
-    """What becomes of the grid cell in which a segment ends.
+    """How the grid cell in which a segment ends is treated.
 
     KEEP fills it with this segment's frames. LEAVE leaves it to the next segment, whose first frame is a
-    keyframe nearer than half a step: right for live streams cut at keyframes."""
+    keyframe nearer than half a step: right for live streams cut at keyframes.
+    """
 
     KEEP = "keep"
     LEAVE = "leave"
 
 
-#: by how much segments may overlap; a larger step back is a jump of the clock
+#: largest overlap of segments; a larger step back is a jump of the clock
 EARLY_US: Final = 5_000_000
-#: by how much a segment may begin late, where no window says it
+#: by how much a segment may begin late, unless a window defines it
 LATE_US: Final = 60_000_000
-#: by how much that may be another time than the one by the clock in the bytes
-# Ahead: less than `lookout publish` takes to start again. Behind: a producer that reads its clock late for
-# one segment moves what was heard on, and the segments after that one then look too early.
+#: by how much recording time may deviate from the clock in the bytes, ahead and behind
+# Ahead: less than `lookout publish` takes to restart. Behind: a producer that reads its clock late for one
+# segment moves the reference forward, and the segments after it then seem too early.
 _AHEAD_US, _BEHIND_US = 500_000, 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Where a camera's stream should go on.
+    """Where a camera's stream is expected to continue.
 
     epoch_us: container time of the epoch's start; next_us: container time at which the next segment should
     begin. If it begins no more than early_us before and late_us after that, the epoch continues and stream
@@ -47,23 +48,23 @@ class Expected:
     late_us: int = LATE_US
 
     def holds(self, first_us: int) -> bool:
-        """True if a segment that begins at `first_us` continues the epoch."""
+        """Whether a segment that begins at `first_us` continues the epoch."""
         return -self.early_us <= first_us - self.next_us <= self.late_us
 
 
 def is_other_footage(overlap_us: int, ahead_us: int, *, continued: bool) -> bool:
-    """Whether a segment that begins before the end of the one before it is no part of the same footage.
+    """Whether a segment that begins before the end of the previous one belongs to different footage.
 
-    A camera that is connected again within seconds counts from zero, as does a clip after another: their
-    time stamps are those of footage that was read before, or lie before it. When they were taken tells them
-    apart from segments that come late or twice. Clocks are not exact: half of a short overlap decides.
+    A camera that reconnects within seconds counts from zero again, as does a clip after another: their time
+    stamps repeat or precede those of footage that was read before. The recording times distinguish them from
+    segments that come late or twice. Clocks are inexact, so half of a short overlap is decisive.
 
     Args:
         overlap_us: By how much it begins early, by the clock in the bytes.
         ahead_us: How much later it was taken than when that clock showed its time.
         continued: Whether it continues the epoch, by the clock in the bytes.
     """
-    if continued and overlap_us < BACKWARD_US:  # as much as a clock may tremble
+    if continued and overlap_us < BACKWARD_US:  # within clock jitter
         return False
     return ahead_us < -_BEHIND_US or ahead_us > min(abs(overlap_us) // 2, _AHEAD_US)
 
@@ -80,11 +81,11 @@ class SamplingGrid:
             raise ValueError(f"the sampling step must be positive, not {self.step_us} us")
 
     def slot(self, stream_us: int) -> int:
-        """The grid point nearest to a time; a time half way between two belongs to the later one."""
+        """Return the grid point nearest to a time; a time half way between two belongs to the later one."""
         return (stream_us - self.origin_us + self.step_us // 2) // self.step_us
 
     def time(self, slot: int) -> int:
-        """Stream time of a grid point, in microseconds."""
+        """Return the stream time of a grid point, in microseconds."""
         return self.origin_us + slot * self.step_us
 
     def pick(
@@ -95,11 +96,12 @@ class SamplingGrid:
         first_slot: int = 0,
         end_us: int | None = None,
     ) -> list[tuple[int, int]]:
-        """(slot, frame index) per filled grid point, for frames with rising stream times.
+        """Return (slot, frame index) per filled grid point, for frames with rising stream times.
 
-        A frame serves its nearest grid point only. Among those of one grid point an undamaged frame wins
-        over a damaged one, then an I-frame over others, then the nearest, then the earlier. With `end_us`
-        the cell that holds it, and later ones, stay empty."""
+        A frame can fill only its nearest grid point. Among the frames of one grid point an undamaged frame
+        wins over a damaged one, then an I-frame over others, then the nearest, then the earlier. With
+        `end_us` the cell that holds it, and later ones, stay empty.
+        """
         selector: Selector[int] = Selector(self, first_slot)
         decisions: list[tuple[int, int | None]] = []
         for i, t in enumerate(times):
@@ -114,7 +116,7 @@ class SamplingGrid:
 class Selector(Generic[T]):
     """`SamplingGrid.pick` one frame at a time, holding at most one cell of frames.
 
-    Every item offered comes back exactly once and in order, with the grid point it was chosen for or None.
+    Every item offered is returned exactly once and in order, with the grid point it was chosen for or None.
     """
 
     grid: SamplingGrid
@@ -125,18 +127,18 @@ class Selector(Generic[T]):
 
     @property
     def candidate(self) -> T | None:
-        """What the open grid point would get if it closed now."""
+        """The item that would be chosen if the open cell were closed now."""
         return self._cell[0] if self._cell else None
 
     def offer(self, item: T, stream_us: int, intra: bool, corrupt: bool) -> list[tuple[T, int | None]]:
-        """Take the next frame; returns the items whose fate is now known."""
+        """Add the next frame; return the items that are decided by now."""
         slot = self.grid.slot(stream_us)
         if self._slot is not None and slot < self._slot:
             raise ValueError(f"stream time went back to {stream_us} us, before grid point {self._slot}")
         decisions = self.finish(None) if slot != self._slot else []
         if slot < self.first_slot:
             return [*decisions, (item, None)]
-        # Compared from left to right: `False` comes before `True`.
+        # Compared from left to right, `False` before `True`; the lowest rank wins.
         rank = (corrupt, not intra, abs(stream_us - self.grid.time(slot)))
         if self._slot is None or rank < self._rank:
             decisions += [(passed, None) for passed in self._cell]
@@ -146,7 +148,8 @@ class Selector(Generic[T]):
         return decisions
 
     def finish(self, end_us: int | None) -> list[tuple[T, int | None]]:
-        """Close the open cell; with `end_us` nothing is chosen if the stream ends inside that cell."""
+        """Close the open cell and return its items; with `end_us`, none is chosen if the stream ends
+        inside that cell."""
         slot, cell = self._slot, self._cell
         self._slot, self._cell = None, []
         if slot is not None and end_us is not None and slot >= self.grid.slot(end_us):
@@ -156,7 +159,7 @@ class Selector(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """A frame to sample: presentation index, grid point, time since the file's first frame."""
+    """A frame to sample: presentation index, grid point, time since the recording's first frame, pts."""
 
     index: int
     slot: int

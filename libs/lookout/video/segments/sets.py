@@ -1,8 +1,8 @@
-"""The parameter sets in force: what a decoder must know of a stream, where the stream changes it under way.
+"""The parameter sets in force at each keyframe of a stream that changes them.
 
 H.264 and HEVC may change their parameter sets between two pictures and need not repeat them, and an MP4 file
-may have several sample descriptions. From such a change on, every keyframe carries what is in force there,
-so that decoding and cutting may begin at any of them.
+may have several sample descriptions. After such a change, every keyframe carries the sets in force, so that
+decoding and cutting may begin at any of them.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from av.packet import PacketSideData
 from lookout.video.segments.nal import START, head_units, is_key, length_bytes, nal_units, set_key
 
 _NAL_CODECS: Final = ("h264", "hevc")
-_RAW_CODECS: Final = ("mpeg4", "mpeg2video", "mpeg1video")  # a configuration stands in the stream as it is
-_AUD: Final = {"h264": 9, "hevc": 35}  # an access unit's delimiter stands in front of all
+_RAW_CODECS: Final = ("mpeg4", "mpeg2video", "mpeg1video")  # whose streams hold the configuration as it is
+_AUD: Final = {"h264": 9, "hevc": 35}  # an access unit's delimiter comes first
 
 
 @dataclass(frozen=True, slots=True)
 class Sets:
-    """What a decoder must know at a keyframe.
+    """The configuration that a decoder needs at a keyframe.
 
     Attributes:
         codec: Name of the codec.
-        units: Parameter sets, without start codes or lengths; of other codecs the configuration.
+        units: Parameter sets, without start codes or lengths; for other codecs the configuration.
         length: Bytes of the length in front of the keyframe's units, see `length_bytes`.
-        configuration: As an MP4 file's sample description has it; None where that did not change.
+        configuration: The new configuration as in an MP4 sample description; None where it did not change.
     """
 
     codec: str
@@ -42,11 +42,11 @@ class SetsInForce:
 
     Args:
         codec: Name of the codec.
-        extradata: The decoder's configuration, as the container has it.
-        always: Whether every keyframe gets its `Sets`, also where nothing changed.
+        extradata: The decoder's configuration from the container.
+        always: Whether every keyframe gets its `Sets`, even if nothing changed.
 
     Attributes:
-        changed: Whether the sets are others than those of the container.
+        changed: Whether the sets differ from those of the container.
         length: Bytes of the length in front of every unit, see `length_bytes`.
     """
 
@@ -59,8 +59,8 @@ class SetsInForce:
         self._sets = _sets_of(extradata or b"", codec)
 
     def mark(self, packet: av.Packet) -> av.Packet:
-        """Take the next packet. A keyframe after a change gets its `Sets`, and what is a keyframe by its
-        container alone is no keyframe any more."""
+        """Process the next packet. A keyframe after a change gets its `Sets`; a packet that only the
+        container calls a keyframe loses that mark."""
         if packet.has_sidedata("new_extradata"):
             self._configure(packet.get_sidedata("new_extradata"))
         if self._codec in _NAL_CODECS:
@@ -74,7 +74,7 @@ class SetsInForce:
         return packet
 
     def differs(self, units: list[bytes]) -> bool:
-        """Whether some units hold parameter sets other than those in force."""
+        """Whether any of the units is a parameter set that differs from those in force."""
         return any(self._sets.get(key) != unit.rstrip(b"\0") for key, unit in _keyed(units, self._codec))
 
     def _configure(self, configuration: PacketSideData) -> None:
@@ -93,7 +93,7 @@ class SetsInForce:
 
 
 def with_sets(packet: av.Packet, length: int | None = None) -> av.Packet:
-    """A packet that has its parameter sets among its bytes; the same packet where none changed.
+    """Return a packet that has its parameter sets among its bytes; the same packet where none changed.
 
     Args:
         packet: A packet of `SetsInForce`.
@@ -134,7 +134,7 @@ def _keyed(units: list[bytes], codec: str) -> list[tuple[tuple[int, int], bytes]
 
 
 def _sets_of(extradata: bytes, codec: str) -> dict[tuple[int, int], bytes]:
-    """The parameter sets of a configuration: avcC, hvcC, or units with start codes."""
+    """Return the parameter sets of a configuration: avcC, hvcC, or units with start codes."""
     if codec not in _NAL_CODECS:
         return {}
     if not length_bytes(extradata, codec):
@@ -147,7 +147,7 @@ def _sets_of(extradata: bytes, codec: str) -> dict[tuple[int, int], bytes]:
 
 
 def _avc_units(data: bytes) -> list[bytes]:
-    """The sets of an avcC box (ISO/IEC 14496-15, 5.3.3.1)."""
+    """Return the sets of an avcC box (ISO/IEC 14496-15, 5.3.3.1)."""
     units: list[bytes] = []
     at = 5
     for mask in (0x1F, 0xFF):
@@ -157,7 +157,7 @@ def _avc_units(data: bytes) -> list[bytes]:
 
 
 def _hevc_units(data: bytes) -> list[bytes]:
-    """The sets of an hvcC box (ISO/IEC 14496-15, 8.3.3.1)."""
+    """Return the sets of an hvcC box (ISO/IEC 14496-15, 8.3.3.1)."""
     units: list[bytes] = []
     at = 23
     for _ in range(data[22]):
@@ -166,7 +166,7 @@ def _hevc_units(data: bytes) -> list[bytes]:
 
 
 def _sized(data: bytes, at: int, count: int, units: list[bytes]) -> int:
-    """Take so many units with lengths of two bytes; returns where they end."""
+    """Append `count` units with two-byte lengths to `units`; return where they end."""
     for _ in range(count):
         size = int.from_bytes(data[at : at + 2], "big")
         if unit := data[at + 2 : at + 2 + size]:

@@ -1,4 +1,4 @@
-"""Decoding without the pictures that are neither wanted nor needed for wanted ones."""
+"""Decodes only the pictures that are wanted or that wanted ones need."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from lookout.video.segments.container import Video
 def decode_wanted(
     video: Video, packets: Sequence[av.Packet], wanted: Container[int]
 ) -> Iterator[list[av.VideoFrame]]:
-    """The frames that each packet completes; the last pictures still wait in the decoder.
+    """Yield the frames that each packet completes; the last pictures remain in the decoder.
 
-    H.264, HEVC and MPEG-2/4 decoders leave pictures out that nothing refers to when told so. AV1 frames name
-    what they refer to, so that packets on which no wanted picture rests are not fed at all.
+    H.264, HEVC and MPEG-2/4 decoders can be told to skip pictures that nothing refers to. AV1 frames name
+    their references, so packets that no wanted picture depends on are not decoded at all.
 
     Args:
-        video: Its decoder is fresh.
+        video: The video, with its decoder in its initial state.
         packets: In decoding order, from a keyframe on.
         wanted: Time stamps of the wanted pictures.
     """

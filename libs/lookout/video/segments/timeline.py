@@ -1,4 +1,4 @@
-"""Time stamps as they come -> segment time that only rises."""
+"""Converts time stamps to segment time, which always rises."""
 
 from __future__ import annotations
 
@@ -8,31 +8,32 @@ from fractions import Fraction
 import numpy as np
 
 MAX_GAP_US = 30_000_000
-#: trembling clocks step back by a few pictures; a step back beyond this is a jump
+#: clock jitter steps back by a few pictures; a larger step back is a jump
 BACKWARD_US = 300_000
-#: a longer step ahead is a fault of the clock, such as a first picture at 0 and the second at the seconds
-#: since 1970; a player waits for a shorter one
+#: a longer step ahead is a fault of the clock, such as a first picture at 0 and the second at a Unix time;
+#: shorter steps are kept, and a player waits for them
 JUMP_US = 86_400_000_000
 
 
 class Timeline:
     """Container time of frames in presentation order -> segment time in microseconds, strictly rising.
 
-    A step back by more than a second, or forward by more than `max_gap_us`, is a jump of the clock and not of
-    the world: time continues by one nominal frame. Smaller steps back and repeated stamps advance by one
+    A step back by more than 0.3 s, or forward by more than `max_gap_us`, is a jump of the clock rather than a
+    real pause: time continues by one nominal frame. Smaller steps back and repeated stamps advance by one
     microsecond, so that no frame is lost. A frame without a time stamp comes one nominal frame after the
-    last."""
+    last.
+    """
 
     def __init__(self, fps: Fraction, max_gap_us: int = MAX_GAP_US) -> None:
         self._max_gap_us = max_gap_us
         self.nominal_us = max(1, round(1_000_000 / fps))
-        self.first_us: int | None = None  # container time of the first stamped frame, taken back to frame 0
+        self.first_us: int | None = None  # container time of frame 0, from the first stamped frame
         self.jumps = 0
         self.times: list[int] = []  # segment time of every frame
         self._shift = 0
 
     def add(self, container_us: int | None) -> tuple[int, bool]:
-        """(segment time, whether the clock jumped) of the next frame."""
+        """Add the next frame; return its segment time and whether the clock jumped."""
         time, jumped = self._place(container_us)
         self.jumps += jumped
         self.times.append(time)
@@ -55,15 +56,15 @@ class Timeline:
 
     @property
     def end_us(self) -> int:
-        """Segment time at which the last frame ends, if it lasts as long as frames usually do here."""
+        """Segment time at which the last frame ends, if it lasts as long as frames usually do."""
         return self.times[-1] + usual_step(self.times, self.nominal_us) if self.times else 0
 
     @property
     def end_container_us(self) -> int:
-        """Container time at which the last frame ends; the clock the next segment should go on from."""
+        """Container time at which the last frame ends; the next segment should continue from it."""
         return self._shift + self.end_us
 
 
 def usual_step(times: Sequence[int], otherwise: int) -> int:
-    """Median distance of rising times, microseconds."""
+    """Return the median distance between rising times, microseconds."""
     return int(np.median(np.diff(times))) if len(times) > 2 else otherwise

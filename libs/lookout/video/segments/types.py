@@ -1,4 +1,4 @@
-"""Records of one segment: what is asked of a decoder and what it gives. Nothing here needs FFmpeg.
+"""Requests to a decoder and its results. This module does not need FFmpeg.
 
 Three clocks appear and are always integer microseconds:
 
@@ -25,7 +25,7 @@ U8 = npt.NDArray[np.uint8]
 
 
 class Reason(StrEnum):
-    """Why bytes did not become frames. The value is what a dead letter's header carries."""
+    """Why bytes could not be decoded. The value appears in the header of a dead letter."""
 
     EMPTY = "empty"
     UNREADABLE = "unreadable"  # no allowed demuxer recognises it, or the container is damaged beyond use
@@ -44,7 +44,7 @@ class Reason(StrEnum):
 
 
 class CodecError(LookoutError):
-    """Bytes that cannot be decoded, with a machine-readable reason and one sentence for people."""
+    """A decoding failure or invalid request, with a machine-readable reason and one sentence for people."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(f"{reason.value}: {detail}")
@@ -61,7 +61,8 @@ CLIP_CODECS = ("h264", "hevc", "av1", "vp9")
 
 @dataclass(frozen=True, slots=True)
 class SampledFrame:
-    """A frame chosen by the grid; its pixels are row i of `DecodedSegment.pixels`."""
+    """A frame chosen by the grid; its pixels are row i of `DecodedSegment.pixels`, where i is its index in
+    `DecodedSegment.frames`."""
 
     info: FrameInfo
     slot: int  # the grid point: stream time slot * step_us
@@ -71,7 +72,7 @@ class SampledFrame:
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """What the bytes turned out to be."""
+    """Facts about a decoded segment."""
 
     container: str
     codec: str
@@ -86,7 +87,7 @@ class SegmentFacts:
     bytes: int
     packets: int
     frames: int
-    decoded: int  # of these; what no sample needed was left out
+    decoded: int  # of these, those that were decoded because a sample needed them
     keyframes: int
     intra: int  # I-pictures decoded, key or not
     corrupt: int  # frames decoded with damage
@@ -100,7 +101,7 @@ class SegmentFacts:
 
     @property
     def fallback(self) -> Basis:
-        """What motion must depend on for this segment."""
+        """The basis of motion for this segment: vectors where the codec exports them, else luma."""
         return Basis.VECTORS if self.has_vectors else Basis.LUMA
 
 
@@ -109,7 +110,8 @@ class DecodedSegment:
     """The sampled frames of one segment, at model-input size.
 
     pixels: uint8 [n, height, width, 3], RGB. `continued` is False where `DecodeRequest.expected` did not
-    hold, and the grid therefore starts again at the segment's first frame."""
+    hold, so that the grid restarts at the segment's first frame.
+    """
 
     pixels: U8
     frames: tuple[SampledFrame, ...]
@@ -120,7 +122,7 @@ class DecodedSegment:
     end_stream_us: int  # stream time at which the last frame ends
 
     def following(self, late_us: int = LATE_US) -> Expected:
-        """What to expect of the camera's next segment.
+        """Return where the camera's next segment is expected to begin.
 
         Args:
             late_us: By how much it may begin late.
@@ -131,14 +133,14 @@ class DecodedSegment:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one segment may cost. Exceeding one is a `CodecError` with BYTES, DIMENSIONS or LENGTH.
+    """Limits of one segment. Exceeding one raises `CodecError` with BYTES, DIMENSIONS or LENGTH.
 
     Attributes:
-        bytes: Of the segment.
+        bytes: Size of the segment.
         side: Pixels of a picture's longer side.
-        pixels: Of a picture. Cameras of 12 megapixels, of 5.3K, and dual ones are common.
-        seconds: From its first picture to its last. A time lapse has few pictures in many.
-        frames: Pictures.
+        pixels: Pixels of a picture. Cameras of 12 megapixels, of 5.3K, and dual ones are common.
+        seconds: Duration from its first picture to its last. A time lapse has few pictures over a long time.
+        frames: Number of pictures.
     """
 
     bytes: int = 16 * 1024 * 1024
@@ -149,20 +151,21 @@ class Limits:
 
 
 SAMPLED_BYTES = 256 * 1024 * 1024
-"""Of the pixels that are sampled of one segment: a decoder process and its parent hold them."""
+"""Most bytes of sampled pixels of one segment, which a decoder process and its parent both hold."""
 FILE_LIMITS = Limits(bytes=1 << 50, seconds=1e9, frames=1 << 40)
-"""What a whole recording may cost."""
+"""Limits of a whole recording."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeRequest:
-    """What to make of a segment.
+    """How to decode a segment.
 
-    width, height: size of the model's input; fit: how the upright picture meets it; grid: when to sample;
-    expected: where the camera's stream should go on, None to begin an epoch; first_slot: grid points below
-    it are taken; tail: whether the last grid cell is left to the next segment; frames: exact presentation
-    indexes to sample instead of the grid (to make a stored result again); gather: run on every frame;
-    vectors: False skips block maps; mask: what is hidden of every picture."""
+    width, height: size of the model's input; fit: how the upright picture is fitted into it; grid: when to
+    sample; expected: where the camera's stream should continue, None to begin an epoch; first_slot: grid
+    points below it are taken; tail: whether the last grid cell is left to the next segment; frames: exact
+    presentation indexes to sample instead of the grid (to recreate a stored result); gather: run on every
+    frame; vectors: False skips block maps; mask: areas hidden in every picture.
+    """
 
     width: int
     height: int
@@ -188,12 +191,13 @@ class DecodeRequest:
 class Segment:
     """One independently decodable piece.
 
-    data: MPEG-TS; or fragmented MP4 or MOV for codecs and turned pictures MPEG-TS cannot carry; or MP4 or MOV
-    with an edit list where one hides what the source begins with; or an elementary stream where the source
-    has no time stamps; start_us: time of its first keyframe since the source's, or since the source's first
-    picture that is shown; duration_us: until the next piece's keyframe (for the last: to the end of its last
-    frame); frames: packets it holds, without those that its edit list hides; index: 0, 1, 2, ...; container:
-    FFmpeg's name; jump: the source's clock jumped right before it."""
+    data: MPEG-TS; or fragmented MP4 or MOV for codecs and turned pictures that MPEG-TS cannot carry; or MP4
+    or MOV with an edit list where an edit list hides pictures at the beginning or end of the piece; or an
+    elementary stream where the source has no time stamps; start_us: time of its first keyframe since the
+    source's, or since the source's first picture that is shown; duration_us: until the next piece's keyframe
+    (for the last: to the end of its last frame); frames: packets it holds, without those that its edit list
+    hides; index: 0, 1, 2, ...; container: FFmpeg's name; jump: the source's clock jumped right before it.
+    """
 
     data: bytes
     start_us: int
@@ -206,8 +210,8 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class CutRequest:
-    """Pieces of a file, from piece `first` on, at least one and as many as fill `limit` bytes. `target_s` and
-    `max_bytes` are those of `cut`."""
+    """Cut pieces of a file, beginning with piece `first`: at least one, and as many as reach `limit` bytes.
+    `target_s` and `max_bytes` are those of `cut`."""
 
     path: str
     target_s: float
@@ -235,17 +239,17 @@ class ClipSegment:
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """Which clip to make of segments.
+    """A clip to make from segments.
 
     Attributes:
-        segments: In the order of their time.
+        segments: In time order.
         from_us: Begin, Unix microseconds.
-        to_us: End, which is excluded.
+        to_us: End, excluded.
         max_bytes: Largest clip.
-        at_us: Time of the clip at which its first picture is shown.
-        fragment: Number of its first fragment, for one that continues another clip; 0: it is whole, and has
-            an index.
-        mask: What is hidden of every picture; the clip is encoded again.
+        at_us: Clip time at which its first picture is shown.
+        fragment: Number of its first fragment, if it continues another clip; 0: a complete clip, with an
+            index.
+        mask: Areas hidden in every picture; the clip is then encoded again.
     """
 
     segments: tuple[ClipSegment, ...]
@@ -259,7 +263,7 @@ class JoinRequest:
 
 @dataclass(frozen=True, slots=True)
 class MaskRequest:
-    """A segment is encoded again with a mask, into at most `max_bytes`."""
+    """Encode a segment again with a mask, into at most `max_bytes`."""
 
     mask: PictureMask
     max_bytes: int
@@ -271,8 +275,8 @@ class ClipSpan:
 
     Attributes:
         at_us: Where it begins in the clip.
-        start_us: What the camera's clock said then, Unix microseconds.
-        end_us: When it ends by that clock.
+        start_us: Time of the camera's clock at its beginning, Unix microseconds.
+        end_us: Time of that clock at its end.
     """
 
     at_us: int
@@ -287,12 +291,12 @@ class JoinedClip:
     Attributes:
         data: Fragmented MP4.
         codec: h264, hevc, av1 or vp9.
-        codecs: As media types name it (RFC 6381), such as avc1.64001f.
-        width: Of its first pictures as they are coded.
-        height: Likewise.
+        codecs: The codec as media types name it (RFC 6381), such as avc1.64001f.
+        width: Width of its first pictures as they are coded.
+        height: Height of its first pictures as they are coded.
         frames: Pictures that it shows.
-        spans: Which times it shows; there are holes between them.
-        end_us: Time of the clip at which its last picture ends.
+        spans: The times it shows; there are holes between them.
+        end_us: Clip time at which its last picture ends.
         masked: Whether it was encoded again, with a mask.
     """
 

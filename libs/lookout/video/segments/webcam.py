@@ -1,4 +1,4 @@
-"""A webcam of this machine: pictures as they come. Its driver is trusted as the kernel is."""
+"""Pictures of a local webcam, as they come. Its driver is trusted like the kernel."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _DEVICE = re.compile(r"/dev/video\d+")
 
 
 def is_webcam(source: object) -> bool:
-    """Whether a source names a camera of this machine."""
+    """Whether a source names a webcam of this machine."""
     return isinstance(source, str | os.PathLike) and bool(_DEVICE.fullmatch(os.fspath(source)))
 
 
 def webcam_frames(path: str, fps: float, *, driver: str = "video4linux2") -> Iterator[tuple[U8, float]]:
-    """Pictures of a webcam, at most so many a second, each with its time; never ends but with an error.
+    """Yield pictures of a webcam with their times, at most `fps` a second; it ends only with an error.
 
     Args:
-        path: The device, /dev/video0.
-        fps: Pictures a second that are wanted.
-        driver: FFmpeg's name of what reads the device.
+        path: The device, such as /dev/video0.
+        fps: Most pictures a second.
+        driver: FFmpeg's name of the input format that reads the device.
 
     Yields:
         uint8 [height, width, 3] RGB, and seconds since the first.
 
     Raises:
-        CodecError: There is no such camera, or it ended.
+        CodecError: The camera does not exist, or it ended.
     """
     try:
         with av.open(path, format=driver) as camera:

@@ -271,7 +271,7 @@ def _pipe(folder: Path) -> str:
     [
         (_pipe, "no regular file"),
         (lambda _: "/dev/zero", "no regular file"),
-        (lambda _: "/proc/self/mem", "its size cannot be told|empty: 0 bytes"),
+        (lambda _: "/proc/self/mem", "its size cannot be determined|empty: 0 bytes"),
         (lambda _: "a\0b", "null byte"),
         (lambda _: "", "is empty"),
     ],
@@ -332,7 +332,7 @@ def test_a_url_without_ranges_is_fetched_whole_and_once(
 @pytest.mark.parametrize(
     ("how", "problem"),
     [
-        ({"kind": "text/html; charset=utf-8", "data": b"<html>log in"}, "a web page, perhaps to log in"),
+        ({"kind": "text/html; charset=utf-8", "data": b"<html>log in"}, "a web page, perhaps a login form"),
         ({"data": b""}, "the server sent no bytes"),
         ({"status": 404}, "status 404"),
         ({"status": 302, "more": {"location": "/clip.mp4"}}, "redirects"),

@@ -144,7 +144,9 @@ def test_a_disk_that_is_full_half_way_is_a_plain_error(
 
 def test_an_address_of_another_kind_is_named_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(CodecError, match=r"ftp://host/a\.mp4 is not read: a recording is a file or an http"):
+    with pytest.raises(
+        CodecError, match=r"ftp://host/a\.mp4 is not supported: a recording is a file or an http"
+    ):
         source_of("ftp://user:secret@host/a.mp4")
     (tmp_path / "s3:").mkdir()
     (tmp_path / "s3:/a.mp4").write_bytes(b"footage")

@@ -1,7 +1,8 @@
-"""A whole fleet on one machine: real Kafka and Redis without an installation.
+"""A whole fleet on one machine, with a real Kafka and Redis that need no installation.
 
-Addresses of running fleets are imported at once, all else when it is first named: commands that only look for
-a fleet need no server."""
+Addresses of running fleets are imported at once, all else when it is first used: commands that only look for
+a fleet need no server.
+"""
 
 from __future__ import annotations
 

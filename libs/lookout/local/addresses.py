@@ -1,4 +1,4 @@
-"""Addresses of the local fleets that run. Commands read them at once, so this module imports no server."""
+"""Addresses of the local fleets that run. Commands need them at once, so this module imports no server."""
 
 from __future__ import annotations
 
@@ -15,40 +15,42 @@ from lookout.local.processes import is_held
 
 
 def cache_folder() -> Path:
-    """Where Lookout keeps what it downloads: LOOKOUT_CACHE, else the user's cache folder."""
+    """The folder of Lookout's downloads: LOOKOUT_CACHE, else one in the user's cache folder."""
     given = os.environ.get("LOOKOUT_CACHE")
     return Path(given) if given else Path(platformdirs.user_cache_dir("lookout"))
 
 
 RECALL = "recall"
-"""The service that answers questions about the past; no stage of the pipeline: it reads no topic."""
+"""The service that answers questions about the past. It reads no topic and is not a stage of the pipeline."""
 GATEWAY = "gateway"
-"""The HTTP API; it reads topics without a group."""
+"""The HTTP API; it reads topics without a consumer group."""
 CAMERA_AGENT = "camera-agent"
-"""The service that pulls cameras; it reads `cameras.v1` without a group."""
+"""The service that pulls cameras; it reads `cameras.v1` without a consumer group."""
 CAMERA_SECRETS = "camera-secrets"
 """The folder of a local fleet with the user names and passwords of its cameras."""
 NOTIFY_SECRETS = "notify-secrets"
 """The folder of a local fleet with keys, passwords and Apprise URLs of notifications."""
 LINK_KEY = "link-key"
-"""The file of a local fleet with the key of signed links."""
+"""The file of a local fleet with the key that signs links."""
 PUSH_KEY = "push-key"
 """The file of a local fleet with the private key of Web Push."""
 RECORDINGS_ROLES = {"recordings-plan": "plan", "recordings": "parts", "recordings-reduce": "reduce"}
-"""The services of recordings as jobs, with the argument that their module takes."""
+"""The services that answer jobs about recordings, each with the argument of its module."""
 RECORDINGS_DECODE = "recordings-decode"
-"""The service that decodes parts of recordings ahead; it reads no topic."""
+"""The service that decodes parts of recordings ahead of time; it reads no topic."""
 PLAN_SETTINGS = ("reuse", "key_every", "max_damage")
-"""Settings of prefill that back-tests must have as well (`lookout.runtime.worker.WindowPlanSettings`)."""
+"""Settings that back-tests share with prefill (`lookout.runtime.worker.WindowPlanSettings`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetAddress:
-    """Where a running local fleet can be reached; written to the cache folder for other commands to find.
+    """Where a running local fleet can be reached; written to the cache folder, where other commands
+    find it.
 
-    `security` are settings with which its own Kafka and Redis are reached (without the LOOKOUT_ prefix): they
-    name files with passwords and hold none. `gateway` is the URL of the HTTP API; `sign_in_file` has the
-    secret of its next sign-in link. `model` is the folder of its checkpoint; empty: unknown.
+    `security` has the settings by which clients reach the fleet's own Kafka and Redis (without the LOOKOUT_
+    prefix): they name files with passwords and hold none. `gateway` is the URL of the HTTP API;
+    `sign_in_file` has the secret of its next sign-in link. `model` is the folder of the fleet's checkpoint;
+    empty: unknown.
     """
 
     bootstrap: str
@@ -66,7 +68,7 @@ class FleetAddress:
     model: str = ""
 
     def sign_in_link(self) -> str | None:
-        """A link that signs in once; None where no gateway runs.
+        """A link that signs in once; None if no gateway runs.
 
         Raises:
             OSError: The file with its secret cannot be read.
@@ -81,9 +83,9 @@ class FleetAddress:
 
 
 def kafka_login(security: Mapping[str, str]) -> dict[str, str]:
-    """librdkafka options for settings of a local Kafka; nothing where it asks for no password.
+    """librdkafka options from the settings of a local Kafka; none if it needs no password.
 
-    As `KafkaSecurity.kafka_security`, without the imports that validate what a person wrote.
+    They are those of `KafkaSecurity.kafka_security`, without the imports that validate what a person wrote.
 
     Raises:
         OSError: The file with the password cannot be read.
@@ -101,8 +103,8 @@ def kafka_login(security: Mapping[str, str]) -> dict[str, str]:
 def running_fleets() -> list[FleetAddress]:
     """The announced fleets of this user that run now, newest first.
 
-    Several users may share the cache folder: a file of another one could name a broker that takes this user's
-    footage.
+    Several users may share the cache folder. Files of others are ignored: they could name a broker that takes
+    this user's footage.
     """
     running: list[tuple[float, FleetAddress]] = []
     for path in announcements().glob("*.json"):

@@ -1,4 +1,4 @@
-"""The whole fleet on one machine: broker, directory and four services, started and ended together."""
+"""The whole fleet on one machine: broker, directory and services, started and ended together."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ from lookout.wire import CANARY, NAME_PREFIX, NOTIFY, Stage, all_topics, canary_
 
 Progress = Callable[[str], None]
 
-#: settings by which a caller decides who may call the services; without them the fleet makes a token
+#: settings that decide who may call the services; without them the fleet makes a token
 _GRPC_CREDENTIALS = frozenset(
     {"grpc_token", "grpc_token_file", "grpc_cert_file", "grpc_key_file", "grpc_ca_file"}
 )
 _READY_S = 600.0  # a loaded machine takes minutes to import torch twice
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 15.0
-_SETTLED_S = 30.0  # a service that ran so long starts its pauses again
+_SETTLED_S = 30.0  # after running this long, a service's pauses start short again
 _MISCONFIGURED = 2  # exit code of a service with wrong settings: a restart cannot help
-_GIVE_UP_AFTER = 4  # deaths in a row of a service before it was ever ready; failed starts of a server
+_GIVE_UP_AFTER = 4  # deaths in a row of a service that was never ready, or failed starts in a row of a server
 _READS_FROM: dict[str, dict[str, str]] = {
     Stage.PRUNE_ENCODE: {"LOOKOUT_FRAME_REPLICAS": Stage.DECODE},
     Stage.PREFILL: {"LOOKOUT_TOKEN_REPLICAS": Stage.PRUNE_ENCODE},
@@ -78,12 +78,12 @@ _READS_FROM: dict[str, dict[str, str]] = {
 
 
 def service_module(stage: str) -> str:
-    """The module `python -m` runs for a stage."""
+    """The module that `python -m` runs for a stage."""
     return f"lookout.services.{stage.replace('-', '_')}"
 
 
 class Service:
-    """One process of a stage: started again when it dies, with growing pauses."""
+    """One process of a stage. It is started again after pauses that grow when it ends."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Service:
         return self._child.pid if self._child and self._child.alive else None
 
     def set_defaults(self, settings: Mapping[str, str]) -> None:
-        """Defaults: settings that apply unless they were given."""
+        """Add settings that apply unless they were given."""
         self._environment = {**settings, **self._environment}
 
     def start(self) -> None:
@@ -132,7 +132,7 @@ class Service:
             return False
         try:
             waiting_for = ask_ready(self.metrics_port, 2.0)
-        except (OSError, HTTPException):  # another program may answer at the port until the service has it
+        except (OSError, HTTPException):  # until the service has the port, another program may answer there
             waiting_for = "it does not answer yet"
         if waiting_for is not None:
             self.waiting_for = waiting_for
@@ -141,7 +141,7 @@ class Service:
         return True
 
     def supervise(self) -> str | None:
-        """Start the process again if it ended and its pause is over. Returns a sentence when it ended.
+        """Start the process again if it ended and its pause is over; return a sentence when it has ended.
 
         Raises:
             LocalError: The process ends at every start; the message holds the end of its log.
@@ -155,8 +155,8 @@ class Service:
             code, tail = self._child.kill(), self._child.tail()
             self._child = None
             self._deaths += 1
-            # A service that was ready once is started again without end: its fault may be the data's or the
-            # machine's, and pass.
+            # A service that was ready once is started again for ever: the cause may be the data or the
+            # machine, and pass.
             if not self.was_ready and (code == _MISCONFIGURED or self._deaths >= _GIVE_UP_AFTER):
                 raise LocalError(f"{self.name} cannot start (exit code {code}); its log ends:\n{tail}")
             pause = min(_FIRST_PAUSE_S * 2 ** (self._deaths - 1), _LONGEST_PAUSE_S)
@@ -192,24 +192,24 @@ class Fleet(Startable):
     """Broker, directory, topics and services of one machine. Everything happens on the main thread.
 
     Args:
-        folder: data, spools and logs; a temporary folder, removed at the end, if not given.
-        kafka: bootstrap servers of a running Kafka; one is started if not given.
-        redis_url: a running Redis; one is started if not given.
-        kafka_port: the port of the Kafka that is started; a free one if not given.
-        partitions: of the pipeline's topics.
-        settings: settings for all services, without the LOOKOUT_ prefix ({"fps": "2"}).
-        stage_settings: settings for one stage only.
-        stages: which services to run.
-        modules: what `python -m` runs for a stage in place of its service, with its arguments.
-        python_path: a folder that these modules are imported from.
-        announced: whether other commands on this machine find the fleet without an address.
-        memory: how much of its past a camera keeps ("2h"); recall runs alongside the stages then.
-        recordings: folders whose files jobs may ask about; recordings runs alongside the stages then.
-        open_servers: whether the Kafka and the Redis that are started ask for no password.
-        gateway: whether the HTTP API runs alongside the stages.
-        cameras: whether the service that pulls cameras runs alongside the stages.
-        notifications: whether the service that tells people of incidents runs alongside the stages.
-        canary: settings of a canary's prune-encode and prefill, with its share; None: there is none.
+        folder: Data, spools and logs; if not given, a temporary folder that is removed at the end.
+        kafka: Bootstrap servers of a running Kafka; one is started if not given.
+        redis_url: A running Redis; one is started if not given.
+        kafka_port: The port of the Kafka that is started; a free one if not given.
+        partitions: Partitions of the pipeline's topics.
+        settings: Settings for all services, without the LOOKOUT_ prefix ({"fps": "2"}).
+        stage_settings: Settings for one stage only.
+        stages: Which services run.
+        modules: What `python -m` runs for a stage instead of its service, with its arguments.
+        python_path: A folder from which these modules are imported.
+        announced: Whether other commands on this machine find the fleet without an address.
+        memory: How much of its past a camera keeps ("2h"); recall then runs in addition to the stages.
+        recordings: Folders whose files jobs may ask about; the services of recordings then run in addition.
+        open_servers: Whether the Kafka and the Redis that are started need no password.
+        gateway: Whether the HTTP API runs as well.
+        cameras: Whether the service that pulls cameras runs as well.
+        notifications: Whether the service that tells people of incidents runs as well.
+        canary: Settings of a canary's prune-encode and prefill, with its share; None: no canary.
     """
 
     def __init__(
@@ -273,7 +273,7 @@ class Fleet(Startable):
         self._token_file = None if secured else self.folder / "grpc-token"
 
     def _add_recordings(self, folders: Sequence[Path]) -> None:
-        """Run the services of recordings, which may read these folders."""
+        """Run the services that answer jobs about recordings in these folders."""
         roots = ",".join(str(folder.resolve()) for folder in folders)
         planned = self._own.get(Stage.PREFILL, {})
         shared = {name: planned[name] for name in PLAN_SETTINGS if name in planned}
@@ -285,7 +285,7 @@ class Fleet(Startable):
         self._stages = (*self._stages, *roles)
 
     def _add_canary(self, settings: Mapping[str, str]) -> None:
-        """Run a second prune-encode and prefill, which answer for nobody but the comparison."""
+        """Run a second prune-encode and prefill, whose answers are only compared."""
         for stage in (Stage.PRUNE_ENCODE, Stage.PREFILL):
             name = f"{CANARY}-{stage}"
             self._own[name] = {**self._own.get(stage, {}), **self._own.get(name, {}), **settings}
@@ -293,7 +293,11 @@ class Fleet(Startable):
             self._stages = (*self._stages, name)
 
     def _add_gateway(self, uploads: Path | None) -> str:
-        """Run the gateway, which stores uploaded recordings in a folder; returns its URL."""
+        """Run the gateway and return its URL.
+
+        Args:
+            uploads: Where it stores uploaded recordings; None: no uploads.
+        """
         api = self._own.setdefault(GATEWAY, {})
         port = api.setdefault("http_port", str(free_ports(1)[0]))
         api.setdefault("sign_in_file", str(self.folder / f"{GATEWAY}-0" / "sign-in"))
@@ -313,10 +317,11 @@ class Fleet(Startable):
         self._stages = (*self._stages, CAMERA_AGENT)
 
     def _add_notify(self) -> Path | None:
-        """Run the service of notifications; returns the file with the key of its links."""
+        """Run the service of notifications; return the file with the key of its links, or None without a
+        gateway."""
         own = self._own.setdefault(NOTIFY.name, {})
         own.setdefault("notify_secrets", str(private_folder(self.folder / NOTIFY_SECRETS)))
-        own.setdefault("notify_hosts", "*")  # whoever may write a notification is a user of this machine
+        own.setdefault("notify_hosts", "*")  # only users of this machine can write a notification
         self._stages = (*self._stages, NOTIFY.name)
         if self._gateway is None:
             return None
@@ -359,7 +364,8 @@ class Fleet(Startable):
 
     @property
     def client_properties(self) -> Path | None:
-        """A file with which librdkafka clients reach this fleet's Kafka (kcat -F); None if it is open."""
+        """A file with which librdkafka clients (kcat -F) reach Kafka; None unless this fleet's own Kafka has
+        a password."""
         accounts = self._kafka.accounts if self._kafka else None
         return None if accounts is None else accounts.properties_file
 
@@ -374,7 +380,7 @@ class Fleet(Startable):
         """librdkafka options of this fleet's clients, without the address.
 
         Raises:
-            LocalError: A setting of Kafka's security is wrong.
+            LocalError: A Kafka security setting is wrong.
         """
         if self._kafka is not None:
             return self._kafka.accounts.login() if self._kafka.accounts else {}
@@ -384,7 +390,11 @@ class Fleet(Startable):
             raise LocalError(str(error)) from None
 
     def _redis_security(self) -> RedisSecurity:
-        """How the services will log in to a Redis that was given."""
+        """How the services log in to a Redis that this fleet did not start.
+
+        Raises:
+            LocalError: A Redis security setting is wrong.
+        """
         own = {f"LOOKOUT_{name.upper()}": value for name, value in self._common.items()}
         try:
             return load_connections(RedisSecurity, {**os.environ, **own})
@@ -392,14 +402,14 @@ class Fleet(Startable):
             raise LocalError(str(error)) from None
 
     def on_progress(self, tell: Progress) -> None:
-        """Call `tell` during the start with one sentence about what the fleet waits for."""
+        """Set a function that is called during the start with a sentence about what the fleet waits for."""
         self._progress = tell
 
     def start(self) -> Self:
-        """Bring everything up and wait until every service is ready.
+        """Start everything and wait until every service is ready.
 
         Raises:
-            LocalError: a part did not come up, or too few files may be open; the message says which and why.
+            LocalError: A part did not start, or too few files may be open; the message says which and why.
         """
         try:
             check_open_files()
@@ -430,7 +440,9 @@ class Fleet(Startable):
         if self._link_key is not None:
             lasting_password(self._link_key)
             push_key = self.folder / PUSH_KEY
-            if not push_key.exists():  # another one would end what people's browsers allowed
+            if (
+                not push_key.exists()
+            ):  # a new key would end the permissions that people gave in their browsers
                 replace_file(push_key, new_push_key())
         if self._kafka:  # topics of a broker that this fleet did not start are left as they are
             existing = [topic for topic in topics if topic.name not in created]
@@ -441,22 +453,22 @@ class Fleet(Startable):
             for stage in self._stages
         ]
         for service in self.services:
-            # Only now are the ports of all services known.
+            # The ports of all services are known only now.
             service.set_defaults(self._replicas(service.stage))
             service.start()
         self._await_ready()
         if self._announced:
             announcements().mkdir(parents=True, exist_ok=True)
-            # Once everything answers: anyone who finds the fleet by this file may use it at once.
+            # Only when everything answers: whoever finds the fleet by this file may use it at once.
             hold(announcement(), json.dumps(asdict(self.address)))
         return self
 
     def supervise(self) -> list[str]:
-        """Start processes again that ended. Call it about once a second; returns what happened, for people.
+        """Start processes again that ended, and return what happened as sentences. Call it about once a
+        second.
 
         Raises:
-            LocalError: a server or a service cannot be started again and again; its last reason is in the
-                message.
+            LocalError: A server or a service fails at every start; the message has its last reason.
         """
         dead = [server for server in (self._kafka, self._redis) if server is not None and not server.alive]
         news = [self._restart_server(server) for server in dead]
@@ -470,7 +482,7 @@ class Fleet(Startable):
             self._failures[server.name] += 1
             if self._failures[server.name] >= _GIVE_UP_AFTER:
                 raise
-            return f"{server.name} ended and could not be started; it is tried again ({error})"
+            return f"{server.name} ended and could not be started; it will be tried again ({error})"
         del self._failures[server.name]
         return f"{server.name} ended; it started again at the same address"
 
@@ -505,20 +517,20 @@ class Fleet(Startable):
         inherited = {
             name: value
             for name, value in os.environ.items()
-            # A setting of this command's environment must not reach four services by chance.
+            # A setting in this command's environment must not reach the services by accident.
             if name in passed or not name.startswith("LOOKOUT_")
         }
-        # Four services share this machine: thread pools of all cores would only make them wait in turn.
+        # The services share this machine: with thread pools of all cores they would wait for each other.
         inherited.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // 2)))
         inherited.setdefault("PYTHONFAULTHANDLER", "1")  # a crash in native code leaves a trace in the log
         if self._python_path is not None:
             inherited["PYTHONPATH"] = str(self._python_path)
-        # What a killed service leaves in its temporary folder goes with the fleet's.
+        # What a killed service leaves in its temporary folder is removed with the fleet's folder.
         inherited["TMPDIR"] = str(self.folder / "tmp")
         return {**inherited, **{f"LOOKOUT_{name.upper()}": value for name, value in settings.items()}}
 
     def _own_security(self) -> dict[str, str]:
-        """Settings with which the servers of this fleet are reached."""
+        """Settings by which clients reach the servers that this fleet started."""
         kafka = self._kafka.accounts.settings() if self._kafka and self._kafka.accounts else {}
         return {**kafka, **(self._redis.settings() if self._redis else {})}
 
@@ -529,7 +541,8 @@ class Fleet(Startable):
         return {f"LOOKOUT_{name.upper()}" for name in (*kafka, *redis)}
 
     def _replicas(self, stage: str) -> dict[str, str]:
-        """Where a stage finds other services, as settings: tensors while the directory is away, and calls."""
+        """Settings that tell a stage the addresses of other services: for tensors while the directory is
+        away, and for calls."""
         found: dict[str, list[str]] = {}
         for name, source in _READS_FROM.get(stage, {}).items():
             for service in self.services:
@@ -556,7 +569,7 @@ class Fleet(Startable):
 
 
 def _refuse_ephemeral(port: int | None) -> None:
-    """Check the port that Kafka is to have.
+    """Check the port that Kafka will use.
 
     Raises:
         LocalError: A client could take it while Kafka restarts.
@@ -564,13 +577,14 @@ def _refuse_ephemeral(port: int | None) -> None:
     if port is not None and port in (taken := ephemeral_ports()):
         raise LocalError(
             f"port {port} is one of those that this machine gives to outgoing connections "
-            f"({taken.start}-{taken.stop - 1}), so that a client could take it while Kafka restarts: "
+            f"({taken.start}-{taken.stop - 1}), so a client could take it while Kafka restarts: "
             "give another port, or none"
         )
 
 
 def _refuse_links(folder: Path) -> None:
-    """Check a folder that may have been prepared by somebody else: what is written in it stays in it.
+    """Check that a folder has no links: somebody else may have prepared it, and all that is written must stay
+    in it.
 
     Raises:
         LocalError: Something in it is a link.

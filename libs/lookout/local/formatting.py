@@ -1,7 +1,7 @@
-"""Kafka's data folders, prepared for their first start.
+"""Prepares Kafka's data folders for their first start.
 
-Kafka's tool for it is a Java that writes two files. One says which folder this is; the other, the first
-metadata of a cluster, depends on the version of Kafka alone. So the tool runs once on a machine.
+Kafka's tool for it starts a Java that writes two files. One identifies the folder; the other, the first
+metadata of a cluster, depends only on the version of Kafka. So the tool runs once on a machine.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _METADATA = "bootstrap.checkpoint"
 
 
 def format_data(data: Path, node: str, run: Callable[[str], None]) -> None:
-    """Prepare the data folder of a new cluster of one node.
+    """Prepare the data folder of a new cluster with one node.
 
     Args:
         data: The folder.
         node: The node's id.
-        run: Runs Kafka's tool on the folder for a cluster of this id.
+        run: Runs Kafka's tool on the folder, for a cluster with the id that it is called with.
     """
     # A random base64 id may start with '-', which the tool takes for an option.
     cluster = "L" + uuid.uuid4().hex[:21]
     cached = cache_folder() / f"kafka-metadata-{KAFKA.rpartition(':')[2]}"
     if not is_own(cached):
         run(cluster)
-        # Where the cache cannot be written, as in an image, the tool runs again the next time.
+        # If the cache cannot be written, as in an image, the tool runs again the next time.
         with contextlib.suppress(OSError):
             _keep(data / _METADATA, cached)
         return
@@ -42,12 +42,13 @@ def format_data(data: Path, node: str, run: Callable[[str], None]) -> None:
     replace_file(data / _METADATA, cached.read_bytes())
     directory = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     lines = ("version=1", f"cluster.id={cluster}", f"node.id={node}", f"directory.id={directory}")
-    # Last: this file says that the folder is whole.
+    # Written last: this file marks the folder as complete.
     replace_file(data / META, "".join(f"{line}\n" for line in lines).encode())
 
 
 def _keep(written: Path, cached: Path) -> None:
-    """Put the metadata that the tool wrote into the cache: a reader finds all of it or nothing."""
+    """Put the metadata that the tool wrote into the cache, in one step: a reader finds all of it or
+    nothing."""
     cached.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".writing-", dir=cached.parent) as scratch:
         fresh = Path(scratch) / cached.name

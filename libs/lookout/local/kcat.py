@@ -1,7 +1,7 @@
-"""Whether this machine's kcat can prove its password to the fleet's broker.
+"""Whether this machine's kcat can log in to the fleet's broker.
 
-librdkafka before 2.6.1 answers SCRAM with a nonce that RFC 5802 does not allow, and Kafka 4 refuses it as
-"invalid credentials" (librdkafka pull request 4895). Distributions still have kcat with such a library.
+librdkafka before 2.6.1 answers SCRAM with a nonce that RFC 5802 does not allow, and Kafka 4 rejects it as
+"invalid credentials" (librdkafka pull request 4895). Some distributions still have kcat with such a library.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import subprocess
 from typing import Final
 
 LEAST: Final = (2, 6, 1)
-"""The first librdkafka whose SCRAM Kafka 4 takes."""
+"""The first librdkafka whose SCRAM Kafka 4 accepts."""
 _VERSION = re.compile(r"librdkafka (\d+)\.(\d+)\.(\d+)")
 
 
 def kcat_library() -> tuple[int, ...] | None:
-    """The version of librdkafka inside the kcat on PATH; None: there is no kcat, or it does not say."""
+    """The version of librdkafka inside the kcat on PATH; None if there is no kcat, or it does not say."""
     path = shutil.which("kcat")
     if path is None:
         return None
@@ -30,13 +30,13 @@ def kcat_library() -> tuple[int, ...] | None:
 
 
 def kcat_fault() -> str | None:
-    """Why the kcat on PATH cannot reach a fleet that asks for a password, and what to do; None: it can, or
-    nobody knows."""
+    """Why the kcat on PATH cannot reach a fleet with a password, and what to do; None if it can, or if
+    unknown."""
     version = kcat_library()
     if version is None or version >= LEAST:
         return None
     least, present = (".".join(map(str, numbers)) for numbers in (LEAST, version))
     return (
-        f"this machine's kcat has librdkafka {present}, whose password Kafka refuses (invalid credentials): "
+        f"this machine's kcat has librdkafka {present}, whose login Kafka rejects (invalid credentials): "
         f"it needs {least} or newer; or start with --open, or use a client as in examples/publish.py"
     )

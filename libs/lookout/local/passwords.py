@@ -1,4 +1,4 @@
-"""Passwords of a local Kafka and a local Redis: files that only this user can read, never command lines."""
+"""Passwords of a local Kafka and Redis, in files that only this user can read and never on command lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ USER: Final = "lookout"
 CLIENTS, INTERNAL, CONTROLLER = "CLIENTS", "INTERNAL", "CONTROLLER"
 _OWN_USER = "internal"
 _MECHANISM = "SCRAM-SHA-512"
-_ROUNDS = 4096  # Kafka's own; a random password of 256 bits cannot be guessed whatever the number
+_ROUNDS = 4096  # Kafka's default; a random password of 256 bits cannot be guessed, whatever the number
 _PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _LIMIT = 4096
@@ -27,7 +27,7 @@ _ANSWER_S = 10.0
 
 
 def new_password(path: Path) -> str:
-    """Write a password nobody knows yet to a file of this user; returns it."""
+    """Write a new random password to a file of this user, and return it."""
     private_folder(path.parent)
     password = secrets.token_urlsafe(32)
     replace_file(path, password.encode())
@@ -35,7 +35,8 @@ def new_password(path: Path) -> str:
 
 
 def lasting_password(path: Path) -> str:
-    """The password in a file; a new one if the file is missing, or if others wrote it or could read it."""
+    """Return the password in a file; write a new one if the file is missing, or if others wrote it or could
+    read it."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
         facts = path.lstat()
         private = stat.S_IMODE(facts.st_mode) == FILE_MODE and facts.st_uid == os.getuid()
@@ -45,14 +46,14 @@ def lasting_password(path: Path) -> str:
 
 
 class KafkaAccounts:
-    """Who may use a local broker: clients with a password, the broker itself with another.
+    """The accounts of a local broker: one for clients, and one for the broker itself.
 
     Clients prove with SCRAM that they know the password without sending it: a process that takes the port
-    while the broker is down learns nothing. The broker and its controller use PLAIN, as SCRAM needs the
+    while the broker is down learns nothing. The broker and its controller use PLAIN, since SCRAM needs the
     metadata that the controller keeps; `renew` gives them a new password for every launch.
 
     Args:
-        folder: Of the clients' password.
+        folder: Folder of the clients' password.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -61,16 +62,16 @@ class KafkaAccounts:
 
     @property
     def password_file(self) -> Path:
-        """The clients' password."""
+        """The file with the clients' password."""
         return self._folder / "password"
 
     @property
     def properties_file(self) -> Path:
-        """How librdkafka clients (kcat -F) connect."""
+        """The file that tells librdkafka clients (kcat -F) how to connect."""
         return self._folder / "client.properties"
 
     def settings(self) -> dict[str, str]:
-        """Settings of services and commands, without the LOOKOUT_ prefix."""
+        """Kafka settings of services and commands, without the LOOKOUT_ prefix."""
         return {
             "kafka_protocol": "sasl_plaintext",
             "kafka_mechanism": _MECHANISM,
@@ -97,7 +98,7 @@ class KafkaAccounts:
         self._internal = secrets.token_urlsafe(32)
 
     def broker_properties(self) -> dict[str, str]:
-        """Properties of the next launch; they hold the broker's own password."""
+        """Broker properties of the next launch; they hold the broker's own password."""
         own = (
             f'{_PLAIN_MODULE} required username="{_OWN_USER}" password="{self._internal}" '
             f'user_{_OWN_USER}="{self._internal}";'
@@ -119,13 +120,13 @@ class KafkaAccounts:
         return properties
 
     def open_to_clients(self, admin: AdminClient) -> None:
-        """Tell a broker the clients' password.
+        """Give a broker the clients' password.
 
         Args:
             admin: A client of the broker's own account.
 
         Raises:
-            KafkaException: The broker refused it.
+            KafkaException: The broker rejected it.
         """
         password = lasting_password(self.password_file)
         user = UserScramCredentialUpsertion(

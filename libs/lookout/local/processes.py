@@ -30,7 +30,7 @@ _GUARD = (
     "os.execv(sys.argv[2],sys.argv[2:])"
 )
 
-_FIRST_PORT = 10_000  # below are those of well-known services
+_FIRST_PORT = 10_000  # lower ones belong to well-known services
 _OWNER = "owner"
 _PREFIX = "lookout-"
 
@@ -40,16 +40,17 @@ class LocalError(LookoutError, RuntimeError):
 
 
 class PortTakenError(LocalError):
-    """Another process holds a port this part wanted."""
+    """Another process holds a port that this part needs."""
 
 
 def guarded(command: Sequence[str | Path]) -> list[str]:
-    """A command line that runs `command` until the thread that started it ends, however it ends."""
+    """Return a command line that runs `command` until the thread that started it ends, for whatever
+    reason."""
     return [sys.executable, "-c", _GUARD, str(os.getpid()), *map(str, command)]
 
 
 class Child:
-    """A process in its own group, with its output in a log file; it ends when its parent ends.
+    """A process in its own group with its output in a log file. It ends when its parent ends.
 
     It must be started from the main thread: Linux ties the death signal to the starting *thread*.
     """
@@ -99,14 +100,14 @@ class Child:
             self._process.send_signal(number)
 
     def stop(self, patience: float = 10.0) -> int:
-        """SIGTERM, then SIGKILL to the whole group after `patience` seconds. Returns the exit code."""
+        """Send SIGTERM, and after `patience` seconds SIGKILL to the whole group; return the exit code."""
         self.signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(patience)
         return self.kill()
 
     def kill(self) -> int:
-        """SIGKILL to the whole group, and wait. Returns the exit code."""
+        """Send SIGKILL to the whole group, wait, and return the exit code."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         return self._process.wait()
@@ -122,8 +123,8 @@ class Child:
 def ephemeral_ports() -> range:
     """Ports that this machine gives to outgoing connections.
 
-    No server may listen there: while it restarts, a client that tries to reach it may be given its very port,
-    connect to itself, and hold the port permanently.
+    No server may listen there. While it restarts, a client that tries to reach it may be given that very
+    port, connect to itself, and hold the port permanently.
     """
     try:
         first, last = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
@@ -133,10 +134,10 @@ def ephemeral_ports() -> range:
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Different ports for servers that were free a moment ago (a later start may still find one taken).
+    """Return different ports that are free now; a server that starts later may still find one taken.
 
     Raises:
-        LocalError: There are not so many outside of `ephemeral_ports`.
+        LocalError: There are too few outside `ephemeral_ports`.
     """
     ephemeral = ephemeral_ports()
     ports = [port for port in range(_FIRST_PORT, 65536) if port not in ephemeral]
@@ -145,7 +146,8 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     picks = list(itertools.islice(free, count))
     if len(picks) < count:
         raise LocalError(
-            f"no {count} free ports from {_FIRST_PORT} on, outside {ephemeral.start}-{ephemeral.stop - 1}"
+            f"fewer than {count} free ports from {_FIRST_PORT} on, outside "
+            f"{ephemeral.start}-{ephemeral.stop - 1}"
         )
     return picks
 
@@ -164,16 +166,16 @@ _held: dict[Path, IO[str]] = {}
 
 
 def hold(path: Path, text: str = "") -> None:
-    """Create `path` and hold it until `release`, or until this process ends, however it ends.
+    """Create `path` and hold it until `release`, or until this process ends for whatever reason.
 
-    A held file appears at once, whole and locked: a reader never takes it for an abandoned one.
+    A held file appears in one step, whole and locked: a reader never takes it for an abandoned one.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     file = open(draft, "w", opener=private_opener)  # noqa: SIM115 (held until `release`)
     fcntl.flock(file, fcntl.LOCK_EX)
     file.write(text)
     file.flush()
-    # Locked before it has its name: anyone who finds the file finds it held.
+    # Locked before it gets its name: whoever finds the file finds it held.
     draft.rename(path)
     _held[path] = file
 
@@ -201,7 +203,7 @@ def is_held(path: Path) -> bool:
 
 
 def scratch_folder(name: str) -> Path:
-    """A new temporary folder owned by this process; folders whose owner is gone are removed first."""
+    """Create a temporary folder owned by this process, after removing folders whose owner is gone."""
     remove_orphans()
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{name}-"))
     hold(folder / _OWNER)
@@ -215,7 +217,7 @@ def remove_scratch(folder: Path) -> None:
 
 
 def remove_orphans() -> list[Path]:
-    """Remove scratch folders left behind by processes that were killed. Returns what was removed."""
+    """Remove scratch folders of processes that were killed; return what was removed."""
     removed = []
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         if _orphaned(folder):
@@ -227,5 +229,5 @@ def remove_orphans() -> list[Path]:
 def _orphaned(folder: Path) -> bool:
     try:
         return folder.stat().st_uid == os.getuid() and not is_held(folder / _OWNER)
-    except OSError:  # no owner's file (yet), so not ours to judge
+    except OSError:  # no owner's file, or not yet: leave the folder alone
         return False

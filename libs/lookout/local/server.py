@@ -25,11 +25,11 @@ _ATTEMPTS = 5
 
 
 class Startable(ABC):
-    """What a `with` block starts and closes; it is closed too when its start fails."""
+    """Started and closed by a `with` block; also closed if the start fails."""
 
     @abstractmethod
     def start(self) -> Self:
-        """Start, and return when it can be used."""
+        """Start, and return when it is ready for use."""
 
     @abstractmethod
     def close(self) -> None:
@@ -52,8 +52,8 @@ class LocalServer(Startable):
     """A server on this machine that can be stopped, killed and started again at the same address.
 
     Args:
-        folder: where its data and log live; a temporary folder, removed by `close`, if not given.
-        port: the client port; a free one if not given.
+        folder: Where its data and log live; if not given, a temporary folder that `close` removes.
+        port: The client port; a free one if not given.
     """
 
     name: ClassVar[str]
@@ -79,9 +79,9 @@ class LocalServer(Startable):
         return self._child is not None and self._child.alive
 
     def start(self) -> Self:
-        """Start and wait until it answers. Starting a running one does nothing.
+        """Start the server unless it runs, and wait until it answers.
 
-        The first start chooses the port, and chooses again if another process takes it meanwhile; later
+        The first start chooses the port, and chooses again if another process takes it meanwhile. Later
         starts keep it, because clients know it.
 
         Raises:
@@ -109,13 +109,14 @@ class LocalServer(Startable):
             raise
 
     def stop(self, patience: float = 20.0) -> None:
-        """SIGTERM and wait (SIGKILL after `patience` seconds). The address stays for the next `start`."""
+        """Send SIGTERM and wait (SIGKILL after `patience` seconds). The next `start` uses the same
+        address."""
         if self._child is not None:
             self._child.stop(patience)
             self._child = None
 
     def kill(self) -> None:
-        """SIGKILL. The address stays for the next `start`."""
+        """Send SIGKILL. The next `start` uses the same address."""
         if self._child is not None:
             self._child.kill()
             self._child = None
@@ -138,7 +139,7 @@ class LocalServer(Startable):
         if not port_is_free(self.port, HOST):
             raise PortTakenError(
                 f"{self.name} cannot use port {self.port}, another process holds it: "
-                "give another port, or none"
+                "choose another port, or none"
             )
 
     @abstractmethod

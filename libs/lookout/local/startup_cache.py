@@ -1,7 +1,8 @@
-"""Java's cache of what it loads and links when the broker starts: every further start takes half the CPU.
+"""Java's cache of what it loads and links when the broker starts; it halves the CPU time of further
+starts.
 
-Java 25 writes it when a broker that ran with `-XX:AOTCacheOutput` ends (JEP 514). Java itself refuses a cache
-of another Java or another class path, and then starts without one.
+Java 25 writes it when a broker that ran with `-XX:AOTCacheOutput` ends (JEP 514). Java ignores a cache that
+another Java or another class path made, and starts without one.
 """
 
 from __future__ import annotations
@@ -21,17 +22,19 @@ _WAIT_FOR_OTHERS_S = 300.0
 
 
 def startup_cache(java: Java) -> Path | None:
-    """The cache for this Java, if this user wrote one: it holds code that the broker runs."""
+    """Return the cache for this Java, or None; only one that this user wrote, since it holds code
+    that runs."""
     path = _path(java)
     return path if java.major >= MINIMUM and is_own(path) else None
 
 
 def write_startup_cache(java: Java, run: Callable[[list[str]], None]) -> Path | None:
-    """Write the cache unless it is there. None: this Java has none, or could not write it.
+    """Write the cache unless it exists, and return its path; None if this Java has none or could not write
+    it.
 
     Args:
         java: Runs the broker.
-        run: Starts a broker with these options for Java, waits until it is ready, and ends it.
+        run: Starts a broker with these Java options, waits until it is ready, and stops it.
     """
     if java.major < MINIMUM:
         return None
@@ -46,7 +49,7 @@ def write_startup_cache(java: Java, run: Callable[[list[str]], None]) -> Path | 
             run([f"-XX:AOTCacheOutput={fresh}"])
             if not fresh.is_file():
                 return None
-            fresh.chmod(FILE_MODE)  # whatever the umask: `startup_cache` takes no file that others can write
+            fresh.chmod(FILE_MODE)  # whatever the umask: `startup_cache` rejects a file that others can write
             fresh.replace(path)  # a reader finds all of it or nothing
     return path
 

@@ -1,4 +1,4 @@
-"""Create the topics of the topic table on a broker, and reconcile existing ones with the table."""
+"""Creates the topics of the topic table on a broker, and changes existing ones to match the table."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ def create_topics(
     extra: Mapping[str, str] | None = None,
     security: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Create the topics that are missing; returns their names. Existing ones are left as they are.
+    """Create the topics that are missing, and return their names. Existing ones stay as they are.
 
     Args:
-        bootstrap: the broker's address.
-        partitions: of every topic of the pipeline; other topics get one. None: as many as those of them
-            that exist have, 4 where none does: what a service reads and what it writes must agree.
-        topics: all of the topic table if not given.
-        extra: topic settings added to those of the table.
-        security: librdkafka options that the broker asks for.
+        bootstrap: The broker's address.
+        partitions: Partitions of every topic of the pipeline; other topics get one. None: as many as existing
+            pipeline topics have, or 4 if there is none. What a service reads and what it writes must have the
+            same number.
+        topics: All of the topic table if not given.
+        extra: Topic settings added to those of the table.
+        security: librdkafka options that the broker needs.
 
     Raises:
-        LocalError: the broker refused one; its reason is in the message.
+        LocalError: The broker rejected one; the message has its reason.
     """
     wanted = list(all_topics() if topics is None else topics)
     admin, present = _reached(bootstrap, security or {})
@@ -62,10 +63,10 @@ def create_topics(
 
 
 def _reached(bootstrap: str, security: Mapping[str, str]) -> tuple[AdminClient, dict[str, int]]:
-    """A client of a broker that has answered, and how many partitions each of its topics has.
+    """Return a client of a broker that has answered, and the number of partitions of each topic.
 
     Raises:
-        LocalError: none does.
+        LocalError: No broker answers.
     """
     complaints: list[str] = []
     admin = AdminClient(
@@ -82,7 +83,7 @@ def _reached(bootstrap: str, security: Mapping[str, str]) -> tuple[AdminClient, 
         why = complaints[-1] if complaints else error.args[0].str()
         raise LocalError(
             f"Kafka at {bootstrap} does not answer ({why}): check the address, that it runs, and that "
-            "the password is given if it asks for one"
+            "the password is given if it needs one"
         ) from error
     return admin, {name: len(topic.partitions) for name, topic in metadata.topics.items()}
 
@@ -90,17 +91,18 @@ def _reached(bootstrap: str, security: Mapping[str, str]) -> tuple[AdminClient, 
 def reconcile_topics(
     bootstrap: str, topics: Iterable[Topic], *, security: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Change topics that an older release created to match the table; returns one phrase for each difference.
+    """Change topics that an older release created to match the table; return one phrase for each
+    difference.
 
     Retention is not changed: it is the operator's choice.
 
     Args:
-        bootstrap: the broker's address.
-        topics: which; they must exist.
-        security: librdkafka options that the broker asks for.
+        bootstrap: The broker's address.
+        topics: The topics; they must exist.
+        security: librdkafka options that the broker needs.
 
     Raises:
-        LocalError: the broker refused; its reason is in the message.
+        LocalError: The broker rejected the change; the message has its reason.
     """
     admin, _ = _reached(bootstrap, security or {})
     by_name = {topic.name: topic for topic in topics}
@@ -112,7 +114,7 @@ def reconcile_topics(
             for future in admin.incremental_alter_configs(changes, request_timeout=_TIMEOUT_S).values():
                 future.result()
             deadline = time.monotonic() + _TIMEOUT_S
-            while _complaints(admin, by_name):  # the broker agrees first and knows it a moment later
+            while _complaints(admin, by_name):  # the broker confirms a change before it shows it
                 if time.monotonic() > deadline:
                     raise LocalError(
                         f"{bootstrap} does not apply the new settings of {', '.join(t.name for t in wrong)}"

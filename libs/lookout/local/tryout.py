@@ -1,7 +1,7 @@
-"""A Kafka or a Redis for trying Lookout out on Kubernetes: one process of each, without security or replicas.
+"""A Kafka or a Redis for trying Lookout on Kubernetes: one process each, without security or replicas.
 
-``python -m lookout.local.tryout kafka|redis`` runs until SIGTERM. The chart starts it where no other Kafka or
-Redis is given; nobody should keep anything in it.
+``python -m lookout.local.tryout kafka|redis`` runs until SIGTERM. The chart starts it if no other Kafka or
+Redis is given. Do not keep anything of value in it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _LOOK_EVERY_S = 0.5
 
 
 class _StoppedError(Exception):
-    """SIGTERM came."""
+    """SIGTERM arrived."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the command line asks for; returns the exit code."""
+    """Run the server that the command line names; return the exit code."""
     options = _parser().parse_args(arguments)
     try:
         if options.server == "redis":
@@ -81,7 +81,7 @@ def _kafka(folder: Path, listeners: Sequence[KafkaListener], heap_mb: int) -> in
 
 
 def _redis(folder: Path, port: int, max_memory_mb: int) -> None:
-    """Become the Redis server; it keeps nothing on disk."""
+    """Replace this process by the Redis server, which keeps nothing on disk."""
     options = {
         "port": str(port),
         "bind": "* -::*",

@@ -59,7 +59,7 @@ def alerts(
     ] = False,
     bootstrap: BootstrapOption = None,
 ) -> None:
-    """Follow alerts. Ctrl-C ends it.
+    """Follow alerts until Ctrl-C.
 
     An incident keeps its id from opening to closing. The score is p(yes) of its newest window, the peak its
     highest p(yes).

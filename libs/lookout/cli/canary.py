@@ -1,4 +1,4 @@
-"""`lookout canary`: what a new model or policy answers, next to what the fleet answers."""
+"""`lookout canary`: compares the answers of a new model or policy with the fleet's."""
 
 from __future__ import annotations
 

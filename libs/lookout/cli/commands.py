@@ -1,4 +1,4 @@
-"""The commands by name. Each is imported when it is run, so that none waits for what others import."""
+"""The commands by name. Each is imported only when it runs, so that none waits for the imports of others."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ from lookout.text import without_credentials
 
 
 def without_long_words(text: str, limit: int) -> str:
-    """A text whose words of more than so many characters are cut after sixty."""
+    """Return a text in which words of `limit` characters or more are cut after sixty."""
     return re.sub(rf"\S{{{limit},}}", lambda word: f"{word[0][:60]}...", text)
 
 
 @dataclass(frozen=True, slots=True)
 class CommandPlace:
-    """Where a command is.
+    """Where a command is defined.
 
     Attributes:
-        module: In `lookout.cli`.
+        module: Its module in `lookout.cli`.
         name: A function, or with `group` an app.
         text: The first line of its help.
-        logs: Whether log lines are made plain before it runs. Without, structlog is not imported, which takes
-            longer than all else that a small command does; one that opens more calls `log_plainly` itself.
+        logs: Whether log lines are made plain before it runs. Without it, structlog is not imported, whose
+            import takes longer than all else that a small command does; a command that opens more calls
+            `log_plainly` itself.
     """
 
     module: str
@@ -59,7 +60,7 @@ COMMANDS = {
         "sign_in", "sign_in", "Print a link that signs in to the HTTP API of the fleet that runs here, once."
     ),
     "publish": CommandPlace("publish", "publish", "Publish footage to camera.segments.v1."),
-    "alerts": CommandPlace("alerts", "alerts", "Follow alerts. Ctrl-C ends it."),
+    "alerts": CommandPlace("alerts", "alerts", "Follow alerts until Ctrl-C."),
     "coverage": CommandPlace(
         "coverage", "coverage", "Show how much of each watch's time was analysed, and why the rest was not."
     ),
@@ -72,7 +73,7 @@ COMMANDS = {
     "find": CommandPlace(
         "find",
         "find",
-        "Find moments in what the cameras of a fleet saw: proposed by their memory, verified exactly.",
+        "Find moments that a fleet's cameras saw: proposed by their memory, verified exactly.",
     ),
     "recordings": CommandPlace(
         "recordings",
@@ -124,7 +125,7 @@ COMMANDS = {
         "Say in a few sentences what the fleet has decided, and write one HTML page of it.",
     ),
     "cost": CommandPlace(
-        "cost", "cost", "Print a sheet of what each tenant, camera and watch cost in a month.", logs=False
+        "cost", "cost", "Print what each tenant, camera and watch cost in a month.", logs=False
     ),
     "doctor": CommandPlace(
         "doctor",
@@ -142,7 +143,7 @@ COMMANDS = {
     "camera": CommandPlace(
         "cameras",
         "app",
-        "Manage cameras that the fleet pulls (add, list, remove), and privacy masks (mask).",
+        "Manage cameras that the fleet pulls (add, list, rm), their time zones, and privacy masks (mask).",
         group=True,
         logs=False,
     ),
@@ -156,7 +157,7 @@ COMMANDS = {
     "memory": CommandPlace(
         "ask",
         "app",
-        "Manage memories: list, check, repair, remove, trim; rebuild lost ones of a fleet.",
+        "Manage memories: list, check, repair, remove, trim; rebuild a fleet's lost ones.",
         group=True,
         logs=False,
     ),
@@ -167,7 +168,7 @@ COMMANDS = {
 
 
 def load_command(name: str) -> Any:
-    """A command, imported."""
+    """Import a command and return it."""
     place = COMMANDS[name]
     found = getattr(import_module(f"lookout.cli.{place.module}"), place.name)
     if place.logs:
@@ -192,7 +193,7 @@ def load_command(name: str) -> Any:
 
 
 def _commands_of(group: Any) -> Iterator[Any]:
-    """The commands of a group and of the groups in it."""
+    """Yield the commands of a group and of the groups in it."""
     for command in group.commands.values():
         if hasattr(command, "commands"):
             yield from _commands_of(command)
@@ -240,7 +241,7 @@ def _sort_help(command: Any) -> None:
 
 
 def _check_numbers(command: Any) -> None:
-    """Let a command refuse infinite numbers, and those that are none, which ranges of options let through."""
+    """Make a command reject infinite numbers and NaN, which the ranges of options let through."""
     run, options = command.callback, {option.name: option.opts[0] for option in command.params}
 
     @wraps(run)
@@ -254,7 +255,7 @@ def _check_numbers(command: Any) -> None:
 
 
 def log_plainly() -> None:
-    """Log lines of commands are people's: on stderr, without colours, texts from outside shown as escapes."""
+    """Write log lines for people: on stderr, without colours, untrusted texts escaped."""
     import structlog
 
     from lookout.text import clean_event
@@ -266,14 +267,14 @@ def log_plainly() -> None:
             clean_event,
             structlog.dev.ConsoleRenderer(colors=False),
         ],
-        # Looked up at every line: a caller may redirect stderr and close it again.
+        # Looked up for every line: a caller may redirect stderr and close it again.
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
     )
 
 
 @contextmanager
 def _presentable() -> Iterator[None]:
-    """An error of usage repeats neither passwords of addresses nor thousands of characters of a value."""
+    """Keep passwords in addresses and words of thousands of characters out of usage errors."""
     try:
         yield
     except TyperException as error:
@@ -283,7 +284,7 @@ def _presentable() -> Iterator[None]:
 
 
 class CommandGroup(TyperGroup):
-    """All commands; the list of them needs none."""
+    """All commands. Listing them imports none."""
 
     _listing = False
 
@@ -302,7 +303,7 @@ class CommandGroup(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command; only its name and help while they are listed."""
+        """Return a command; while commands are listed, only its name and help."""
         if cmd_name not in COMMANDS:
             return None
         if self._listing:
@@ -310,7 +311,7 @@ class CommandGroup(TyperGroup):
         return load_command(cmd_name)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """The list of the commands, without rich: importing its Markdown takes longer than all else here."""
+        """Write the list of commands without rich: importing its Markdown takes longer than all else here."""
         self._listing, markup = True, self.rich_markup_mode
         self.rich_markup_mode = None
         try:
@@ -319,6 +320,6 @@ class CommandGroup(TyperGroup):
             self._listing, self.rich_markup_mode = False, markup
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Each command with its whole text."""
+        """Write each command with its whole text."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, place.text) for name, place in COMMANDS.items()])

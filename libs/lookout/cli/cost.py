@@ -56,7 +56,7 @@ def cost(
         ),
     ] = None,
 ) -> None:
-    """Print a sheet of what each tenant, camera and watch cost in a month.
+    """Print what each tenant, camera and watch cost in a month.
 
     A cost is the measured device seconds (the vision tower's and the model's) times the price. Time in which
     a device waits is charged to nobody, so the sum is less than the machines' bill.

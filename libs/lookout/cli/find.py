@@ -68,7 +68,7 @@ def find(
     bootstrap: BootstrapOption = None,
     recall: RecallOption = None,
 ) -> None:
-    """Find moments in what the cameras of a fleet saw: proposed by their memory, verified exactly."""
+    """Find moments that a fleet's cameras saw: proposed by their memory, verified exactly."""
     from lookout.past.find.client import find as search
 
     begin_ms, end_ms = parse_span(since or "start", until or "now")

@@ -1,4 +1,4 @@
-"""Settings of a local fleet, checked before anything of it is started."""
+"""Settings of a local fleet, checked before any part of it starts."""
 
 from __future__ import annotations
 
@@ -23,16 +23,15 @@ if TYPE_CHECKING:
 def settings_of_services(
     common: Mapping[str, str], own: Mapping[str, Mapping[str, str]], services: Collection[str]
 ) -> dict[str, dict[str, str]]:
-    """The settings of every service: those without a service's name go to all services that have them.
+    """Return the settings of every service; common settings go to all services that have them.
 
     Args:
         common: Settings without a service's name.
         own: Settings of one service, by its name.
-        services: Those that will run.
+        services: Services that will run.
 
     Raises:
-        CliError: No service has such a setting, a value is wrong, or the service does not run; before
-            anything is started.
+        CliError: No service has such a setting, a value is wrong, or the service does not run.
     """
     for service in own:
         if service not in services:
@@ -59,12 +58,13 @@ def settings_of_services(
 def settings_of_replay(
     folder: Path, common: Mapping[str, str], own: Mapping[str, Mapping[str, str]]
 ) -> dict[str, dict[str, str]]:
-    """The settings of a fleet as `lookout up` takes them, for a command that computes its past again.
+    """Return a fleet's settings, given as for `lookout up`, for a command that computes its past again.
 
     Args:
-        folder: The model's.
+        folder: Folder of the model.
         common: Settings without a service's name.
-        own: Settings of one service, by its name; those of services beside the stages compute nothing of it.
+        own: Settings of one service, by its name. Those of services that are no stages are ignored: they
+            compute nothing of the past.
 
     Raises:
         CliError: No stage has such a setting, or a value is wrong.
@@ -85,7 +85,7 @@ _WITH = {
 
 
 def _has(kind: type[ServiceSettings], name: str) -> bool:
-    """Whether a service has a setting, or the record that it is a field of (`store__memory_bytes`)."""
+    """Whether a service has a setting; of `store__memory_bytes`, the record `store` that it is a field of."""
     return name.split("__", maxsplit=1)[0] in kind.model_fields
 
 
@@ -96,8 +96,8 @@ def _similar(name: str, kinds: Mapping[str, type[ServiceSettings]]) -> str:
 
 
 def _kind(service: str) -> type[ServiceSettings]:
-    """The settings of a service: the class of its module `settings`, by name as the fleet starts services by
-    the names of their modules."""
+    """Return the class of a service's settings, which is in the module `settings` of the service's
+    package."""
     from lookout.runtime.worker import ServiceSettings
 
     name = "recordings" if service in (*RECORDINGS_ROLES, RECORDINGS_DECODE) else service

@@ -59,7 +59,7 @@ RecordingsOption = Annotated[
 MemoryOption = Annotated[
     str | None,
     typer.Option(
-        help="Keep so much of every camera's past for `lookout ask --fleet`: a duration (2h) or a size "
+        help="How much of every camera's past to keep for `lookout ask --fleet`: a duration (2h) or a size "
         "(500MB) for each camera.  [default: nothing]",
         show_default=False,
     ),
@@ -80,7 +80,7 @@ OpenOption = Annotated[
     bool,
     typer.Option(
         "--open",
-        help="Kafka and Redis ask for no password: every process of this machine may read and write them.",
+        help="Kafka and Redis need no password: every process on this machine may read and write them.",
     ),
 ]
 
@@ -149,7 +149,7 @@ def up(
 
 
 def _check_servers(context: typer.Context, kafka: str | None, redis: str | None) -> None:
-    """Refuse options of servers that are not started here."""
+    """Reject options of servers that are not started here."""
     if kafka is not None:
         refuse_given(
             context, ("port",), "is for a Kafka that is started here: not with --kafka or LOOKOUT_KAFKA"
@@ -159,7 +159,7 @@ def _check_servers(context: typer.Context, kafka: str | None, redis: str | None)
 
 
 def _say_unread(ignored: list[str]) -> None:
-    """Say which variables of the environment are no settings here."""
+    """Name variables of the environment that a local fleet ignores."""
     if ignored:
         console.print(
             f"[yellow]![/] ignored: {escaped(', '.join(ignored))}; "
@@ -171,7 +171,7 @@ def _say_unread(ignored: list[str]) -> None:
 
 
 def _run(fleet: Fleet) -> None:
-    """Start a fleet, show its news, and end it with Ctrl-C."""
+    """Start a fleet, show its news, and end it at Ctrl-C."""
     begun = False
     with ending_quietly():
         try:
@@ -197,10 +197,10 @@ def _run(fleet: Fleet) -> None:
 
 
 def kept(text: str | None) -> str | None:
-    """Parse --memory; None for off.
+    """Parse --memory; None: off.
 
     Raises:
-        CliError: The text is no duration and no size.
+        CliError: The text is neither a duration nor a size.
     """
     if text is None or text.strip().lower() in ("", "off"):
         return None
@@ -214,23 +214,23 @@ def kept(text: str | None) -> str | None:
 
 
 def _folders(folders: list[Path]) -> list[Path]:
-    """Folders of recordings.
+    """Check the folders of recordings.
 
     Raises:
-        CliError: One is not a folder, or its name would be read as two.
+        CliError: One is not a folder, or has a comma in its name, which would make it two.
     """
     for folder in folders:
         if not folder.is_dir():
             raise CliError(f"--recordings {folder}: there is no such folder")
         if "," in str(folder.resolve()):
             raise CliError(
-                f"--recordings {folder}: folders of recordings must not have a comma in their name"
+                f"--recordings {folder}: the name of a folder of recordings must not contain a comma"
             )
     return folders
 
 
 def unread_settings(environ: Mapping[str, str]) -> list[str]:
-    """LOOKOUT_ variables that a local fleet does not read: its services get their settings with --set."""
+    """LOOKOUT_ variables that a local fleet does not read: its services get their settings from --set."""
     security = (*KafkaSecurity.model_fields, *RedisSecurity.model_fields, *GrpcSecurity.model_fields)
     read = _READ | {f"LOOKOUT_{name.upper()}" for name in security}
     return sorted(name for name in environ if name.startswith("LOOKOUT_") and name not in read)
@@ -239,8 +239,15 @@ def unread_settings(environ: Mapping[str, str]) -> list[str]:
 def parse_settings(
     pairs: list[str], preset: Preset = "default", device: str | None = None
 ) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-    """NAME=VALUE for all services and STAGE.NAME=VALUE for one, with or without the LOOKOUT_ prefix; after
-    those of a preset, and with the device that `--device` names."""
+    """Parse NAME=VALUE for all services and STAGE.NAME=VALUE for one, with or without the LOOKOUT_ prefix.
+
+    Settings of the preset come first, so that a pair overrides them. The device that `--device` names is
+    added.
+
+    Raises:
+        typer.BadParameter: A pair has another form.
+        CliError: This machine does not have the device, or `--set` names another one.
+    """
     known = (*Stage, GATEWAY, CAMERA_AGENT, NOTIFY.name, RECALL, *RECORDINGS_ROLES)
     known += (RECORDINGS_DECODE, *CANARY_STAGES)
     common: dict[str, str] = {} if preset == "default" else {"preset": preset}
@@ -272,7 +279,7 @@ def _others(fleet: Fleet) -> list[str]:
 
 
 def _passwords(fleet: Fleet) -> list[str]:
-    """Where producers and consumers of one's own find the password of Kafka."""
+    """Lines that say where other producers and consumers find the password of Kafka."""
     if fleet.client_properties is None:
         return []
     from lookout.local.kcat import kcat_fault
@@ -285,7 +292,7 @@ def _passwords(fleet: Fleet) -> list[str]:
 
 
 def _past(fleet: Fleet) -> list[str]:
-    """How to ask about the past, where it is kept."""
+    """Lines that say how to ask about the past; none if no past is kept."""
     if not any(service.stage == RECALL for service in fleet.services):
         return []
     return [
@@ -296,7 +303,7 @@ def _past(fleet: Fleet) -> list[str]:
 
 
 def _recordings(fleet: Fleet) -> list[str]:
-    """How to ask about recordings, where the service runs."""
+    """Lines that say how to ask about recordings; none if that service does not run."""
     if not any(service.stage in RECORDINGS_ROLES for service in fleet.services):
         return []
     return [
@@ -308,10 +315,10 @@ def _recordings(fleet: Fleet) -> list[str]:
 
 def _welcome(fleet: Fleet) -> None:
     limit = MAX_MESSAGE_BYTES
-    # The file holds the address too. Its path may have blanks: a line to copy is one for a shell.
+    # The file holds the address too. Its path may have blanks, so it is quoted for a shell.
     properties = fleet.client_properties
     kafka = f"-F {shlex.quote(str(properties))}" if properties else f"-b {fleet.bootstrap}"
-    # Lines to copy: neither framed nor broken.
+    # Lines to copy: neither framed nor wrapped.
     lines = [
         "[bold green]✓ the fleet is up[/]",
         "",

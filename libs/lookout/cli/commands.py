@@ -95,7 +95,7 @@ COMMANDS = {
     "canary": CommandPlace(
         "canary",
         "canary",
-        "Compare a canary's verdicts with those of the fleet: promote it, roll it back, or wait.",
+        "Compare a canary's verdicts with those of the fleet on the same windows.",
         logs=False,
     ),
     "backtest": CommandPlace(

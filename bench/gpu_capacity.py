@@ -1,11 +1,13 @@
-"""Cameras for each GPU, counted: `make capacity` writes docs/capacity.md. Nothing of it is measured on a GPU.
+"""Cameras for each GPU and their cost, counted: `make capacity` writes docs/capacity.md.
 
-FLOPs are those of window plans at full size (bench/windows.py); what a GPU reaches of its peak is taken from
-the published figure of NVIDIA VSS on an H100, whose workload is counted by the same formulas.
+Nothing of it is measured on a GPU. FLOPs are those of window plans at full size (bench/windows.py); what a
+GPU reaches of its peak is taken from the published figure of NVIDIA VSS on an H100, whose workload is counted
+by the same formulas.
 """
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -22,10 +24,14 @@ GIB: Final = 1 << 30
 VOCABULARY: Final = 152_064
 RESERVED: Final = 0.15  #: of the memory: activations, block table, CUDA
 CHUNK_S, VSS_STREAMS = 10.0, 51
+HOURS: Final = 730  #: of a month
+PRICE: Final = 2.5  #: dollars for an hour of an H100: between 2.35 and 2.95 where it was offered in 2026
+LICENCE: Final = 199 / 12  #: dollars a month for a camera's licence of Verkada, 199 dollars a year
 AIM: Final = 300  #: live streams of a GPU
-#: share of a dense window's FLOPs that bursts take at low motion: `bench.windows --flops`
+#: share of a dense window's FLOPs that bursts take in the clip of a walk: `bench.windows --flops`
 BURSTS: Final = 0.039
 TOKENS: Final = windows.WHOLE[0] * windows.WHOLE[1]
+COLUMNS: Final = ("whole", *windows.LEVELS, "strides")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,14 @@ def stride_flops(layout: Layout, shape: DecoderShape, keep: list[float] | None) 
     return ((windows.PERIOD - 1) * language + whole) / windows.PERIOD + vision
 
 
+def stride_alone_flops(layout: Layout, shape: DecoderShape, keep: list[float]) -> float:
+    """FLOPs of a stride of 16 frames under the preset `strides`: a prompt of its own, and its tower."""
+    settings = replace(
+        PRESETS["strides"], blocks=1, samples=windows.FRAMES, stride_s=windows.STRIDE_S, key_every=1
+    )
+    return sum(windows.full_size(layout, keep, settings.policy, settings, 5, shape=shape, blocks=1))
+
+
 def window_rows(keep: list[float]) -> int:
     """Rows of a window with so many tokens kept: an anchor a block, labels of nine tokens."""
     shares = [
@@ -84,8 +98,8 @@ def held(gpu: Gpu, shape: DecoderShape, rows: int, *, weight_bytes: int, kv_byte
     return max(0, int(free / (rows * shape.row_numbers * kv_bytes)))
 
 
-def page() -> str:
-    """The page."""
+def page(price: float = PRICE) -> str:
+    """The page, with a price in dollars for an hour of an H100."""
     layout = load_layout(checkpoint("internvl"))
     shares = windows.levels("default")
     chunk = stride_flops(layout, QWEN_7B, None)
@@ -103,9 +117,9 @@ def page() -> str:
         "| --- | --- | --- |",
         f"| a chunk of VSS: 80 frames of {TOKENS} tokens, every frame encoded, 8B | {chunk / 1e12:.0f} TFLOP "
         "| counted |",
-        f"| share of the FP8 peak that {VSS_STREAMS} live streams on an H100 mean | {used:.0%} "
+        f"| share of the FP8 peak that {VSS_STREAMS} live streams on an H100 mean | {100 * used:.0f} % "
         "| VSS 3.1's page and the line above; used for all GPUs |",
-        f"| memory kept for activations and the block table | {RESERVED:.0%} | assumed |",
+        f"| memory kept for activations and the block table | {100 * RESERVED:.0f} % | assumed |",
         "| dense peaks, TFLOP/s (bf16, FP8) and memory | "
         + "; ".join(f"{g.name} {g.bf16:g}, {g.fp8:g}, {g.memory:g} GiB" for g in GPUS)
         + " | data sheets; those of the RTX PRO 6000 are half of its sparse ones, assumed |",
@@ -113,15 +127,21 @@ def page() -> str:
         "",
         "## A stride of 16 frames",
         "",
-        "| model | computed whole | low motion | middle | high | KV of a stream, middle, bf16 |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "Three clips: people walk through a lobby, a bedroom at night, a fall at night. `strides`: the "
+        "preset that asks",
+        "each stride alone and holds no KV.",
+        "",
+        "| model | computed whole | a walk | a night | a fall | `strides`, a walk "
+        "| KV of a stream, a night, bf16 |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     costs: dict[str, dict[str, float]] = {}
     for name, shape in MODELS.items():
         costs[name] = {level: stride_flops(layout, shape, keep) for level, keep in shares.items()}
         costs[name]["whole"] = stride_flops(layout, shape, None)
-        kv = window_rows(shares["middle"]) * 2 * shape.row_numbers
-        row = [f"{costs[name][level] / 1e12:.1f} TFLOP" for level in ("whole", *windows.LEVELS)]
+        costs[name]["strides"] = stride_alone_flops(layout, shape, shares["walk"])
+        kv = window_rows(shares["night"]) * 2 * shape.row_numbers
+        row = [f"{costs[name][level] / 1e12:.1f} TFLOP" for level in COLUMNS]
         lines.append(f"| {name} | {' | '.join(row)} | {kv / (1 << 20):.0f} MiB |")
     lines += [
         "",
@@ -129,41 +149,90 @@ def page() -> str:
         "",
         "Windows of 40 s that slide by 8 s, 2 FPS, by compute at the share above. `whole`: every window "
         "computed in full.",
-        "`held`: how many streams' KV fits at middle motion (KV in bf16, in FP8); a stream that does not fit "
+        "`held`: how many streams' KV fits at night (KV in bf16, in FP8); a stream that does not fit "
         "costs a full",
         "window each time.",
         "",
-        "| GPU | model | weights | whole | low | middle | high | held, KV bf16 | held, KV FP8 |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| GPU | model | weights | whole | a walk | a night | a fall | `strides`, a walk "
+        "| held, KV bf16 | held, KV FP8 |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    rows = window_rows(shares["middle"])
+    rows = window_rows(shares["night"])
     for gpu in GPUS:
         for name, shape in MODELS.items():
             for kind, size, peak in (("bf16", 2, gpu.bf16), ("FP8", 1, gpu.fp8)):
                 fits = [held(gpu, shape, rows, weight_bytes=size, kv_bytes=kv) for kv in (2, 1)]
                 if not fits[0]:
-                    lines.append(f"| {gpu.name} | {name} | {kind} | does not fit | | | | | |")
+                    lines.append(f"| {gpu.name} | {name} | {kind} | does not fit | | | | | | |")
                     continue
                 live = [
-                    f"{used * peak * 1e12 * windows.STRIDE_S / costs[name][level]:.0f}"
-                    for level in ("whole", *windows.LEVELS)
+                    f"{used * peak * 1e12 * windows.STRIDE_S / costs[name][level]:.0f}" for level in COLUMNS
                 ]
                 lines.append(f"| {gpu.name} | {name} | {kind} | {' | '.join(live)} | {fits[0]} | {fits[1]} |")
-    lines += ["", *workload(costs["8B"], used), "", *missing(costs["8B"], used, layout), ""]
+    lines += [
+        "",
+        *workload(costs["8B"], used),
+        "",
+        *money(costs["8B"], used, price),
+        "",
+        *missing(costs["8B"], used, layout),
+        "",
+    ]
     return "\n".join(lines)
 
 
 def workload(cost: dict[str, float], used: float) -> list[str]:
     """VSS's workload on an H100: chunks of 80 frames asked once, or every 2 s by a window that slides."""
     peak = used * GPUS[0].fp8 * 1e12
-    rows = [f"{level} {peak * 2.0 / cost[level]:.0f}" for level in windows.LEVELS]
+    rows = [f"a {clip} {peak * 2.0 / cost[clip]:.0f}" for clip in windows.LEVELS]
     return [
         "## VSS's workload on an H100, 8B, FP8",
         "",
         f"Chunks of 10 s with 80 frames, asked once a chunk: {VSS_STREAMS} streams (VSS's figure, by which "
         "the share is set).",
         "A window of the same 80 frames that slides by 16 and is asked every 2 s, five times as often:",
-        f"{', '.join(rows)} streams by motion.",
+        f"{', '.join(rows)} streams.",
+    ]
+
+
+def money(cost: dict[str, float], used: float, price: float) -> list[str]:
+    """What a camera costs in a month on an H100, 8B in FP8, where the GPU is kept busy."""
+    gpu, month, shares = GPUS[0], HOURS * price, windows.levels("default")
+    peak = used * gpu.fp8 * 1e12
+
+    def live(name: str) -> float:
+        """Streams of windows that slide by a stride; KV in bf16 has to fit where any is kept."""
+        computed = peak * windows.STRIDE_S / cost[name]
+        if name not in shares:
+            return computed
+        fits = held(gpu, QWEN_7B, window_rows(shares[name]), weight_bytes=1, kv_bytes=2)
+        return min(computed, fits)
+
+    streams = {
+        f"VSS: chunks of {CHUNK_S:.0f} s, asked once": VSS_STREAMS,
+        "the same chunks as a window that slides, asked every 2 s; a walk": peak * 2.0 / cost["walk"],
+        "windows of 40 s, asked every 8 s, computed in full": live("whole"),
+        "the same, preset `default`, a walk": live("walk"),
+        "the same, preset `default`, a night": live("night"),
+        "the same, preset `default`, a fall": live("fall"),
+        "the same, preset `strides`, a walk": live("strides"),
+    }
+    return [
+        "## Cost of a camera and month, 8B, FP8",
+        "",
+        f"An H100 for {price:g} dollars an hour, {HOURS} hours a month, as busy as the table above says. For "
+        "comparison,",
+        f"a licence of Verkada costs {LICENCE:.2f} dollars a camera and month. Storage, network and CPUs are "
+        "not counted. Where KV in",
+        "bf16 fills the memory first, fewer cameras are counted than the table above has.",
+        "Another price: `python -m bench.gpu_capacity --price DOLLARS`.",
+        "",
+        "| workload | cameras on an H100 | dollars a camera and month | of the licence |",
+        "| --- | --- | --- | --- |",
+        *(
+            f"| {name} | {count:.0f} | {month / count:.2f} | {100 * month / count / LICENCE:.0f} % |"
+            for name, count in streams.items()
+        ),
     ]
 
 
@@ -173,15 +242,15 @@ def missing(cost: dict[str, float], used: float, layout: Layout) -> list[str]:
     planner = windows.Planner(layout, windows.WindowSettings())
     names = [f"camera-{number}/0" for number in range(AIM)]
     keys = [sum(planner.is_key(name, stride) for name in names) for stride in range(windows.PERIOD)]
-    burst = peak * windows.STRIDE_S / (cost["low"] - BURSTS * cost["whole"])
+    burst = peak * windows.STRIDE_S / (cost["walk"] - BURSTS * cost["whole"])
     return [
         f"## What stands between this and {AIM} live streams on an H100",
         "",
         "| what | what it costs | state |",
         "| --- | --- | --- |",
         "| FP8 products of the language model | bf16 has half of the streams: "
-        f"{peak / 2 * windows.STRIDE_S / cost['low']:.0f} at low motion, 8B | vLLM's own; not run here |",
-        f"| windows after a burst of movement | without them {burst:.0f} streams at low motion, 8B "
+        f"{peak / 2 * windows.STRIDE_S / cost['walk']:.0f} in a walk, 8B | vLLM's own; not run here |",
+        f"| windows after a burst of movement | without them {burst:.0f} streams in a walk, 8B "
         "| nothing cheaper keeps the answers ([windows](windows.md)) |",
         "| KV of streams in FP8 | bf16 holds half as many: 32B on one H100 is bound by it, 8B is not. FP8 "
         "(e4m3, a scale a head and row) moves p(yes) by 0.00025 (0.0002 to 0.0004) on eight real clips, "
@@ -199,5 +268,9 @@ def missing(cost: dict[str, float], used: float, layout: Layout) -> list[str]:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--price", type=float, default=PRICE, help="dollars for an hour of an H100")
+    PAGE.write_text(page(parser.parse_args().price))
     print(PAGE)

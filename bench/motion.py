@@ -1,7 +1,7 @@
-"""`python -m bench.motion`: shares of tokens kept in real clips of low, middle and high motion.
+"""`python -m bench.motion`: shares of tokens kept in three real clips of fixed cameras.
 
-Writes `motion.json`, from which FLOPs at full size are counted. The fixed cameras are sorted by the share
-that masks from vectors keep (CodecSight, 6.1.4); the middle clip of each third stands for its level. Per
+Writes `motion.json`, from which FLOPs at full size are counted. When the fixed cameras were sorted by the
+share that masks from vectors keep (CodecSight, 6.1.4), these were the middle clips of the thirds. Per
 frame, in strides of 16 samples: `keep` (vectors since the anchor, the paper), `since_encoded` (vectors since
 encoded) and `default` (the default masks).
 """
@@ -27,7 +27,7 @@ from lookout.pruning import (
     Sample,
     prune_block,
 )
-from lookout.video.segments import CodecError, DecodedSegment, DecodeRequest, Limits
+from lookout.video.segments import DecodedSegment, DecodeRequest, Limits
 from lookout.video.segments.decoder import decode_segment
 
 GRID = PatchGrid.merged(32, 32, 14, 2)  # 448 pixels, a usual input of the models in the papers
@@ -41,11 +41,17 @@ DERIVED = (
     "fall_h264_nob.mp4",
     "intra_refresh_no_idr.h264",
 )
-# Left out: moving cameras, where everything changes, and pictures too small to have useful prediction blocks.
+#: moving cameras, where everything changes
 MOVING = frozenset(
     {"androidx_rooftop_320x240_60fps", "carnd_dashcam_highway", "openh264_flower_handheld_720p"}
 )
-SMALLEST = 240
+#: by the names of `bench.windows.LEVELS`
+CLIPS = {
+    "walk": "intel_one_by_one_person",
+    "night": "gmdcsa_s3_adl20_night",
+    "fall": "gmdcsa_s2_fall12_night",
+}
+SMALLEST = 240  #: pixels; smaller pictures have no useful prediction blocks
 
 
 def footage() -> Path | None:
@@ -134,24 +140,18 @@ def main() -> int:
     if root is None:
         print("no real clips: set LOOKOUT_FOOTAGE to a folder of them", file=sys.stderr)
         return 1
-    found: dict[str, dict[str, list[float]]] = {}
-    for path in clips_of(root):
-        try:
-            clip = None if path.stem in MOVING else measure(path)
-        except CodecError as error:
-            print(f"left out {path.name}: {error}", file=sys.stderr)
-            continue
-        if clip is not None:
-            found[path.stem] = clip
-    ranked = sorted(found, key=lambda name: float(np.mean(strides(found[name]["keep"]))))
+    paths = {path.stem: path for path in clips_of(root)}
     levels = {}
-    for level, third in zip(("low", "middle", "high"), np.array_split(np.array(ranked), 3), strict=True):
-        name = str(third[len(third) // 2])
-        kept = {kind: repeated(values) for kind, values in found[name].items()}
+    for level, name in CLIPS.items():
+        clip = measure(paths[name]) if name in paths else None
+        if clip is None:
+            print(f"{name} is not in {root}, or has no motion vectors to use", file=sys.stderr)
+            return 1
+        kept = {kind: repeated(values) for kind, values in clip.items()}
         levels[level] = {"clip": name, "mean": round(float(np.mean(kept["keep"])), 4), **kept}
         print(f"{level}: {name}, {levels[level]['mean']:.1%} kept")
     Path(__file__).with_suffix(".json").write_text(json.dumps(levels) + "\n")
-    print(json.dumps({"bench": "motion", "clips": len(found)}))
+    print(json.dumps({"bench": "motion", "clips": len(levels)}))
     return 0
 
 

@@ -92,8 +92,8 @@ def _less(saved: float) -> str:
 
 def _window(figures: Mapping[str, Any]) -> str:
     saved = figures["flops_saved"]["1 questions"]
-    low, middle, high = (_less(saved[f"default, {level}"]) for level in ("low", "middle", "high"))
-    return f"{low}, {middle}, {high} less (low, middle, high motion)"
+    walk, night, fall = (_less(saved[f"default, {clip}"]) for clip in ("walk", "night", "fall"))
+    return f"{walk}, {night}, {fall} less (a walk, a night, a fall)"
 
 
 def _hour(figures: Mapping[str, Any]) -> str:

@@ -418,12 +418,12 @@ def summary(kinds: dict[str, dict[str, dict[str, dict[str, Any]]]], low: float) 
 
 
 def low_motion() -> float:
-    """FLOPs that the default saves at low motion, at the shape of a 7B (bench-windows counts the same)."""
+    """FLOPs that the default saves in a walk, at the shape of a 7B (bench-windows counts the same)."""
     layout = load_layout(checkpoint("internvl"))
     base = replace(
         PRESETS[DEFAULT_PRESET], blocks=shapes.BLOCKS, samples=shapes.FRAMES, key_every=shapes.PERIOD
     )
-    keep = shapes.levels("default")["low"]
+    keep = shapes.levels("default")["walk"]
     full = sum(shapes.full_size(layout, [1.0], Policy.FULL, base, 5))
     language, vision = shapes.full_size(layout, keep, base.policy, base, 5)
     whole, _ = shapes.full_size(layout, keep, Policy.PRUNE_ONLY, base, 5)

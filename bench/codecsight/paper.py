@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
-LEVELS: Final = ("low", "middle", "high")
+from bench.windows import LEVELS
 
 
 def beside_paper(found: dict[str, Any], line: dict[str, Any]) -> dict[str, dict[str, str]]:
@@ -41,7 +41,7 @@ def _of_policies(found: dict[str, Any], line: dict[str, Any]) -> dict[str, dict[
         },
         "13b, FLOPs saved": {
             "paper": "87 %",
-            "ours": f"{levels('default')}; {levels('codecsight')} (low, middle, high motion)",
+            "ours": f"{levels('default')}; {levels('codecsight')} (clips: walk, night, fall)",
             "differs": "a 7B's shape with one question; key windows and audits are counted in",
         },
         "14, tokens dropped and F1 by thirds": {

@@ -207,7 +207,7 @@ def test_the_page_says_first_what_is_better_than_the_default() -> None:
     f1 = {"full": 0.9, "prune only": 0.8, "refresh only": 0.7, "codecsight": 0.6, "default": 0.75}
     f1["refresh, corner mask"] = 0.2
     shares = {
-        f"{name}, {level}": 0.8 for name in ("default", "codecsight") for level in ("low", "middle", "high")
+        f"{name}, {level}": 0.8 for name in ("default", "codecsight") for level in ("walk", "night", "fall")
     }
     scores = ("video F1", "event F1", "window F1", "product", "contextual")
     rows = {

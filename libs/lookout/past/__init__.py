@@ -1,1 +1,1 @@
-"""What happened before: memory, chapters, replay, back-tests, verification and erasures."""
+"""The past of cameras: memory, chapters, replay, back-tests, verification and erasures."""

@@ -1,6 +1,7 @@
-"""A question on the past before it is enabled: the incidents there would have been, and what they cost.
+"""Tries a question on the past before it is enabled: which incidents it would have opened, and what it costs.
 
-The model's libraries are loaded when windows are first asked: collecting the parts of a job needs none.
+The model's libraries are loaded when windows are first asked: collecting the parts of a job needs none of
+them.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The parts of a back-test as one answer."""
+"""Joins the parts of a back-test into one answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lookout.v1.recordings_pb2 import (
 from lookout.v1.verdicts_pb2 import Evidence, Verdict
 from lookout.wire.limits import JOB_INCIDENTS
 
-#: references to frames that an answer carries of an incident
+#: most references to frames that an answer carries for one incident
 _PICTURES: Final = 3
 _COSTS: Final = tuple(field.name for field in BacktestCost.DESCRIPTOR.fields)
 
@@ -35,25 +35,25 @@ Hidden = Callable[[str, int, int], bool]
 
 
 class Erased(Protocol):
-    """What hides erased times (`lookout.past.erasures.Fence`)."""
+    """Knows which times were erased (`lookout.past.erasures.Fence`)."""
 
     def hides(self, camera: str, begin_us: int, end_us: int) -> object | None:
-        """An erasure that a span touches; None: none does."""
+        """Return an erasure that a span touches; None: none does."""
         ...
 
 
 def hidden_by(fence: Erased) -> Hidden:
-    """Whether a fence hides a span."""
+    """Return a function that tells whether a fence hides a span."""
     return lambda camera, begin_ms, end_ms: fence.hides(camera, 1000 * begin_ms, 1000 * end_ms) is not None
 
 
 def nothing_hidden(camera: str, begin_ms: int, end_ms: int) -> bool:
-    """Nothing was erased."""
+    """Return False: nothing was erased."""
     return False
 
 
 def remove_hidden(outcome: BacktestOutcome, hidden: Hidden) -> None:
-    """Leave out what was erased."""
+    """Remove verdicts whose time was erased."""
     for stream in outcome.streams:
         verdicts = [verdict for verdict in stream.verdicts if not _is_hidden(stream.camera, verdict, hidden)]
         if len(verdicts) < len(stream.verdicts):
@@ -71,12 +71,12 @@ def answer_of(
     *,
     hidden: Hidden = nothing_hidden,
 ) -> BacktestAnswer:
-    """The incidents that there would have been.
+    """Return the incidents that the rule would have opened.
 
     Args:
         plan: The job's plan.
-        outcomes: Those that there are of some parts, by their numbers; asked for by partition.
-        hidden: What was erased.
+        outcomes: Returns the outcomes that exist for some parts, by their numbers; called once per partition.
+        hidden: Whether a time was erased.
     """
     answer = BacktestAnswer()
     watch = plan.job.backtest.watch
@@ -110,9 +110,10 @@ def answer_of(
 
 
 class CameraWindows:
-    """The windows of a camera, in whatever order parts bring them.
+    """The windows of a camera, in whatever order the parts bring them.
 
-    A week of a hundred cameras are millions of windows: as messages they would take gigabytes.
+    They are kept serialised: a week of a hundred cameras has millions of windows, which would take gigabytes
+    as messages.
     """
 
     def __init__(self) -> None:
@@ -120,14 +121,14 @@ class CameraWindows:
         self._begins, self._bytes = array("Q", [0]), bytearray()
 
     def add(self, verdict: Verdict) -> None:
-        """Take one."""
+        """Add a window's verdict."""
         self._epochs.append(verdict.epoch)
         self._windows.append(verdict.window)
         self._bytes += verdict.SerializeToString()
         self._begins.append(len(self._bytes))
 
     def rising(self) -> Iterator[Verdict]:
-        """One verdict for each window, in their order; of several the first that has an outcome."""
+        """Yield one verdict for each window, in their order; of several the first that has an outcome."""
         epochs, windows = self._epochs, self._windows
         order = np.lexsort((np.asarray(windows), np.asarray(epochs))).tolist()
         for _, places in groupby(order, key=lambda place: (epochs[place], windows[place])):
@@ -157,12 +158,12 @@ def _take(
     for stream in past.streams:
         for verdict in stream.verdicts:
             verdict.camera, verdict.epoch = stream.camera, stream.epoch
-            # Twice, where retention has moved the begin of a chain from one part into the next.
+            # Twice, if retention has moved the beginning of a chain from one part into the next.
             windows[stream.camera].add(verdict)
 
 
 def incident_of(message: recordings_pb2.PastIncident) -> PastIncident:
-    """An incident of an answer."""
+    """Convert an incident of an answer from its message."""
     return PastIncident(
         message.camera,
         message.opened.ToMilliseconds(),
@@ -171,14 +172,14 @@ def incident_of(message: recordings_pb2.PastIncident) -> PastIncident:
         message.windows,
         message.reason,
         tuple(frame.SerializeToString(deterministic=True) for frame in message.evidence),
-        # An answer of before this was told: its first window begins the incident.
+        # Answers of earlier releases do not say it; then the incident begins with its first window.
         (message.raised if message.HasField("raised") else message.opened).ToMilliseconds(),
         message.score,
     )
 
 
 def incident_message(past: PastIncident) -> recordings_pb2.PastIncident:
-    """An incident as a message."""
+    """Convert an incident to a message."""
     message = recordings_pb2.PastIncident(
         camera=past.camera,
         peak=past.peak,

@@ -1,4 +1,4 @@
-"""A question and a rule on video files, without a fleet."""
+"""Back-tests of a question and a rule on video files, without a fleet."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lookout.video.files import VideoReader
 from lookout.video.files.names import video_files
 from lookout.video.segments import CodecError
 
-#: of `Cost.flops`: what questions cost, and not the window that they share
+#: stages of `Cost.flops` that belong to questions, not to the window that they share
 _QUESTIONS = ("questions", "describe")
 
 
@@ -35,24 +35,24 @@ def clip_backtest(
     labels: Sequence[Label] = (),
     begins: Callable[[Path], datetime] | None = None,
 ) -> Backtest:
-    """The incidents that a rule makes of a pipeline's first question on some files.
+    """Return the incidents that a rule opens on some files, by the answers to a pipeline's first question.
 
-    Every call decodes and encodes the files: nothing of them is kept for the next one. So a back-test costs
-    what watching them costs, and `live_share` is about 1.
+    Every call decodes and encodes the files again, so a back-test costs as much as watching them, and
+    `live_share` is about 1.
 
     Args:
-        pipeline: With the question.
-        clips: Files, and folders with the video files in and below them. Each file is a camera of its own,
-            named by `clip_cameras`, and its times are milliseconds of the file. What cannot be read of them
-            is in `Backtest.unread`. The evidence of an incident are the frames that its strongest windows
-            looked at: references without a record, their time is that of the file.
+        pipeline: The pipeline with the question.
+        clips: Files, and folders of which all video files count, those in subfolders too. Each file is a
+            camera of its own, named by `clip_cameras`, and its times are milliseconds of the file. Files that
+            cannot be read are in `Backtest.unread`. The evidence of an incident is the frames that its
+            strongest windows attended to: references without a record, whose time is that of the file.
         rule: When answers become an incident.
-        labels: What people said about moments of these files: camera and times as of the incidents.
-        begins: When a file begins, for a rule with a schedule; a time without a zone is local. None: as the
-            file says; one that does not say so is in `Backtest.unread`.
+        labels: What people said about moments of these files, with camera and times as in the incidents.
+        begins: Returns when a file begins, for a rule with a schedule; a time without a zone is local. None:
+            as the file says; a file that does not say so is in `Backtest.unread`.
 
     Raises:
-        PipelineError: It is not a pipeline, asks nothing, or is closed; or `clips` are not paths.
+        PipelineError: `pipeline` is not a pipeline, asks nothing, or is closed; or `clips` are not paths.
         RuleError: The rule is not valid.
     """
     _check_kinds(pipeline, rule)
@@ -84,13 +84,14 @@ def _check_kinds(pipeline: object, rule: object) -> None:
 
 
 def clip_cameras(clips: str | Path | Iterable[str | Path]) -> dict[str, Path]:
-    """The files of a back-test by the name of their camera: that of the file, or its path where two have it.
+    """Return the files of a back-test by the name of their camera: the file's name, or its path if another
+    file has that name.
 
     Args:
-        clips: Files and folders. A folder without a video file is taken for a file, which cannot be read.
+        clips: Files and folders. A folder without a video file counts as a file, which cannot be read.
 
     Raises:
-        PipelineError: One is no path.
+        PipelineError: One of them is not a path.
     """
     sources = (
         [clips] if isinstance(clips, (str, bytes, Path)) or not isinstance(clips, Iterable) else [*clips]
@@ -107,11 +108,11 @@ def clip_cameras(clips: str | Path | Iterable[str | Path]) -> dict[str, Path]:
 
 
 def _begin_ms(clip: Path, begins: Callable[[Path], datetime] | None) -> int:
-    """When a file begins, Unix milliseconds.
+    """When a file begins, in Unix milliseconds.
 
     Raises:
-        CodecError: It cannot be read.
-        RuleError: Nobody says so, or local clocks show that time twice or never.
+        CodecError: The file cannot be read.
+        RuleError: Its begin is unknown, or ambiguous or invalid because of daylight saving time.
     """
     if begins is not None:
         given = begins(clip)
@@ -151,7 +152,8 @@ def _verdicts(
 
 
 def _count(backtest: Backtest, window: SessionWindow) -> None:
-    """Add what a window cost, and what it would cost otherwise (as `chains.verdicts.cost_of`)."""
+    """Add what a window cost, and what it would cost without pruning and reuse (as
+    `chains.verdicts.cost_of`)."""
     plan, answer = window.played.plan, window.played.answer
     if plan is None or answer is None:
         return
@@ -166,7 +168,7 @@ def _count(backtest: Backtest, window: SessionWindow) -> None:
 
 
 def _activity(block: StrideBlock) -> Activity | None:
-    """Where frames of a block moved: what was kept of them, anchors apart."""
+    """Return where frames of a block moved: the groups that were kept of them, without anchors."""
     masks = [frame.keep for frame in block.frames if not frame.anchor]
     if not block.frames:
         return None
@@ -176,7 +178,7 @@ def _activity(block: StrideBlock) -> Activity | None:
 
 
 def _moment(time_s: float) -> bytes:
-    """A reference to a frame of a file."""
+    """Return a reference to a frame of a file."""
     frame = Evidence()
     frame.time.FromMilliseconds(round(1000 * time_s))
     return frame.SerializeToString(deterministic=True)

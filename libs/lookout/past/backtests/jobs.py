@@ -1,4 +1,4 @@
-"""A back-test as a job: ranges of chains as parts, their outcomes, and the incidents of all of them."""
+"""A back-test as a job: its parts are ranges of chains; their outcomes give the incidents."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from lookout.v1.recordings_pb2 import (
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire.limits import JOB_PARTS
 
-#: records of a part at least: a few chains of a camera; a smaller part costs more to read than to compute
+#: fewest records of a part: a few chains of a camera; a smaller part costs more to read than to compute
 LEAST_RECORDS: Final = 200
-#: records of a part at most: a window is 45 bytes of its outcome, with the activity that zones need up to 85
+#: most records of a part: a window takes 45 bytes of its outcome, up to 85 with the activity that zones need
 MOST_RECORDS: Final = 10_000
-#: bytes of an outcome; a record of recording.results.v1 holds 1 MiB
+#: most bytes of an outcome; a record of recording.results.v1 holds 1 MiB
 MOST_BYTES: Final = 900_000
 _LATEST_MS: Final = 1 << 62
 
 
 def scope_of(job: BacktestJob) -> PastScope:
-    """The cameras and windows that a back-test is about."""
+    """Return the cameras and windows that a back-test covers."""
     since_ms = job.since.ToMilliseconds() if job.HasField("since") else 0
     until_ms = job.until.ToMilliseconds() if job.HasField("until") else _LATEST_MS
     return PastScope("*", since_ms, until_ms, job.watch.cameras, job.watch.tenant)
@@ -54,16 +54,16 @@ def plan_backtest(
     now_ms: int,
     most_parts: int = JOB_PARTS // 2,
 ) -> RecordingPlan:
-    """Cut a back-test into parts.
+    """Divide a back-test into parts.
 
     Args:
         job: The request.
-        ranges: What tokens.v1 has of its time, by partition.
+        ranges: The records of tokens.v1 in its time, by partition.
         now_ms: The request's time in Kafka, Unix milliseconds.
-        most_parts: About so many parts, unless they become too large.
+        most_parts: Roughly the number of parts, unless they would become too large.
 
     Raises:
-        JobError: The job cannot be followed, or has more windows than a job holds.
+        JobError: The job is invalid, its time has no records, or it has more windows than a job may have.
     """
     check_job(job)
     if not ranges:
@@ -93,7 +93,7 @@ def plan_backtest(
 
 
 def _pieces(span: ChainRange, size: int) -> Iterator[ChainRange]:
-    """A range in pieces of about equal size. The first one has what began before, too."""
+    """Divide a range into pieces of about equal size. The first one includes what began before the range."""
     records = span.stop - span.read_from
     count = -(-records // size)
     cuts = [span.read_from + records * number // count for number in range(count + 1)]
@@ -110,15 +110,15 @@ def run_part(
     check: Callable[[], object] = lambda: None,
     hidden: Callable[[], Hidden] = lambda: nothing_hidden,
 ) -> BacktestOutcome:
-    """Ask the windows of a part.
+    """Ask about the windows of a part.
 
     Args:
         part: Its range and the job.
         log: Its partition.
-        windows: Asks them.
-        plan_digest: Of the planner's settings, as verdicts carry it.
-        check: Called before every window; what it raises ends the part.
-        hidden: What was erased, when the part is done.
+        windows: Asks about them.
+        plan_digest: Digest of the planner's settings, as verdicts carry it.
+        check: Called before every window; an exception from it ends the part.
+        hidden: Called when the part is done; returns whether a time was erased.
 
     Raises:
         JobError: The part has more windows than a record holds.
@@ -151,7 +151,7 @@ def run_part(
 
 
 def add_cost(cost: BacktestCost, past: PastVerdict) -> None:
-    """What a window cost, and what it would cost otherwise."""
+    """Add what a window cost, and what it would cost without pruning and reuse."""
     cost.flops += past.computed_flops
     own = past.verdict.cost
     if past.verdict.HasField("p_yes"):
@@ -161,7 +161,7 @@ def add_cost(cost: BacktestCost, past: PastVerdict) -> None:
 
 
 def _slim(verdict: Verdict, clear: float) -> Verdict:
-    """What the rules need of a verdict."""
+    """Keep only what the rules need of a verdict."""
     slim = Verdict(
         window=verdict.window,
         outcome=verdict.outcome,
@@ -179,13 +179,13 @@ def _slim(verdict: Verdict, clear: float) -> Verdict:
 
 
 def _replanned(epoch: EpochRecords, chosen: Iterable[int], plan_digest: str) -> int:
-    """Windows that the fleet planned with other settings."""
+    """Count windows that the fleet planned with other settings."""
     computed = [computed_verdict(epoch.verdicts.get(index, ())) for index in chosen]
     return sum(verdict is not None and verdict.plan_digest != plan_digest for verdict in computed)
 
 
 def _gone(epoch: EpochRecords, chosen: Iterable[int]) -> Iterator[Verdict]:
-    """Windows that the fleet answered and whose newest block is past its retention."""
+    """Yield windows that the fleet answered but whose newest block is past its retention."""
     for index in chosen:
         known = epoch.verdicts.get(index)
         if index not in epoch.blocks and known and known[0].outcome in HAD_FRAMES:
@@ -193,7 +193,7 @@ def _gone(epoch: EpochRecords, chosen: Iterable[int]) -> Iterator[Verdict]:
 
 
 def _fitting(outcome: BacktestOutcome) -> BacktestOutcome:
-    """An outcome that a record holds: pictures of the weakest windows are left out first."""
+    """Return an outcome that fits in a record: the pictures of the weakest windows are left out first."""
     shown = [verdict for stream in outcome.streams for verdict in stream.verdicts if verdict.evidence]
     excess = outcome.ByteSize() - MOST_BYTES
     for verdict in sorted(shown, key=lambda verdict: verdict.p_yes):

@@ -1,4 +1,4 @@
-"""What people said about incidents, alongside what a question says: precision, recall, thresholds."""
+"""Compares what people said about incidents with a question's answers: precision, recall, thresholds."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from lookout.v1.recordings_pb2 import LabelScore
 Ends = NDArray[np.int64]
 Answers = NDArray[np.float64]
 _Z95: Final = 1.959964
-"""Of a normal distribution, 95 % lie within so many standard deviations."""
+"""95 % of a normal distribution lie within this many standard deviations."""
 
 
 def _score(label: Label, answers: Sequence[float], rule: Rule) -> LabelScore:
-    """How sure a question is of what a label is about, by the answers of the label's time.
+    """Score a label by a question's answers in the label's time.
 
-    The score is the highest threshold at which the rule still reports it: of the last n answers of its time,
-    the k-th largest p(yes) at least.
+    The score is the highest threshold at which the rule still reports what the label is about: over all runs
+    of n answers in that time, the largest k-th largest p(yes).
     """
     score = LabelScore(camera=label.camera, watch=label.watch, incident=label.incident, right=label.right)
     if answers:
@@ -36,11 +36,11 @@ def _score(label: Label, answers: Sequence[float], rule: Rule) -> LabelScore:
 
 
 class LabelScores:
-    """Scores labels with verdicts that come by, camera by camera in the order of time.
+    """Scores labels with the answers of a question.
 
     Args:
         labels: What people said.
-        rule: Of the question.
+        rule: The rule of the question.
     """
 
     def __init__(self, labels: Sequence[Label], rule: Rule) -> None:
@@ -48,26 +48,26 @@ class LabelScores:
         self._answers = {entry.camera: (array("q"), array("d")) for entry in labels}
 
     def add(self, camera: str, end_ms: int, p_yes: float) -> None:
-        """Take the next answer of a camera: of a window that ends at `end_ms`."""
+        """Add an answer of a camera, about the window that ends at `end_ms`."""
         if (answers := self._answers.get(camera)) is not None:
             answers[0].append(end_ms)
             answers[1].append(p_yes)
 
     def scores(self) -> list[LabelScore]:
-        """The labels with their scores."""
+        """Return the labels with their scores."""
         by_camera = {camera: _by_time(*answers) for camera, answers in self._answers.items()}
         return [_score(entry, _during(entry, *by_camera[entry.camera]), self._rule) for entry in self._labels]
 
 
 def _by_time(ends_ms: array[int], answers: array[float]) -> tuple[Ends, Answers]:
-    """Answers of a camera in the order of time; a clock that was set back brings them in another."""
+    """Sort a camera's answers by time; if its clock was set back, they arrive in another order."""
     ends = np.asarray(ends_ms, np.int64)
     order = np.argsort(ends, kind="stable")
     return ends[order], np.asarray(answers, np.float64)[order]
 
 
 def _during(label: Label, ends_ms: Ends, answers: Answers) -> list[float]:
-    """The answers of windows that end in a label's time: after its start, at its end at last."""
+    """Return the answers of windows that end in a label's time: after its start, and not after its end."""
     times = label.start.ToMilliseconds(), label.end.ToMilliseconds()
     begin, stop = np.searchsorted(ends_ms, times, side="right")
     return [float(answer) for answer in answers[begin:stop]]
@@ -75,11 +75,11 @@ def _during(label: Label, ends_ms: Ends, answers: Answers) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class LabelShare:
-    """A share of a few cases, with its interval of 95 % (Wilson, 1927).
+    """A share of a few cases, with its 95 % interval (Wilson, 1927).
 
     Attributes:
-        part: Cases that count.
-        total: All of them.
+        part: Number of cases that count.
+        total: Number of all cases.
     """
 
     part: int
@@ -87,12 +87,12 @@ class LabelShare:
 
     @property
     def value(self) -> float:
-        """The share; not a number where there are no cases."""
+        """The share; NaN if there are no cases."""
         return self.part / self.total if self.total else math.nan
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Its bounds; everything is possible where there are no cases."""
+        """The bounds of the interval; 0 and 1 if there are no cases."""
         if not self.total:
             return 0.0, 1.0
         n, share, z2 = self.total, self.value, _Z95**2
@@ -101,7 +101,7 @@ class LabelShare:
         return max(0.0, middle - half), min(1.0, middle + half)
 
     def as_json(self) -> dict[str, Any]:
-        """For JSON; a share of nothing is null."""
+        """Return the share for JSON; null if there are no cases."""
         low, high = self.interval
         value = round(self.value, 4) if self.total else None
         return {"value": value, "low": round(low, 4), "high": round(high, 4), "of": self.total}
@@ -109,12 +109,12 @@ class LabelShare:
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """How good a question is at a threshold, as labels say.
+    """Precision and recall of a question at a threshold, measured on labels.
 
     Attributes:
         threshold: The threshold.
-        precision: Of the labelled incidents that it reports, those that are right.
-        recall: Of those that are right, the ones that it reports.
+        precision: Share of right ones among the labelled incidents that the question reports.
+        recall: Share of reported ones among the labelled incidents that are right.
     """
 
     threshold: float
@@ -123,11 +123,11 @@ class Quality:
 
     @property
     def shown_threshold(self) -> str:
-        """The threshold for people; given to a watch, it reports what was counted here."""
+        """The threshold for people. A watch with this threshold reports what was counted here."""
         return f"{_rounded_down(self.threshold):g}"
 
     def as_json(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the measures for JSON."""
         return {
             "threshold": _rounded_down(self.threshold),
             "precision": self.precision.as_json(),
@@ -136,13 +136,13 @@ class Quality:
 
 
 def _rounded_down(threshold: float) -> float:
-    """Six decimals, never above: a score that is rounded up would not reach itself."""
+    """Round to six decimals, never upwards: a score must still reach itself as a threshold."""
     near = round(threshold, 6)
     return near if near <= threshold else round(near - 1e-6, 6)
 
 
 def quality(scores: Sequence[LabelScore], threshold: float) -> Quality:
-    """Precision and recall over the labels that have a window.
+    """Measure precision and recall over the labels that have a window.
 
     Args:
         scores: Labels with their scores.
@@ -157,11 +157,12 @@ def quality(scores: Sequence[LabelScore], threshold: float) -> Quality:
 
 
 def threshold_for(scores: Sequence[LabelScore], precision: float) -> Quality | None:
-    """The lowest threshold with a wanted precision: the one that misses least, or None.
+    """Find the lowest threshold that reaches a precision, which is the one that misses least; None: no
+    threshold does.
 
     Args:
         scores: Labels with their scores.
-        precision: The least precision.
+        precision: The lowest precision allowed.
     """
     thresholds = sorted({score.score for score in scores if score.HasField("score")})
     qualities = (quality(scores, threshold) for threshold in thresholds)

@@ -1,4 +1,4 @@
-"""What a back-test says: incidents, how much was watched, what it costs."""
+"""The result of a back-test: incidents, how much was watched, and what it costs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PastOutcome:
     """A window's outcome, for a timeline.
 
     Attributes:
-        start_ms: When it begins, in the times of its camera's incidents.
+        start_ms: When the window begins, on the clock of its camera's incidents.
         end_ms: When it ends.
         outcome: Its outcome.
         p_yes: Its p(yes); 0 without an answer.
@@ -39,17 +39,17 @@ class PastOutcome:
 
 @dataclass(slots=True)
 class PastIncident:
-    """An incident that there would have been.
+    """An incident that a rule would have opened.
 
     Attributes:
         camera: The camera.
-        opened_ms: Unix milliseconds at which its first window begins; of a file, milliseconds of the file.
+        opened_ms: Unix milliseconds at which its first window begins; for a file, milliseconds of the file.
         end_ms: When its newest window ends.
         peak: Largest p(yes).
-        windows: Windows that answered yes.
-        reason: Why it closed; empty: it is open at the end.
+        windows: Number of windows answered yes.
+        reason: Why it closed; empty if it is still open at the end.
         evidence: References to the frames that show it, strongest window first.
-        raised_ms: When it was raised: the end of the window that did it.
+        raised_ms: When it was raised: the end of the window that raised it.
         score: Highest threshold at which the rule still reports it: of n answers in a row, the k-th largest.
     """
 
@@ -64,7 +64,7 @@ class PastIncident:
     score: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the incident for JSON."""
         return {
             "camera": self.camera,
             "opened_ms": self.opened_ms,
@@ -79,24 +79,24 @@ class PastIncident:
 
 @dataclass(slots=True)
 class Backtest:
-    """A back-test in work and at its end.
+    """A back-test, while it runs and when it is done.
 
     Attributes:
         rule: When answers become an incident.
-        incidents: In the order in which they opened, camera by camera.
-        most_incidents: So many of them are kept; None: all.
-        opened: How many there are.
+        incidents: The incidents in the order in which they opened, camera by camera.
+        most_incidents: Maximum number of incidents to keep; None: all.
+        opened: Number of incidents that opened.
         outcomes: Windows by outcome; `expired`: those whose records are past their retention.
-        watched_ms: Milliseconds of windows' new parts that were answered, all cameras together.
+        watched_ms: Milliseconds that answered windows add to the time watched, over all cameras.
         cameras: Cameras with a window.
-        computed_flops: What the back-test computed of the language model; of files with the vision tower.
-        window_flops: What the answered windows cost a fleet that watches them, questions apart.
-        question_flops: What this question adds to them.
-        dense_flops: What asking every answered window whole would cost.
-        cpu_s: Seconds of processors that it took, in this process and in those that it started.
-        device_s: Seconds of a GPU; 0 on a CPU.
+        computed_flops: What the language model computed for the back-test; for files, the vision tower too.
+        window_flops: What the answered windows cost a fleet that watches them, without questions.
+        question_flops: What this question adds to that.
+        dense_flops: What it would cost to compute every answered window in full and without pruning.
+        cpu_s: CPU seconds spent, in this process and in those that it started.
+        device_s: Seconds on a GPU; 0 on a CPU.
         labels: What people said, with scores (`lookout.past.backtests.labels`).
-        unread: Files that could not be read, or break off, with the reason.
+        unread: Files that could not be read, or not to their end, with the reason.
         timeline: Windows by camera, for a page; None: they are not kept.
     """
 
@@ -122,12 +122,12 @@ class Backtest:
 
     @property
     def incidents_a_camera_day(self) -> float:
-        """How often an incident opens, in 24 hours of one camera; 0 where nothing was watched."""
+        """Incidents opened per camera and 24 hours; 0 if nothing was watched."""
         return self.opened * _DAY_MS / self.watched_ms if self.watched_ms else 0.0
 
     @property
     def question_share(self) -> float:
-        """What the question adds to the cost of windows that are watched already."""
+        """What the question adds, as a share of the cost of watching the windows without it."""
         return self.question_flops / max(1, self.window_flops)
 
     @property
@@ -137,11 +137,11 @@ class Backtest:
 
     @property
     def dense_share(self) -> float:
-        """What the back-test computed, as a share of asking every window whole."""
+        """What the back-test computed, as a share of computing every window in full and without pruning."""
         return self.computed_flops / max(1, self.dense_flops)
 
     def add(self, verdict: WatchVerdict) -> None:
-        """Take the next outcome of a camera; windows of one camera in their order."""
+        """Add the next outcome of a camera; the windows of one camera must come in order."""
         camera = verdict.camera
         self.cameras.add(camera)
         self.outcomes[verdict.outcome.value] += 1
@@ -163,7 +163,7 @@ class Backtest:
             self._rate(verdict)
 
     def shift(self, camera: str, by_ms: int) -> None:
-        """Tell the times of a camera by another clock, once all its windows are taken."""
+        """Move the times of a camera to another clock, after all its windows were added."""
         for incident in self.incidents:
             if incident.camera == camera:
                 incident.opened_ms, incident.end_ms = incident.opened_ms + by_ms, incident.end_ms + by_ms
@@ -176,7 +176,7 @@ class Backtest:
 
     @contextmanager
     def measured(self, device: str) -> Iterator[None]:
-        """Count the seconds of what runs inside. Processes that it starts must have ended with it.
+        """Count the time spent inside the context. Processes that it starts must have ended by its end.
 
         Args:
             device: Where the model runs.
@@ -226,7 +226,7 @@ class Backtest:
             del self._open[camera]
 
     def as_json(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the result for JSON."""
         return {
             "incidents": [incident.as_json() for incident in self.incidents],
             "incidents_a_camera_day": round(self.incidents_a_camera_day, 3),
@@ -242,6 +242,6 @@ class Backtest:
 
 
 def processor_s() -> float:
-    """CPU seconds of this process, and of its children that have ended."""
+    """CPU seconds of this process and of its children that have ended."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime

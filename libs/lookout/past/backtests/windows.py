@@ -1,4 +1,4 @@
-"""The windows of one epoch asked a new question: the outcomes as prefill would have published them."""
+"""Asks a new question about the windows of an epoch; gives the outcomes that prefill would have published."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from lookout.streams.chains.verdicts import WindowTime, answered, repeated_verdi
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
 
-#: outcomes of windows whose blocks were there
+#: outcomes of windows whose blocks existed
 HAD_FRAMES: Final = (Verdict.OUTCOME_ANSWERED, Verdict.OUTCOME_GATED)
 
 
 @dataclass(frozen=True, slots=True)
 class PastVerdict:
-    """An outcome that there would have been.
+    """An outcome that prefill would have published.
 
     Attributes:
-        verdict: As prefill would have published it.
+        verdict: The verdict as prefill would have published it.
         computed_flops: What the language model computed for it.
-        expired: Its records are past their retention.
+        expired: Whether its records are past their retention.
     """
 
     verdict: Verdict
@@ -45,15 +45,15 @@ class PastVerdict:
 
 @dataclass(frozen=True, slots=True)
 class PastWindows:
-    """Asks windows of the past.
+    """Asks questions about windows of the past.
 
     Attributes:
         settings: How the fleet plans windows.
         engine: Computes windows; it holds nothing of the fleet's.
         planner: Plans them with the settings of the fleet.
-        load: The block of a tokens record.
-        model_digest: Of the engine's model.
-        listed: The questions that the model was trained for; None: it does not say.
+        load: Returns the block of a tokens record.
+        model_digest: Digest of the engine's model.
+        listed: The questions that the model was trained for; None: it does not list them.
     """
 
     settings: WindowPlanSettings
@@ -70,17 +70,17 @@ class PastWindows:
         scope: PastScope,
         chosen: Container[int] | None = None,
     ) -> Generator[PastVerdict, None, None]:
-        """The outcomes of a watch's windows in scope, in their order.
+        """Yield the outcomes of a watch's windows in scope, in their order.
 
-        A window is computed by the chain by which the fleet computed it, where verdicts of other watches say
-        so; otherwise by a chain of its own. Where the fleet repeated an answer because nothing had changed,
-        the answer before is repeated. Where the watch's gate does not hold, nothing is computed.
+        A window is computed with the chain that the fleet used, if verdicts of other watches say which;
+        otherwise with a chain of its own. If the fleet repeated an answer because nothing had changed, the
+        answer before is repeated here too. If the watch's gate is closed, nothing is computed.
 
         Args:
-            epoch: Its records.
+            epoch: The records of the epoch.
             watch: The question.
-            scope: Which windows.
-            chosen: Which of them; None: all.
+            scope: Which windows to ask about.
+            chosen: Which of these; None: all.
         """
         windows = {window.index: window for window in chain_windows(epoch)}
         inside = [
@@ -95,8 +95,8 @@ class PastWindows:
         first = inside[0] if inside else 0
         gate = PastGate(watch, epoch, self._rule, self.settings.block_samples, first)
         before: Verdict | None = None
-        # What the first windows repeat is before the scope; what one after a gated window would repeat was
-        # never computed.
+        # The first windows may repeat an answer from before the scope; a window after a gated one would
+        # repeat an answer that was never computed.
         is_known = True
         for number, index in enumerate(inside):
             past: PastVerdict | None
@@ -163,7 +163,8 @@ class PastWindows:
         return PastVerdict(verdict, played.flops)
 
     def _without_record(self, epoch: EpochRecords, index: int, watch: Watch) -> PastVerdict | None:
-        """The outcome of a window that an event closed; None where its records are past their retention."""
+        """Return the outcome of a window that an event closed; None if its records are past their
+        retention."""
         known = epoch.verdicts[index][0]
         if known.outcome in HAD_FRAMES:
             return None
@@ -174,7 +175,7 @@ class PastWindows:
         return PastVerdict(verdict)
 
     def _span(self, epoch: EpochRecords, index: int, blocks: int = 0) -> WindowTime:
-        """The time of a window of some blocks; 0: as long as windows are."""
+        """Return the time of a window of `blocks` blocks; 0: the usual number of blocks."""
         record = epoch.blocks[index]
         block = record.block
         length_us = block.end_us - block.start_us

@@ -6,9 +6,10 @@ Keys (the part in braces is the hash tag: everything of a camera is in one slot)
 - `lookout:{camera}:scenes:chapter`: hash of `version` and, for each layer by its number, the layer's scenes
   (`lookout.past.memory.catalogue`), as one value
 
-Landmarks come first (`landmarks`). All have a TTL, which the holder renews. A camera's budget is filled from
-its newest chapter on: the scenes of the oldest are left out first, and read from the holder. Redis holds no
-truth: anyone who reads scenes compares them with the checksums of the head, which comes from the holder.
+All keys have a TTL, which the holder renews. A camera's budget goes to its landmarks first (`landmarks`),
+then to scenes from its newest chapter on: those of the oldest are left out, and are read from the holder.
+Redis is never the authority: every reader of scenes compares them with the checksums of the head, which comes
+from the holder.
 """
 
 from __future__ import annotations
@@ -39,20 +40,20 @@ _log = structlog.get_logger(__name__)
 
 
 def scenes_key(camera: str, chapter: str) -> str:
-    """The hash of a chapter's scenes."""
+    """Return the key of the hash of a chapter's scenes."""
     return f"{camera_entries(camera)}scenes:{chapter}"
 
 
 class ChapterAnnouncer:
-    """Keeps Redis in step with a folder of chapters, on a thread of its own. Redis being away is no error.
+    """Keeps Redis in step with a folder of chapters, on a thread of its own. It is no error if Redis is away.
 
     Args:
         directory: whether Redis answers.
         client: Redis, with values as bytes.
         folder: the chapters.
         pod: this holder's name.
-        camera_bytes: bytes of scenes of one camera.
-        entry_s: seconds until an entry expires that is not renewed.
+        camera_bytes: maximum bytes of landmarks and scenes of one camera.
+        entry_s: seconds after which an entry expires unless it is renewed.
         supervisor: told when the thread dies.
     """
 
@@ -81,11 +82,11 @@ class ChapterAnnouncer:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Announce everything, and keep it so."""
+        """Announce all chapters, and keep the announcements current."""
         self._thread = self._supervisor.start("chapters-directory", self._run)
 
     def stop(self) -> None:
-        """Take everything back: from now on nobody is sent here."""
+        """Withdraw all announcements: from now on no reader is sent here."""
         self._stopped.set()
         self._wake.set()
         if self._thread is not None:
@@ -97,17 +98,17 @@ class ChapterAnnouncer:
                 return
 
     def changed(self, camera: str) -> None:
-        """A camera's chapters are other ones. Returns at once."""
+        """Note that a camera's chapters have changed. Returns at once."""
         with self._lock:
             self._changed.add(camera)
         self._wake.set()
 
     def erase(self, camera: str) -> int:
-        """Remove everything that Redis has of a camera's chapters, whoever holds them, and announce what is
-        here now. Other holders announce theirs again.
+        """Remove everything that Redis has of a camera's chapters, whoever holds them, and announce again
+        what this holder has now. Other holders announce theirs again by themselves.
 
         Returns:
-            The entries that were removed.
+            The number of entries removed.
 
         Raises:
             DirectoryDownError: Redis does not answer.
@@ -128,7 +129,7 @@ class ChapterAnnouncer:
         return self._directory.asking(ask, retry=True)
 
     def announce(self) -> None:
-        """Say everything again, for a Redis that was wiped."""
+        """Announce everything again, in case Redis was wiped."""
         facts: dict[str, list[ChapterFacts]] = {camera: [] for camera in self._known}
         for chapter in self._folder.chapters():
             facts.setdefault(chapter.camera, []).append(chapter)
@@ -142,7 +143,7 @@ class ChapterAnnouncer:
             self.changed(camera)
 
     def _say(self, camera: str, facts: Sequence[ChapterFacts]) -> None:
-        """One camera's entries; only those of this holder are touched."""
+        """Write one camera's entries; only those of this holder are touched."""
         kinds: dict[str, Kind] = {chapters_key(camera): "hash"}
         kinds |= {scenes_key(camera, chapter.name): "hash" for chapter in facts}
         with_types(self._client, kinds, lambda: self._say_typed(camera, facts))
@@ -171,8 +172,8 @@ class ChapterAnnouncer:
             self._known.discard(camera)
 
     def _say_scenes(self, camera: str, facts: ChapterFacts, room: int) -> int:
-        """The scenes of a chapter, where they fit; the bytes they take. Those of a chapter that grows change
-        with every block: they are read from the holder until it is sealed."""
+        """Write the scenes of a chapter if they fit; returns the bytes they take. The scenes of a growing
+        chapter change with every block, so readers get them from the holder until it is sealed."""
         key = scenes_key(camera, facts.name)
         if not facts.sealed:
             return 0
@@ -199,7 +200,7 @@ class ChapterAnnouncer:
         except redis.ResponseError as error:
             if is_wrong_type(error):
                 raise
-            # A Redis that is full takes no scenes: they are read from the holder.
+            # A full Redis rejects scenes; they are read from the holder.
             cause = str(error).rpartition(": ")[2]  # the rest quotes the scenes
             _log.warning("scenes are not in the directory", chapter=facts.name, error=cause)
             return 0
@@ -244,13 +245,13 @@ def _holder(value: bytes) -> str:
 
 
 class ScenesDirectory:
-    """What a reader asks Redis for. A Redis that failed is left alone for a moment."""
+    """The entries of chapters in Redis, for readers. After a failure Redis is not asked for a moment."""
 
     def __init__(self, directory: Directory, client: redis.Redis) -> None:
         self._directory, self._client = directory, client
 
     def chapters(self, camera: str) -> dict[str, DirectoryFacts]:
-        """What Redis says of a camera's chapters, by name; nothing where it does not answer."""
+        """Return what Redis says about a camera's chapters, by name; nothing if it does not answer."""
         try:
             key = chapters_key(camera)
             stored: dict[Any, Any] = self._directory.asking(
@@ -261,8 +262,8 @@ class ScenesDirectory:
         return chapter_facts(stored)
 
     def scenes(self, camera: str, layers: Mapping[str, Sequence[int]]) -> dict[str, list[bytes | None]]:
-        """The scenes of layers of a camera's chapters, by chapter, in one round trip; None where Redis does
-        not have them. They may be anything: the reader compares them with the head's checksums."""
+        """Return the scenes of layers of a camera's chapters, by chapter, in one round trip; None where Redis
+        does not have them. They are untrusted: the reader compares them with the head's checksums."""
 
         kinds: dict[str, Kind] = {scenes_key(camera, chapter): "hash" for chapter in layers}
 

@@ -14,13 +14,13 @@ from lookout.past.memory.chapters import chapter_of, chapter_order
 from lookout.wire import is_camera_id
 
 FORMAT: Final = 1
-"""Of the manifest; raise it when older readers could not read what is named in it."""
+"""Format of the manifest; raise it when older readers could not read what the manifest names."""
 _LARGEST: Final = 2**53
 _FILES: Final = 4096
 
 
 def _plain(name: str) -> str:
-    """A file's name that stays within its folder."""
+    """Check that a file's name stays within its folder."""
     if not name.isascii() or not name.isprintable() or "/" in name or name in ("", ".", ".."):
         raise ValueError(f"{name!r} is not a file's name")
     return name
@@ -62,10 +62,10 @@ class _Manifest(BaseModel):
 
 
 def read_manifest(data: bytes) -> dict[str, Any]:
-    """The manifest of a chapter, checked: numbers, names of files, and that it is its camera's.
+    """Parse and validate a chapter's manifest: its numbers, its file names, and that it is its camera's.
 
     Raises:
-        HistoryError: It cannot be used.
+        HistoryError: The manifest is invalid.
     """
     try:
         return _Manifest.model_validate(json.loads(data)).model_dump()
@@ -77,13 +77,13 @@ def read_manifest(data: bytes) -> dict[str, Any]:
 
 
 def checked_chapter(unpack: Callable[[], Head], name: str, camera: str, where: str) -> Chapter:
-    """A chapter out of its head, where it is the one that was asked for.
+    """Return the chapter of a head, if it is the one that was asked for.
 
     Args:
         unpack: Reads the head.
-        name: Of the chapter.
-        camera: Whose it is.
-        where: The place, for errors.
+        name: Name of the chapter.
+        camera: Id of its camera.
+        where: The place it comes from, for errors.
 
     Raises:
         HistoryError: The head is damaged, contradicts itself or is another chapter's.

@@ -1,4 +1,4 @@
-"""What Redis calls a camera's chapters, and how their facts are read there."""
+"""The keys of a camera's chapters in Redis, and how their facts are read there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lookout.runtime.store.labels import camera_entries
 
 
 class DirectoryFacts(TypedDict):
-    """What Redis says of a chapter: its holder, and the wall times of its first and last frame."""
+    """What Redis says about a chapter: its holder, and the wall times of its first and last frame."""
 
     pod: str
     begin_us: int
@@ -18,12 +18,12 @@ class DirectoryFacts(TypedDict):
 
 
 def chapters_key(camera: str) -> str:
-    """The hash of a camera's chapters."""
+    """Return the key of the hash of a camera's chapters."""
     return f"{camera_entries(camera)}chapters"
 
 
 def chapter_facts(stored: Mapping[Any, Any]) -> dict[str, DirectoryFacts]:
-    """The chapters of a camera by name, from their hash; what cannot be read is left out."""
+    """Parse the facts of a camera's chapters by name, from their hash; malformed ones are left out."""
     out: dict[str, DirectoryFacts] = {}
     for name, value in stored.items():
         try:

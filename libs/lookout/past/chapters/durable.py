@@ -1,7 +1,7 @@
 """The durable tier: sealed chapters in a folder or an object store (S3, GCS, Azure) that outlives every pod.
 
-A chapter's files go up first, then `chapter.json`, which names them all with sizes and checksums: a chapter
-without it is not there. What was left half uploaded is removed when it is old enough.
+A chapter's files are uploaded first, then `chapter.json`, which names them all with sizes and checksums:
+without it a chapter does not exist. Incomplete uploads are removed when they are old enough.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ from lookout.text import clean
 log = structlog.get_logger(__name__)
 MANIFEST = "chapter.json"
 LEAN = "lean-head.bin"
-"""The head without its prefix, which has a megabyte in a model of 7B and is the same in all its chapters."""
+"""The head without its prefix, which takes a megabyte in a 7B model and is the same in all of its
+chapters."""
 
 
 class DurableTier:
@@ -54,7 +55,7 @@ class DurableTier:
     """
 
     def __init__(self, url: str, *, clock: Callable[[], float] = time.time) -> None:
-        """Opens the tier; a folder is made where it is missing.
+        """Open the tier; a missing folder is created.
 
         Raises:
             HistoryError: the address cannot be used.
@@ -69,10 +70,10 @@ class DurableTier:
             raise HistoryError(f"{url}: the durable tier cannot be opened: {error}") from error
 
     def upload(self, facts: ChapterFacts) -> None:
-        """Copy a sealed chapter; its manifest comes last, and what an earlier version had goes after it.
+        """Upload a sealed chapter. Its manifest comes last; files of an earlier version are removed after it.
 
         Raises:
-            HistoryError: a file could not be read, or the tier refused it.
+            HistoryError: a file could not be read or stored.
         """
         place, files = _place(facts.camera, facts.name), {}
 
@@ -101,22 +102,23 @@ class DurableTier:
             obstore.put(self._store, f"{place}/{MANIFEST}", json.dumps(manifest, indent=1).encode())
             self._sweep(place, files)
         except (BaseError, OSError) as error:
-            if not facts.path.exists():  # erased meanwhile: nobody completes it
+            if not facts.path.exists():  # erased in the meantime: nobody completes it
                 self._drop_half(place)
             raise HistoryError(f"{self.url}: chapter {facts.name} could not be stored: {error}") from error
 
     def _drop_half(self, place: str) -> None:
-        """Remove what lies in the place of a chapter that is not there."""
-        with suppress(BaseError, OSError, HistoryError):  # else it goes when it is old enough
+        """Remove the files of a chapter without a manifest."""
+        with suppress(BaseError, OSError, HistoryError):  # otherwise `clean` removes it later
             if all(path != f"{place}/{MANIFEST}" for path, _ in self._objects(place)):
                 self.remove(place)
 
     def manifests(self, cameras: str = "*", *, exact: bool = False) -> list[dict[str, Any]]:
-        """The manifests of a camera's chapters, or of those that fit a pattern; a damaged one is left out.
+        """Return the manifests of a camera's chapters, or of those that match a pattern; damaged ones are
+        left out.
 
         Args:
             cameras: An id, or a pattern with `*`.
-            exact: It is an id, also where it has a `*`.
+            exact: `cameras` is an id, even if it contains a `*`.
 
         Raises:
             HistoryError: the tier does not answer.
@@ -147,7 +149,7 @@ class DurableTier:
         return out
 
     def listing(self, cameras: str) -> Iterable[Chapter]:
-        """The chapters of a camera, or of those that fit a pattern with `*`.
+        """Return the chapters of a camera, or of those that match a pattern with `*`.
 
         Raises:
             HistoryError: the tier does not answer.
@@ -159,7 +161,7 @@ class DurableTier:
         ]
 
     def read(self, chapter: Chapter, ranges: Sequence[ByteRange]) -> list[bytes]:
-        """Ranges of a chapter's files.
+        """Read ranges of a chapter's files.
 
         Raises:
             HistoryError: they cannot be read.
@@ -188,7 +190,7 @@ class DurableTier:
         """Remove a chapter, its manifest first.
 
         Raises:
-            HistoryError: the tier refused it.
+            HistoryError: a file could not be removed.
         """
         try:
             paths = [path for path, _ in self._objects(place)]
@@ -202,16 +204,17 @@ class DurableTier:
             raise HistoryError(f"{self.url}: {place} could not be removed: {error}") from error
 
     def erase(self, camera: str, begin_us: int, end_us: int) -> int:
-        """Erase a range of a camera's wall time from every chapter, wholly; a range that was erased before
-        costs a listing.
+        """Erase a range of a camera's wall time from every chapter, completely; to erase a range again costs
+        one listing.
 
-        A chapter that lies in the range goes; another is written again without it, as its holder would.
+        A chapter that lies in the range is removed; any other is rewritten without it, as its holder would
+        do.
 
         Returns:
-            The frames that were erased.
+            The number of frames erased.
 
         Raises:
-            HistoryError: the tier refused it, or a chapter cannot be read; erase the range again.
+            HistoryError: a file could not be changed, or a chapter cannot be read; erase the range again.
         """
         frames = 0
         manifests = self.manifests(camera, exact=True)
@@ -221,12 +224,12 @@ class DurableTier:
                 continue
             chapter = self._chapter(manifest)
             if chapter is not None and not chapter.holds(begin_us, end_us):
-                # Who wrote this version may have been killed before the files of the last one went.
+                # The writer of this version may have been killed before it removed the previous files.
                 self._swept(str(manifest["place"]), manifest["files"])
                 continue
             inside = begin_us <= int(manifest["begin_us"]) and int(manifest["end_us"]) < end_us
             if inside or chapter is None or FOLDER_MANIFEST not in manifest["files"]:
-                # One that cannot be read, or written again, goes whole: nothing of the range may stay.
+                # A chapter that cannot be read or rewritten is removed: nothing of the range may stay.
                 self.remove(str(manifest["place"]))
             else:
                 self._rewrite(manifest, chapter, begin_us, end_us)
@@ -237,8 +240,8 @@ class DurableTier:
         return frames
 
     def _refuse_half(self, camera: str, whole: set[str]) -> None:
-        """A chapter on its way up has no manifest, and may hold the range: its erasure waits for it. One
-        whose manifest cannot be read goes whole.
+        """Check that no chapter of a camera is half uploaded: it has no manifest and may hold the range, so
+        the erasure waits. A chapter whose manifest cannot be read is removed.
 
         Raises:
             HistoryError: there is one.
@@ -262,20 +265,20 @@ class DurableTier:
             raise HistoryError(f"{self.url}: {place} could not be cleaned up: {error}") from error
 
     def _sweep(self, place: str, files: Iterable[str]) -> None:
-        """Remove what a chapter's earlier version had."""
+        """Remove files of a chapter's earlier versions."""
         current = {*files, MANIFEST}
         stale = [path for path, _ in self._objects(place) if path.rpartition("/")[2] not in current]
         if stale:
             obstore.delete(self._store, stale)
 
     def _rewrite(self, manifest: dict[str, Any], chapter: Chapter, begin_us: int, end_us: int) -> None:
-        """The next version of a chapter, without a range, in its place."""
+        """Replace a chapter with its next version, without a range."""
         with tempfile.TemporaryDirectory(prefix="lookout-erase-") as scratch:
             path = Path(scratch) / "chapter"
             path.mkdir(mode=0o700)
             try:
                 for name in manifest["files"]:
-                    if name != LEAN:  # made again of the next version's head
+                    if name != LEAN:  # made from the next version's head
                         (path / name).write_bytes(self._file(manifest, name))
             except (BaseError, OSError) as error:
                 raise HistoryError(f"{self.url}: {manifest['place']} cannot be read: {error}") from error
@@ -285,10 +288,10 @@ class DurableTier:
                 self.remove(str(manifest["place"]))
 
     def clean(self, older_s: float = 3600.0) -> int:
-        """Remove what was left half uploaded for so long.
+        """Remove incomplete uploads that are older than `older_s` seconds.
 
         Returns:
-            The chapters that were removed.
+            The number of chapters removed.
 
         Raises:
             HistoryError: the tier does not answer.
@@ -313,7 +316,7 @@ class DurableTier:
         """Remove chapters of some cameras beyond their horizon or bytes, oldest first.
 
         Returns:
-            The chapters that were removed.
+            The number of chapters removed.
 
         Raises:
             HistoryError: the tier does not answer.
@@ -350,7 +353,8 @@ class DurableTier:
         return chapter
 
     def _head(self, manifest: dict[str, Any]) -> Head:
-        """A chapter's head. It is read whole once for each prefix, and where an earlier release stored it.
+        """Read a chapter's head. It is read whole once for each prefix, and for chapters that an earlier
+        release stored.
 
         Raises:
             HistoryError: it is damaged.
@@ -367,10 +371,10 @@ class DurableTier:
         return head
 
     def _file(self, manifest: dict[str, Any], name: str) -> bytes:
-        """A file of a chapter.
+        """Read a file of a chapter.
 
         Raises:
-            HistoryError: it is not what the manifest names.
+            HistoryError: its checksum is not the one in the manifest.
         """
         path = f"{manifest['place']}/{name}"
         data = bytes(obstore.get(self._store, path).bytes())
@@ -379,7 +383,7 @@ class DurableTier:
         return data
 
     def _objects(self, prefix: str) -> Iterable[tuple[str, float]]:
-        """Paths under a prefix, and when each was written."""
+        """Yield the paths under a prefix, and when each was written."""
         for chunk in obstore.list(self._store, prefix=prefix or None):
             for entry in chunk:
                 when = entry["last_modified"]
@@ -399,9 +403,9 @@ class Uploader:
     """Copies sealed chapters of a folder into the durable tier, on a thread of its own.
 
     Args:
-        tier: where they go.
-        folder: where they are sealed.
-        round_s: seconds between two looks.
+        tier: the durable tier.
+        folder: the folder with the chapters.
+        round_s: seconds between two rounds.
         supervisor: told when the thread dies.
     """
 
@@ -415,7 +419,7 @@ class Uploader:
     ) -> None:
         self._tier, self._folder, self._round_s = tier, folder, round_s
         self._stopped = threading.Event()
-        self._turn = threading.RLock()  # an erasure meets no upload of what it erases half way
+        self._turn = threading.RLock()  # no upload runs during an erasure
         self._stored: dict[str, int] | None = None  # versions of this folder's chapters; None: not asked yet
         self._cameras: set[str] = set()
         self.uploaded = self.failed = 0
@@ -424,27 +428,29 @@ class Uploader:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to copy."""
+        """Start the thread."""
         self._thread = self._supervisor.start("chapters-durable", self._run)
 
     def stop(self) -> None:
-        """Copy what is sealed, and end."""
+        """Stop the thread, then copy what is sealed."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join(timeout=20)
         self.round()
 
     def erase(self, camera: str, begin_us: int, end_us: int) -> int:
-        """Erase a range of a camera's wall time from the tier; as `DurableTier.erase`.
+        """Erase a range of a camera's wall time from the tier, as `DurableTier.erase` does.
 
-        The next versions of this folder's chapters are copied first: they need not be made twice.
+        The next versions of this folder's chapters are copied first, so that the tier need not make them
+        again.
         """
         with self._turn:
             self.round()
             return self._tier.erase(camera, begin_us, end_us)
 
     def round(self) -> None:
-        """Copy every sealed chapter that is not in the tier; drop there what is beyond the horizon."""
+        """Copy every sealed chapter that is not in the tier; about once a minute, also remove from it what is
+        beyond the horizon."""
         with self._turn:
             self._round()
 
@@ -472,13 +478,13 @@ class Uploader:
                 self._tier.upload(facts)
                 self.uploaded += 1
                 self._stored[facts.name] = facts.version
-        # Of chapters that the folder let go nothing is known any more: they do not come back.
+        # Chapters that the folder dropped are forgotten: they do not come back.
         self._stored = {facts.name: facts.version for facts in sealed}
 
     def _run(self) -> None:
         while not self._stopped.wait(self._round_s):
             try:
                 self.round()
-            except Exception as error:  # nothing that lies in the tier ends the process
+            except Exception as error:  # nothing in the tier may end the process
                 self.failed += 1
                 log.exception("chapters are not in the durable tier", error=str(error))

@@ -1,11 +1,11 @@
-"""Landmarks of chapters in Redis: what ranking compares, for chapters that grow as well.
+"""Landmarks of chapters in Redis: the vectors that ranking compares, also for chapters that still grow.
 
 Keys (the part in braces is the hash tag):
 
 - `lookout:{remembered}:cameras`: sorted set of cameras by the Unix second in which a holder last named them
 - `lookout:{camera}:landmarks`: hash of chapter@version -> landmarks (`lookout.past.memory.ranking`)
 
-A reader keeps what it has read: a version never changes. Whatever is there decides an order only; hits are
+A reader keeps what it has read, because a version never changes. Landmarks only decide an order; hits are
 computed from records.
 """
 
@@ -32,15 +32,15 @@ from lookout.wire import REDIS_KEYS
 
 CAMERAS: Final = f"{REDIS_KEYS}{{remembered}}:cameras"
 GROWING_S: Final = 15.0
-"""Seconds after which the landmarks of a chapter that grows are told again."""
+"""Seconds between two updates of the landmarks of a growing chapter."""
 _DAY_S: Final = 86_400
 _TOGETHER: Final = 256
-"""Cameras that are read in one round trip."""
+"""Number of cameras read in one round trip."""
 _CACHE_BYTES: Final = 1 << 30
 
 
 def landmarks_key(camera: str) -> str:
-    """The hash of a camera's landmarks."""
+    """Return the key of the hash of a camera's landmarks."""
     return f"{camera_entries(camera)}landmarks"
 
 
@@ -50,7 +50,7 @@ class LandmarkWriter:
     Args:
         client: Redis, with values as bytes.
         folder: The chapters.
-        entry_ms: Milliseconds until an entry expires that is not renewed.
+        entry_ms: Milliseconds after which an entry expires unless it is renewed.
         clock: Monotonic seconds.
     """
 
@@ -65,13 +65,13 @@ class LandmarkWriter:
         self._written_s: dict[str, float] = {}
 
     def write(self, camera: str, facts: Sequence[ChapterFacts], left: Sequence[str], room: int) -> int:
-        """Write those of a camera's chapters, the newest first; the bytes they take.
+        """Write the landmarks of a camera's chapters, newest first; returns the bytes they take.
 
         Args:
             camera: Its id.
             facts: Its chapters here, oldest first.
-            left: Chapters that were here and are no more.
-            room: Bytes at most; what does not fit is ranked without landmarks.
+            left: Chapters that are no longer here.
+            room: Maximum bytes; chapters that do not fit are ranked without landmarks.
         """
         key, used = landmarks_key(camera), 0
         stored = {
@@ -92,7 +92,7 @@ class LandmarkWriter:
             try:
                 value = landmarks_of(*self._folder.read(chapter.name)).packed()
             except (HistoryError, ValueError, IndexError):
-                continue  # gone since it was listed, or its data do not fit its head: readers refuse it, too
+                continue  # gone since it was listed, or its data do not fit its head: readers reject it, too
             if used + len(value) <= room:
                 self._client.hset(key, field.decode(), value)  # type: ignore[arg-type]
                 self._written_s[chapter.name] = self._clock()
@@ -108,7 +108,7 @@ class LandmarkWriter:
         return used
 
     def erase(self, camera: str) -> int:
-        """Remove everything of a camera, whoever wrote it; how many entries there were."""
+        """Remove everything of a camera, whoever wrote it; returns how many entries there were."""
         self._client.zrem(CAMERAS, camera)
         return int(self._client.delete(landmarks_key(camera)))  # type: ignore[arg-type]
 
@@ -117,7 +117,7 @@ class LandmarkWriter:
 
 
 class LandmarkReader:
-    """Reads the landmarks of cameras, and keeps them: a version never changes. Thread-safe.
+    """Reads the landmarks of cameras, and caches them: a version never changes. Thread-safe.
 
     Args:
         directory: Whether Redis answers.
@@ -131,11 +131,11 @@ class LandmarkReader:
         self._lock = threading.Lock()
 
     def pasts(self, cameras: Sequence[str], model_digest: str = "") -> dict[str, CameraPast]:
-        """The pasts of cameras that match ids and patterns, by camera.
+        """Return the pasts of cameras that match ids and patterns, by camera.
 
         Args:
             cameras: Ids, and patterns with `*`.
-            model_digest: Landmarks of other models are left out; empty: of none.
+            model_digest: Landmarks of other models are left out; empty: those of any model count.
 
         Raises:
             DirectoryDownError: Redis does not answer.
@@ -149,12 +149,12 @@ class LandmarkReader:
         return out
 
     def forget(self, camera: str) -> None:
-        """Drop what was read of a camera."""
+        """Drop what was cached of a camera."""
         with self._lock:
             self._forget(lambda place: place[0] == camera)
 
     def _some(self, cameras: Sequence[str], model_digest: str) -> dict[str, CameraPast]:
-        """The pasts of a few cameras, in two round trips."""
+        """Read the pasts of a few cameras, in two round trips."""
         kinds: dict[str, Kind] = {chapters_key(camera): "hash" for camera in cameras}
         kinds |= {landmarks_key(camera): "hash" for camera in cameras}
 
@@ -213,7 +213,7 @@ class LandmarkReader:
     def _keep(self, camera: str, field: str, value: bytes | None) -> None:
         marks = None
         if value is not None:
-            # What somebody else wrote there is ranked as a chapter without landmarks.
+            # If somebody else wrote the value, the chapter is ranked as one without landmarks.
             with contextlib.suppress(HistoryError):
                 marks = Landmarks.unpacked(value, f"landmarks of {field}")
         with self._lock:

@@ -1,4 +1,4 @@
-"""Finding a camera's chapters and reading ranges of them: holders first, then the durable tier."""
+"""Finds a camera's chapters and reads ranges of them: from holders first, then from the durable tier."""
 
 from __future__ import annotations
 
@@ -41,26 +41,26 @@ from lookout.v1.memory_pb2 import (
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 CONNECT_S = 1.0
-"""How long a new connection to a holder whose connection failed may take."""
+"""Seconds that a new connection may take to a holder whose connection failed."""
 LISTING_BYTES = 1 << 30
-"""Of the heads that a holder may name in one call."""
+"""Maximum bytes of heads that a holder may send in one call."""
 PAGE = 1000
-"""Chapters that fill a call; cameras are whole."""
+"""Number of chapters in one call; the chapters of a camera are never split between calls."""
 HEADER_BYTES = 64
-"""Of a range in an answer, alongside its data, at most."""
+"""Maximum bytes of an answer per range, not counting its data."""
 DURABLE = "durable"
-"""In place of a holder's address: the durable tier."""
+"""Stands for the durable tier where a holder's address is expected."""
 
 
 class ChapterStore(Protocol):
     """Sealed chapters outside any pod (the durable tier)."""
 
     def listing(self, cameras: str) -> Iterable[Chapter]:
-        """The chapters of a camera, or of those that fit a pattern with `*`."""
+        """Return the chapters of a camera, or of those that match a pattern with `*`."""
         ...
 
     def read(self, chapter: Chapter, ranges: Sequence[ByteRange]) -> list[bytes]:
-        """Ranges of a chapter's files.
+        """Read ranges of a chapter's files.
 
         Raises:
             HistoryError: they cannot be read.
@@ -69,7 +69,7 @@ class ChapterStore(Protocol):
 
 
 class _EarlierReleaseError(HistoryError):
-    """A holder does not know a call."""
+    """A holder of an earlier release does not know a call."""
 
 
 class Holders:
@@ -97,16 +97,16 @@ class Holders:
     def listing(
         self, address: str, cameras: str, since_us: int | None, until_us: int | None
     ) -> list[Chapter]:
-        """The chapters that a holder can read now.
+        """List the chapters that a holder can read now.
 
         Raises:
-            HistoryError: it does not answer, or not in this way.
+            HistoryError: it does not answer, or its answer is invalid.
         """
         out: list[Chapter] = []
         after = ""
         while True:
             page = self._page(address, cameras, since_us, until_us, after)
-            # A holder of an earlier release gives everything in every page.
+            # A holder of an earlier release sends everything in every page.
             fresh = [chapter for chapter in page if _camera(chapter) > after]
             out += fresh
             if "*" not in cameras or len(fresh) < PAGE:
@@ -116,7 +116,7 @@ class Holders:
     def _page(
         self, address: str, cameras: str, since_us: int | None, until_us: int | None, after: str
     ) -> list[Chapter]:
-        """Some chapters of a holder: each page has the whole time that a call has."""
+        """Read one page of a holder's chapters; each page has the whole time limit of a call."""
         prefixes = dict(self._prefixes)
         request = ListChaptersRequest(
             cameras=cameras,
@@ -138,18 +138,18 @@ class Holders:
                 case "chunk" if out:
                     out[-1][1].extend(part.chunk)
         prefixes |= {digest: _prefix(digest, bytes(data), address) for digest, data in fresh.items()}
-        # What one holder sent serves the heads of all: it is named by what it is.
+        # A prefix from one holder serves the heads of all holders: its digest identifies it.
         if len(prefixes) <= PREFIXES:
             self._prefixes = prefixes
         return [_chapter(info, bytes(head), address, prefixes) for info, head in out]
 
     def read(self, address: str, requests: Sequence[ChapterRange]) -> list[bytes]:
-        """Ranges of chapters of one holder, checked.
+        """Read ranges of chapters from one holder, and check them.
 
         Raises:
             HistoryError: it does not answer, no longer has one, or sent other bytes.
         """
-        # Ranges of a chapter stand together, those of a file in its order.
+        # Ranges are grouped by chapter, and those of a file are in its order.
         order = sorted(range(len(requests)), key=lambda number: _place(requests[number]))
         ordered = [requests[number] for number in order]
         out: list[bytes] = [b""] * len(requests)
@@ -190,12 +190,12 @@ class Holders:
             for slab, header in zip(data, headers, strict=True)
         )
         if len(data) != len(requests) or not intact:
-            raise HistoryError(f"{address}: other bytes came than were asked for")
+            raise HistoryError(f"{address}: received other bytes than requested")
         return data
 
     def _answer(self, address: str, request: ReadSlabsRequest, lengths: Sequence[int]) -> list[Any]:
-        """The messages that answer a read. One message without a stream costs a third less, and most reads
-        fit in it."""
+        """Return the messages that answer a read. One message without a stream costs a third less, and most
+        reads fit in it."""
         if fits_batch(lengths) and address not in self._without_batch:
             try:
                 batch = self._called(address, lambda stub: stub.ReadBatch(request, timeout=self._read_s))
@@ -206,7 +206,7 @@ class Holders:
         return self._parts(address, "ReadSlabs", request, self._read_s, limit)
 
     def _parts(self, address: str, method: str, request: Any, timeout_s: float, limit: int) -> list[Any]:
-        """The whole answer of a call, of at most so many bytes."""
+        """Return the whole answer of a call, of at most `limit` bytes."""
 
         def call(stub: Any) -> list[Any]:
             return _bounded(getattr(stub, method)(request, timeout=timeout_s), limit, address)
@@ -214,10 +214,10 @@ class Holders:
         return self._called(address, call)
 
     def _called(self, address: str, call: Callable[[Any], T]) -> T:
-        """What a call returns.
+        """Make a call and return its result.
 
-        A connection that failed is tried again by gRPC only after a pause. A holder that came back within it
-        must not count as gone, so the call is repeated over a new connection where that is accepted.
+        After a connection failed, gRPC waits before it tries again. A holder that came back in that time must
+        not count as gone, so the call is repeated over a new connection if the holder accepts one.
         """
         stub = self._stub(address)
         try:
@@ -234,11 +234,11 @@ class Holders:
             raise HistoryError(cause) from error
 
     def _renewed(self, address: str, stub: Any) -> bool:
-        """Open a new channel in place of a stub's; whether it connects."""
+        """Replace a stub's channel with a new one; returns whether it connects."""
         with self._lock:
             current = self._stubs.get(address)
             if current is not None and current[1] is stub:
-                del self._stubs[address]  # calls on their way keep their channel
+                del self._stubs[address]  # running calls keep their channel
             self._without_batch.discard(address)
         self._stub(address)
         with self._lock:
@@ -248,7 +248,7 @@ class Holders:
     def _stub(self, address: str) -> Any:
         with self._lock:
             if (version := self._opener.version) != self._version:
-                # Calls on their way keep their channel; it is closed with the last of them.
+                # Running calls keep their channel; it is closed with the last of them.
                 self._version, self._stubs = version, {}
             if address not in self._stubs:
                 channel = self._opener.open(
@@ -261,7 +261,7 @@ class Holders:
                         ("grpc.http2.max_frame_size", 1 << 20),
                         ("grpc.initial_reconnect_backoff_ms", 100),
                         ("grpc.max_reconnect_backoff_ms", 2000),
-                        # Else a new channel waits out the pause of the one before.
+                        # Otherwise a new channel waits until the one before may try again.
                         ("grpc.use_local_subchannel_pool", 1),
                     ],
                 )
@@ -280,7 +280,7 @@ def _place(request: ChapterRange) -> tuple[str, str, int]:
 
 
 def _slabs(batch: SlabBatch) -> Iterator[bytes]:
-    """The ranges of a batch; one that it has no bytes for is cut short."""
+    """Yield the ranges of a batch; one for which the batch lacks bytes is cut short."""
     view, begin = memoryview(batch.data), 0
     for header in batch.slabs:
         yield bytes(view[begin : begin + header.length])
@@ -288,7 +288,7 @@ def _slabs(batch: SlabBatch) -> Iterator[bytes]:
 
 
 def _bounded(answer: Any, limit: int, address: str) -> list[Any]:
-    """The messages of an answer.
+    """Return the messages of an answer.
 
     Raises:
         HistoryError: it is longer than what was asked for.
@@ -298,13 +298,13 @@ def _bounded(answer: Any, limit: int, address: str) -> list[Any]:
         total += message.ByteSize()
         if total > limit:
             answer.cancel()
-            raise HistoryError(f"{address}: more bytes came than were asked for")
+            raise HistoryError(f"{address}: received more bytes than requested")
         out.append(message)
     return out
 
 
 def _connects(channel: grpc.Channel) -> bool:
-    """Whether a channel is accepted; a refusal is known at once, silence after `CONNECT_S`."""
+    """Whether a channel connects; a refusal is known at once, silence ends after `CONNECT_S`."""
     states: SimpleQueue[grpc.ChannelConnectivity] = SimpleQueue()
     channel.subscribe(states.put, try_to_connect=True)
     deadline = time.monotonic() + CONNECT_S
@@ -348,7 +348,7 @@ class Resolved:
         camera: its id.
         chapters: in their order.
         sources: addresses of each chapter by its name, in order of preference; those that failed are removed.
-        missing: chapters that exist and cannot be read, and holders that do not answer, in words.
+        missing: chapters that exist but cannot be read, and holders that do not answer, in words.
     """
 
     camera: str
@@ -357,21 +357,21 @@ class Resolved:
     missing: list[str] = field(default_factory=list)
 
     def lose(self, name: str, cause: str) -> None:
-        """Go on without a chapter."""
+        """Continue without a chapter."""
         self.chapters = [chapter for chapter in self.chapters if chapter.name != name]
         self.missing.append(f"{name}: {cause}")
 
 
 class ChapterSources:
-    """Where chapters are: every live holder is asked, the durable tier is listed.
+    """Knows where chapters are: it asks every live holder and lists the durable tier.
 
     Args:
-        holders: channels.
+        holders: channels to holders.
         directory: names live holders; None: only `replicas` are asked.
         scenes: what Redis has of scenes.
         replicas: addresses of holders that are always asked.
         durable: the durable tier.
-        threads: calls at the same time.
+        threads: maximum number of parallel calls.
     """
 
     def __init__(
@@ -388,17 +388,17 @@ class ChapterSources:
         self._replicas, self._durable = tuple(replicas), durable
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="chapters")
         self.from_redis = self.from_holders = 0
-        """Ranges that came from Redis, and from holders or the durable tier."""
+        """Ranges read from Redis, and from holders or the durable tier."""
 
     def find(
         self, cameras: str, since_us: int | None, until_us: int | None, model_digest: str = ""
     ) -> dict[str, Resolved]:
-        """The chapters of a camera, or of all that fit a pattern, by camera.
+        """Find the chapters of a camera, or of all that match a pattern; returns them by camera.
 
         Args:
             cameras: an id, or a pattern with `*`.
-            since_us: only chapters with frames from here on (Unix microseconds).
-            until_us: only those with frames before.
+            since_us: only chapters with frames from this time on (Unix microseconds).
+            until_us: only chapters with frames before this time.
             model_digest: chapters of other models are named as missing; empty: any model's.
         """
         addresses = sorted({*self._replicas, *self._live()})
@@ -431,7 +431,7 @@ class ChapterSources:
         return out
 
     def fetch(self, resolved: Resolved) -> Callable[[Sequence[ChapterRange]], list[bytes]]:
-        """Reads ranges of the camera's chapters, those of several holders side by side."""
+        """Return a function that reads ranges of the camera's chapters, from several holders in parallel."""
 
         def fetch(requests: Sequence[ChapterRange]) -> list[bytes]:
             out: list[bytes | None] = [None] * len(requests)
@@ -443,7 +443,7 @@ class ChapterSources:
         return fetch
 
     def close(self) -> None:
-        """End the threads and close the channels."""
+        """Stop the threads and close the channels."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._holders.close()
 
@@ -457,7 +457,7 @@ class ChapterSources:
         rest: Sequence[int],
         out: list[bytes | None],
     ) -> None:
-        """Ask the first source of every chapter; one that fails is no source of its chapters any more."""
+        """Ask the first source of every chapter; one that fails is removed from its chapters' sources."""
         groups: dict[str, list[int]] = {}
         for number in rest:
             sources = resolved.sources.get(requests[number][0].name, [])
@@ -495,7 +495,7 @@ class ChapterSources:
         return out
 
     def _from_directory(self, camera: str, requests: Sequence[ChapterRange], out: list[bytes | None]) -> None:
-        """Scenes that Redis has, if they are what the heads say."""
+        """Take scenes from Redis if they match the checksums in the heads."""
         if self._scenes is None:
             return
         blocks: dict[str, dict[int, int]] = {}
@@ -516,7 +516,7 @@ class ChapterSources:
 
 
 def _by_camera(listed: Iterable[tuple[str, Chapter]], model_digest: str) -> dict[str, Resolved]:
-    """Chapters by camera, once, at their newest version; holders before the durable tier."""
+    """Group chapters by camera, each once, at its newest version; holders come before the durable tier."""
     out: dict[str, Resolved] = {}
     best: dict[str, Chapter] = {}
     listed = list(listed)

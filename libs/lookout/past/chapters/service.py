@@ -35,24 +35,26 @@ from lookout.v1.memory_pb2 import (
 
 CHUNK_BYTES = 1 << 20
 BATCH_RANGES = 1024
-"""Ranges of one message at most."""
+"""Maximum number of ranges in one message."""
 BATCH_BYTES = 4 << 20
-"""Of one message with several ranges: half of what a reader takes in one."""
+"""Maximum bytes of a message with several ranges: half of what a reader accepts in one message."""
 HEAD_BYTES = 32 << 20
-"""Of packed heads that a holder keeps: those of some thousand chapters."""
+"""Maximum bytes of packed heads that a holder caches: those of some thousand chapters."""
 PREFIXES = 16
-"""That a holder or a reader keeps: all chapters of a model have one, to the bit, or few."""
+"""Number of prefixes that a holder or a reader caches: all chapters of a model have identical ones, or a
+few."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimits:
-    """What readers may have of a holder, so that questions hold no window up.
+    """How much readers may take from a holder, so that questions do not delay windows.
 
     Attributes:
-        ranges: of one call.
-        call_bytes: of one call.
-        peer_bytes: on their way to one host at the same time.
-        readers: calls that read at the same time; further ones are refused and tried again.
+        ranges: maximum ranges of one call.
+        call_bytes: maximum bytes of one call.
+        peer_bytes: maximum bytes in transit to one host.
+        readers: maximum number of calls that read at the same time; further ones are rejected and may be
+            retried.
     """
 
     ranges: int = 4096
@@ -62,15 +64,16 @@ class MemoryLimits:
 
 
 def is_meant(camera: str, pattern: str) -> bool:
-    """Whether a camera's id is the pattern, or fits it where that has a `*`."""
+    """Whether a camera's id equals the pattern, or matches it if the pattern has a `*`."""
     return camera == pattern or ("*" in pattern and fnmatch.fnmatchcase(camera, pattern.replace("[", "[[]")))
 
 
 class MemoryService(memory_pb2_grpc.MemoryServiceServicer):  # type: ignore[misc]
     """Serves one folder of chapters: `server.add(service.register, service.NAME)`.
 
-    Codes: NOT_FOUND no such chapter, or its version is gone; INVALID_ARGUMENT a range is not one of the
-    chapter's, or the call is over a limit of `MemoryLimits`; RESOURCE_EXHAUSTED too much at the same time.
+    Codes: NOT_FOUND if there is no such chapter, or its version is gone; INVALID_ARGUMENT if a range is not
+    one of the chapter's, or the call is over a limit of `MemoryLimits`; RESOURCE_EXHAUSTED if too much is
+    read at the same time.
     """
 
     NAME: str = DESCRIPTOR.services_by_name["MemoryService"].full_name
@@ -81,8 +84,8 @@ class MemoryService(memory_pb2_grpc.MemoryServiceServicer):  # type: ignore[misc
         limits: MemoryLimits | None = None,
         give_way: Callable[[], object] | None = None,
     ) -> None:
-        """Serve a folder; `give_way` is called before every chapter that is listed and every message of
-        ranges, and returns when what comes first has ended."""
+        """Serve a folder. `give_way` is called before every chapter that is listed and every message of
+        ranges; it returns when more urgent work has ended."""
         self._folder, self._limits = folder, limits or MemoryLimits()
         self._give_way = give_way or (lambda: None)
         self._readers = threading.BoundedSemaphore(self._limits.readers)
@@ -99,7 +102,7 @@ class MemoryService(memory_pb2_grpc.MemoryServiceServicer):  # type: ignore[misc
         self, request: ListChaptersRequest, context: grpc.ServicerContext
     ) -> Iterator[ListChaptersResponse]:
         count, camera, there = 0, "", set(request.prefixes)
-        for facts in self._folder.chapters():  # rising by camera
+        for facts in self._folder.chapters():  # ascending by camera
             if facts.camera <= request.after:
                 continue
             if not is_meant(facts.camera, request.cameras) or not _in_range(facts, request):
@@ -111,7 +114,7 @@ class MemoryService(memory_pb2_grpc.MemoryServiceServicer):  # type: ignore[misc
             try:
                 head = self._heads.of(facts, whole=not request.shared_prefixes)
             except HistoryError:
-                continue  # erased, or its time was over, since it was listed
+                continue  # erased or expired since it was listed
             if head.info.prefix and head.info.prefix not in there:
                 there.add(head.info.prefix)
                 for chunk in _chunks(head.prefix):
@@ -145,7 +148,7 @@ class MemoryService(memory_pb2_grpc.MemoryServiceServicer):  # type: ignore[misc
 
     @contextmanager
     def _admitted(self, request: ReadSlabsRequest, context: grpc.ServicerContext) -> Iterator[None]:
-        """A call within the limits."""
+        """Run a call within the limits."""
         lengths = [place.length for part in request.chapters for place in part.ranges]
         if len(lengths) > self._limits.ranges or sum(lengths) > self._limits.call_bytes:
             context.abort(
@@ -165,7 +168,8 @@ class MemoryService(memory_pb2_grpc.MemoryServiceServicer):  # type: ignore[misc
     def _batches(
         self, request: ReadSlabsRequest, context: grpc.ServicerContext
     ) -> Iterator[ReadSlabsResponse]:
-        """Ranges, as many in a message as fit: most are small, and a message costs more than its bytes."""
+        """Yield ranges, as many per message as fit: most are small, and a message costs more than its
+        bytes."""
         places = _places(request)
         lengths = [place.length for _, place in places]
         for own in split_calls(lengths, MemoryLimits(ranges=BATCH_RANGES, call_bytes=BATCH_BYTES)):
@@ -221,9 +225,9 @@ class PackedHead:
 
 
 class PackedHeads:
-    """Heads of a folder's chapters as they are listed; those of sealed chapters that were listed are kept.
+    """Heads of a folder's chapters as they are listed; those of sealed chapters are cached.
 
-    A head has kilobytes, its prefix has a megabyte in a model of 7B, which all chapters of a model share.
+    A head takes kilobytes. Its prefix, which all chapters of a model share, takes a megabyte in a 7B model.
     """
 
     def __init__(self, folder: ChapterFolder) -> None:
@@ -234,10 +238,10 @@ class PackedHeads:
         self._prefixes: dict[bytes, bytes] = {}
 
     def of(self, facts: ChapterFacts, *, whole: bool) -> PackedHead:
-        """The head of a chapter; without its prefix where it is not to be whole.
+        """Return the head of a chapter, with its prefix only if `whole`.
 
         Raises:
-            HistoryError: the chapter cannot be read any more.
+            HistoryError: the chapter can no longer be read.
         """
         with self._lock:
             kept = self._kept.get(facts.name)
@@ -255,7 +259,7 @@ class PackedHeads:
         return head
 
     def _shared(self, digest: bytes, prefix: bytes) -> bytes:
-        """The same record for all heads that leave it out."""
+        """Return the same record for all heads that leave it out."""
         with self._lock:
             if len(self._prefixes) < PREFIXES:
                 return self._prefixes.setdefault(digest, prefix)
@@ -297,7 +301,7 @@ def _places(request: ReadSlabsRequest) -> list[tuple[ChapterRanges, Any]]:
 
 
 def fits_batch(lengths: Sequence[int]) -> bool:
-    """Whether one message holds ranges of these lengths."""
+    """Whether one message can hold ranges of these lengths."""
     return len(lengths) <= BATCH_RANGES and sum(lengths) <= BATCH_BYTES
 
 
@@ -307,7 +311,7 @@ def _in_range(facts: ChapterFacts, request: ListChaptersRequest) -> bool:
 
 
 def split_calls(lengths: Sequence[int], limits: MemoryLimits) -> list[slice]:
-    """Ranges in calls within the limits, in their order."""
+    """Divide ranges into calls within the limits, in their order."""
     out, begin, total = [], 0, 0
     for number, length in enumerate(lengths):
         if number > begin and (number - begin >= limits.ranges or total + length > limits.call_bytes):

@@ -1,9 +1,10 @@
-"""Erasing what cameras showed, everywhere: requests and confirmations in `erasures.v1`, and the fence around
+"""Erases what cameras showed, everywhere: requests and confirmations in `erasures.v1`, and a fence around
 what Kafka still holds.
 
-`Fence` says whether a time of a camera was erased; readers of Kafka ask it before they decode, replay or
-show. `Eraser` carries out in one process what the topic asks for, step by step, and confirms it; killed at
-any step it continues. `receipt_of` says what was erased, where and when, and what remains until when.
+`Fence` says whether a time of a camera was erased; readers of Kafka ask it before they decode, replay or show
+anything. `Eraser` carries out the topic's erasures in one process, step by step, and confirms them; if it is
+killed at any step, it continues at the next start. `receipt_of` says what was erased, where and when, and
+what remains until when.
 """
 
 from lookout.past.erasures.eraser import Eraser as Eraser, Step as Step

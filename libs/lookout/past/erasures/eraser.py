@@ -21,26 +21,27 @@ _log = structlog.get_logger(__name__)
 ANNOUNCE_S: Final = 600.0
 
 Step = Callable[[Erasure], int]
-"""Erases a range in one place and returns how much was there. May be called again for the same erasure."""
+"""Erases a range in one place and returns how many items it erased. May be called again for the same
+erasure."""
 
 
 class Eraser:
     """Runs the steps of every erasure that this process has not confirmed, in their order.
 
-    A step that fails is run again in the next round, with those after it: nothing is confirmed before all of
-    them are done. Since steps may be repeated, a process that is killed continues with its next start.
+    If a step fails, it is run again in the next round, with those after it: an erasure is confirmed only
+    after all of its steps. Since steps may be repeated, a process that is killed continues at its next start.
 
     Args:
-        read: What stands in the topic now.
+        read: Returns what the topic says now.
         publish: Writes a record (None deletes) and returns when Kafka has it.
-        instance: This process.
-        service: Its service.
+        instance: Name of this process.
+        service: Name of its service.
         steps: What it erases, by the name of the place.
-        stays: Whether something outlives the process (a disk): it stays a member when it ends.
+        stays: Whether something outlives the process (a disk), so that it stays a member when it ends.
         signer: Signs confirmations.
         clock: Unix seconds.
-        round_s: Seconds between two looks.
-        lost: Records that should stand in the topic and do not; they are written again.
+        round_s: Seconds between two rounds.
+        lost: Returns the records that should be in the topic and are not; they are written again.
     """
 
     def __init__(
@@ -68,24 +69,24 @@ class Eraser:
         self._confirmed: set[str] = set()
         self._thread: threading.Thread | None = None
         self.open = 0
-        """Erasures that this process has not carried out."""
+        """Number of erasures that this process has not carried out."""
         self.failed = 0
-        """Steps that failed and are run again."""
+        """Number of steps that failed; they are run again."""
 
     def join(self) -> None:
-        """Become a member, and carry out what was asked for while this process was away.
+        """Become a member, and carry out what was requested while this process was away.
 
-        Call it before anything is served: nobody reads what was to be erased.
+        Call it before anything is served, so that nobody reads what is to be erased.
         """
         self._announce()
         self.round()
 
     def start(self, supervisor: Supervisor | None = None) -> None:
-        """Follow the topic."""
+        """Start to follow the topic."""
         self._thread = (supervisor or Supervisor()).start("erasures", self._run)
 
     def stop(self) -> None:
-        """End; a process that leaves nothing behind is no member any more."""
+        """Stop; a process that leaves nothing behind stops being a member."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join(timeout=10)
@@ -94,7 +95,7 @@ class Eraser:
             self._publish(member_key(self._instance), None)
 
     def _announce(self, *, left: bool = False) -> None:
-        """Say that this process is a member, or no longer one."""
+        """Announce that this process is a member, or no longer one."""
         now_s = self._clock()
         member = ErasureMember(
             instance=self._instance,
@@ -108,10 +109,10 @@ class Eraser:
         self._announced_s = now_s
 
     def round(self) -> int:
-        """Carry out what is open.
+        """Carry out the open erasures.
 
         Returns:
-            The erasures that were confirmed.
+            The number of erasures confirmed.
         """
         log, count = self._read(), 0
         waiting = [
@@ -142,7 +143,8 @@ class Eraser:
         return count
 
     def _keep_standing(self) -> None:
-        """Announce this process from time to time, and write again what somebody deleted or replaced."""
+        """Announce this process from time to time, and write again the records that somebody deleted or
+        replaced."""
         if self._clock() - self._announced_s >= ANNOUNCE_S:
             self._announce()
         lost = self._lost()

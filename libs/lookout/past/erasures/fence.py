@@ -1,4 +1,4 @@
-"""Which times of which cameras were erased."""
+"""Knows which times of which cameras were erased."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from lookout.v1.erasures_pb2 import Erasure
 
 
 class Fence:
-    """Erased times. Never changes once made.
+    """Erased times; immutable.
 
     Args:
-        erasures: What was asked for.
+        erasures: The erasures requested.
     """
 
     def __init__(self, erasures: Iterable[Erasure] = ()) -> None:
@@ -21,7 +21,8 @@ class Fence:
             self._by_camera[erasure.camera].append(erasure)
 
     def hides(self, camera: str, begin_us: int, end_us: int) -> Erasure | None:
-        """The first erasure that a span of a camera's wall time (Unix microseconds) touches; None: none does.
+        """Return the first erasure that a span of a camera's wall time (Unix microseconds) touches; None:
+        none does.
 
         A span without length is a moment.
         """
@@ -31,7 +32,7 @@ class Fence:
         return None
 
     def of(self, camera: str) -> Sequence[Erasure]:
-        """The erasures of a camera."""
+        """Return the erasures of a camera."""
         return self._by_camera.get(camera, ())
 
     def ends(self, camera: str, active_ms: float) -> bool:
@@ -46,11 +47,11 @@ class Fence:
 
 
 class LiveFence(Fence):
-    """The fence as a table says it now. Thread-safe.
+    """A fence that follows the current erasures. Thread-safe.
 
     Args:
-        version: Changes whenever the erasures do; cheap.
-        erasures: The erasures now.
+        version: Returns a value that changes whenever the erasures do; called often, so it must be cheap.
+        erasures: Returns the current erasures.
     """
 
     def __init__(self, version: Callable[[], object], erasures: Callable[[], Iterable[Erasure]]) -> None:
@@ -58,15 +59,15 @@ class LiveFence(Fence):
         self._current: tuple[object, Fence] = (None, Fence())
 
     def hides(self, camera: str, begin_us: int, end_us: int) -> Erasure | None:
-        """As `Fence.hides`, now."""
+        """As `Fence.hides`, with the current erasures."""
         return self._now().hides(camera, begin_us, end_us)
 
     def of(self, camera: str) -> Sequence[Erasure]:
-        """As `Fence.of`, now."""
+        """As `Fence.of`, with the current erasures."""
         return self._now().of(camera)
 
     def ends(self, camera: str, active_ms: float) -> bool:
-        """As `Fence.ends`, now."""
+        """As `Fence.ends`, with the current erasures."""
         return self._now().ends(camera, active_ms)
 
     def _now(self) -> Fence:

@@ -1,4 +1,4 @@
-"""What was erased is not made again."""
+"""Keeps erased tensors from being made again."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def check_fence(fence: Fence, ref: TensorRef, wall_offset_us: int, start_us: int
     Args:
         fence: What was erased.
         ref: The tensor.
-        wall_offset_us: What is added to stream time for wall time.
+        wall_offset_us: Clock offset: wall time minus stream time.
         start_us: Stream time of its first frame.
         end_us: Stream time after its last one.
 
     Raises:
-        LineageBrokenError: It was.
+        LineageBrokenError: The time was erased.
     """
     erasure = fence.hides(ref.camera, wall_offset_us + start_us, wall_offset_us + end_us)
     if erasure is not None:

@@ -1,4 +1,5 @@
-"""A receipt of an erasure: what, where, when, who asked, what remains until when; signed (Ed25519)."""
+"""A signed (Ed25519) receipt of an erasure: what was erased, where and when, who asked, and what remains
+until when."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 FORMAT = 1
-"""Of a receipt; raise it when a field changes its meaning."""
+"""Format of a receipt; raise it when a field changes its meaning."""
 
 
 class ReceiptError(LookoutError):
@@ -33,14 +34,14 @@ def receipt_of(
     now_us: int,
     checked: bool = False,
 ) -> dict[str, Any]:
-    """The receipt of an erasure as things are now, unsigned.
+    """Make the receipt of an erasure as of now, unsigned.
 
     Args:
-        log: What stands in `erasures.v1`.
+        log: What `erasures.v1` says.
         identity: The erasure's id.
-        retention_ms: How long each of Kafka's topics keeps a record of the camera; None: for ever.
-        checkpoints: Of each state topic, whether a checkpoint of the camera stands in it.
-        window_us: Length of a window: frames born so long after the range may have attended to it.
+        retention_ms: How long each of Kafka's topics keeps a record of the camera; None: forever.
+        checkpoints: For each state topic, whether it has a checkpoint of the camera.
+        window_us: Length of a window: frames born within this time after the range may have attended to it.
         now_us: Unix microseconds.
         checked: Whether the log has only confirmations that the fleet signed.
 
@@ -85,7 +86,7 @@ def receipt_of(
 
 
 def _lasting(erasure: Erasure, window_us: int) -> list[str]:
-    """What no erasure undoes, in words."""
+    """List what no erasure undoes, in words."""
     return [
         f"frames from {_text(erasure.end_us)} to {_text(erasure.end_us + window_us)} may have been computed "
         "while the erased ones were in their window: their KV depends on them",
@@ -97,7 +98,7 @@ def _lasting(erasure: Erasure, window_us: int) -> list[str]:
 
 
 def signed(receipt: Mapping[str, Any], key: Ed25519PrivateKey) -> dict[str, Any]:
-    """The receipt with its signature over everything else in it, as canonical JSON."""
+    """Return the receipt with its signature over everything else in it, as canonical JSON."""
     signature = {
         "algorithm": "Ed25519",
         "public_key": base64.b64encode(key.public_key().public_bytes_raw()).decode(),
@@ -110,8 +111,8 @@ def check_receipt(receipt: Mapping[str, Any], public_key: bytes | None = None) -
     """Check a receipt's signature.
 
     Args:
-        receipt: As it was issued.
-        public_key: Raw Ed25519 key that must have signed it; None: the one it names.
+        receipt: The receipt as it was issued.
+        public_key: Raw Ed25519 key that must have signed it; None: the one that it names.
 
     Returns:
         The key that signed it, in base64.
@@ -128,7 +129,7 @@ def check_receipt(receipt: Mapping[str, Any], public_key: bytes | None = None) -
         value = base64.b64decode(signature["value"], validate=True)
         signer = Ed25519PublicKey.from_public_bytes(own)
     except (KeyError, TypeError, ValueError) as error:
-        raise ReceiptError("this is no signed receipt") from error
+        raise ReceiptError("this is not a signed receipt") from error
     if public_key is not None and own != public_key:
         raise ReceiptError("the receipt is signed with another key")
     content = {name: entry for name, entry in receipt.items() if name != "signature"}
@@ -144,7 +145,7 @@ def _canonical(receipt: Mapping[str, Any]) -> bytes:
 
 
 def _remains(topic: str, kept_ms: int | None, end_us: int, now_us: int) -> dict[str, Any] | None:
-    """What a topic may still hold of the range; None where its time is over."""
+    """Describe what a topic may still hold of the range; None if its retention has passed."""
     if kept_ms is None or kept_ms < 0:
         return {"where": f"Kafka {topic}", "fenced": True, "until": None}
     until_us = end_us + kept_ms * 1000

@@ -1,4 +1,4 @@
-"""Records of `erasures.v1`: what their keys say, and what stands in the topic."""
+"""Records of `erasures.v1`: what their keys mean, and the current content of the topic."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:  # it imports gRPC, and commands that print verdicts need none
 
 @dataclass(slots=True)
 class ErasureLog:
-    """What stands in the topic.
+    """The current content of the topic.
 
     Attributes:
-        erasures: By id, in their order.
-        confirmations: Of each erasure, by instance.
+        erasures: The erasures by id, in their order.
+        confirmations: The confirmations of each erasure, by instance.
         members: Processes that hold what cameras showed, by instance.
     """
 
@@ -29,12 +29,12 @@ class ErasureLog:
     members: dict[str, ErasureMember] = field(default_factory=dict)
 
     def copy(self) -> ErasureLog:
-        """The same, which stays as it is."""
+        """Return a copy that does not change."""
         copies = {identity: dict(members) for identity, members in self.confirmations.items()}
         return ErasureLog(dict(self.erasures), copies, dict(self.members))
 
     def confirmed(self, identity: str) -> dict[str, ErasureConfirmation]:
-        """The confirmations of an erasure, by instance: of this camera and range."""
+        """Return the confirmations of an erasure that name its camera and range, by instance."""
         erasure = self.erasures.get(identity)
         if erasure is None:
             return {}
@@ -46,20 +46,20 @@ class ErasureLog:
         }
 
     def open_at(self, identity: str) -> list[ErasureMember]:
-        """Members that have not confirmed an erasure."""
+        """Return the members that have not confirmed an erasure."""
         confirmed = self.confirmed(identity)
         return [member for name, member in sorted(self.members.items()) if name not in confirmed]
 
 
 def new_erasure(camera: str, begin_us: int | None, end_us: int | None, now_us: int, by: str) -> Erasure:
-    """An erasure under a new id.
+    """Make an erasure with a new id.
 
     Args:
-        camera: Whose.
+        camera: Id of the camera.
         begin_us: Wall time, Unix microseconds; None: from the beginning.
-        end_us: Wall time; None, or later than now: up to now. What comes later was not there to be erased. A
-            range that begins later than now is meant so: the camera's clock was ahead.
-        now_us: Now.
+        end_us: Wall time; None, or later than now: up to now, since later frames were not there to be erased.
+            A range that begins later than now is kept, because the camera's clock was ahead.
+        now_us: The current time.
         by: Who asks.
     """
     whole = begin_us is None and end_us is None
@@ -77,22 +77,22 @@ def new_erasure(camera: str, begin_us: int | None, end_us: int | None, now_us: i
 
 
 def confirmation_key(erasure: str, instance: str) -> str:
-    """The key of a confirmation."""
+    """Return the key of a confirmation."""
     return f"{erasure}@{instance}"
 
 
 def member_key(instance: str) -> str:
-    """The key of a member."""
+    """Return the key of a member."""
     return f"@{instance}"
 
 
 def erasure_fault(key: str, value: bytes, signer: ErasureSigner | None = None) -> str | None:
-    """Why a record cannot be used; None where it can.
+    """Return why a record cannot be used; None if it can.
 
     Args:
-        key: Of the record.
-        value: Of the record.
-        signer: Refuses what the fleet did not sign. None: nothing is checked.
+        key: The record's key.
+        value: The record's value.
+        signer: Rejects records that the fleet did not sign. None: signatures are not checked.
     """
     try:
         message = read_erasure_record(key, value)
@@ -106,11 +106,11 @@ def erasure_fault(key: str, value: bytes, signer: ErasureSigner | None = None) -
 def read_log(
     rows: Iterable[tuple[str | bytes, bytes | None]], signer: ErasureSigner | None = None
 ) -> ErasureLog:
-    """The topic from its records, oldest first; those that cannot be used are left out.
+    """Read the topic from its records, oldest first; those that cannot be used are left out.
 
     Args:
         rows: Keys and values.
-        signer: Leaves out what the fleet did not sign; None: everything counts.
+        signer: Leaves out records that the fleet did not sign; None: everything counts.
     """
     history = ErasureHistory(signer)
     for raw_key, value in rows:
@@ -119,24 +119,25 @@ def read_log(
 
 
 class ErasureHistory:
-    """What the topic has said so far. What counts once stays, whatever is written or deleted later.
+    """What the topic has said so far. An erasure that counted once stays, whatever is written or deleted
+    later.
 
     Args:
-        signer: Leaves out what the fleet did not sign; None: everything counts.
+        signer: Leaves out records that the fleet did not sign; None: everything counts.
         known: Erasures that this process knows from before.
     """
 
     def __init__(self, signer: ErasureSigner | None = None, known: Iterable[Erasure] = ()) -> None:
         self._signer = signer
         self.log = ErasureLog(erasures={erasure.id: erasure for erasure in known})
-        #: what should stand in the topic: keys and messages, those of members that left not among them
+        #: keys and messages that should be in the topic, without those of members that left
         self.standing: dict[str, ErasureMessage] = dict(self.log.erasures)
         self._left: dict[str, ErasureMember] = {}
         self.version = 0
-        """Changes with the erasures."""
+        """Changes whenever the erasures do."""
 
     def take(self, key: str, value: bytes | None) -> None:
-        """Take a record; None: it was deleted."""
+        """Take in a record; None: it was deleted."""
         if value is None:
             self._delete(key)
             return
@@ -147,7 +148,7 @@ class ErasureHistory:
         if self._signer is not None and not self._signer.check(message):
             return
         if isinstance(message, Erasure):
-            # The first record of an id stands: nobody narrows an erasure afterwards.
+            # The first record of an id counts, so that nobody can narrow an erasure afterwards.
             if key not in self.log.erasures and len(self.log.erasures) < limits.ERASURES:
                 self.log.erasures[key] = self.standing[key] = message
                 self.version += 1
@@ -158,12 +159,13 @@ class ErasureHistory:
             self._announced(key, message)
 
     def sign_again(self, signer: ErasureSigner) -> None:
-        """Sign everything that stands with the token of now."""
+        """Sign all records that should be in the topic with the current token."""
         for message in self.standing.values():
             signer.sign(message)
 
     def _announced(self, key: str, member: ErasureMember) -> None:
-        """The newest announcement counts: an older one that is written again changes nothing."""
+        """Take in an announcement. The newest one counts: an older one that is written again changes
+        nothing."""
         name = member.instance
         before = self.log.members.get(name) or self._left.get(name)
         if before is not None and before.announced_us > member.announced_us:
@@ -177,7 +179,8 @@ class ErasureHistory:
             self.log.members[name] = self.standing[key] = member
 
     def _delete(self, key: str) -> None:
-        """Nobody signs a deletion: a fleet that signs believes none, and of others only members leave so."""
+        """Take in a deletion. Deletions are not signed: a fleet that signs ignores them all, and in any other
+        they only end memberships."""
         erasure, separator, instance = key.partition("@")
         if separator and not erasure and (self._signer is None or not self._signer.signs):
             self.log.members.pop(instance, None)
@@ -185,10 +188,11 @@ class ErasureHistory:
 
 
 def read_erasure_record(key: str, value: bytes) -> Erasure | ErasureConfirmation | ErasureMember:
-    """The message of a record.
+    """Parse and validate a record.
 
     Raises:
-        WireError: It is not an erasure, another one than its key says, or asks for what cannot be erased.
+        WireError: It is not an erasure message, does not match its key, or asks for a range that cannot be
+            erased.
     """
     erasure, separator, instance = key.partition("@")
     if not separator:
@@ -196,7 +200,7 @@ def read_erasure_record(key: str, value: bytes) -> Erasure | ErasureConfirmation
         if request.id != key:
             raise WireError(f"an erasure {request.id!r} under the key {key!r}")
         if not is_camera_id(request.camera):
-            raise WireError(f"{request.camera!r} is no camera's id")
+            raise WireError(f"{request.camera!r} is not a camera id")
         if request.begin_us >= request.end_us:
             raise WireError(f"the range from {request.begin_us} to {request.end_us} is empty")
         ahead_us = request.end_us - max(request.begin_us, request.requested_us)

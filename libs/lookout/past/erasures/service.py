@@ -30,15 +30,15 @@ _log = logs.get("erasures")
 
 
 class LiveErasures:
-    """The erasures that a service knows: what `erasures.v1` says, and ever said. Thread-safe.
+    """The erasures that a service knows: all that `erasures.v1` says or ever said. Thread-safe.
 
-    A range that was erased stays fenced whatever is written or deleted in the topic later, and after a
-    restart where there is a disk.
+    A range that was erased stays fenced whatever is written to or deleted from the topic later, and also
+    after a restart if there is a disk.
 
     Args:
-        table: Follows the topic; its check leaves out what the fleet did not sign.
-        signer: Signs what is written again.
-        folder: Keeps the erasures on a disk, or None.
+        table: Follows the topic; its check leaves out records that the fleet did not sign.
+        signer: Signs records that are written again.
+        folder: Keeps the erasures on a disk; None: they are not kept.
     """
 
     def __init__(self, table: Table, signer: ErasureSigner, folder: Path | None = None) -> None:
@@ -51,19 +51,19 @@ class LiveErasures:
         self._view: View | None = None
         self._log = self._history.log.copy()
         self._key = signer.key
-        self._complete: tuple[View | None, str] | None = None  # when the topic had all that should stand
+        self._complete: tuple[View | None, str] | None = None  # when the topic had all its records
 
     def version(self) -> int:
-        """Changes whenever the erasures do."""
+        """Return a number that changes whenever the erasures do."""
         self.read()
         return self._history.version
 
     def erasures(self) -> Iterable[Erasure]:
-        """What was asked for."""
+        """Return the erasures requested."""
         return self.read().erasures.values()
 
     def read(self) -> ErasureLog:
-        """What stands now; never changes once given."""
+        """Return the current log; it does not change afterwards."""
         view = self._table.view()
         if view is not self._view:
             with self._lock:
@@ -75,7 +75,8 @@ class LiveErasures:
         return self._log
 
     def lost(self) -> dict[str, bytes]:
-        """Records that should stand in the topic and do not: deleted, replaced, or of an old token."""
+        """Return records that should be in the topic and are not: deleted, replaced, or signed with an old
+        token."""
         self.read()
         now = self._view, self._signer.key
         if now == self._complete:
@@ -92,7 +93,7 @@ class LiveErasures:
 
     def _stands(self, key: str, value: bytes) -> bool:
         row = self._table.standing(key)
-        # Of a confirmation or a member another signed row is a newer one, which the history takes next.
+        # For a confirmation or a member, another signed row is a newer one, which comes in next.
         return row == value or (row is not None and "@" in key)
 
     def _keep(self) -> None:
@@ -108,7 +109,7 @@ class LiveErasures:
 
 
 def _kept(file: Path) -> list[Erasure]:
-    """The erasures on a disk."""
+    """Read the erasures kept on a disk."""
     try:
         lines = read_file(file).splitlines()
         return [from_json(line, Erasure) for line in lines]
@@ -119,11 +120,11 @@ def _kept(file: Path) -> list[Erasure]:
 
 
 def live_fence(context: Context[Any], folder: Path | None = None) -> tuple[LiveFence, LiveErasures]:
-    """The fence of a service, and the erasures that it is made from; both follow `erasures.v1`.
+    """Return the fence of a service, and the erasures that it is made from; both follow `erasures.v1`.
 
     Args:
-        context: The service's.
-        folder: Keeps the erasures on a disk of this instance, or None.
+        context: The service's context.
+        folder: Keeps the erasures on a disk of this instance; None: they are not kept.
     """
     signer = ErasureSigner.of(context.settings)
     table = context.table(ERASURES.name, check=lambda key, value: erasure_fault(key, value, signer))
@@ -139,15 +140,15 @@ def join(
     stays: bool,
     member: str | None = None,
 ) -> Eraser:
-    """Carry out in a service what was asked for, and go on doing so.
+    """Carry out erasures in a service: those requested so far, and from now on.
 
     Args:
-        context: The service's.
-        erasures: What was asked for (`live_fence`).
-        steps: What it erases.
+        context: The service's context.
+        erasures: The erasures requested (`live_fence`).
+        steps: What the service erases.
         stays: Whether something outlives the process.
-        member: Who confirms where processes share what they erase and one of them is enough; None: this
-            process.
+        member: Name that confirms for all processes that share what they erase, where one of them is enough;
+            None: this process.
     """
     settings: ServiceSettings = context.settings
     producer = Producer(settings.kafka(**{"enable.idempotence": True}), logger=logs.client_logger("erasures"))
@@ -186,11 +187,11 @@ def join(
 
 
 def read_fence(settings: ServiceSettings) -> Fence:
-    """What was erased, as Kafka says it now: nothing where a fleet of an earlier release has no such topic.
+    """Read the erasures that Kafka has now; none if a fleet of an earlier release has no such topic.
 
     Raises:
         TimeoutError: The topic cannot be read to its end.
-        KafkaException: Kafka refuses.
+        KafkaException: Kafka rejects the request.
     """
     messages = read_topic(settings, "fence", ERASURES.name)
     try:

@@ -1,4 +1,5 @@
-"""Records of erasures carry the fleet's signature: nobody else asks for one, confirms one or leaves."""
+"""Signs records of erasures for the fleet, so that nobody else can request an erasure, confirm one, or
+leave."""
 
 from __future__ import annotations
 
@@ -10,14 +11,14 @@ from lookout.runtime.store.signing import FleetSigner
 from lookout.v1.erasures_pb2 import Erasure, ErasureConfirmation, ErasureMember
 
 ErasureMessage = Erasure | ErasureConfirmation | ErasureMember
-"""What stands in `erasures.v1`."""
+"""The messages of `erasures.v1`."""
 
 
 class ErasureSigner:
     """Signs records with the fleet's token, and checks them. Without a token every record counts.
 
     Args:
-        token: The fleet's, or None if it has no token.
+        token: The fleet's token; None: it has none.
     """
 
     def __init__(self, token: Token | None) -> None:
@@ -25,7 +26,7 @@ class ErasureSigner:
 
     @classmethod
     def of(cls, security: GrpcSecurity | None) -> ErasureSigner:
-        """As the settings say."""
+        """Make the signer that the settings describe."""
         return cls(None if security is None else Token.of(security))
 
     @property
@@ -43,12 +44,12 @@ class ErasureSigner:
         message.signature = self._signer.mark(_content(message))
 
     def check(self, message: ErasureMessage) -> bool:
-        """Whether the fleet signed it."""
+        """Whether the fleet signed a record."""
         return self._signer.is_right(message.signature, _content(message))
 
 
 def _content(message: ErasureMessage) -> bytes:
-    """Everything of a record but its signature; the same bytes for the same facts in every release."""
+    """Return everything of a record but its signature; the same bytes for the same facts in every release."""
     facts: list[object]
     if isinstance(message, Erasure):
         facts = [message.id, message.camera, message.begin_us, message.end_us, message.whole]

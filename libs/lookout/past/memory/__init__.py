@@ -1,6 +1,6 @@
 """A camera's memory: born KV as visual and semantic clusters, kept online and read by retrieval (Mosaic).
 
-What needs torch is imported when it is first named: a list of memories does without.
+Names that need torch are imported when they are first used: a list of memories needs none of them.
 """
 
 from __future__ import annotations

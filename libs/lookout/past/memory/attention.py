@@ -16,12 +16,12 @@ def partial(
     scaling: float,
     bias: torch.Tensor | None = None,
 ) -> Partial:
-    """Attention over a part of the keys, not yet normalised over all.
+    """Attention over a part of the keys, not yet normalised over all of them.
 
     Args:
         query: [heads, rows, d], rotated.
         key: [kv_heads, n, d], rotated; `value` likewise.
-        scaling: of the dot products.
+        scaling: factor of the dot products.
         bias: additive, [n] or [rows, n]; -inf where a row does not see a key.
 
     Returns:
@@ -39,7 +39,7 @@ def partial(
 
 
 def merged(parts: Iterable[Partial]) -> torch.Tensor:
-    """Attention over all keys [heads, rows, d] from the parts of a split of them."""
+    """Merge the parts of a split of the keys into attention over all of them, [heads, rows, d]."""
     outs, totals = zip(*parts, strict=True)
     weight = torch.stack(totals).softmax(0)
     return (torch.stack(outs) * weight[..., None]).sum(0)

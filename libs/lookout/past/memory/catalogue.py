@@ -1,12 +1,12 @@
-"""What a reader in another process needs of a memory: a head, scenes, index ranges and slabs, as byte ranges.
+"""A memory as byte ranges for readers in other processes: a head, scenes, index ranges and slabs.
 
-A memory is one catalogue file and files of slabs. The head, which comes first and whole, names the byte range
-and checksum of each layer's scenes (what the first stage of retrieval compares); the scenes name the index
-range of each visual cluster; the index range names the slab of each of its clusters. So anyone who can read
-ranges of bytes (a file, another pod, an object store) reads the same memory, to the bit.
+A memory is one catalogue file and files of slabs. The head, which is read first and whole, names the byte
+range and checksum of each layer's scenes (which the first stage of retrieval compares). The scenes name the
+index range of each visual cluster; the index range names the slab of each of its clusters. So anyone who can
+read byte ranges (of a file, from another pod, from an object store) reads the same memory, bit for bit.
 
-A memory that still grows is catalogued from a snapshot: its files exist as ranges only. Byte order is little
-endian, integers have 64 bits unless said otherwise.
+A memory that still grows is catalogued from a snapshot, and its files exist only as ranges. Byte order is
+little endian; integers have 64 bits unless said otherwise.
 
     scenes of a layer   keys float16 [visual, width]; tokens, first frame, last frame, clusters and offset of
                         the index range [visual]
@@ -45,7 +45,7 @@ _ROW_BYTES = 6 * 8 + CHECKSUM_BYTES
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """Bytes [offset, offset + length) of a file of a memory; `checksum` is empty where none is known."""
+    """Bytes [offset, offset + length) of a file of a memory; `checksum` is empty if it is unknown."""
 
     file: str
     offset: int
@@ -53,7 +53,7 @@ class ByteRange:
     checksum: bytes = b""
 
     def checked(self, data: bytes, where: str) -> bytes:
-        """The data, if it is what the range names.
+        """Return the data if it is what the range names.
 
         Raises:
             DamagedMemoryError: its length or its checksum does not match.
@@ -70,7 +70,7 @@ class Files(Protocol):
     """Reads ranges of a memory's files."""
 
     def read(self, ranges: Sequence[ByteRange]) -> list[bytes]:
-        """The bytes of each range, in their order.
+        """Read the bytes of each range, in their order.
 
         Raises:
             HistoryError: they are not available here.
@@ -80,8 +80,14 @@ class Files(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowBlock:
-    """A block that is read whole: its rows without their KV. `frame` int64 [rows], numbers in the memory;
-    `places` int64 [axes, rows]; `first_frame` and `frames` its frames; `data` the KV of each layer."""
+    """A block that is read whole: its rows without their KV.
+
+    Attributes:
+        first_frame: number in the memory of its first frame; `frames`: how many it has.
+        frame: int64 [rows], number in the memory of each row's frame.
+        places: int64 [axes, rows].
+        data: where the KV of each layer lies.
+    """
 
     first_frame: int
     frames: int
@@ -97,19 +103,19 @@ class WindowBlock:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Head:
-    """What is read first of a memory.
+    """The part of a memory that is read first.
 
     Attributes:
-        about: what the memory is of, as JSON.
+        about: facts about the memory, as JSON.
         version: counts every change of the memory.
-        sealed: it takes in no more blocks.
-        shape: of one token's KV.
+        sealed: whether it takes in no more blocks.
+        shape: shape of one token's KV.
         prefix: the system prefix.
         times_us: int64 [frames], stream time of every frame.
         present: bool [frames], whether KV of the frame is there, or it never had a token.
-        tokens: tokens of all frames, gone ones included.
+        tokens: number of tokens of all frames, those no longer held included.
         step: int64 [axes]; `extent` likewise (of the newest block).
-        catalogue: name of the file of scenes and index ranges; `files` those of slabs.
+        catalogue: name of the file of scenes and index ranges; `files`: names of those of slabs.
         scenes: where each layer's scenes lie, and how many visual clusters they have.
         window: the blocks that are read whole, oldest first.
         forgotten: ranges of stream time that were erased.
@@ -132,7 +138,7 @@ class Head:
     forgotten: tuple[tuple[int, int], ...] = ()
 
     def packed(self, *, whole: bool = True) -> bytes:
-        """The head as one record; without its prefix where it is not to be whole."""
+        """Pack the head into one record, with its prefix only if `whole`."""
         arrays: dict[str, Any] = {
             **(_prefix_arrays(self.prefix) if whole else {}),
             "times": self.times_us,
@@ -165,7 +171,7 @@ class Head:
 
     @classmethod
     def unpacked(cls, data: bytes, where: str, prefix: Prefix | None = None) -> Head:
-        """A head from its record; `prefix`: what the record leaves out.
+        """Unpack a head from its record; `prefix` is given if the record leaves it out.
 
         Raises:
             DamagedMemoryError: it is damaged.
@@ -202,12 +208,12 @@ class Head:
 
 
 def packed_prefix(prefix: Prefix) -> bytes:
-    """A prefix as one record, for heads that leave it out."""
+    """Pack a prefix into one record, for heads that leave it out."""
     return pack({}, _prefix_arrays(prefix))
 
 
 def unpacked_prefix(data: bytes, where: str) -> Prefix:
-    """A prefix from its record.
+    """Unpack a prefix from its record.
 
     Raises:
         DamagedMemoryError: it is damaged.
@@ -233,13 +239,13 @@ def _range_of(facts: Sequence[Any]) -> ByteRange:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerScenes:
-    """What the first stage compares in one layer.
+    """The visual clusters of one layer, as the first stage of retrieval compares them.
 
     Attributes:
-        keys: [visual, width], mean raw key of each visual cluster, as half precision shows it.
+        keys: [visual, width], mean raw key of each visual cluster, rounded to half precision.
         counts: int64 [visual], tokens of each.
         frames: int64 [2, visual], first and last frame of each.
-        clusters: int64 [visual], semantic clusters of each.
+        clusters: int64 [visual], number of semantic clusters of each.
         offsets: int64 [visual], where the index range of each begins in the catalogue.
     """
 
@@ -251,7 +257,7 @@ class LayerScenes:
 
     @classmethod
     def unpacked(cls, data: bytes, visual: int, shape: KVShape) -> LayerScenes:
-        """From the bytes of a layer's scenes; `visual` is the number of visual clusters."""
+        """Unpack the bytes of a layer's scenes; `visual` is the number of visual clusters."""
         cut = 2 * visual * shape.width
         keys = np.frombuffer(data, np.float16, visual * shape.width).reshape(visual, shape.width)
         numbers = np.frombuffer(data, np.int64, 5 * visual, cut).reshape(5, visual)
@@ -264,13 +270,13 @@ class LayerScenes:
         )
 
     def index_range(self, head: Head, visual: int) -> ByteRange:
-        """Where the index range of a visual cluster lies."""
+        """Return where the index range of a visual cluster lies."""
         length = range_bytes(int(self.clusters[visual]), int(self.counts[visual]), head.shape)
         return ByteRange(head.catalogue, int(self.offsets[visual]), length)
 
 
 def scenes_bytes(visual: int, shape: KVShape) -> int:
-    """Bytes of the scenes of a layer with so many visual clusters."""
+    """Bytes of the scenes of a layer with `visual` visual clusters."""
     return visual * (2 * shape.width + 5 * 8)
 
 
@@ -287,7 +293,7 @@ class IndexRange:
     Attributes:
         ids: int64 [clusters]; `counts`, `first` and `last` (frames) likewise.
         keys: [clusters, width], mean raw keys.
-        slabs: where the KV of each lies.
+        slabs: where the KV of each cluster lies.
         token_frame: int64 [tokens], the frame of every token, cluster after cluster.
         token_place: int64 [axes, tokens].
     """
@@ -303,7 +309,7 @@ class IndexRange:
 
     @classmethod
     def unpacked(cls, data: bytes, clusters: int, tokens: int, head: Head) -> IndexRange:
-        """From the bytes of a range.
+        """Unpack the bytes of a range.
 
         Raises:
             DamagedMemoryError: its checksum does not match.
@@ -343,15 +349,15 @@ class IndexRange:
 
 @dataclass(eq=False)
 class Catalogue:
-    """The catalogue of a snapshot, made record by record when it is asked for.
+    """The catalogue of a snapshot; each record is made when it is asked for.
 
     Attributes:
-        shot: the memory.
-        shape: of its KV.
-        about: what it is of.
-        sealed: it takes in no more blocks.
-        where: the place of every cluster's slab by the cluster's id; None: those of the snapshot.
-        name: of the catalogue's file.
+        shot: the snapshot of the memory.
+        shape: shape of its KV.
+        about: facts about the memory.
+        sealed: whether it takes in no more blocks.
+        where: place of every cluster's slab by the cluster's id; None: the places in `SnapshotFiles`.
+        name: name of the catalogue's file.
     """
 
     shot: Snapshot
@@ -383,13 +389,13 @@ class Catalogue:
         self._names = sorted({place.file for place in (self.where or {}).values()}) or [SLABS]
 
     def record(self, number: int) -> bytes:
-        """One record of the catalogue's file."""
+        """Make one record of the catalogue's file."""
         layer, visual = self.homes[number]
         return self._scenes(layer) if visual < 0 else self._range(layer, visual)
 
     @cached_property
     def head(self) -> Head:
-        """What is read first."""
+        """The head of the memory."""
         shot, shape = self.shot, self.shape
         scenes = []
         for layer, index in enumerate(shot.layers):
@@ -481,7 +487,7 @@ class SnapshotFiles:
     catalogue: Catalogue
 
     def read(self, ranges: Sequence[ByteRange]) -> list[bytes]:
-        """The bytes of whole records: a layer's scenes, an index range, a slab, a block of the window.
+        """Return the bytes of whole records: a layer's scenes, an index range, a slab, a block of the window.
 
         Raises:
             HistoryError: a range is not one of these.
@@ -512,13 +518,13 @@ class SnapshotFiles:
         if not place.length:
             return b""
         raise HistoryError(
-            f"{place.file}: bytes {place.offset} to {place.offset + place.length} are no record of version "
-            f"{catalogue.shot.version} of this memory"
+            f"{place.file}: bytes {place.offset} to {place.offset + place.length} are not a record of "
+            f"version {catalogue.shot.version} of this memory"
         )
 
 
 def _number(starts: Ints, offset: int) -> int | None:
-    """Which record begins at an offset. Of empty ones that begin there too, the last."""
+    """Return which record begins at an offset: the last one, if empty records begin there too."""
     number = int(np.searchsorted(starts, offset, side="right")) - 1
     return number if number >= 0 and starts[number] == offset else None
 
@@ -530,10 +536,10 @@ class FolderFiles:
     folder: Path
 
     def read(self, ranges: Sequence[ByteRange]) -> list[bytes]:
-        """The bytes of each range, those of one file read in order of their offset.
+        """Read the bytes of each range; those of one file are read in order of their offset.
 
         Raises:
-            HistoryError: a file is missing, or its name leads out of the folder.
+            HistoryError: a file cannot be read, or its name leads out of the folder.
         """
         out = [b""] * len(ranges)
         by_file: dict[str, list[int]] = {}
@@ -541,7 +547,7 @@ class FolderFiles:
             by_file.setdefault(place.file, []).append(number)
         for name, numbers in by_file.items():
             if Path(name).name != name or "\0" in name:
-                raise HistoryError(f"{name!r} names no file of {self.folder}")
+                raise HistoryError(f"{name!r} is not a file of {self.folder}")
             try:
                 with open(self.folder / name, "rb") as file:
                     for number in sorted(numbers, key=lambda number: ranges[number].offset):
@@ -553,13 +559,13 @@ class FolderFiles:
 
 
 def write_catalogue(folder: MemoryFolder) -> Path:
-    """Write head and catalogue of a sealed memory alongside its checkpoint; the head is there last.
+    """Write head and catalogue of a sealed memory next to its checkpoint, the head last.
 
     Returns:
         The head's file.
 
     Raises:
-        HistoryError: the memory is not sealed, or the disk refused it.
+        HistoryError: the memory is not sealed, or a file could not be written.
     """
     if not folder.memory.sealed:
         raise HistoryError(f"{folder.folder}: only a sealed memory is catalogued")
@@ -583,5 +589,5 @@ def write_catalogue(folder: MemoryFolder) -> Path:
 
 
 def head_path(folder: Path, version: int) -> Path:
-    """Where the head of a sealed memory lies, by the version of its checkpoint."""
+    """Return where the head of a sealed memory lies, by the version of its checkpoint."""
     return folder / f"head-{version:08d}.bin"

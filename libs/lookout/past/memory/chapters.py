@@ -1,8 +1,9 @@
-"""The chapters of all cameras in one folder: written by their owner, sealed, dropped when their time is over.
+"""The chapters of all cameras in one folder: written by their owner, sealed, and dropped when they expire.
 
-A chapter is a `MemoryFolder` of (camera, epoch): the owner of a camera begins one with its first block, and
-seals it when it gives the camera away, when the epoch ends, or at a size or an age. Sealed, it never changes;
-erasing makes its next version. `lookout ask` and `lookout memory` work on the folder as on any other.
+A chapter is a `MemoryFolder` of (camera, epoch). The owner of a camera begins one with the camera's first
+block, and seals it when it hands the camera over, when the epoch ends, or at a size or an age. A sealed
+chapter never changes; erasing makes its next version. `lookout ask` and `lookout memory` work on the folder
+as on any other.
 """
 
 from __future__ import annotations
@@ -41,21 +42,22 @@ from lookout.past.memory.types import BornBlock, Keep, KVShape, MemorySettings, 
 log = structlog.get_logger(__name__)
 
 REBUILT = "rebuilt"
-"""Of what a chapter is about: it was made again from records."""
+"""Key in a chapter's facts: it was rebuilt from records."""
 VERSIONS = 4
-"""Versions of a growing chapter that stay readable, so that an answer that began before is not cut off."""
+"""Number of versions of a growing chapter that stay readable, so that an answer that is being computed can
+finish."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChapterRules:
-    """How long chapters become, and how many stay.
+    """How long chapters become, and how many are kept.
 
     Attributes:
-        keep: what a camera may keep: seconds (its horizon), bytes, or both.
-        disk_bytes: what all cameras may keep together.
+        keep: limit per camera: seconds (its horizon), bytes, or both.
+        disk_bytes: limit of all cameras together.
         seal_s: seconds of stream time after which a chapter is sealed.
-        seal_bytes: bytes of KV after which it is.
-        origin_us: change of the difference between stream time and wall time that begins a new chapter.
+        seal_bytes: bytes of KV after which a chapter is sealed.
+        origin_us: change of the clock offset (wall time minus stream time) that begins a new chapter.
     """
 
     keep: Keep
@@ -67,14 +69,14 @@ class ChapterRules:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Born:
-    """A block's born KV with what its chapter begins with.
+    """A block's born KV, with everything that a chapter begun by it needs.
 
     Attributes:
-        camera: whose block it is.
-        epoch: of the camera's stream.
+        camera: id of the camera.
+        epoch: epoch of the camera's stream.
         block: the block.
-        prefix: the system prefix it attended to.
-        origin_us: what is added to stream time for wall time.
+        prefix: the system prefix that it attended to.
+        origin_us: clock offset: wall time minus stream time.
     """
 
     camera: str
@@ -91,7 +93,7 @@ class Born:
 
 @dataclass(frozen=True, slots=True)
 class ChapterFacts:
-    """What is known of a chapter without reading it. Times are wall time in microseconds."""
+    """What is known about a chapter without reading it. Times are wall time in microseconds."""
 
     name: str
     camera: str
@@ -106,7 +108,7 @@ class ChapterFacts:
 
     @property
     def order(self) -> tuple[int, int, str]:
-        """Chapters of a camera stand in this order."""
+        """Sort key of a camera's chapters."""
         return self.epoch, self.first_block, self.name
 
 
@@ -125,7 +127,7 @@ class _Open:
 
 
 class ChapterFolder:
-    """All chapters of one process. Blocks of one camera come from one thread; reading is thread-safe."""
+    """All chapters of one process. The blocks of a camera come from one thread; reading is thread-safe."""
 
     def __init__(
         self,
@@ -138,15 +140,16 @@ class ChapterFolder:
         about: Mapping[str, Any] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Opens the folder: what an earlier process left open is sealed, and what cannot be read is left out.
+        """Open the folder. Chapters that an earlier process left open are sealed; those that cannot be read
+        are left out.
 
         Args:
-            root: the folder; made where it is missing.
+            root: the folder; created if it is missing.
             rules: lengths and limits.
-            shape: of one token's KV.
-            settings: of the memories.
-            bias: of the key projections, as `CameraMemory` takes it.
-            about: facts that stand in every chapter: the model's digest, the block's length.
+            shape: shape of one token's KV.
+            settings: settings of the memories.
+            bias: bias of the key projections, as in `CameraMemory`.
+            about: facts to store in every chapter: the model's digest, the block's length.
             clock: Unix seconds.
         """
         self.root, self.rules, self.shape = private_folder(root), rules, shape
@@ -162,13 +165,13 @@ class ChapterFolder:
     # Writing.
 
     def add(self, born: Born) -> bool:
-        """Take in a block, once: a block that is not newer than the chapter's last one is left out.
+        """Add a block, once: a block that is not newer than the chapter's last one is left out.
 
         Returns:
-            Whether it was taken in.
+            Whether it was added.
 
         Raises:
-            HistoryError: the disk refused it, or it does not fit.
+            HistoryError: it does not fit, or could not be written.
         """
         chapter = self._open.get(born.camera)
         if chapter is not None and self._ends(chapter, born):
@@ -188,10 +191,11 @@ class ChapterFolder:
         return True
 
     def seal(self, camera: str) -> ChapterFacts | None:
-        """End a camera's chapter; None if it has no open one.
+        """Seal a camera's open chapter; None if it has none.
 
         Raises:
-            HistoryError: the disk refused it; what was recorded is sealed when the folder is opened again.
+            HistoryError: a file could not be written; what was recorded is sealed when the folder is opened
+                again.
         """
         with self._lock:
             chapter = self._open.get(camera)
@@ -208,7 +212,7 @@ class ChapterFolder:
         return facts
 
     def close(self) -> None:
-        """Seal everything that is open; a chapter that fails keeps no other from it."""
+        """Seal every open chapter; a chapter that fails does not keep the others from being sealed."""
         for camera in list(self._open):
             try:
                 self.seal(camera)
@@ -219,7 +223,7 @@ class ChapterFolder:
         """Drop sealed chapters beyond the horizon and the limits, oldest first.
 
         Returns:
-            What was dropped.
+            The chapters dropped.
         """
         with self._lock:
             dropped = []
@@ -231,14 +235,14 @@ class ChapterFolder:
         return dropped
 
     def erase(self, camera: str, begin_us: int | None = None, end_us: int | None = None) -> int:
-        """Erase a camera's frames with begin <= wall time < end from every chapter, wholly. A range that was
-        erased before costs nothing.
+        """Erase a camera's frames with begin <= wall time < end from every chapter, completely. To erase a
+        range again costs nothing.
 
         Returns:
-            The frames that were erased.
+            The number of frames erased.
 
         Raises:
-            HistoryError: the disk refused it; erase the range again.
+            HistoryError: a file could not be changed; erase the range again.
         """
         begin, end = -(1 << 61) if begin_us is None else begin_us, 1 << 61 if end_us is None else end_us
         self.seal(camera)
@@ -255,7 +259,7 @@ class ChapterFolder:
     # Reading.
 
     def chapters(self, camera: str | None = None) -> list[ChapterFacts]:
-        """The chapters that can be read, of one camera or of all, in their order."""
+        """List the chapters that can be read, of one camera or of all, in their order."""
         with self._lock:
             out = [facts for facts in self._sealed.values() if camera in (None, facts.camera)]
             out += [
@@ -266,7 +270,7 @@ class ChapterFolder:
         return sorted(out, key=lambda facts: (facts.camera, facts.order))
 
     def read(self, name: str) -> tuple[Chapter, Files]:
-        """A chapter as it is now, and its files.
+        """Return a chapter as it is now, and its files.
 
         Raises:
             HistoryError: no chapter has that name, or it cannot be read.
@@ -281,7 +285,7 @@ class ChapterFolder:
         return read_sealed(facts.path)
 
     def files(self, name: str, version: int) -> Files:
-        """The files of a version of a chapter.
+        """Return the files of a version of a chapter.
 
         Raises:
             HistoryError: there is no such chapter, or that version is gone.
@@ -323,11 +327,12 @@ class ChapterFolder:
         self.expire()
 
     def _know_all(self, camera: str) -> None:
-        """Take in what lies on the disk of a camera and is not known: the disk refused to seal it, or it
-        could not be read at the start. What cannot be read goes whole: nothing of an erased range may stay.
+        """Take in a camera's chapters that are on the disk but unknown: they could not be sealed, or not be
+        read at the start. Chapters that cannot be read are removed whole, since nothing of an erased range
+        may stay.
 
         Raises:
-            HistoryError: The disk refuses it still.
+            HistoryError: A chapter still cannot be sealed.
         """
         with self._lock:
             known = {facts.path for facts in self._sealed.values()}
@@ -340,7 +345,7 @@ class ChapterFolder:
                     if _is_refusal(error) or _is_refusal(error.__cause__):
                         raise HistoryError(f"{path}: cannot be sealed ({error})") from error
                     log.warning(
-                        "a chapter that cannot be read goes whole", folder=str(path), error=str(error)
+                        "a chapter that cannot be read is removed", folder=str(path), error=str(error)
                     )
                     facts = None
                 if facts is None:
@@ -349,7 +354,7 @@ class ChapterFolder:
                     self._sealed[facts.name] = facts
 
     def _adopted(self, path: Path) -> ChapterFacts | None:
-        """The facts of a chapter that lies in the folder; None: there is nothing in it."""
+        """Return the facts of a chapter in the folder, sealing it if needed; None: it is empty."""
         with contextlib.suppress(HistoryError):
             return facts_of(path)
         with MemoryFolder.open(path, salvage=True) as folder:
@@ -409,7 +414,7 @@ class ChapterFolder:
             facts.path.parent.rmdir()
 
     def _beyond(self) -> Iterator[ChapterFacts]:
-        """Sealed chapters that the rules let go."""
+        """Yield the sealed chapters that exceed the rules."""
         rules, now_us = self.rules, int(self._clock() * 1e6)
         within: list[ChapterFacts] = []
         totals: dict[str, int] = {}
@@ -458,26 +463,26 @@ class ChapterFolder:
 
 
 def _is_refusal(error: BaseException | None) -> bool:
-    """Whether the disk refused something, which may go better later; a file that is gone stays so."""
+    """Whether the disk rejected something, which may work later; a file that is gone stays gone."""
     return isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
 
 
 def frames_in(chapter: Chapter, begin_us: int, end_us: int) -> int:
-    """Frames of a range of wall time whose KV a chapter has."""
+    """Count a chapter's frames with KV in a range of wall time."""
     times = chapter.head.times_us + chapter.origin_us
     return int((chapter.head.present & (times >= begin_us) & (times < end_us)).sum())
 
 
 def forget_range(chapter: Chapter, path: Path, begin_us: int, end_us: int) -> bool:
-    """Erase a range of wall time from a sealed chapter's folder, wholly: its next version.
+    """Erase a range of wall time from a sealed chapter's folder, completely; this makes its next version.
 
-    Also where no KV is left: embeddings stay when the KV's time is over.
+    Also needed if no KV of the range is left: embeddings stay when KV expires.
 
     Returns:
-        Whether anything is left in it.
+        Whether the chapter still holds any KV.
 
     Raises:
-        HistoryError: the disk refused it; erase the range again.
+        HistoryError: a file could not be changed; erase the range again.
     """
     with MemoryFolder.open(path) as folder:
         folder.forget(begin_us - chapter.origin_us, end_us - chapter.origin_us)
@@ -486,7 +491,7 @@ def forget_range(chapter: Chapter, path: Path, begin_us: int, end_us: int) -> bo
 
 
 def read_sealed(path: Path) -> tuple[Chapter, Files]:
-    """A sealed chapter of a folder, and its files.
+    """Return the sealed chapter of a folder, and its files.
 
     Raises:
         HistoryError: it is not sealed, or damaged.
@@ -502,7 +507,7 @@ def read_sealed(path: Path) -> tuple[Chapter, Files]:
 
 
 def read_chapter(path: Path) -> tuple[Chapter, Files]:
-    """A chapter of a folder as it is, sealed or not, while another process may own it.
+    """Return the chapter of a folder as it is, sealed or not; another process may own it.
 
     Raises:
         HistoryError: it cannot be read.
@@ -516,10 +521,12 @@ def read_chapter(path: Path) -> tuple[Chapter, Files]:
 
 
 def without_doubles(chapters: Sequence[Chapter]) -> tuple[list[Chapter], dict[str, str]]:
-    """Chapters of one camera in their order, without those made again whose frames are there in others.
+    """Return the chapters of one camera in their order, without rebuilt ones whose frames are in other
+    chapters.
 
     Returns:
-        The chapters, and why others are left out, by name: nothing is lost of those that are not named.
+        The chapters, and by name why others are left out. Chapters left out without a reason have nothing
+        that the others lack.
     """
     out: list[Chapter] = []
     left_out: dict[str, str] = {}
@@ -533,23 +540,23 @@ def without_doubles(chapters: Sequence[Chapter]) -> tuple[list[Chapter], dict[st
         if not doubles.any():
             out.append(chapter)
         elif not doubles.all():
-            left_out[chapter.name] = "made again, and a part of it is in other chapters: rebuild it once more"
+            left_out[chapter.name] = "rebuilt, but a part of it is in other chapters: rebuild it again"
     return sorted(out, key=chapter_order), left_out
 
 
 def chapter_order(chapter: Chapter) -> tuple[int, int, str]:
-    """Chapters of a camera stand in this order."""
+    """Sort key of a camera's chapters."""
     about = chapter.head.about
     return int(about["epoch"]), int(about["first_block"]), chapter.name
 
 
 def chapter_of(head: Head) -> Chapter:
-    """The chapter of a head."""
+    """Return the chapter that a head describes."""
     return Chapter(str(head.about["chapter"]), head, int(head.about["origin_us"]))
 
 
 def facts_of(path: Path) -> ChapterFacts:
-    """The facts of a sealed chapter in a folder.
+    """Return the facts of a sealed chapter in a folder.
 
     Raises:
         HistoryError: it is not sealed, or its head is not of its newest version.

@@ -1,4 +1,5 @@
-"""Semantic clusters of one layer in one visual cluster, and their upkeep (Mosaic, sections V-B and VI)."""
+"""Semantic clusters of one layer in one visual cluster, and their maintenance (Mosaic, sections V-B and
+VI)."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ NOBODY = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cluster:
-    """One cluster: its slab and the sums from which its representative is read; immutable.
+    """One cluster: its slab, and the sums that give its representative; immutable.
 
     Attributes:
         id: unique in the memory, never used again.
@@ -28,8 +29,8 @@ class Cluster:
         value: [width], sum of values.
         frame: sum of the members' frame numbers; `first` and `last` are the smallest and largest.
         place: int64 [axes], sum of the members' places in their frames.
-        marked: the cluster is too wide and waits to be split.
-        owner: of a group of newcomers, the marked cluster it will be merged with; else `NOBODY`.
+        marked: whether the cluster is too wide and waits to be split.
+        owner: for a group of newcomers, the marked cluster that it will be merged with; else `NOBODY`.
     """
 
     id: int
@@ -52,7 +53,7 @@ class Cluster:
 
 @dataclass(frozen=True, eq=False)
 class ClusterPartition:
-    """The clusters of one layer inside one visual cluster; immutable. Stacked arrays are made once."""
+    """The clusters of one layer inside one visual cluster; immutable. Stacked arrays are computed once."""
 
     clusters: tuple[Cluster, ...]
 
@@ -92,7 +93,7 @@ class ClusterPartition:
 
     @cached_property
     def totals(self) -> tuple[torch.Tensor, torch.Tensor, int]:
-        """Sums of keys and of values [width] over all members, and the members."""
+        """Sums of keys and of values [width] over all members, and the number of members."""
         key = torch.stack([cluster.key for cluster in self.clusters]).sum(0)
         value = torch.stack([cluster.value for cluster in self.clusters]).sum(0)
         return key, value, int(self.counts.sum())
@@ -100,10 +101,10 @@ class ClusterPartition:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Members:
-    """Tokens on their way into one layer's clusters.
+    """Tokens that are about to join one layer's clusters.
 
     `units` [n, width] are unit bias-free keys, `data` [n, 2, kv_heads, head_dim] the KV, `tokens` int64 [n]
-    numbers, `frames` int64 [n] and `places` int64 [axes, n] where they stand.
+    their numbers; `frames` int64 [n] and `places` int64 [axes, n] are their frames and places.
     """
 
     units: torch.Tensor
@@ -116,7 +117,7 @@ class Members:
         return len(self.tokens)
 
     def take(self, rows: Ints) -> Members:
-        """Some of the members."""
+        """Select some of the members."""
         index = torch.from_numpy(rows)
         return Members(
             self.units[index],
@@ -129,11 +130,13 @@ class Members:
 
 @dataclass(slots=True)
 class Upkeep:
-    """What maintenance needs alongside the clusters: settings, one layer's scale, and who is on the device.
+    """What maintenance needs besides the clusters: settings, one layer's scale, and which clusters are on the
+    device.
 
-    `lookup` gives (frames int64 [n], places int64 [axes, n]) of token numbers; `bias` [width] is taken from
-    keys before they are compared; `scale` is the layer's mean variance at construction. `leaving`: what is
-    split is on its way off the device, so that nothing is fetched for it and what is made does not stay.
+    `lookup` returns (frames int64 [n], places int64 [axes, n]) of token numbers; `bias` [width] is subtracted
+    from keys before they are compared; `scale` is the layer's mean variance at construction. `leaving`: a
+    cluster being split is on its way off the device, so nothing is fetched for it and its parts do not stay
+    there.
     """
 
     settings: MemorySettings
@@ -146,17 +149,18 @@ class Upkeep:
     leaving: bool = False
 
     def units(self, data: torch.Tensor) -> torch.Tensor:
-        """Unit bias-free keys [n, width] of KV data [n, 2, kv_heads, head_dim]."""
+        """Compute unit bias-free keys [n, width] of KV data [n, 2, kv_heads, head_dim]."""
         flat = data[:, 0].reshape(data.shape[0], -1).to(self.bias.dtype)
         return unit(flat - self.bias)
 
     def members(self, slab: Slab) -> Members:
-        """A slab's members, to be clustered again."""
+        """Return a slab's members, to be clustered again."""
         frames, places = self.lookup(slab.tokens)
         return Members(self.units(slab.data), slab.data, slab.tokens, frames, places)
 
     def too_wide(self, variance: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
-        """Which clusters must be split, bool [clusters]: wider than their limit, or over the cap."""
+        """Return which clusters must be split, bool [clusters]: those wider than their limit, or over the
+        cap."""
         s = self.settings
         allowed = self.scale * limit(count, s.strict, s.loose, s.transition, s.rule)
         wide = (variance.double() > allowed) & (count >= s.smallest)
@@ -169,7 +173,7 @@ class Upkeep:
 
 
 def make(members: Members, upkeep: Upkeep, owner: int = NOBODY, marked: bool = False) -> Cluster:
-    """A new cluster of these members, on the device."""
+    """Make a new cluster of these members, on the device."""
     data = members.data.to(upkeep.bias.dtype)
     flat = data.reshape(len(members), 2, -1).sum(0)
     cluster = Cluster(
@@ -191,15 +195,15 @@ def make(members: Members, upkeep: Upkeep, owner: int = NOBODY, marked: bool = F
 
 
 def construct(members: Members, upkeep: Upkeep, seed: int) -> ClusterPartition:
-    """Cluster tokens from nothing: cosine k-means on unit keys."""
+    """Cluster tokens from scratch: cosine k-means on unit keys."""
     clusters = max(1, round(len(members) / upkeep.settings.cluster_tokens))
     own = kmeans(members.units, clusters, seed, upkeep.settings.iterations)
     return ClusterPartition(tuple(make(members.take(rows), upkeep) for rows in _groups(own)))
 
 
 def assign(partition: ClusterPartition, members: Members, upkeep: Upkeep) -> ClusterPartition:
-    """Take in the tokens of one block: each goes to the cluster whose mean is most similar, all in one matrix
-    product; clusters that became too wide are split or marked (Algorithm 1)."""
+    """Add the tokens of one block: each joins the cluster whose mean is most similar, all in one matrix
+    product. Clusters that become too wide are split or marked (Algorithm 1)."""
     hosts = [i for i, cluster in enumerate(partition.clusters) if cluster.owner == NOBODY]
     stacked, counts = partition.units, partition.counts
     if len(hosts) != len(partition.clusters):
@@ -245,8 +249,8 @@ def _wait(  # noqa: PLR0917
     added: torch.Tensor,
     upkeep: Upkeep,
 ) -> None:
-    """Keep newcomers of a marked cluster visible in the group that waits for its split. A full group becomes
-    a cluster of its own, and a new one begins: no fetch is needed for either."""
+    """Add newcomers of a marked cluster to the visible group that waits for its split. A full group becomes a
+    cluster of its own, and a new group begins; neither needs a fetch."""
     for place, single in enumerate(clusters):
         if single.owner != host:
             continue
@@ -277,7 +281,7 @@ def _grown(
 
 
 def split(partition: ClusterPartition, ids: set[int], upkeep: Upkeep) -> ClusterPartition:
-    """Split clusters in two, or in as many as their members ask for. Those not on the device are fetched."""
+    """Split clusters in two, or into as many as their members need. Those not on the device are fetched."""
     out: list[Cluster] = []
     for cluster in partition.clusters:
         if cluster.id not in ids:
@@ -290,8 +294,8 @@ def split(partition: ClusterPartition, ids: set[int], upkeep: Upkeep) -> Cluster
 
 
 def _divided(cluster: Cluster, upkeep: Upkeep) -> Sequence[Cluster]:
-    """A cluster as several; `RESTING` divides what is still too wide again, since no newcomer may ever
-    bring that up."""
+    """Divide a cluster into several. `RESTING` divides parts that are still too wide again, since no newcomer
+    may ever trigger that."""
     members = upkeep.members(cluster.slab)
     target = max(2, round(len(members) / upkeep.settings.cluster_tokens))
     own = kmeans(members.units, target, upkeep.settings.seed ^ cluster.id, upkeep.settings.iterations)
@@ -316,7 +320,7 @@ def _divided(cluster: Cluster, upkeep: Upkeep) -> Sequence[Cluster]:
 def settle(partition: ClusterPartition, ids: set[int], upkeep: Upkeep) -> ClusterPartition:
     """Carry out the deferred splits of clusters that a verified retrieval has fetched, or that are due.
 
-    Such a cluster is merged with the newcomers that wait for it, then split if it is still too wide.
+    Such a cluster is first merged with the newcomers that wait for it, then split if it is still too wide.
     """
     due = {cluster.id for cluster in partition.clusters if cluster.id in ids and cluster.marked}
     if not due:
@@ -329,7 +333,7 @@ def settle(partition: ClusterPartition, ids: set[int], upkeep: Upkeep) -> Cluste
 
 
 def _merge(partition: ClusterPartition, ids: set[int], upkeep: Upkeep) -> ClusterPartition:
-    """Some clusters with the newcomers that wait for them."""
+    """Merge some clusters with the newcomers that wait for them."""
     waiting: dict[int, list[Cluster]] = {}
     for cluster in partition.clusters:
         if cluster.owner in ids:
@@ -366,15 +370,15 @@ def _merged(cluster: Cluster, waiting: Sequence[Cluster], upkeep: Upkeep) -> Clu
 def without(
     partition: ClusterPartition, gone: Callable[[Ints], Ints], upkeep: Upkeep
 ) -> ClusterPartition | None:
-    """The partition without some frames' tokens; statistics are computed again from what remains.
+    """Remove the tokens of some frames; statistics are computed again from what remains.
 
     Args:
         partition: the clusters.
-        gone: bool [n] for token numbers [n]: which are to go.
+        gone: returns for token numbers [n] which are to be removed, bool [n].
         upkeep: where frames and places of tokens are looked up.
 
     Returns:
-        The partition (the same one where nothing of it goes), or None where nothing is left of it.
+        The partition (the same object if nothing was removed), or None if nothing is left of it.
     """
     out: list[Cluster] = []
     touched = False
@@ -393,7 +397,7 @@ def without(
         return partition
     ids = {cluster.id for cluster in out}
     owners = {cluster.owner for cluster in out}
-    # A marked cluster that lost members has a new id: its newcomers stand alone from now on.
+    # A marked cluster that lost members has a new id: its newcomers become clusters of their own.
     out = [
         replace(
             cluster,
@@ -406,7 +410,7 @@ def without(
 
 
 def _groups(own: torch.Tensor) -> list[Ints]:
-    """The rows of every cluster number that occurs, ascending."""
+    """Return the rows of every cluster number that occurs, ascending."""
     order = torch.argsort(own, stable=True).numpy()
     numbers = own.numpy()[order]
     cuts = np.flatnonzero(np.diff(numbers)) + 1

@@ -1,10 +1,10 @@
-"""One container for everything a memory writes: a JSON header and named arrays, with a checksum.
+"""The container for everything that a memory writes: a JSON header and named arrays, with a checksum.
 
-The lengths have a checksum of their own. So a record that was cut short (its lengths are intact, its bytes
-end too early) differs from one that was damaged: the first was never acknowledged, the second was.
+The lengths have a checksum of their own. A record that was cut short (intact lengths, missing bytes) can
+therefore be told from a damaged one: the first was never acknowledged, the second was.
 
-This module needs no torch, whose import takes longer than to list a folder of memories; `packing` gives and
-takes tensors.
+This module needs no torch, whose import takes longer than listing a folder of memories; `packing` converts to
+and from tensors.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ ITEM_BYTES = {
 
 @dataclass(frozen=True, slots=True)
 class StoredArray:
-    """An array as it lies in a record: its type, its shape, and its bytes in the record's own memory."""
+    """An array as stored in a record: its type, its shape, and its bytes in the record's own memory."""
 
     kind: str
     shape: tuple[int, ...]
     data: memoryview
 
     def integers(self) -> Sequence[int]:
-        """The numbers of an int64 array, one after the other."""
+        """Return the numbers of an int64 array, one after the other."""
         return memoryview(bytes(self.data)).cast("q").tolist()
 
 
@@ -57,7 +57,7 @@ class StoredRecord:
 
 @dataclass(frozen=True, slots=True)
 class DamagedBytes:
-    """Bytes [begin, end) of a file of records that hold no intact record."""
+    """Bytes [begin, end) of a file of records that contain no intact record."""
 
     begin: int
     end: int
@@ -72,7 +72,8 @@ def checksum(*parts: bytes | memoryview) -> bytes:
 
 
 def sealed(header: Mapping[str, Any], body: bytes) -> bytes:
-    """One record: lengths and their checksum, the checksum of the rest, header, the arrays' bytes in turn."""
+    """Pack one record: lengths and their checksum, the checksum of the rest, header, the arrays' bytes in
+    order."""
     head = json.dumps(header, separators=(",", ":")).encode()
     lengths = zlib.crc32(_LENGTHS.pack(MAGIC, len(head), len(body)))
     return _HEAD.pack(MAGIC, len(head), len(body), lengths, checksum(head, body)) + head + body
@@ -82,16 +83,18 @@ def read_record(data: memoryview, where: str, begin: int = 0) -> StoredRecord:
     """Read the record that begins at byte `begin`; `where` is named in errors.
 
     Raises:
-        CutShortError: It is not there to its end.
+        CutShortError: The record is not complete.
         DamagedMemoryError: Its checksum does not match.
     """
     tail = data[begin:]
-    # A file that was made longer before its bytes were written ends in zeros: no record begins so.
+    # A file that was extended before its bytes were written ends in zeros; no record begins with zeros.
     if len(tail) < _HEAD.size or not (any(tail[: _HEAD.size]) or bytes(tail).strip(b"\0")):
         raise CutShortError(f"{where}: the record at byte {begin} is cut short")
     magic, head_size, body_size, lengths, expected = _HEAD.unpack(tail[: _HEAD.size])
     if magic != MAGIC or zlib.crc32(tail[: _LENGTHS.size]) != lengths:
-        raise DamagedMemoryError(f"{where}: the record at byte {begin} is damaged: it does not begin as one")
+        raise DamagedMemoryError(
+            f"{where}: the record at byte {begin} is damaged: it does not begin as a record"
+        )
     stop = _HEAD.size + head_size + body_size
     if len(tail) < stop:
         raise CutShortError(f"{where}: the record at byte {begin} is cut short")
@@ -125,8 +128,8 @@ def read_file_record(data: bytes, where: str) -> StoredRecord:
 
 
 def read_records(data: memoryview, where: str) -> Iterator[StoredRecord | DamagedBytes]:
-    """The records of a file in their order. Damaged bytes end where the next intact record begins; a record
-    that is cut short at the end is left out."""
+    """Yield the records of a file in their order. Damaged bytes end where the next intact record begins; a
+    record that is cut short at the end is left out."""
     place = 0
     while place < len(data):
         try:
@@ -143,7 +146,7 @@ def read_records(data: memoryview, where: str) -> Iterator[StoredRecord | Damage
 
 
 def _next_record(data: memoryview, where: str, place: int) -> int:
-    """Where the first record after byte `place` begins, or the end of the data."""
+    """Return where the first record after byte `place` begins, or the end of the data."""
     content = bytes(data)
     begin = content.find(MAGIC, place + 1)
     while begin >= 0:

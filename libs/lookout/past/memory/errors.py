@@ -1,4 +1,4 @@
-"""What can go wrong with a memory."""
+"""Errors of memories."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from lookout.errors import LookoutError
 
 
 class HistoryError(LookoutError, RuntimeError):
-    """A memory cannot do what it was asked to; the message names what, where and why."""
+    """A memory cannot do what it was asked to; the message says what, where and why."""
 
 
 class DamagedMemoryError(HistoryError):
-    """A memory's file does not hold what was written to it; the message names the file and what is lost."""
+    """A memory's file does not contain what was written to it; the message names the file and what is
+    lost."""
 
 
 class OwnedMemoryError(HistoryError):

@@ -1,4 +1,5 @@
-"""The files of a memory folder: their names, what they say of the memory, and who owns it. Without torch."""
+"""The files of a memory folder: their names, the facts they give about the memory, and its owner. Without
+torch."""
 
 from __future__ import annotations
 
@@ -18,18 +19,18 @@ MANIFEST, META, META_COPY, LOCK = "manifest.json", "meta.bin", "meta.copy.bin", 
 
 
 def about_of(folder: Path | str) -> dict[str, Any]:
-    """What a folder's memory is of, without reading it.
+    """Return the facts about a folder's memory, without reading the memory.
 
     Raises:
-        DamagedMemoryError: The file that says so is damaged, and its copy too.
-        HistoryError: There is no memory in it.
+        DamagedMemoryError: The file with the facts is damaged, and so is its copy.
+        HistoryError: The folder has no memory.
     """
     about: dict[str, Any] = read_meta(Path(folder)).header["about"]
     return about
 
 
 def version_of(folder: Path | str) -> int:
-    """The number of a folder's last checkpoint, as its manifest says it.
+    """Return the number of a folder's last checkpoint, from its manifest.
 
     Raises:
         DamagedMemoryError: the manifest is missing or damaged.
@@ -38,8 +39,8 @@ def version_of(folder: Path | str) -> int:
 
 
 def fed_at(folder: Path | str) -> float:
-    """When a folder's memory last took in a block, in seconds since 1970. To open it, to ask and to erase
-    does not count. Records since the last checkpoint do, whatever they are."""
+    """Return when a folder's memory last took in a block, in seconds since 1970. Opening it, asking and
+    erasing do not count; records since the last checkpoint do, whatever they are."""
     path = Path(folder)
     manifest = path / MANIFEST
     fed = (manifest if manifest.is_file() else path / META).stat().st_mtime
@@ -50,11 +51,11 @@ def fed_at(folder: Path | str) -> float:
 
 
 def lock_of(folder: Path) -> IO[str]:
-    """`lock` of a folder that holds a memory.
+    """Lock a folder that holds a memory, as `lock` does.
 
     Raises:
         OwnedMemoryError: another process owns it.
-        HistoryError: it holds none.
+        HistoryError: the folder has no memory.
     """
     if not (folder / META).is_file():
         raise HistoryError(f"{folder} holds no memory: {META} is missing")
@@ -62,7 +63,8 @@ def lock_of(folder: Path) -> IO[str]:
 
 
 def lock(folder: Path) -> IO[str]:
-    """Own a folder: one process at a time writes it. Closing the file, or the process's death, ends it.
+    """Own a folder: only one process at a time writes it. Closing the file, or the death of the process,
+    releases it.
 
     Raises:
         OwnedMemoryError: another process owns it.
@@ -77,7 +79,7 @@ def lock(folder: Path) -> IO[str]:
 
 
 def bytes_of(path: Path) -> bytes:
-    """The bytes of a file, or no bytes if it is missing."""
+    """Read the bytes of a file, or none if it is missing."""
     try:
         return read_file(path)
     except FileNotFoundError:
@@ -85,7 +87,7 @@ def bytes_of(path: Path) -> bytes:
 
 
 def needed(path: Path) -> bytes:
-    """The bytes of a file.
+    """Read the bytes of a file.
 
     Raises:
         DamagedMemoryError: It is missing.
@@ -96,7 +98,7 @@ def needed(path: Path) -> bytes:
 
 
 def read_meta(folder: Path) -> StoredRecord:
-    """What a folder's memory is, from its file or the copy of that."""
+    """Read the facts about a folder's memory, from its file or that file's copy."""
     path = folder / META
     if not path.is_file():
         raise HistoryError(f"{folder} holds no memory: {META} is missing")
@@ -118,7 +120,7 @@ def facts_checksum(facts: Mapping[str, Any]) -> str:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """What a manifest says.
+    """Read and check a manifest.
 
     Raises:
         DamagedMemoryError: Its checksum does not match, or it is missing.

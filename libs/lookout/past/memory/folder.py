@@ -1,11 +1,13 @@
 """A memory on disk that survives SIGKILL at any instruction, full disks and damaged bytes.
 
-A folder holds a checkpoint and the records since. The checkpoint is data files of slabs, an index that names
-each cluster's byte range and checksum, and a manifest that names them all. The manifest is replaced last,
-once everything it names has reached the disk. Records (blocks, fetches of answers) are appended and synced.
-Opening reads the checkpoint and repeats the records, which gives the same memory to the bit.
+A folder holds a checkpoint and the records since. The checkpoint consists of data files of slabs, an index
+that names each cluster's byte range and checksum, and a manifest that names them all. The manifest is
+replaced last, once everything that it names has reached the disk. Records (blocks, fetches of answers) are
+appended and synced. Opening reads the checkpoint and replays the records, which gives the same memory, bit
+for bit.
 
-Every file has checksums. What is damaged is named when the folder is opened; `salvage` continues without it.
+Every file has checksums. Damage is reported when the folder is opened; `salvage` continues without the
+damaged parts.
 """
 
 from __future__ import annotations
@@ -99,10 +101,10 @@ class MemoryFolder:
         about: Mapping[str, Any] | None = None,
         every: int = 64,
     ) -> Self:
-        """A new memory in an empty or missing folder; `about` says what it is of, as JSON.
+        """Create a memory in an empty or missing folder; `about` has the facts about it, as JSON.
 
         Raises:
-            HistoryError: there is a memory already, or the disk refused a file.
+            HistoryError: there is a memory already, or a file could not be written.
         """
         path = private_folder(folder)
         if (path / META).exists():
@@ -144,18 +146,19 @@ class MemoryFolder:
         verify: bool = True,
         salvage: bool = False,
     ) -> Self:
-        """The memory of a folder as its last complete record left it.
+        """Open the memory of a folder as its last complete record left it.
 
         Args:
             folder: made by `create`.
-            owner: go on with it; else only read it, while another process may own it.
+            owner: continue it; else only read it, while another process may own it.
             every: records between checkpoints.
             verify: check every slab against its checksum.
-            salvage: go on without what is damaged; `damage` says what that is. As the owner, the folder is
-                written again without it.
+            salvage: continue without what is damaged; `damage` lists it. As the owner, the folder is
+                rewritten without it.
 
         Raises:
-            DamagedMemoryError: what it names is missing or damaged; nothing in the folder was changed.
+            DamagedMemoryError: files that the message names are missing or damaged; nothing in the folder was
+                changed.
             OwnedMemoryError: another process owns it.
             HistoryError: there is no memory.
         """
@@ -202,10 +205,11 @@ class MemoryFolder:
     # Changing: apply and record, both or neither. What was not recorded did not happen.
 
     def add(self, block: BornBlock) -> None:
-        """Take in a closed block and record it.
+        """Add a closed block and record it.
 
         Raises:
-            HistoryError: it does not fit the memory, or the disk refused its record; the memory is as before.
+            HistoryError: it does not fit the memory, or its record could not be written; the memory is as
+                before.
         """
         with self._lock:
             fed_s = time.time()
@@ -221,7 +225,7 @@ class MemoryFolder:
         """Carry out the splits that an answer's fetches allow, and record the fetches.
 
         Raises:
-            HistoryError: the disk refused the record; the memory is as before.
+            HistoryError: the record could not be written; the memory is as before.
         """
         ids_by_layer = {layer: sorted(ids) for layer, ids in fetched.items()}
         with self._lock:
@@ -231,11 +235,11 @@ class MemoryFolder:
             self._recorded()
 
     def seal(self) -> None:
-        """End the memory (`CameraMemory.seal`) and write it whole: afterwards the slabs of a visual cluster
-        lie side by side in one file, layer by layer.
+        """Seal the memory (`CameraMemory.seal`) and write it completely: afterwards the slabs of a visual
+        cluster lie next to each other in one file, layer by layer.
 
         Raises:
-            HistoryError: it is empty, or the disk refused the checkpoint; the memory is as before.
+            HistoryError: it is empty, or the checkpoint could not be written; the memory is as before.
         """
         with self._lock:
             with self.memory.change():
@@ -249,15 +253,15 @@ class MemoryFolder:
         return self._places
 
     def forget(self, begin_us: int, end_us: int) -> int:
-        """Erase a time range (microseconds of stream time) wholly: when this returns, no file of the folder
-        holds anything of it.
+        """Erase a time range (microseconds of stream time) completely: when this returns, no file of the
+        folder holds anything of it.
 
         Returns:
             The number of frames erased.
 
         Raises:
-            HistoryError: the disk refused the checkpoint (nothing was forgotten), or a file of the last one
-                could not be removed (forget the range again).
+            HistoryError: the checkpoint could not be written (nothing was erased), or a file of the last one
+                could not be removed (erase the range again).
         """
         with self._lock:
             with self.memory.change():
@@ -267,10 +271,10 @@ class MemoryFolder:
             return count
 
     def close(self) -> None:
-        """Write a checkpoint if there is anything new, and let the files go.
+        """Write a checkpoint if there is anything new, and release the files.
 
         Raises:
-            HistoryError: the disk refused the checkpoint; the records hold what it would have.
+            HistoryError: the checkpoint could not be written; the records hold what it would have.
         """
         with self._lock:
             try:
@@ -297,8 +301,9 @@ class MemoryFolder:
         self._log.append(pack(header, arrays))
 
     def _recorded(self) -> None:
-        """A record is on the disk. The checkpoint that is due may fail: the records hold what it would have,
-        so the caller's change stands, and the next record tries again."""
+        """Count a record that is on the disk, and write a checkpoint if one is due. The checkpoint may fail:
+        the records hold what it would have, so the caller's change stands, and the next record tries
+        again."""
         self._pending += 1
         if self._pending < self.every:
             return
@@ -316,15 +321,16 @@ class MemoryFolder:
         """Write what changed since the last checkpoint, then the manifest, then remove what it replaces.
 
         Raises:
-            HistoryError: the disk refused it; the last checkpoint and its records still hold everything.
+            HistoryError: a file could not be written; the last checkpoint and its records still hold
+                everything.
         """
         with self._lock:
             self._write_checkpoint()
             self._sweep()
 
     def _write_checkpoint(self, again: bool = False) -> None:
-        """Up to the manifest, with which the checkpoint is valid. Before it nothing of this object changes;
-        `again` writes all slabs, also those that files hold."""
+        """Write a checkpoint up to its manifest, which makes it valid. Until then nothing of this object
+        changes. `again` writes all slabs, also those that are in files already."""
         if self._owner is None:
             raise HistoryError(f"{self.folder}: this memory is closed, or open for reading only")
         version = self.version + 1
@@ -362,7 +368,7 @@ class MemoryFolder:
     def _write_slabs(
         self, path: Path, clusters: Iterable[Seat], places: Mapping[int, Place]
     ) -> dict[int, Place]:
-        """One data file of every slab that no file holds yet; the places of all."""
+        """Write one data file with every slab that is in no file yet; returns the places of all slabs."""
         out: dict[int, Place] = {}
         fresh: list[Cluster] = []
         offset = 0
@@ -385,7 +391,8 @@ class MemoryFolder:
         return out
 
     def _dense_places(self, clusters: Iterable[Seat]) -> dict[int, Place]:
-        """The present places without those in files that are mostly dead, so that such files can go."""
+        """Return the current places, without those in files that are mostly unused, so that such files can be
+        removed."""
         per_token = self.memory.shape.token_bytes
         counts = {cluster.id: cluster.count for _, _, cluster in clusters}
         living: dict[str, int] = {}
@@ -400,7 +407,7 @@ class MemoryFolder:
         return {number: place for number, place in self._places.items() if place.file not in sparse}
 
     def _sweep(self) -> None:
-        """Remove files that neither the checkpoint nor the present records need.
+        """Remove files that neither the checkpoint nor the current records need.
 
         Raises:
             HistoryError: one could not be removed.
@@ -420,7 +427,7 @@ class MemoryFolder:
     # Reading.
 
     def _read(self, verify: bool) -> None:
-        """The checkpoint, then the records since. What is damaged is left out and noted."""
+        """Read the checkpoint, then the records since. Damaged parts are left out and noted."""
         self.version = self._newest_version()
         index = self.folder / f"index-{self.version:08d}.bin"
         if self.version:
@@ -432,13 +439,13 @@ class MemoryFolder:
                 try:
                     self._places = read_index(self.memory, record, self.folder, verify, self.damage.append)
                 except (KeyError, TypeError) as error:
-                    raise DamagedMemoryError(f"{index}: damaged: it is no index of a memory") from error
+                    raise DamagedMemoryError(f"{index}: damaged: it is not an index of a memory") from error
                 self.fed_s = fed_at(self.folder)
         self._replay()
 
     def _newest_version(self) -> int:
-        """The number of the checkpoint to read. The manifest says it; where that is damaged or gone, the
-        newest intact index is at least as new: it is written before the manifest that names it."""
+        """Return the number of the checkpoint to read. The manifest has it; if that is damaged or gone, the
+        newest intact index is at least as new, because it is written before the manifest that names it."""
         path = self.folder / MANIFEST
         if not path.is_file() and self._log_path(0).is_file():
             return 0
@@ -455,7 +462,7 @@ class MemoryFolder:
         return int(logs[-1].stem.removeprefix("records-")) if logs else 0
 
     def _replay(self) -> None:
-        """Do the records since the checkpoint again; one that was cut short at the end did not happen."""
+        """Replay the records since the checkpoint; one that was cut short at the end does not count."""
         path = self._log_path(self.version)
         newest = "the checkpoint"
         for record in records(memoryview(bytes_of(path)), str(path)):
@@ -485,10 +492,10 @@ class MemoryFolder:
             raise HistoryError(f"{self.folder}: a record of unknown kind {kind!r}")
 
     def _go_on(self) -> None:
-        """As the owner: make the folder whole, and append after its last record.
+        """As the owner: repair the folder, and append after its last record.
 
         Raises:
-            HistoryError: the disk refused it.
+            HistoryError: the folder cannot be written.
         """
         try:
             _heal_meta(self.folder)
@@ -504,7 +511,7 @@ class MemoryFolder:
 
 
 def _heal_meta(folder: Path) -> None:
-    """Write the file and its copy again, where one of them is damaged."""
+    """Restore the file or its copy, if one of them is damaged."""
     contents = {name: bytes_of(folder / name) for name in (META, META_COPY)}
     if contents[META] != contents[META_COPY]:
         intact = next(name for name in contents if _is_record(contents[name]))
@@ -534,7 +541,7 @@ def _memory_of(meta: PackedRecord) -> CameraMemory:
 
 
 def _manifest(version: int, fed_s: float, index: bytes) -> bytes:
-    """The manifest of a checkpoint as JSON, with a checksum of its own."""
+    """Make the manifest of a checkpoint as JSON, with a checksum of its own."""
     facts = {"format": FORMAT, "version": version, "fed_s": fed_s, "index": checksum(index).hex()}
     return json.dumps({**facts, "checksum": facts_checksum(facts)}, indent=1).encode()
 

@@ -1,4 +1,4 @@
-"""What is known of every frame and token that a memory has taken in; append-only."""
+"""Facts about every frame and token that a memory has taken in; append-only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lookout.past.memory.types import BornBlock, Ints
 
 @dataclass(slots=True)
 class Grown:
-    """An array that grows at its end along the last axis; what was read stays as it is."""
+    """An array that grows at its end along the last axis; views that were read before stay as they are."""
 
     data: Ints
     size: int = 0
@@ -29,7 +29,7 @@ class Grown:
 
     @property
     def all(self) -> Ints:
-        """What has been appended; a view that later appends leave alone."""
+        """Everything appended so far; a view that later appends do not change."""
         return self.data[..., : self.size]
 
 
@@ -43,9 +43,10 @@ class TableMark:
 
 @dataclass(slots=True)
 class FrameNumbers:
-    """Numbers frames and tokens of a memory in order of arrival.
+    """Numbers the frames and tokens of a memory in order of arrival.
 
-    Per frame its stream time, block and embedding; per token its frame and its place in the frame's slot.
+    It keeps each frame's stream time, block and embedding, and each token's frame and place in the frame's
+    slot.
     """
 
     axes: int
@@ -70,7 +71,7 @@ class FrameNumbers:
         return self.token_frame.size
 
     def add(self, block: BornBlock) -> tuple[int, int]:
-        """Number a block's frames and tokens; returns the first of either."""
+        """Number a block's frames and tokens; returns the numbers of the first frame and the first token."""
         first_frame, first_token = self.frames, self.tokens
         self.times_us.extend(block.times_us)
         self.blocks.extend(np.full(block.frames, block.index, dtype=np.int64))
@@ -80,17 +81,17 @@ class FrameNumbers:
         return first_frame, first_token
 
     def mark(self) -> TableMark:
-        """Where the table ends now, for `cut`."""
+        """Note where the table ends now, for `cut`."""
         grown = (self.times_us, self.blocks, self.token_frame, self.token_place)
         return TableMark(tuple(column.size for column in grown), tuple(self.embeddings))
 
     def cut(self, mark: TableMark) -> None:
-        """Be as the table was at `mark`."""
+        """Restore the table as it was at `mark`."""
         grown = (self.times_us, self.blocks, self.token_frame, self.token_place)
         for column, size in zip(grown, mark.sizes, strict=True):
             column.size = size
         self.embeddings = list(mark.embeddings)
 
     def lookup(self, tokens: Ints) -> tuple[Ints, Ints]:
-        """Frames int64 [n] and places int64 [axes, n] of token numbers."""
+        """Return frames int64 [n] and places int64 [axes, n] of token numbers."""
         return self.token_frame.all[tokens], self.token_place.all[:, tokens]

@@ -33,7 +33,7 @@ from lookout.past.memory.visual import VisualLevel
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenBlock:
-    """A block that answers read whole: still in the window, or waiting for the first clusters to be made.
+    """A block that answers read whole: it is still in the window, or waits for the first clusters to be made.
     `first_frame` and `first_token` are its numbers in the memory."""
 
     block: BornBlock
@@ -43,7 +43,7 @@ class OpenBlock:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Stacked:
-    """What retrieval reads of a layer's partitions, stacked: see `LayerIndex`."""
+    """Stacked arrays of a layer's partitions, which retrieval reads; see `LayerIndex`."""
 
     table: ClusterTable
     keys: torch.Tensor
@@ -54,14 +54,14 @@ class _Stacked:
 
     @classmethod
     def empty(cls, width: int, axes: int, dtype: torch.dtype) -> _Stacked:
-        """That of a layer without clusters."""
+        """Return the arrays of a layer without clusters."""
         none = torch.zeros(0, width, dtype=dtype)
         counts = torch.zeros(0, dtype=torch.long)
         table = ClusterTable.empty(width, axes, dtype)
         return cls(table, none, none, counts, np.zeros((3, 0), np.int64), np.zeros((axes, 0), np.int64))
 
     def changed(self, partitions: Mapping[int, ClusterPartition | None], total: int) -> _Stacked:
-        """The same with some of `total` partitions replaced or added; only their rows are computed."""
+        """Return a copy with some of `total` partitions replaced or added; only their rows are computed."""
         growth = total - len(self.counts)
         keys, values = (torch.cat([x, x.new_zeros(growth, x.shape[1])]) for x in (self.keys, self.values))
         counts = torch.cat([self.counts, self.counts.new_zeros(growth)])
@@ -85,12 +85,12 @@ _Partitions = Mapping[int, ClusterPartition | None]
 
 
 class LayerIndex:
-    """One layer of the memory: a partition per visual cluster (None where its tokens are gone), what the
-    first stage of retrieval reads, stacked over visual clusters, and what the second reads. Immutable.
+    """One layer of the memory: a partition per visual cluster (None if its tokens are gone), and the arrays
+    that the two stages of retrieval read. Immutable.
 
-    What is stacked is computed when it is first read: most blocks are taken in without a question behind
-    them; sums over runs apart, which only answers with representatives read. Both are functions of the
-    partitions alone, so it does not matter when.
+    The arrays are computed when they are first read, because no question follows most blocks. Sums over runs
+    are computed separately, because only answers with representatives read them. Both depend on the
+    partitions alone, so the time of computing them does not matter.
 
     Attributes:
         partitions: one per visual cluster.
@@ -114,7 +114,7 @@ class LayerIndex:
 
     @classmethod
     def empty(cls, width: int, axes: int, dtype: torch.dtype) -> LayerIndex:
-        """The index of a layer without clusters."""
+        """Return the index of a layer without clusters."""
         return cls((), _Stacked.empty(width, axes, dtype), RunSums.empty(width, axes, dtype))
 
     @property
@@ -133,27 +133,28 @@ class LayerIndex:
 
     @property
     def keys(self) -> torch.Tensor:
-        """[visual, width], mean raw key of each in half precision, as other processes read it."""
+        """[visual, width], mean raw key of each visual cluster, rounded to half precision as other processes
+        read it."""
         return self._read().keys
 
     @property
     def values(self) -> torch.Tensor:
-        """[visual, width], mean value of each, in full."""
+        """[visual, width], mean value of each visual cluster, in full precision."""
         return self._read().values
 
     @property
     def counts(self) -> torch.Tensor:
-        """int64 [visual], tokens of each."""
+        """int64 [visual], tokens of each visual cluster."""
         return self._read().counts
 
     @property
     def frames(self) -> Ints:
-        """int64 [3, visual], first, mean and last frame number of each."""
+        """int64 [3, visual], first, mean and last frame number of each visual cluster."""
         return self._read().frames
 
     @property
     def places(self) -> Ints:
-        """int64 [axes, visual], mean place in the frame."""
+        """int64 [axes, visual], mean place in the frame of each visual cluster."""
         return self._read().places
 
     @property
@@ -162,14 +163,14 @@ class LayerIndex:
         return sum(part.tokens for part in self.partitions if part is not None)
 
     def clusters(self, rows: Ints) -> tuple[Cluster, ...]:
-        """The clusters of some rows of the table, in their order."""
+        """Return the clusters of some rows of the table, in their order."""
         places = np.searchsorted(self.table.starts, rows, side="right") - 1
         numbers = (rows - self.table.starts[places]).tolist()
         parts = [self.partitions[place] for place in places.tolist()]
         return tuple(p.clusters[number] for p, number in zip(parts, numbers, strict=True) if p is not None)
 
     def changed(self, partitions: Mapping[int, ClusterPartition | None]) -> LayerIndex:
-        """This index with some partitions replaced or added."""
+        """Return this index with some partitions replaced or added."""
         if not partitions:
             return self
         total = max(len(self.partitions), max(partitions) + 1)
@@ -190,22 +191,22 @@ class LayerIndex:
 
 
 _READING = threading.Lock()
-"""Held while what is stacked is brought up to date."""
+"""Held while stacked arrays are brought up to date."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """What an answer reads; nothing in it changes while the memory grows on.
+    """The state of a memory that an answer reads; it does not change while the memory grows.
 
     Attributes:
         layers: the index of every layer.
         window: the blocks that are read whole, oldest first.
         prefix: the system prefix.
-        times_us: int64 [frames], stream time of every frame the memory has numbered.
+        times_us: int64 [frames], stream time of every frame that the memory has numbered.
         token_frame: int64 [tokens]; `token_place` int64 [axes, tokens].
         step: int64 [axes]; `extent` likewise (of the newest block).
         version: counts every change of the memory.
-        covered_from_us: stream time of the oldest frame whose KV is held, or None if nothing is held.
+        covered_from_us: stream time of the oldest frame whose KV is held; None: none is.
         held_from: number of the first frame that the budget has not dropped.
         forgotten: time ranges that were erased.
     """
@@ -224,20 +225,20 @@ class Snapshot:
     forgotten: tuple[tuple[int, int], ...] = ()
 
     def lookup(self, tokens: Ints) -> tuple[Ints, Ints]:
-        """Frames int64 [n] and places int64 [axes, n] of token numbers."""
+        """Return frames int64 [n] and places int64 [axes, n] of token numbers."""
         return self.token_frame[tokens], self.token_place[:, tokens]
 
     def choice(self, since_us: int | None, until_us: int | None) -> Span:
-        """The frames with since <= time < until."""
+        """Choose the frames with since <= time < until."""
         return Span.of_times(self.times_us, since_us, until_us)
 
     @property
     def clustered(self) -> bool:
-        """Whether there is anything alongside the blocks that are read whole."""
+        """Whether there is anything besides the blocks that are read whole."""
         return any(index.tokens for index in self.layers)
 
     def covered_frames(self) -> np.ndarray:
-        """Which frames nothing is missing of, bool [frames]: their KV is held, or they never had a token."""
+        """Return which frames are complete, bool [frames]: their KV is held, or they never had a token."""
         frames = len(self.times_us)
         covered: np.ndarray = np.bincount(self.token_frame, minlength=frames) == 0
         covered[: self.held_from] = False
@@ -247,7 +248,7 @@ class Snapshot:
         return covered
 
     def held_frames(self) -> Ints:
-        """The frames whose KV is held, ascending."""
+        """Return the frames whose KV is held, ascending."""
         parts = [part for part in self.layers[0].partitions if part is not None]
         tokens = [cluster.slab.tokens for part in parts for cluster in part.clusters]
         frames = [np.unique(entry.block.frame) + entry.first_frame for entry in self.window]
@@ -258,8 +259,13 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class IndexSize:
-    """Bytes of the index that a question needs on the device (representatives and counters), of what upkeep
-    needs alongside it (sums of unit keys, at the owner), and of the KV that is indexed."""
+    """Sizes of an index and of the KV that it indexes.
+
+    Attributes:
+        index_bytes: what a question needs on the device: representatives and counters.
+        upkeep_bytes: what maintenance needs besides, at the owner: sums of unit keys.
+        kv_bytes: the indexed KV.
+    """
 
     index_bytes: int
     upkeep_bytes: int
@@ -269,14 +275,14 @@ class IndexSize:
 
     @property
     def share(self) -> float:
-        """Index bytes for each byte of KV."""
+        """Index bytes per byte of KV."""
         return self.index_bytes / max(1, self.kv_bytes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _State:
     """Everything that a change may alter, as it was before. Blocks, clusters and indexes are immutable, so
-    that references to them suffice."""
+    references to them are enough."""
 
     table: TableMark
     residency: tuple[tuple[int, int], ...]
@@ -296,8 +302,8 @@ class _State:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockTail:
-    """Of a sealed memory's newest block: how far the next frame's slot lies, and the positions of a frame
-    (`BornBlock.step` and `extent`)."""
+    """Facts about a sealed memory's newest block: the distance to the next frame's slot, and the positions
+    that a frame spans (`BornBlock.step` and `extent`)."""
 
     step: Ints
     extent: Ints
@@ -306,8 +312,8 @@ class BlockTail:
 class CameraMemory:
     """The memory of one camera's epoch. One owner feeds it; any number of readers take snapshots.
 
-    Everything it does is a function of the blocks, the fetches reported to it and the settings, in their
-    order: the same records make the same memory, to the bit.
+    Its state is a function of the blocks, the fetches reported to it and the settings, in their order: the
+    same records make the same memory, bit for bit.
     """
 
     def __init__(
@@ -319,8 +325,8 @@ class CameraMemory:
         bias: torch.Tensor | None = None,
         keep: Keep | None = None,
     ) -> None:
-        """`bias` [layers, width] is the bias of the key projection, taken from keys before they are compared;
-        `keep` bounds the KV held."""
+        """`bias` [layers, width] is the bias of the key projection, subtracted from keys before they are
+        compared; `keep` limits the KV held."""
         self.shape, self.prefix = shape, prefix
         self.settings, self.keep = settings or MemorySettings(), keep or Keep()
         none = torch.zeros(shape.layers, shape.width, dtype=shape.wide)
@@ -347,7 +353,7 @@ class CameraMemory:
 
     @contextmanager
     def change(self) -> Iterator[None]:
-        """What is changed within is changed wholly: an exception leaves the memory as it was before."""
+        """Make the changes inside the context atomic: an exception leaves the memory as it was before."""
         with self._lock:
             if self._changing:
                 yield
@@ -392,8 +398,8 @@ class CameraMemory:
     # Growing.
 
     def add(self, block: BornBlock) -> None:
-        """Take in a closed block. It is read whole while it is in the window, then through its clusters.
-        Whatever is raised leaves the memory as it was.
+        """Add a closed block. It is read whole while it is in the window, then through its clusters. Any
+        exception leaves the memory as it was.
 
         Raises:
             HistoryError: the block does not fit the memory.
@@ -414,8 +420,8 @@ class CameraMemory:
             self.version += 1
 
     def seal(self) -> None:
-        """End the memory: the blocks that were still read whole go into clusters, and every split that was
-        put off is carried out. A sealed memory takes in no block; it may still forget.
+        """Seal the memory: the blocks that were still read whole go into clusters, and every deferred split
+        is carried out. A sealed memory takes in no block; frames can still be erased from it.
 
         Raises:
             HistoryError: nothing was ever taken in.
@@ -445,8 +451,8 @@ class CameraMemory:
         return self.tail is not None
 
     def settle(self, fetched: Mapping[int, Iterable[int]]) -> None:
-        """After an answer: its verified retrieval fetched these clusters, by layer. They are on the device
-        now, and their deferred splits are carried out."""
+        """Carry out deferred splits after an answer whose verified retrieval fetched these clusters, by
+        layer: they are on the device now."""
         with self.change():
             for number, ids in sorted(fetched.items()):
                 self._settle_layer(number, set(ids))
@@ -470,20 +476,20 @@ class CameraMemory:
         self.layers[number] = index.changed(changed)
 
     def note_wide(self) -> None:
-        """Look up which clusters on the device are marked; after a memory was opened or a range erased."""
+        """Find the marked clusters on the device; call it after a memory was opened or a range erased."""
         self.wide = {}
         for number, index in enumerate(self.layers):
             self._watch(number, enumerate(index.partitions))
 
     def _watch(self, number: int, partitions: Iterable[tuple[int, ClusterPartition | None]]) -> None:
-        """Remember the clusters of a layer that are marked while they are on the device."""
+        """Remember the marked clusters of a layer that are on the device."""
         for place, part in partitions:
             for cluster in part.clusters if part is not None else ():
                 if cluster.marked and cluster.id in self.residency:
                     self.wide[cluster.id] = (number, place)
 
     def _split_wide(self) -> None:
-        """Split the marked clusters that now lie on the device, or have just left it."""
+        """Split the marked clusters that have come to rest, or have just left the device."""
         due: dict[tuple[int, int], set[int]] = {}
         for number, (layer, place) in sorted(self.wide.items()):
             part = self.layers[layer].partitions[place]
@@ -495,7 +501,7 @@ class CameraMemory:
                 due.setdefault((layer, place), set()).add(number)
         for (layer, place), ids in due.items():
             part = self.layers[layer].partitions[place]
-            # What is made of one may push the next off the device: it is split on its way.
+            # The parts of one may push the next off the device; that one is split on its way.
             offloaded = {number for number in ids if number not in self.residency}
             for group, leaving in ((offloaded, True), (ids - offloaded, False)):
                 if part is not None and group:
@@ -526,7 +532,7 @@ class CameraMemory:
             raise HistoryError(f"{where}: its first frame is not later than the last one held")
 
     def _construct(self, count: int) -> None:
-        """Make the first clusters of the oldest `count` open blocks."""
+        """Make the first clusters from the oldest `count` open blocks."""
         leaving, self.open = self.open[:count], self.open[count:]
         embeddings = torch.cat([entry.block.embeddings for entry in leaving])
         self.visual, own = VisualLevel.construct(embeddings, self.settings)
@@ -605,9 +611,10 @@ class CameraMemory:
     # Forgetting.
 
     def forget(self, begin_us: int, end_us: int) -> int:
-        """Erase frames with begin_us <= time < end_us wholly: their KV, embeddings and shares of every mean.
+        """Erase frames with begin_us <= time < end_us completely: their KV, embeddings and shares of every
+        mean.
 
-        Of blocks that are still read whole, the whole block goes.
+        A block that is still read whole is erased whole.
 
         Returns:
             The number of frames erased.
@@ -616,7 +623,7 @@ class CameraMemory:
             times = self.table.times_us.all
             leaving = (times >= begin_us) & (times < end_us)
             for entry in self.open:
-                # A block that is still read whole goes whole.
+                # A block that is still read whole is erased whole.
                 frames = slice(entry.first_frame, entry.first_frame + entry.block.frames)
                 leaving[frames] = leaving[frames].any()
             self._drop(leaving)
@@ -651,7 +658,7 @@ class CameraMemory:
         self.visual = VisualLevel(sums, counts, self.visual.scale)
 
     def _drop(self, gone: np.ndarray) -> None:
-        """Take the KV of some frames out of the clusters."""
+        """Remove the KV of some frames from the clusters."""
         frame_of = self.table.token_frame.all
 
         def leaving(tokens: Ints) -> Ints:
@@ -692,7 +699,11 @@ class CameraMemory:
     # Reading.
 
     def snapshot(self) -> Snapshot:
-        """What an answer may read from now on."""
+        """Return the current state for an answer to read.
+
+        Raises:
+            HistoryError: the memory has no block with frames yet.
+        """
         with self._lock:
             newest, table = self.tail or (self.open[-1].block if self.open else None), self.table
             if newest is None or not table.frames:
@@ -727,15 +738,15 @@ class CameraMemory:
         return clustered * self.shape.token_bytes + sum(entry.block.kv_bytes for entry in self.open)
 
     def clusters(self, layer: int) -> list[Cluster]:
-        """All clusters of a layer."""
+        """Return all clusters of a layer."""
         parts = self.layers[layer].partitions
         return [cluster for part in parts if part is not None for cluster in part.clusters]
 
     def size(self, shape: KVShape | None = None) -> IndexSize:
-        """The resident index against the KV it indexes, for tokens of `shape` (default: this memory's).
+        """Compare the index with the KV that it indexes, for tokens of `shape` (default: this memory's).
 
-        The index is, per cluster, the mean key and mean value in the KV's dtype and 40 bytes of counters; per
-        visual cluster and layer the same. Upkeep has a unit mean per cluster in the same dtype.
+        The index has, per cluster, the mean key and mean value in the KV's dtype and 40 bytes of counters;
+        the same per visual cluster and layer. Maintenance needs a unit mean per cluster in the same dtype.
         """
         sizes = shape or self.shape
         row = sizes.width * sizes.dtype.itemsize
@@ -747,8 +758,8 @@ class CameraMemory:
 
 
 def in_half(means: torch.Tensor) -> torch.Tensor:
-    """Means as half precision shows them, in their own dtype. Other processes get them so: whoever ranks by
-    them ranks alike."""
+    """Round means to half precision, keeping their dtype. Other processes get them so, and all must rank
+    alike."""
     limit = torch.finfo(torch.float16).max
     return means.clamp(-limit, limit).half().to(means.dtype)
 

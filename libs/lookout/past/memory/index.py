@@ -1,4 +1,4 @@
-"""The index of a checkpoint: everything a memory is but its slabs, and where each cluster's slab lies."""
+"""The index of a checkpoint: everything of a memory but its slabs, and where each cluster's slab lies."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a cluster's slab lies: a file, its first byte there, its tokens, and its checksum."""
+    """Where a cluster's slab lies: a file, the slab's first byte there, its tokens, and its checksum."""
 
     file: str
     offset: int
@@ -47,7 +47,7 @@ Seat = tuple[int, int, Cluster]
 
 
 def seats(memory: CameraMemory) -> list[Seat]:
-    """All clusters of a memory."""
+    """Return all clusters of a memory."""
     return [
         (layer, place, cluster)
         for layer in range(memory.shape.layers)
@@ -58,7 +58,7 @@ def seats(memory: CameraMemory) -> list[Seat]:
 
 
 def pack_index(memory: CameraMemory, clusters: Sequence[Seat], where: Mapping[int, Place]) -> bytes:
-    """A memory as one record; `where` has the place of every cluster's slab, by the cluster's id."""
+    """Pack a memory into one record; `where` has the place of every cluster's slab, by the cluster's id."""
     table = memory.table
     members = [cluster for _, _, cluster in clusters]
     places = [where[cluster.id] for cluster in members]
@@ -120,11 +120,11 @@ def read_index(
     """Fill an empty memory from an index.
 
     Args:
-        memory: Where it goes.
+        memory: The memory to fill.
         record: The index.
         folder: Where the files of slabs lie.
         verify: Check every slab against its checksum.
-        lose: Called with a sentence for each file of which clusters are lost; where it returns, the memory
+        lose: Called with a sentence for each file whose clusters are lost; if it returns, the memory
             continues without them.
 
     Returns:
@@ -162,7 +162,7 @@ def read_index(
 
 
 Lost = dict[str, dict[int, Ints]]
-"""Of files whose slabs are damaged or gone: the tokens of each cluster that is lost, by its id."""
+"""For each file whose slabs are damaged or gone: the tokens of each lost cluster, by the cluster's id."""
 
 
 def _read_clusters(
@@ -192,8 +192,8 @@ def _read_clusters(
 
 
 def _rows(arrays: Mapping[str, torch.Tensor]) -> Iterator[tuple[int, int, int, Cluster, Place]]:
-    """Layer, visual cluster and number of the file of each cluster, the cluster without its KV, and its
-    place."""
+    """Yield for each cluster its layer, its visual cluster, the number of its file, the cluster without its
+    KV, and its place."""
     rows = {name: arrays[f"c.{name}"].tolist() for name in COLUMNS}
     tokens = np.split(ints(arrays["c.tokens"]), np.cumsum(rows["count"])[:-1])
     sums = [arrays[f"c.{name}"].unbind(0) for name in ("unit", "key", "value")]
@@ -217,7 +217,8 @@ def _rows(arrays: Mapping[str, torch.Tensor]) -> Iterator[tuple[int, int, int, C
 
 
 def _partition(clusters: Sequence[Cluster], where: Mapping[int, Place]) -> ClusterPartition | None:
-    """Clusters of one visual cluster; newcomers that waited for a cluster that is lost stand alone."""
+    """Join the clusters of one visual cluster; newcomers that waited for a lost cluster become clusters of
+    their own."""
     return (
         ClusterPartition(
             tuple(
@@ -249,18 +250,18 @@ def _map(path: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 
 def block_header(block: BornBlock) -> dict[str, Any]:
-    """The part of a block's record that is JSON."""
+    """Return the JSON part of a block's record."""
     return {"stream": block.stream, "index": block.index}
 
 
 def block_arrays(block: BornBlock, before: str) -> dict[str, Any]:
-    """The arrays of a block's record, their names with `before` in front."""
+    """Return the arrays of a block's record, with `before` in front of their names."""
     names = ("times_us", "embeddings", "frame", "places", "step", "extent", "keys", "values")
     return {before + name: getattr(block, name) for name in names}
 
 
 def block_of(header: Mapping[str, Any], arrays: Mapping[str, torch.Tensor], before: str) -> BornBlock:
-    """The block of a record."""
+    """Return the block of a record."""
 
     def numbers(name: str) -> Ints:
         return ints(arrays[before + name])

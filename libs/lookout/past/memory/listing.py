@@ -1,4 +1,4 @@
-"""What a list of memories says of each, read from its files without torch, whose import takes longer."""
+"""The facts that a list of memories shows, read from their files without torch, whose import takes longer."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Extent:
     """What a memory covers.
 
     Attributes:
-        frames: Numbered so far, those that are no longer held included.
+        frames: Number of frames so far, those no longer held included.
         first_us: Stream time of the oldest frame whose KV is held, microseconds; None: no KV is held.
-        last_us: Stream time of the newest frame, or None without frames.
+        last_us: Stream time of the newest frame; None without frames.
     """
 
     frames: int
@@ -36,11 +36,11 @@ class Extent:
 
 
 def extent_of(folder: Path) -> Extent | None:
-    """What the memory of a folder covers, as `MemoryFolder.open` would find it.
+    """Return what the memory of a folder covers, as `MemoryFolder.open` would find it.
 
     Returns:
-        None where only opening it tells: something is damaged, or a limit may have dropped frames since the
-        last checkpoint.
+        None if that is known only after opening it: something is damaged, or a limit may have dropped frames
+        since the last checkpoint.
     """
     with contextlib.suppress(HistoryError, OSError, KeyError, TypeError, ValueError):
         return _extent(folder)
@@ -52,7 +52,7 @@ def _extent(folder: Path) -> Extent | None:
     version = _version(folder)
     index = _index(folder, version) if version else None
     times: list[int] = []
-    places: list[int] = []  # numbers of frames of which KV is held, the oldest among them
+    places: list[int] = []  # numbers of frames whose KV is held, the oldest included
     if index is not None:
         if not _slabs_are_whole(folder, index, meta["shape"]):
             return None
@@ -72,7 +72,7 @@ def _extent(folder: Path) -> Extent | None:
 
 
 def _version(folder: Path) -> int:
-    """The number of the last checkpoint, 0 before the first."""
+    """Return the number of the last checkpoint; 0 before the first."""
     if not (folder / MANIFEST).is_file() and (folder / f"records-{0:08d}.log").is_file():
         return 0
     return int(read_manifest(folder / MANIFEST)["version"])
@@ -84,7 +84,8 @@ def _index(folder: Path, version: int) -> StoredRecord:
 
 
 def _oldest(index: StoredRecord) -> Iterator[int]:
-    """The oldest frame of the first layer's clusters, and of each block that is not clustered yet."""
+    """Yield the oldest frame of the first layer's clusters, and that of each block that is not clustered
+    yet."""
     layers, firsts = (index.arrays[name].integers() for name in ("c.layer", "c.first"))
     clustered = list(compress(firsts, (layer == 0 for layer in layers)))
     if clustered:
@@ -95,7 +96,7 @@ def _oldest(index: StoredRecord) -> Iterator[int]:
 
 
 def _slabs_are_whole(folder: Path, index: StoredRecord, shape: dict[str, Any]) -> bool:
-    """Whether every file has the bytes of all clusters that lie in it; their checksums are not looked at."""
+    """Whether every file is long enough for all clusters in it; their checksums are not checked."""
     token_bytes = 2 * shape["kv_heads"] * shape["head_dim"] * ITEM_BYTES[shape["dtype"]]
     ends: dict[int, int] = {}
     columns = (index.arrays[f"c.{name}"].integers() for name in ("file", "offset", "count"))

@@ -1,4 +1,4 @@
-"""Records appended to one file and synced one by one: a record is there whole, or it never was."""
+"""Records appended to one file and synced one by one: a record is there completely or not at all."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from lookout.past.memory.errors import HistoryError
 class RecordLog:
     """The end of a file of records.
 
-    A write that fails half way (a full disk) leaves torn bytes. They are cut off at once, or before the next
-    record where even that fails: nothing is ever appended after them, since nothing after them is read.
+    A write that fails halfway (a full disk) leaves torn bytes. They are cut off at once or, if even that
+    fails, before the next record: nothing may be appended after them, since nothing after them is read.
     """
 
     def __init__(self, path: Path, *, fresh: bool = False) -> None:
-        """Go on at the end of the file; `fresh`: begin it again."""
+        """Continue at the end of the file; `fresh`: begin it again."""
         self.path = path
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | (os.O_TRUNC if fresh else 0)
         self._handle = os.open(path, flags, FILE_MODE)
@@ -31,7 +31,7 @@ class RecordLog:
         """Write a record; it is on the disk when this returns.
 
         Raises:
-            HistoryError: The disk refused it; the file is as before.
+            HistoryError: It could not be written; the file is as before.
         """
         try:
             self._cut()
@@ -49,7 +49,7 @@ class RecordLog:
         self._size += len(record)
 
     def _cut(self) -> None:
-        """Remove what an append left behind."""
+        """Remove what a failed append left."""
         if self._torn:
             os.ftruncate(self._handle, self._size)
             os.fsync(self._handle)
@@ -57,16 +57,16 @@ class RecordLog:
         os.lseek(self._handle, self._size, os.SEEK_SET)
 
     def cut_at(self, size: int) -> None:
-        """Leave the first `size` bytes only.
+        """Keep only the first `size` bytes.
 
         Raises:
-            OSError: The disk refused it.
+            OSError: The file could not be cut.
         """
         self._size, self._torn = size, True
         self._cut()
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         if self._handle >= 0:
             os.close(self._handle)
         self._handle = -1

@@ -34,13 +34,13 @@ class PackedRecord:
 
     @classmethod
     def of(cls, stored: StoredRecord) -> PackedRecord:
-        """A stored record with tensors."""
+        """Convert the arrays of a stored record to tensors."""
         arrays = {name: _tensor(array) for name, array in stored.arrays.items()}
         return cls(stored.header, arrays, stored.begin, stored.end)
 
 
 def pack(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
-    """One record of a header and named arrays."""
+    """Pack a header and named arrays into one record."""
     bodies, described = [], []
     for name, array in arrays.items():
         bodies.append(raw(array).tobytes() if isinstance(array, torch.Tensor) else array.tobytes())
@@ -58,13 +58,13 @@ def unpack_file(data: bytes, where: str) -> PackedRecord:
 
 
 def records(data: memoryview, where: str) -> Iterator[PackedRecord | DamagedBytes]:
-    """The records of a file in their order; see `read_records`."""
+    """Yield the records of a file in their order; see `read_records`."""
     for record in read_records(data, where):
         yield record if isinstance(record, DamagedBytes) else PackedRecord.of(record)
 
 
 def ints(tensor: torch.Tensor) -> Ints:
-    """An integer tensor as int64 numpy."""
+    """Convert an integer tensor to int64 numpy."""
     return tensor.numpy().astype(np.int64)
 
 

@@ -1,8 +1,8 @@
-"""A camera's past as the chapters it lies in: one retrieval over all of them, wherever their bytes are.
+"""A camera's past as chapters: one retrieval over all of them, wherever their bytes are.
 
-A chapter is a memory of its own (`lookout.past.memory.catalogue`). Frames, clusters and windows of all
-chapters are numbered in one row, so that a question reads them as one memory. Where a chapter's bytes come
-from changes nothing in an answer: what is read depends on heads, scenes and index ranges alone.
+A chapter is a memory of its own (`lookout.past.memory.catalogue`). The frames, clusters and windows of all
+chapters are numbered consecutively, so that a question reads them as one memory. The source of a chapter's
+bytes does not affect an answer: what is read depends only on heads, scenes and index ranges.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from lookout.past.memory.types import Ints, Prefix
 
 
 class LostChapterError(HistoryError):
-    """A chapter cannot be read any more where it was; `chapter` names it."""
+    """A chapter can no longer be read; `chapter` is its name."""
 
     def __init__(self, chapter: str, cause: str) -> None:
         super().__init__(f"chapter {chapter} cannot be read: {cause}")
@@ -49,7 +49,7 @@ class LostChapterError(HistoryError):
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """One chapter of a camera's past: its name, its head, and what its stream times are added to."""
+    """One chapter of a camera's past: its name, its head, and the clock offset to add to its stream times."""
 
     name: str
     head: Head
@@ -57,13 +57,14 @@ class Chapter:
 
     @property
     def key(self) -> str:
-        """Names its bytes: they change with the version."""
+        """Identifies its bytes: they change with the version."""
         return f"{self.name}@{self.head.version}"
 
     def holds(self, begin_us: int, end_us: int) -> bool:
-        """Whether anything of a range of wall time may stand in it: it has frames there, and was not erased.
+        """Whether the chapter may hold anything of a range of wall time: it has frames there that were not
+        erased.
 
-        Embeddings stay when the KV's time is over, so frames count whether or not their KV is there.
+        Embeddings stay when KV expires, so frames count whether or not their KV is there.
         """
         begin, end = begin_us - self.origin_us, end_us - self.origin_us
         times = self.head.times_us
@@ -75,11 +76,11 @@ class Chapter:
 
 ChapterRange = tuple[Chapter, ByteRange]
 Fetch = Callable[[Sequence[ChapterRange]], list[bytes]]
-"""Reads ranges of several chapters; raises LostChapterError where one cannot be read."""
+"""Reads ranges of several chapters; raises LostChapterError if one cannot be read."""
 
 
 def fetch_from(files: Mapping[str, Files]) -> Fetch:
-    """Reads from files by the name of the chapter, one chapter after the other."""
+    """Return a function that reads ranges from files by chapter name, one chapter after the other."""
 
     def fetch(requests: Sequence[ChapterRange]) -> list[bytes]:
         out = [b""] * len(requests)
@@ -98,7 +99,14 @@ def fetch_from(files: Mapping[str, Files]) -> Fetch:
 
 @dataclass(slots=True)
 class Traffic:
-    """What was read: bytes and ranges that were fetched, calls of the fetch, and ranges that were there."""
+    """What was read.
+
+    Attributes:
+        fetched_bytes: bytes fetched.
+        fetched: ranges fetched.
+        calls: calls of the fetch function.
+        present: ranges that were cached.
+    """
 
     fetched_bytes: int = 0
     fetched: int = 0
@@ -107,9 +115,9 @@ class Traffic:
 
 
 class RangeCache:
-    """Ranges of chapters within a byte budget; the least recently used leave first. Thread-safe.
+    """Caches ranges of chapters within a byte budget; the least recently used are dropped first. Thread-safe.
 
-    A range that is being fetched is not fetched again: further readers wait for it.
+    A range that is being fetched is not fetched again: other readers wait for it.
     """
 
     def __init__(self, fetch: Fetch, budget_bytes: int) -> None:
@@ -121,18 +129,18 @@ class RangeCache:
         self.bytes = 0
 
     def over(self, fetch: Fetch) -> RangeReader:
-        """The same cache, filled through another fetch: what one question may read from where."""
+        """Return this cache with another fetch function, which decides where one question may read from."""
         return RangeReader(self, fetch)
 
     def get(
         self, requests: Sequence[ChapterRange], traffic: Traffic | None = None, fetch: Fetch | None = None
     ) -> list[bytes]:
-        """The bytes of every range; those that are missing are fetched together.
+        """Return the bytes of every range; missing ones are fetched together.
 
         Args:
             requests: chapters and ranges.
             traffic: counts what was read.
-            fetch: reads in place of the cache's own.
+            fetch: used instead of the cache's own.
 
         Raises:
             LostChapterError: a chapter cannot be read.
@@ -181,7 +189,7 @@ class RangeCache:
                 waiting[key].set_exception(error)
             raise
         with self._lock:
-            # What was asked for before something was forgotten may be of it: it is not kept.
+            # A range requested before a `forget` may belong to what was forgotten: it is not kept.
             keeps = forgets == self._forgets
             for key, part in zip(own, parts, strict=True):
                 self._coming.pop(key, None)
@@ -194,15 +202,15 @@ class RangeCache:
             waiting[key].set_result(part)
 
     def forget(self, chapters: Iterable[str]) -> None:
-        """Let go of every range of some chapters, of all their versions."""
+        """Drop every range of some chapters, in all their versions."""
         names = set(chapters)
         self._forget(lambda name: name in names)
 
     def forget_camera(self, camera: str) -> int:
-        """Let go of every range of a camera's chapters.
+        """Drop every range of a camera's chapters.
 
         Returns:
-            The ranges that were there.
+            The number of ranges dropped.
         """
         return self._forget(lambda name: name.rpartition("/")[0] == camera)
 
@@ -217,7 +225,7 @@ class RangeCache:
 
 @dataclass(frozen=True, slots=True)
 class RangeReader:
-    """A cache that is filled through a fetch of one question's own."""
+    """A cache that is filled through one question's own fetch function."""
 
     cache: RangeCache
     fetch: Fetch
@@ -307,7 +315,7 @@ class Readable(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JoinedScenes:
-    """The scenes of one layer over all chapters (as `LayerScenes`), and of each its chapter and its number
+    """The scenes of one layer over all chapters (as `LayerScenes`), with the chapter of each and its number
     there."""
 
     keys: torch.Tensor
@@ -319,9 +327,15 @@ class JoinedScenes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """What one layer of an answer reads: slabs in temporal order, which of their rows (`rows`, bool; None:
-    all), where these stand (`frames` int64 [n], `places` int64 [axes, n]), and how many clusters were
-    compared with the query."""
+    """What one layer of an answer reads.
+
+    Attributes:
+        slabs: slabs in temporal order.
+        ids: ids of their clusters.
+        frames: int64 [n], the frame of each row read; `places` int64 [axes, n], its place in the frame.
+        scored: number of clusters compared with the query.
+        rows: which rows of the slabs are read, bool; None: all.
+    """
 
     slabs: tuple[ChapterRange, ...]
     ids: tuple[int, ...]
@@ -344,10 +358,11 @@ class Past:
         until_us: int | None = None,
         traffic: Traffic | None = None,
     ) -> None:
-        """Reads the scenes of all chapters that have a frame with since <= time < until.
+        """Read the scenes of all chapters that have a frame with since <= time < until.
 
         Raises:
-            HistoryError: no chapter has one, they are of different models, or representatives are asked for.
+            HistoryError: no chapter has such a frame, they are of different models, or representatives are
+                asked for.
             LostChapterError: one cannot be read.
         """
         self.settings = settings or RetrievalSettings()
@@ -382,7 +397,7 @@ class Past:
 
     @property
     def clustered(self) -> bool:
-        """Whether there is anything alongside the blocks that are read whole."""
+        """Whether there is anything besides the blocks that are read whole."""
         return any(int(layer.counts.sum()) for layer in self.layers)
 
     @property
@@ -392,12 +407,12 @@ class Past:
         return int(self.times_us[frames[0]]) if len(frames) else None
 
     def held_frames(self) -> Ints:
-        """The frames of which nothing is missing, ascending."""
+        """Return the frames of which nothing is missing, ascending."""
         out: Ints = np.flatnonzero(self._present)
         return out
 
     def choice(self, since_us: int | None, until_us: int | None) -> FrameChoice:
-        """The frames with since <= time < until."""
+        """Choose the frames with since <= time < until."""
         allowed = np.ones(len(self.times_us), dtype=bool)
         if since_us is not None:
             allowed &= self.times_us >= since_us
@@ -408,7 +423,7 @@ class Past:
     # Retrieval.
 
     def choose(self, layer: int, query: torch.Tensor) -> Choice:
-        """Two-stage retrieval in one layer, as `retrieve` does it over one memory.
+        """Run two-stage retrieval in one layer, as `retrieve` does over one memory.
 
         Args:
             layer: number of the layer.
@@ -424,7 +439,7 @@ class Past:
         def opened(scenes: Ints) -> tuple[Candidates, tuple[list[IndexRange], list[int]]]:
             ranges, chapters = self._index(layer, scenes), index.chapter[scenes].tolist()
             shift = [self._first[chapter] for chapter in chapters]
-            # An id is unique in its chapter; chapters decide before it.
+            # An id is unique only in its chapter, so the chapter's number comes before it.
             ids = [part.ids + (chapter << 40) for part, chapter in zip(ranges, chapters, strict=True)]
             counts = [self._inside(part, first) for part, first in zip(ranges, shift, strict=True)]
             candidates = Candidates(
@@ -459,7 +474,8 @@ class Past:
         return Choice(tuple(slabs), ids, stands, spots, scored, read)
 
     def _inside(self, part: IndexRange, first: int) -> Ints:
-        """How many tokens of each cluster may be read, int64 [clusters]; `first` is its chapter's first."""
+        """Count the tokens of each cluster that may be read, int64 [clusters]; `first` is its chapter's first
+        frame."""
         if self.span.whole:
             return part.counts
         own = np.repeat(np.arange(len(part.counts)), part.counts)
@@ -467,7 +483,8 @@ class Past:
         return np.bincount(own[inside], minlength=len(part.counts)).astype(np.int64)
 
     def read(self, choice: Choice, layer: int) -> list[torch.Tensor]:
-        """The chosen slabs [tokens, 2, kv_heads, head_dim]. The window's rows of the layer come with them.
+        """Read the chosen slabs [tokens, 2, kv_heads, head_dim]. The window's rows of the layer are fetched
+        with them.
 
         Raises:
             LostChapterError: a chapter cannot be read.
@@ -477,7 +494,7 @@ class Past:
         return [self.tensor(part) for part in parts[: len(choice.slabs)]]
 
     def tensor(self, data: bytes) -> torch.Tensor:
-        """A slab from its bytes."""
+        """Convert a slab from its bytes."""
         shape = self.shape
         flat = (
             torch.frombuffer(bytearray(data), dtype=shape.dtype)
@@ -528,7 +545,8 @@ class Past:
 
 @contextmanager
 def _readable(chapter: Chapter) -> Iterator[None]:
-    """Data that its holder made up, checksums included, costs its chapter alone."""
+    """Turn errors from invalid data into the loss of its chapter alone: a holder may make up anything,
+    checksums included."""
     try:
         yield
     except (ValueError, IndexError, TypeError, HistoryError) as error:
@@ -562,7 +580,7 @@ class PastBlock:
         return self
 
     def layer(self, number: int) -> torch.Tensor:
-        """K and V of a layer [rows, 2, kv_heads, head_dim]."""
+        """Return K and V of a layer [rows, 2, kv_heads, head_dim]."""
         (data,) = self._past.ranges.get([(self.chapter, self.facts.data[number])], self._past.traffic)
         return self._past.tensor(data)
 
@@ -581,13 +599,13 @@ class _Half:
 def covered_ranges(
     chapters: Sequence[Chapter], since_us: int | None, until_us: int | None, joint_us: int
 ) -> list[tuple[int, int]]:
-    """What of a time range chapters cover, as ranges [first, last] of frame times, in order of time.
+    """Return what chapters cover of a time range, as ranges [first, last] of frame times, in order of time.
 
     Args:
         chapters: those that were read.
-        since_us: only frames from here on.
-        until_us: only frames before.
-        joint_us: frames no further apart belong to one range.
+        since_us: only frames from this time on.
+        until_us: only frames before this time.
+        joint_us: frames at most this far apart belong to one range.
     """
     parts: list[Any] = [np.zeros(0, np.int64)]
     parts += [(c.head.times_us + c.origin_us)[c.head.present] for c in chapters]

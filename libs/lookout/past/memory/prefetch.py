@@ -1,7 +1,8 @@
-"""Fetching clusters ahead of the layer that needs them, and completing what was not foreseen.
+"""Fetches clusters ahead of the layer that needs them, and completes what was not predicted.
 
 A prediction only decides when a cluster moves, never whether it is read: the layer's own query selects, and
-what is missing is fetched before attention begins. So an answer is the same to the bit with and without it.
+missing clusters are fetched before attention begins. So an answer is bit for bit the same with and without
+it.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ Move = Callable[[Cluster], torch.Tensor]
 
 
 class Predictor(StrEnum):
-    """Where the guess of the next layer's clusters comes from.
+    """How the next layer's clusters are predicted.
 
-    `NONE`: nothing is fetched ahead. `RESIDUAL`: the next layer's norm and query projection, applied to the
-    state after the present layer's attention; clusters move while its feed-forward part is computed.
+    `NONE`: nothing is fetched ahead. `RESIDUAL`: with the next layer's norm and query projection, applied to
+    the state after the current layer's attention; clusters move while its feed-forward part is computed.
     """
 
     NONE = "none"
@@ -33,11 +34,11 @@ class Predictor(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """What one layer moved to the device: clusters foreseen (`early`), completed (`late`) and moved for
-    nothing (`wasted`), in bytes and copies; `resident` bytes were there already.
+    """What one layer moved to the device, in bytes and copies: clusters that were predicted (`early`), not
+    predicted (`late`), or predicted and not needed (`wasted`). `resident` bytes were there already.
 
     `needed` counts the clusters that the layer read, `foreseen` those of them that the prediction named,
-    resident ones included; `chance` is the share that as large a random prediction would have named.
+    resident ones included. `chance` is the share that a random prediction of the same size would have named.
     """
 
     early_bytes: int = 0
@@ -84,7 +85,8 @@ class Prefetcher:
     def complete(
         self, layer: int, clusters: Sequence[Cluster], candidates: int
     ) -> tuple[list[torch.Tensor], Transfer]:
-        """The KV of the clusters that `layer` does need, in their order; what was not foreseen moves now.
+        """Return the KV of the clusters that `layer` does need, in their order; unpredicted ones are moved
+        now.
 
         Raises:
             HistoryError: a cluster could not be moved.

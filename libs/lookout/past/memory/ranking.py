@@ -1,7 +1,8 @@
-"""What ranking compares: one mean key for each visual cluster and layer of a chapter, with its times.
+"""The vectors that ranking compares: one mean key for each visual cluster and layer of a chapter, with its
+times.
 
-A directory holds it in place of the chapter, so that spans of many cameras are ranked before any KV is read.
-Blocks that are still read whole count as clusters of their own: a chapter that grows is ranked to its end.
+A directory holds them instead of the chapter, so that spans of many cameras are ranked before any KV is read.
+Blocks that are still read whole count as clusters of their own, so a growing chapter is ranked to its end.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from lookout.past.memory.types import Ints, KVShape
 
 FORMAT = 1
 LAYERS = 4
-"""Layers that are compared, evenly spaced over the upper half of the model. Lower ones rank worse, and tell
-some questions not at all (docs/find.md)."""
+"""Number of layers to compare, evenly spaced over the upper half of the model. Lower ones rank worse, and do
+not distinguish some questions at all (docs/find.md)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,11 +31,11 @@ class Landmarks:
     Attributes:
         keys: float16 [layers, clusters, width], mean raw key of each.
         layers: int64 [layers], their numbers in the model.
-        begin_us: int64 [clusters], wall time of the first frame of each (Unix microseconds); `end_us` of the
+        begin_us: int64 [clusters], wall time of the first frame of each (Unix microseconds); `end_us`: of the
             last.
         tokens: int64 [clusters], tokens of each in one layer.
-        version: of the chapter.
-        model_digest: of the model whose keys they are.
+        version: version of the chapter.
+        model_digest: digest of the model whose keys they are.
     """
 
     keys: np.ndarray
@@ -46,7 +47,7 @@ class Landmarks:
     model_digest: str = ""
 
     def packed(self) -> bytes:
-        """The landmarks as one value."""
+        """Pack the landmarks into one value."""
         arrays = {
             "keys": self.keys,
             "layers": self.layers,
@@ -59,7 +60,7 @@ class Landmarks:
 
     @classmethod
     def unpacked(cls, data: bytes, where: str) -> Landmarks:
-        """Landmarks from their value, which may be anything.
+        """Unpack landmarks from an untrusted value.
 
         Raises:
             HistoryError: They are damaged, or contradict themselves.
@@ -93,30 +94,30 @@ class Landmarks:
 
 @dataclass(slots=True, eq=False)
 class CameraPast:
-    """What a directory says of a camera.
+    """What a directory says about a camera.
 
     Attributes:
         chapters: Wall times of the first and last frame of each chapter (Unix microseconds).
-        landmarks: Of those chapters that have any there.
+        landmarks: Landmarks of the chapters that have any.
     """
 
     chapters: list[tuple[int, int]] = field(default_factory=list)
     landmarks: list[Landmarks] = field(default_factory=list)
 
     def covers(self, begin_us: int, end_us: int) -> bool:
-        """Whether a chapter reaches into a time."""
+        """Whether any chapter overlaps a time range."""
         return any(first < end_us and last >= begin_us for first, last in self.chapters)
 
 
 def landmarks_of(chapter: Chapter, files: Files) -> Landmarks:
-    """The landmarks of a chapter.
+    """Compute the landmarks of a chapter.
 
     Args:
         chapter: The chapter, growing or sealed.
         files: Its bytes.
 
     Raises:
-        HistoryError: They are not available.
+        HistoryError: Its bytes are not available.
     """
     head, shape = chapter.head, chapter.head.shape
     blocks = [block for block in head.window if block.rows]
@@ -150,13 +151,13 @@ def landmarks_of(chapter: Chapter, files: Files) -> Landmarks:
 
 
 def compared_layers(count: int) -> Ints:
-    """The layers of a model that are compared, int64, ascending; `count`: how many it has."""
+    """Return the layers of a model to compare, int64, ascending; `count` is how many it has."""
     layers: Ints = np.unique(np.linspace(count // 2, count - 1, LAYERS).round().astype(np.int64))
     return layers
 
 
 def _mean_key(data: bytes, shape: KVShape) -> np.ndarray:
-    """The mean key [1, width] of a block's rows in one layer."""
+    """Compute the mean key [1, width] of a block's rows in one layer."""
     rows = torch.frombuffer(bytearray(data), dtype=shape.dtype).view(-1, 2, shape.width)
     mean: np.ndarray = rows[:, 0].to(shape.wide).mean(0, keepdim=True).numpy()
     return mean

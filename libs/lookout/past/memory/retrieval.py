@@ -1,7 +1,7 @@
-"""Which clusters an answer reads: two stages under a token budget, and what stands for the rest.
+"""Chooses which clusters an answer reads: two stages under a token budget, and representatives of the rest.
 
-With representatives every token of the memory is accounted for exactly once in every layer: it is retrieved;
-or its cluster's mean stands for it; or it is part of the mean of neighbouring visual clusters.
+With representatives every token of the memory counts exactly once in every layer: it is retrieved, or its
+cluster's mean represents it, or it is part of the mean of neighbouring visual clusters.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class RetrievalSettings:
     """How much an answer reads.
 
     Attributes:
-        frames: the frame budget; with the tokens of one frame it gives the token budget of each layer.
+        frames: the frame budget; times the tokens of one frame it is the token budget of each layer.
         span: frame slots of positions that the memory takes, equal in all layers.
-        breadth: the first stage takes visual clusters until they hold so many times the token budget.
-        whole: share of the budget that the best visual clusters fill whole; the best semantic clusters of all
-            that the first stage took fill the rest. 0: only these (the paper).
-        representatives: at most so many representatives a layer; None: one for every cluster that is not
+        breadth: the first stage takes visual clusters until they hold this many times the token budget.
+        whole: share of the budget that the best visual clusters fill completely; the rest goes to the best
+            semantic clusters of all that the first stage took. 0: only these (the paper).
+        representatives: maximum number of representatives per layer; None: one for every cluster that is not
             retrieved (the paper); 0: none.
-        weighted: a representative counts as many times as it has members (the log of its size is added to its
-            score); else once.
+        weighted: whether a representative counts as many times as it has members (the log of its size is
+            added to its score); else once.
     """
 
     frames: int = 64
@@ -60,10 +60,10 @@ class RetrievalSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Representatives:
-    """Means that stand for tokens that are not retrieved, in temporal order.
+    """Means that represent tokens that are not retrieved, in temporal order.
 
-    `keys` and `values` [n, width], `counts` int64 [n] (their log-sizes weigh them), `frames` int64 [n] and
-    `places` int64 [axes, n] where they stand.
+    `keys` and `values` [n, width], `counts` int64 [n] (their logs are the weights), `frames` int64 [n] and
+    `places` int64 [axes, n].
     """
 
     keys: torch.Tensor
@@ -78,9 +78,14 @@ class Representatives:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Retrieved:
-    """What one layer of one answer reads of the memory: clusters in temporal order, and representatives.
-    `rows` says which tokens of the clusters, bool [tokens of all of them]; None: all. `scored` counts the
-    candidates that were compared with the query."""
+    """What one layer of one answer reads of the memory.
+
+    Attributes:
+        clusters: clusters in temporal order.
+        representatives: representatives of other clusters.
+        rows: which tokens of the clusters are read, bool [tokens of all of them]; None: all.
+        scored: number of candidates compared with the query.
+    """
 
     clusters: tuple[Cluster, ...]
     representatives: Representatives
@@ -89,19 +94,21 @@ class Retrieved:
 
     @property
     def tokens(self) -> int:
-        """Tokens retrieved."""
+        """Number of tokens retrieved."""
         if self.rows is not None:
             return int(self.rows.sum())
         return sum(cluster.count for cluster in self.clusters)
 
 
 def token_budget(snapshot: Snapshot, settings: RetrievalSettings) -> int:
-    """Tokens of each layer that the frame budget allows: frames times the mean tokens of a frame."""
+    """Return how many tokens of each layer the frame budget allows: frames times the mean tokens of a
+    frame."""
     return budget_of(len(snapshot.times_us), len(snapshot.token_frame), settings)
 
 
 def budget_of(frames: int, tokens: int, settings: RetrievalSettings) -> int:
-    """`token_budget` of a memory of so many frames and tokens: at least one token where there is a budget."""
+    """Return `token_budget` of a memory with this many frames and tokens; at least one token, if there is a
+    budget."""
     if not settings.frames or not tokens:
         return 0
     return max(1, round(settings.frames * tokens / max(1, frames)))
@@ -115,14 +122,14 @@ def retrieve(  # noqa: PLR0917
     settings: RetrievalSettings,
     span: FrameChoice = EVERYTHING,
 ) -> Retrieved:
-    """Two-stage retrieval in one layer (Mosaic, section V-C).
+    """Run two-stage retrieval in one layer (Mosaic, section V-C).
 
     Args:
         snapshot: the memory.
         layer: number of the layer.
         query: [width], mean over question tokens and each KV head's query heads; un-rotated.
         budget: tokens; whole clusters are taken in order of score while they fit, ties by cluster id. Without
-            representatives a part of the best other cluster fills what is left.
+            representatives a part of the next best cluster fills the rest.
         settings: breadth of the first stage and number of representatives.
         span: frames that may be read.
 
@@ -161,7 +168,7 @@ def retrieve(  # noqa: PLR0917
 
 
 def _inside(index: LayerIndex, rows: Ints, snapshot: Snapshot, span: FrameChoice) -> Ints:
-    """How many tokens of each cluster may be read, int64 [clusters]; `rows` are those of the table."""
+    """Count the tokens of each cluster that may be read, int64 [clusters]; `rows` are rows of the table."""
     clusters = index.clusters(rows)
     return np.array(
         [int(span.holds(snapshot.lookup(cluster.slab.tokens)[0]).sum()) for cluster in clusters], np.int64
@@ -177,7 +184,7 @@ class Candidates:
         counts: int64 [clusters], tokens of each that may be read.
         ids: int64 [clusters], unique; they decide ties.
         first: int64 [clusters], first frame of each.
-        home: int64 [clusters], which of the visual clusters each is of, numbered in order of their score.
+        home: int64 [clusters], the visual cluster of each, numbered in order of their score.
     """
 
     keys: torch.Tensor
@@ -192,7 +199,7 @@ class Picks:
     """The clusters that a layer reads, in temporal order, ties by id: the order of fetching changes nothing.
 
     `places` int64 [clusters] among the candidates; `tokens` int64 [clusters], how many of each are read;
-    `partial`: one of them is read in part.
+    `partial`: whether one of them is read in part.
     """
 
     places: Ints
@@ -208,10 +215,11 @@ def first_stage(  # noqa: PLR0917
     span: FrameChoice,
     opened: Callable[[Ints], tuple[Candidates, T]],
 ) -> tuple[Candidates, T]:
-    """The candidates of the best visual clusters (`opened` gives those of some, and what comes with them).
+    """Return the candidates in the best visual clusters (`opened` returns those of some visual clusters, and
+    data that belongs to them).
 
-    A visual cluster that meets the span may hold little of it: the stage goes on until the budget can be
-    filled or nothing is left.
+    A visual cluster that overlaps the span may hold little of it, so the stage continues until the budget can
+    be filled or nothing is left.
     """
     tokens, total = budget * settings.breadth, int(index.counts.sum())
     while True:
@@ -224,9 +232,10 @@ def first_stage(  # noqa: PLR0917
 def semantic_stage(
     candidates: Candidates, query: torch.Tensor, budget: int, settings: RetrievalSettings
 ) -> tuple[Picks, Ints]:
-    """The clusters to read, and all that may be read in order of score, as places among the candidates.
+    """Return the clusters to read, and all that may be read in order of score, as places among the
+    candidates.
 
-    Whole clusters come first. Without representatives the best other cluster is read in part, so that every
+    Whole clusters come first. Without representatives the next best cluster is read in part, so that every
     memory that holds enough gives exactly the budget.
     """
     counts, ids = candidates.counts, candidates.ids
@@ -251,12 +260,12 @@ def semantic_stage(
 
 
 def rows_read(allowed: np.ndarray, sizes: Sequence[int], tokens: Ints) -> np.ndarray:
-    """Which rows of slabs are read: of each as many of the allowed ones as are wanted, evenly spaced.
+    """Return which rows of slabs are read: of each as many allowed ones as wanted, evenly spaced.
 
     Args:
         allowed: bool [rows of all slabs].
         sizes: rows of each slab.
-        tokens: int64 [slabs], how many of each are read.
+        tokens: int64 [slabs], how many of each to read.
     """
     out = np.zeros(len(allowed), dtype=bool)
     begin = 0
@@ -268,7 +277,7 @@ def rows_read(allowed: np.ndarray, sizes: Sequence[int], tokens: Ints) -> np.nda
 
 
 class Scenes(Protocol):
-    """What the first stage compares: visual clusters of a layer (as in `LayerIndex`)."""
+    """The visual clusters of a layer that the first stage compares (as in `LayerIndex`)."""
 
     @property
     def keys(self) -> torch.Tensor: ...
@@ -281,7 +290,7 @@ class Scenes(Protocol):
 
 
 def visual_stage(index: Scenes, query: torch.Tensor, tokens: float, span: FrameChoice) -> Ints:
-    """Visual clusters in order of score until they hold `tokens` tokens; ties by number."""
+    """Return visual clusters in order of score until they hold `tokens` tokens; ties by number."""
     sizes = index.counts.numpy()
     open_ones = sizes > 0
     if not span.whole:
@@ -294,7 +303,7 @@ def visual_stage(index: Scenes, query: torch.Tensor, tokens: float, span: FrameC
 
 
 def _fill(order: Ints, counts: Ints, budget: int) -> list[int]:
-    """Whole clusters in order while they fit."""
+    """Take whole clusters in order while they fit."""
     picks: list[int] = []
     if not len(order) or not budget:
         return picks
@@ -318,11 +327,12 @@ def _stand_ins(  # noqa: PLR0917
     bound: int | None,
     span: FrameChoice,
 ) -> Representatives:
-    """Representatives of what is not retrieved.
+    """Return representatives of what is not retrieved.
 
-    Without a bound every other cluster is represented alone, in unchosen visual clusters too. With one, half
-    of it goes to the best other clusters of the chosen visual clusters; the rest of every visual cluster is
-    one mean, and neighbours are merged until these fit the other half.
+    Without a bound, every other cluster has a representative of its own, in visual clusters that were not
+    chosen too. With a bound, half of it goes to the best other clusters of the chosen visual clusters; the
+    remainder of every visual cluster is one mean, and neighbours are merged until these fit in the other
+    half.
     """
     if bound == 0:
         return _nothing(index)
@@ -333,7 +343,7 @@ def _stand_ins(  # noqa: PLR0917
     fine = order[free[rows[order]]][: bound // 2]
     own = _stacked(index, rows[fine], span)
     if not span.whole:
-        # A mean that also speaks for frames outside would leak them.
+        # A mean that includes frames outside the span would leak them.
         return own
     shown = np.concatenate([fine, np.array(taken, np.int64)])
     return _in_order([own, _remainders(index, rows[shown], home[shown], bound - len(own))])
@@ -342,7 +352,7 @@ def _stand_ins(  # noqa: PLR0917
 def _stacked(index: LayerIndex, rows: Ints, span: FrameChoice) -> Representatives:
     table = index.table
     if not span.whole:
-        # A mean that also speaks for frames outside would leak them.
+        # A mean that includes frames outside the span would leak them.
         rows = rows[span.holds(table.frames[0, rows]) & span.holds(table.frames[2, rows])]
     rows = rows[np.lexsort((rows, table.frames[1, rows]))]
     picked = torch.from_numpy(rows)
@@ -356,8 +366,8 @@ def _stacked(index: LayerIndex, rows: Ints, span: FrameChoice) -> Representative
 
 
 def _remainders(index: LayerIndex, shown: Ints, home: Ints, bound: int) -> Representatives:
-    """Means of all tokens but those of the clusters `shown` (rows, with the visual cluster of each): one per
-    visual cluster, or per run of neighbouring ones where there are more than `bound`."""
+    """Compute means of all tokens but those of the clusters `shown` (rows, with the visual cluster of each):
+    one per visual cluster, or one per run of neighbouring ones if there are more than `bound`."""
     if not bound:
         return _nothing(index)
     table, level = index.table, index.runs.level(bound)
@@ -370,7 +380,7 @@ def _remainders(index: LayerIndex, shown: Ints, home: Ints, bound: int) -> Repre
     unshown = np.flatnonzero(remaining > 0)
     counts = torch.from_numpy(remaining[unshown])
     keys, values = (sums[torch.from_numpy(unshown)] / counts[:, None]).chunk(2, 1)
-    # Where all members of a run stand on average: the shown ones stand there too.
+    # The mean frame and place of all members of a run, the shown ones included.
     middle = np.rint(np.stack([frame, *place])[:, unshown] / count[unshown]).astype(np.int64)
     return Representatives(keys, values, counts, middle[0], middle[1:])
 
@@ -395,12 +405,13 @@ def _nothing(index: LayerIndex) -> Representatives:
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """Positions of memory frames: the frames an answer reads in one layer, in order, over a fixed number of
-    slots that end where the window begins. Fewer frames than slots stand next to the window; more share.
+    """Positions of memory frames: the frames that an answer reads in one layer, in order, over a fixed number
+    of slots that end where the window begins. Fewer frames than slots are placed next to the window; more
+    frames share slots.
 
     Attributes:
         origin: int64 [axes], position of the first slot.
-        step: int64 [axes], from slot to slot.
+        step: int64 [axes], distance from slot to slot.
         span: number of slots.
     """
 
@@ -409,7 +420,7 @@ class Slots:
     span: int
 
     def positions(self, frames: Ints, places: Ints) -> Ints:
-        """Positions int64 [axes, n] of tokens or representatives by their frame and place in it."""
+        """Return positions int64 [axes, n] of tokens or representatives by their frame and place in it."""
         if not len(frames):
             return places
         first = int(frames.min())

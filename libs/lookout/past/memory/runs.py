@@ -14,7 +14,8 @@ from lookout.past.memory.types import Ints
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunSums:
-    """Level k has sums over runs of 2**k visual clusters in the order in which they were opened; immutable.
+    """Sums over runs of visual clusters: level k has runs of 2**k, in the order in which they were opened;
+    immutable.
 
     Attributes:
         vectors: per level [runs, 2 * width], sums of raw keys and of values.
@@ -26,11 +27,12 @@ class RunSums:
 
     @classmethod
     def empty(cls, width: int, axes: int, dtype: torch.dtype) -> RunSums:
-        """The sums of a layer without clusters."""
+        """Return the sums of a layer without clusters."""
         return cls((torch.zeros(0, 2 * width, dtype=dtype),), (np.zeros((0, 2 + axes), np.int64),))
 
     def changed(self, partitions: Mapping[int, ClusterPartition | None], visual: int) -> RunSums:
-        """The sums after some of `visual` partitions were replaced or added; only their runs are added up."""
+        """Return the sums after some of `visual` partitions were replaced or added; only their runs are
+        summed again."""
         vectors, moments = [_longer(self.vectors, 0, visual)], [_longer_ints(self.moments, 0, visual)]
         for place, part in partitions.items():
             vectors[0][place] = 0 if part is None else torch.cat(part.totals[:2])
@@ -48,7 +50,7 @@ class RunSums:
         return RunSums(tuple(vectors), tuple(moments))
 
     def level(self, runs: int) -> int:
-        """The finest level of at most `runs` runs, or the coarsest of all."""
+        """Return the finest level of at most `runs` runs, or the coarsest of all."""
         return next(k for k, level in enumerate(self.moments) if len(level) <= max(1, runs))
 
 
@@ -59,7 +61,7 @@ def _moments(part: ClusterPartition) -> Sequence[int]:
 
 
 def _longer(levels: Sequence[torch.Tensor], level: int, rows: int) -> torch.Tensor:
-    """A copy of a level with zeros up to `rows` rows; all zeros where there is no such level yet."""
+    """Return a copy of a level with zeros up to `rows` rows; all zeros if there is no such level yet."""
     old = levels[level] if level < len(levels) else levels[0][:0]
     return torch.cat([old, old.new_zeros(rows - len(old), old.shape[1])])
 

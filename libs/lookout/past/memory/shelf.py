@@ -1,4 +1,5 @@
-"""A folder of memories: one subfolder per camera and epoch; listing, removing, and limits of size and age."""
+"""A folder of memories with one subfolder per camera and epoch: listing, removing, and limits of size and
+age."""
 
 from __future__ import annotations
 
@@ -20,16 +21,24 @@ if TYPE_CHECKING:
     from lookout.past.memory.folder import MemoryFolder
 
 FOLDER_NAME = 240
-"""Characters of a folder's name at most; file systems take 255."""
+"""Maximum characters of a folder's name; file systems allow 255."""
 CUT_SHORT = "%-"
-"""In a folder's name before the digest of an id that is too long for it."""
+"""Precedes, in a folder's name, the digest of an id that is too long for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One memory of a folder: its camera, the number of its epoch, where it lies, what it is of, its bytes on
-    disk, when it last took in a block (seconds since 1970), and why nothing of it can be read (else empty;
-    camera and epoch are then those that its path names)."""
+    """One memory of a folder.
+
+    Attributes:
+        camera: its camera; if it is damaged, the one that its path names.
+        epoch: the number of its epoch, likewise.
+        path: where it lies.
+        about: facts about it.
+        bytes: its bytes on disk.
+        fed_s: when it last took in a block, in seconds since 1970.
+        damage: why nothing of it can be read; else empty.
+    """
 
     camera: str
     epoch: int
@@ -41,7 +50,8 @@ class Entry:
 
 
 def place_of(root: Path | str, camera: str, epoch: int) -> Path:
-    """Where a camera's epoch lies in a folder of memories; one of an earlier release keeps its place."""
+    """Return where a camera's epoch lies in a folder of memories; one of an earlier release keeps its
+    place."""
     own = f"{epoch:06d}"
     earlier = Path(root) / re.sub(r"^\.+$|[^A-Za-z0-9._-]", lambda part: "_" * len(part[0]), camera) / own
     with contextlib.suppress(HistoryError):
@@ -51,23 +61,23 @@ def place_of(root: Path | str, camera: str, epoch: int) -> Path:
 
 
 def folder_name(camera: str) -> str:
-    """A camera's id as the name of a folder, another one for every id: any producer chooses ids.
+    """Return a folder name for a camera's id, a different one for every id: any producer chooses ids.
 
-    Usual ids stay as they are; other bytes are escaped as in an address, so are dots that would lead out of
-    the folder (".."). Of an id that is too long for a file system, a part and its digest stand for it.
+    Usual ids stay as they are. Other bytes are percent-encoded, and so are dots that would lead out of the
+    folder (".."). An id that is too long for a file system is replaced by a part of it and its digest.
     """
     name = quote(camera, safe="") if camera.strip(".") else "%2E" * len(camera)
     if len(name) <= FOLDER_NAME:
         return name
-    # No escape begins so: the name is no other id's.
+    # No percent-encoding begins like this, so no other id has this name.
     return f"{name[: FOLDER_NAME - 34]}{CUT_SHORT}{checksum(camera.encode()).hex()}"
 
 
 def entries(root: Path | str, camera: str | None = None) -> list[Entry]:
-    """The memories of a folder (which may be one memory itself), by camera and epoch.
+    """List the memories of a folder (which may be one memory itself), by camera and epoch.
 
     Raises:
-        HistoryError: no chapter is there, or none is of that camera.
+        HistoryError: there is no memory, or none of that camera.
     """
     path = Path(root)
     shelf = sorted(_found(path), key=lambda entry: (entry.camera, entry.epoch))
@@ -104,10 +114,10 @@ def _found(path: Path) -> Iterator[Entry]:
 def remove(
     root: Path | str, camera: str, since_s: float | None = None, until_s: float | None = None
 ) -> tuple[int, int]:
-    """Erase a camera, or a time range of it (seconds from the start of its source), wholly.
+    """Erase a camera's memories, or a time range of them (seconds from the start of its source), completely.
 
     Returns:
-        How many memories were removed, and how many frames were erased in those that remain.
+        The number of memories removed, and the number of frames erased in those that remain.
 
     Raises:
         HistoryError: there is no such camera, or another process is feeding it.
@@ -127,10 +137,11 @@ def remove(
 
 
 def repair(root: Path | str, camera: str | None = None) -> Iterator[tuple[Entry, list[str]]]:
-    """Go on without what is damaged: each memory and what it lost, in sentences.
+    """Repair damaged memories by continuing without the damaged parts; yields each memory and what it lost,
+    in sentences.
 
     Raises:
-        HistoryError: there is no such camera; or, after the others, another process is feeding one, or
+        HistoryError: there is no such camera; or, after all others, another process is feeding one, or
             nothing of one can be read.
     """
     refused: list[str] = []
@@ -145,14 +156,14 @@ def repair(root: Path | str, camera: str | None = None) -> Iterator[tuple[Entry,
 
 
 def _opened(path: Path, *, salvage: bool = False) -> MemoryFolder:
-    """A memory to change. The import takes seconds, and a list of memories does without."""
+    """Open a memory to change it. The import takes seconds, and a list of memories does not need it."""
     from lookout.past.memory.folder import MemoryFolder
 
     return MemoryFolder.open(path, salvage=salvage)
 
 
 def _delete(root: Path, path: Path) -> None:
-    """Delete one memory, and its camera's folder with the last one: its name tells of the camera too.
+    """Delete one memory; with a camera's last one also the camera's folder, whose name identifies the camera.
 
     Raises:
         HistoryError: another process is writing to it.
@@ -168,15 +179,16 @@ def trim(
 ) -> int:
     """Keep a folder of memories within a size and an age.
 
-    A frame's age is the time since its memory last took in a block and, on top, how far it lies behind that
-    memory's newest frame. Of several memories the one fed longest ago gives way first, as a whole.
+    A frame's age is the time since its memory last took in a block, plus the time by which it is older than
+    the newest frame of that memory. To stay within the size, whole memories are removed, the one fed longest
+    ago first.
 
     Returns:
-        The bytes that were freed.
+        The number of bytes freed.
 
     Raises:
-        DamagedMemoryError: a memory cannot be opened to forget a part of it; the others were trimmed.
-        HistoryError: a memory that has to give way is being fed by another process.
+        DamagedMemoryError: a memory cannot be opened to erase a part of it; the others were trimmed.
+        HistoryError: another process is feeding a memory that has to be removed.
     """
     now = time.time() if now_s is None else now_s
     before = sum(entry.bytes for entry in entries(root))
@@ -204,7 +216,7 @@ def trim(
 
 
 def _forget_older(folder: MemoryFolder, age_s: float) -> None:
-    """Forget what lies further behind the newest frame."""
+    """Erase what is more than `age_s` older than the newest frame."""
     times = folder.memory.table.times_us.all
     oldest = folder.memory.covered_from_us
     if oldest is not None and oldest < (end := int(times[-1] - age_s * 1e6)):

@@ -1,4 +1,5 @@
-"""One contiguous slab per cluster: token after token, K and V together, so that one copy moves a cluster."""
+"""One contiguous slab per cluster: token after token, K and V together, so that a single copy moves a
+cluster."""
 
 from __future__ import annotations
 
@@ -44,12 +45,12 @@ class Slab:
 
     @classmethod
     def of(cls, data: torch.Tensor, tokens: Ints) -> Slab:
-        """A slab of its own from data [n, 2, kv_heads, head_dim] and token numbers [n]."""
+        """Make a slab of its own from data [n, 2, kv_heads, head_dim] and token numbers [n]."""
         return cls(_Buffer(data.contiguous(), tokens, len(tokens)), len(tokens))
 
     @classmethod
     def mapped(cls, data: torch.Tensor, tokens: Ints) -> Slab:
-        """A slab whose bytes lie in a file mapped into memory; growing it copies it."""
+        """Make a slab whose bytes lie in a file mapped into memory; growing it copies it."""
         return cls(_Buffer(data, tokens, len(tokens), on_disk=True), len(tokens))
 
     @property
@@ -59,7 +60,7 @@ class Slab:
 
     @property
     def tokens(self) -> Ints:
-        """int64 [size]."""
+        """int64 [size], the members' numbers."""
         return self.buffer.tokens[: self.size]
 
     @property
@@ -68,7 +69,7 @@ class Slab:
         return self.size * self.buffer.token_bytes
 
     def appended(self, data: torch.Tensor, tokens: Ints) -> Slab:
-        """This slab with more tokens at its end; older views keep what they show."""
+        """Return this slab with more tokens at its end; older views do not change."""
         size, added = self.size, len(tokens)
         buffer = self.buffer
         if buffer.on_disk or buffer.filled != size or len(buffer.tokens) < size + added:
@@ -84,12 +85,12 @@ class Slab:
         return Slab(buffer, size + added)
 
     def taken(self, rows: Ints) -> Slab:
-        """A new slab of some of the members."""
+        """Return a new slab of some of the members."""
         return Slab.of(self.data[torch.from_numpy(rows)], self.tokens[rows])
 
 
 def joined(slabs: Iterable[Slab]) -> Slab:
-    """All members of several slabs in one."""
+    """Join all members of several slabs into one."""
     parts = list(slabs)
     if len(parts) == 1:
         return parts[0]
@@ -113,28 +114,28 @@ class Residency:
         return self._bytes
 
     def order(self) -> list[tuple[int, int]]:
-        """Clusters and their bytes, least recently used first."""
+        """Return clusters and their bytes, least recently used first."""
         return list(self._held.items())
 
     def restore(self, order: Iterable[tuple[int, int]]) -> None:
-        """Be as another was when it gave this `order`. Clusters that grew in place may be over the budget
-        until the next one is touched, so nothing is dropped here."""
+        """Restore the state that gave this `order`. Clusters that grew in place may exceed the budget until
+        the next one is touched, so nothing is dropped here."""
         self._held = OrderedDict(order)
         self._bytes = sum(self._held.values())
 
     def touch(self, cluster: int, size: int) -> None:
-        """A cluster of `size` bytes was made on the device or fetched to it."""
+        """Note that a cluster of `size` bytes was made on the device or fetched to it."""
         self._bytes += size - self._held.pop(cluster, 0)
         self._held[cluster] = size
         while self._bytes > self.budget and self._held:
             self._bytes -= self._held.popitem(last=False)[1]
 
     def resize(self, cluster: int, size: int) -> None:
-        """A resident cluster grew in place."""
+        """Note that a resident cluster grew in place."""
         if cluster in self._held:
             self._bytes += size - self._held[cluster]
             self._held[cluster] = size
 
     def drop(self, cluster: int) -> None:
-        """A cluster is no more."""
+        """Note that a cluster no longer exists."""
         self._bytes -= self._held.pop(cluster, 0)

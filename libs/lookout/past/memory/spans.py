@@ -15,15 +15,15 @@ class FrameChoice(Protocol):
 
     @property
     def whole(self) -> bool:
-        """Nothing is left out."""
+        """Whether every frame may be read."""
         ...
 
     def holds(self, frames: Ints) -> np.ndarray:
-        """Which frame numbers may be read, bool of the same shape."""
+        """Return which frame numbers may be read, bool of the same shape."""
         ...
 
     def meets(self, first: Ints, last: Ints) -> np.ndarray:
-        """Which stretches of frames [first, last] have one that may be read, bool of the same shape."""
+        """Return which ranges of frames [first, last] have one that may be read, bool of the same shape."""
         ...
 
 
@@ -36,18 +36,18 @@ class Span:
 
     @classmethod
     def of_times(cls, times_us: Ints, since_us: int | None, until_us: int | None) -> Span:
-        """The frames with since <= time < until."""
+        """Choose the frames with since <= time < until."""
         first = None if since_us is None else int(np.searchsorted(times_us, since_us))
         last = None if until_us is None else int(np.searchsorted(times_us, until_us)) - 1
         return cls(first, last)
 
     @property
     def whole(self) -> bool:
-        """Nothing is left out."""
+        """Whether every frame may be read."""
         return self.first is None and self.last is None
 
     def holds(self, frames: Ints) -> np.ndarray:
-        """Which frame numbers lie inside, bool of the same shape."""
+        """Return which frame numbers lie inside, bool of the same shape."""
         inside = np.ones(frames.shape, dtype=bool)
         if self.first is not None:
             inside &= frames >= self.first
@@ -56,7 +56,7 @@ class Span:
         return inside
 
     def meets(self, first: Ints, last: Ints) -> np.ndarray:
-        """Which stretches of frames [first, last] have one inside, bool of the same shape."""
+        """Return which ranges of frames [first, last] have one inside, bool of the same shape."""
         return (first <= (self.last if self.last is not None else first)) & (
             last >= (self.first if self.first is not None else last)
         )
@@ -67,27 +67,27 @@ EVERYTHING = Span()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FrameMask:
-    """The frames an answer may read, by number: those of a bool array [frames]."""
+    """The frames that an answer may read, as a bool array [frames]."""
 
     allowed: np.ndarray
     before: Ints
 
     @classmethod
     def of(cls, allowed: np.ndarray) -> FrameMask:
-        """The frames whose entry is true."""
+        """Choose the frames whose entry is true."""
         return cls(allowed, np.concatenate([[0], np.cumsum(allowed)]).astype(np.int64))
 
     @property
     def whole(self) -> bool:
-        """Nothing is left out."""
+        """Whether every frame may be read."""
         return bool(self.allowed.all())
 
     def holds(self, frames: Ints) -> np.ndarray:
-        """Which frame numbers may be read."""
+        """Return which frame numbers may be read."""
         out: np.ndarray = self.allowed[frames]
         return out
 
     def meets(self, first: Ints, last: Ints) -> np.ndarray:
-        """Which stretches of frames [first, last] have one that may be read."""
+        """Return which ranges of frames [first, last] have one that may be read."""
         out: np.ndarray = self.before[last + 1] > self.before[first]
         return out

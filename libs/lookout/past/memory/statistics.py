@@ -1,10 +1,10 @@
 """Mean and variance of clusters, and the size-adaptive limit (Mosaic, equations 1 to 5).
 
-The text of the paper that we have lost its equations. What stands here is the reconstruction that its words
-determine: Eq. 1 the mean of the members; Eq. 2 the mean squared distance to it; Eq. 3 and 4 the updates of
-both by one member, which sums of unit vectors give at once (`unit_variance`); Eq. 5 the limit that moves from
-a strict to a loose value as a cluster grows. Eq. 1 to 4 are checked against batch statistics; of Eq. 5 only
-the symbols are known, not its exact shape.
+The available text of the paper has lost its equations; they are reconstructed here from its words. Eq. 1 is
+the mean of the members; Eq. 2 the mean squared distance to it; Eq. 3 and 4 the updates of both by one member,
+which sums of unit vectors give at once (`unit_variance`); Eq. 5 the limit that moves from a strict to a loose
+value as a cluster grows. Eq. 1 to 4 are checked against batch statistics; of Eq. 5 only the symbols are
+known, not its exact form.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lookout.past.memory.types import ThresholdRule
 
 
 def unit(x: torch.Tensor) -> torch.Tensor:
-    """Rows of x [..., width] at length 1; a row of zeros stays zero."""
+    """Scale the rows of x [..., width] to length 1; a row of zeros stays zero."""
     out: torch.Tensor = x / x.norm(dim=-1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
     return out
 
@@ -33,23 +33,24 @@ def unit_variance(total: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
 def limit(
     count: torch.Tensor, strict: float, loose: float, transition: float, rule: ThresholdRule
 ) -> torch.Tensor:
-    """The variance beyond which a cluster of `count` members is too wide (Eq. 5).
+    """Return the variance beyond which a cluster of `count` members is too wide (Eq. 5).
 
-    `FORMULA`: loose - (loose - strict) exp(-n / lambda), strict for small clusters. `WORDS`: the two ends
-    change places, so that large clusters are refined more readily.
+    `FORMULA`: loose - (loose - strict) exp(-n / lambda), strict for small clusters. `WORDS`: the two ends are
+    swapped, so that large clusters are refined more readily.
     """
     start, end = (strict, loose) if rule is ThresholdRule.FORMULA else (loose, strict)
     return end + (start - end) * torch.exp(-count.to(torch.float64) / transition)
 
 
 TIE = 2.0**-18
-"""Scores that differ by a smaller share of the largest are equal: means of equal rows differ by rounding."""
+"""Scores whose difference is a smaller share of the largest score are equal: means of equal rows differ by
+rounding."""
 
 
 def scores_of(keys: torch.Tensor, query: torch.Tensor) -> np.ndarray:
-    """Scores of keys [n, width] for a query [width] as whole steps of `TIE`, float64 [n].
+    """Score keys [n, width] for a query [width], in whole steps of `TIE`, float64 [n].
 
-    Equal keys have equal scores: each row is summed by itself, which a matrix product does not promise.
+    Equal keys have equal scores: each row is summed by itself, which a matrix product does not guarantee.
     """
     products = keys.double().numpy() * query.double().numpy()
     scores: np.ndarray = products.sum(1)
@@ -58,7 +59,7 @@ def scores_of(keys: torch.Tensor, query: torch.Tensor) -> np.ndarray:
 
 
 def nearest(x: torch.Tensor, centres: torch.Tensor) -> torch.Tensor:
-    """The most similar of unit centres [clusters, width] for each unit row [n, width]: int64 [n].
+    """Return the most similar of unit centres [clusters, width] for each unit row [n, width]: int64 [n].
 
     The first one wins a tie.
     """
@@ -66,13 +67,13 @@ def nearest(x: torch.Tensor, centres: torch.Tensor) -> torch.Tensor:
 
 
 def kmeans(x: torch.Tensor, clusters: int, seed: int, iterations: int = 8) -> torch.Tensor:
-    """Cosine k-means with k-means++ seeding.
+    """Run cosine k-means with k-means++ seeding.
 
     Args:
         x: [n, width] unit rows.
-        clusters: how many are wanted; fewer come back where the rows do not fill them.
-        seed: of the seeding; equal seeds give equal clusters.
-        iterations: rounds at most.
+        clusters: number wanted; the result has fewer if the rows do not fill them.
+        seed: seed of the draw; equal seeds give equal clusters.
+        iterations: maximum number of rounds.
 
     Returns:
         int64 [n], the cluster of each row, numbered from 0 without gaps.
@@ -114,6 +115,7 @@ def _seeds(x: torch.Tensor, clusters: int, seed: int) -> torch.Tensor:
 
 
 def _distance(x: torch.Tensor, row: int) -> torch.Tensor:
-    """Cosine distance [n] of all rows from one; of equal rows it is 0, not what rounding leaves."""
+    """Return the cosine distance [n] of all rows from one; for equal rows it is exactly 0, without
+    rounding."""
     far = 1 - x @ x[row]
     return torch.where(far > TIE, far, torch.zeros_like(far))

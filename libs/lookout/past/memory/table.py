@@ -1,4 +1,4 @@
-"""What retrieval reads of a layer's clusters, in a few contiguous arrays instead of many small ones."""
+"""A layer's clusters as a few contiguous arrays for retrieval, instead of many small ones."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ class ClusterTable:
     """The semantic clusters of a layer, one visual cluster after the other; immutable.
 
     Attributes:
-        keys: [clusters, width], mean raw key of each: the representatives; `values` likewise.
+        keys: [clusters, width], mean raw key of each, its representative; `values` likewise.
         counts: int64 [clusters], members.
         ids: int64 [clusters].
         frames: int64 [3, clusters], first, mean (rounded) and last frame number.
         places: int64 [axes, clusters], mean place in the frame (rounded).
-        starts: int64 [visual + 1], where the clusters of each visual cluster begin, and their number.
+        starts: int64 [visual + 1], where the clusters of each visual cluster begin; last, the number of
+            clusters.
     """
 
     keys: torch.Tensor
@@ -35,24 +36,24 @@ class ClusterTable:
 
     @classmethod
     def empty(cls, width: int, axes: int, dtype: torch.dtype) -> ClusterTable:
-        """The table of a layer without clusters."""
+        """Return the table of a layer without clusters."""
         means, none = torch.zeros(0, width, dtype=dtype), np.zeros(0, np.int64)
         places = np.zeros((axes, 0), np.int64)
         return cls(means, means, none, none, np.zeros((3, 0), np.int64), places, np.zeros(1, np.int64))
 
     def rows(self, visual: Ints) -> tuple[Ints, Ints]:
-        """The rows of some visual clusters, int64 [n], one after the other, and which of them each row is of
-        (its place in `visual`)."""
+        """Return the rows of some visual clusters, int64 [n], one after the other, and the visual cluster of
+        each row (its place in `visual`)."""
         first, lengths = self.starts[visual], self.starts[visual + 1] - self.starts[visual]
         home = np.repeat(np.arange(len(visual)), lengths)
         before = np.cumsum(lengths) - lengths
         return np.arange(len(home)) + (first - before)[home], home
 
     def changed(self, partitions: Mapping[int, ClusterPartition | None], visual: int) -> ClusterTable:
-        """The table after some partitions were replaced or added; only their rows are computed.
+        """Return the table after some partitions were replaced or added; only their rows are computed.
 
         Args:
-            partitions: the new clusters of some visual clusters; None where nothing of one is left.
+            partitions: the new clusters of some visual clusters; None if nothing of one is left.
             visual: number of visual clusters after the change.
         """
         starts = np.pad(self.starts, (0, visual + 1 - len(self.starts)), mode="edge")

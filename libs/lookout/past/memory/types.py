@@ -1,4 +1,4 @@
-"""Plain data of a camera's memory: blocks of born KV, settings, and the errors."""
+"""Plain data of a camera's memory: blocks of born KV, and settings."""
 
 from __future__ import annotations
 
@@ -30,10 +30,13 @@ class ThresholdRule(StrEnum):
 
 
 class SplitMode(StrEnum):
-    """When a cluster that became too wide is split. `EAGER`: at once, fetching it where it was offloaded.
-    `DEFERRED`: at once only where it is resident; else when a question next fetches it (the paper).
-    `RESTING`: as `DEFERRED`, but a resident one grows on and is split once, into as many as it then needs:
-    when it has come to rest, when it leaves the device, or when a question fetches it."""
+    """When a cluster that became too wide is split.
+
+    `EAGER`: at once; if it was offloaded, it is fetched. `DEFERRED`: at once only if it is resident; else
+    when a question next fetches it (the paper). `RESTING`: as `DEFERRED`, but a resident cluster continues to
+    grow and is split once, into as many as it then needs: when it has come to rest, when it leaves the
+    device, or when a question fetches it.
+    """
 
     EAGER = "eager"
     DEFERRED = "deferred"
@@ -73,24 +76,25 @@ class MemorySettings:
     Attributes:
         window: blocks that an answer reads whole (the local window); older ones are clustered.
         construct: frames that must have left the window before the first clusters are made.
-        cluster_tokens: tokens aimed at per semantic cluster; its cap is twice that.
-        visual_frames: frames aimed at per visual cluster at construction; its cap is `visual_cap`.
+        cluster_tokens: target tokens per semantic cluster; its cap is twice that.
+        visual_frames: target frames per visual cluster at construction; its cap is `visual_cap`.
         visual_cap: frames after which a visual cluster is closed and takes no more.
         smallest: clusters of fewer tokens are never split.
         smallest_visual: visual clusters of fewer frames take whatever is nearest to them.
-        strict: multiple of the layer's mean variance at construction, the stricter limit.
+        strict: the stricter limit of the variance, as a multiple of the layer's mean variance at
+            construction.
         loose: the looser limit, in the same unit.
-        visual_limit: multiple of the mean visual variance at construction beyond which a frame opens a
-            visual cluster of its own.
+        visual_limit: multiple of the mean visual variance at construction beyond which a frame opens a visual
+            cluster of its own.
         transition: tokens over which the limit moves from one to the other (lambda in Eq. 5).
-        rule: which end of the limit belongs to small clusters.
+        rule: which of the two limits applies to small clusters.
         split: when clusters that became too wide are split.
         waiting: tokens that may wait for one deferred split; a fuller group becomes a cluster of its own.
-        rest: frames after which a cluster that has taken no newcomers has come to rest (`RESTING`).
-        outgrown: a resident cluster of so many times its cap is split at once, growing or not.
+        rest: frames without newcomers after which a cluster has come to rest (`RESTING`).
+        outgrown: a resident cluster of this many times its cap is split at once, growing or not.
         resident_bytes: KV bytes of clusters kept on the device (recently made or fetched ones).
-        iterations: rounds of k-means at most.
-        seed: of everything drawn.
+        iterations: maximum rounds of k-means.
+        seed: seed of every random draw.
     """
 
     window: int = 5
@@ -132,18 +136,18 @@ class MemorySettings:
 class BornBlock:
     """The KV of one stride block as it was when the block was newest; canonical (keys un-rotated).
 
-    Rows are all rows of the block's frames in prompt order: label and other text around a frame belong to
-    that frame as its visual rows do.
+    Its rows are all rows of the block's frames in prompt order: label and other text around a frame belong to
+    that frame, as its visual rows do.
 
     Attributes:
         stream: epoch of a camera ("gate-3/0").
         index: number of the stride.
         times_us: int64 [frames], stream time of each frame.
         embeddings: float32 [frames, width], mean vision-tower token of each frame.
-        frame: int64 [rows], number in the block of the frame a row belongs to.
-        places: int64 [axes, rows], position of a row inside its frame's slot.
-        step: int64 [axes], how far the next frame's slot lies.
-        extent: int64 [axes], positions one frame spans.
+        frame: int64 [rows], number in the block of the frame that each row belongs to.
+        places: int64 [axes, rows], position of each row inside its frame's slot.
+        step: int64 [axes], distance to the next frame's slot.
+        extent: int64 [axes], positions that one frame spans.
         keys: [layers, kv_heads, rows, head_dim]; `values` likewise.
     """
 
@@ -174,7 +178,7 @@ class BornBlock:
         return 2 * self.keys.numel() * self.keys.element_size()
 
     def digest(self) -> str:
-        """Names the content: equal digests are equal blocks."""
+        """Return a digest of the content: blocks with equal digests are equal."""
         state = hashlib.blake2b(f"{self.stream}:{self.index}".encode(), digest_size=16)
         for array in (self.times_us, self.frame, self.places, self.step, self.extent):
             state.update(np.ascontiguousarray(array).data)
@@ -197,17 +201,17 @@ class Prefix:
 
 @dataclass(slots=True)
 class MaintenanceCount:
-    """What keeping the clusters in shape has cost.
+    """What maintaining the clusters has cost.
 
     Attributes:
         absorbed: tokens that joined a cluster.
         invalid: times a cluster became too wide.
-        deferred: times its split was put off.
+        deferred: times its split was deferred.
         splits: splits carried out.
         avoided: deferred splits that were no longer needed when the cluster was fetched.
         promoted: groups of waiting newcomers that became clusters of their own.
-        moved_bytes: KV bytes fetched for splits alone.
-        visual_opened: visual clusters opened by frames like none before.
+        moved_bytes: KV bytes fetched only for splits.
+        visual_opened: visual clusters opened by frames that fit none.
     """
 
     absorbed: int = 0
@@ -221,7 +225,7 @@ class MaintenanceCount:
 
 
 def raw(tensor: torch.Tensor) -> NDArray[np.uint8]:
-    """The bytes of a tensor, in its own order."""
+    """Return the bytes of a tensor, in its own order."""
     return tensor.detach().cpu().contiguous().view(torch.uint8).numpy().reshape(-1)
 
 
@@ -232,14 +236,14 @@ _BYTES = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """How much a memory keeps: KV of so many seconds, or of so many bytes, whichever ends first."""
+    """How much a memory keeps: KV of this many seconds, or of this many bytes, whichever is reached first."""
 
     seconds: float | None = None
     bytes: int | None = None
 
     @classmethod
     def parse(cls, text: str | int) -> Keep:
-        """From "2h", "90min", "500MB", or a number of bytes.
+        """Parse "2h", "90min", "500MB", or a number of bytes.
 
         Raises:
             HistoryError: the text is not one of these.

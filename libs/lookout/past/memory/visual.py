@@ -25,12 +25,12 @@ class VisualLevel:
 
     @property
     def clusters(self) -> int:
-        """How many there are."""
+        """Number of visual clusters."""
         return len(self.counts)
 
     @classmethod
     def construct(cls, embeddings: torch.Tensor, settings: MemorySettings) -> tuple[VisualLevel, Ints]:
-        """Cosine k-means over frame embeddings [frames, width].
+        """Cluster frame embeddings [frames, width] by cosine k-means.
 
         Returns:
             The level, and the cluster of each frame, int64 [frames].
@@ -47,8 +47,8 @@ class VisualLevel:
     def assigned(
         self, embeddings: torch.Tensor, settings: MemorySettings, count: MaintenanceCount
     ) -> tuple[VisualLevel, Ints]:
-        """Take in frames [frames, width] one after the other; each joins the most similar open cluster, or
-        opens one.
+        """Add frames [frames, width] one after the other; each joins the most similar open cluster, or opens
+        one.
 
         Returns:
             The grown level, and the cluster of each frame, int64 [frames].
@@ -71,7 +71,7 @@ class VisualLevel:
     def _place(
         self, x: torch.Tensor, sums: torch.Tensor, counts: torch.Tensor, settings: MemorySettings
     ) -> int:
-        """The cluster that x joins; their number where it opens a new one."""
+        """Return the cluster that x joins; the number of clusters if it opens a new one."""
         closed = counts >= settings.visual_cap
         if bool(closed.all()):
             return len(counts)
@@ -80,6 +80,6 @@ class VisualLevel:
         total, members = sums[place] + x, int(counts[place]) + 1
         variance = 1 - float(total @ total) / members**2
         wide = variance > settings.visual_limit * max(self.scale, 1e-6) and members > settings.smallest_visual
-        # Few frames a cluster on average would make the first stage as long as the second.
+        # With few frames per cluster on average, the first stage would take as long as the second.
         room = len(counts) < settings.smallest_visual + int(counts.sum()) // settings.smallest_visual
         return len(counts) if wide and room else place

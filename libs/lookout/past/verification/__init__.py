@@ -1,4 +1,5 @@
-"""What replayed chains of a fleet are good for: verdicts checked, questions on the past, lost chapters."""
+"""Uses of a fleet's replayed chains: checking verdicts, asking about the past, and rebuilding lost
+chapters."""
 
 from lookout.past.verification.backtests import fleet_backtest as fleet_backtest
 from lookout.past.verification.chapters import (

@@ -1,4 +1,4 @@
-"""A question on what the cameras of a fleet saw, out of Kafka."""
+"""Back-tests of a question on what a fleet's cameras saw, read from Kafka."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def fleet_backtest(
     labels: Sequence[Label] = (),
     progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> Backtest:
-    """Ask a question of the windows in scope, and follow its rule.
+    """Ask a question about the windows in scope, and apply its rule.
 
     Args:
         model: Folder of the fleet's model.
         bootstrap: Kafka.
         watch: The question and its rule.
         scope: Which cameras and windows.
-        common: Settings of the fleet that are not the defaults.
+        common: Settings of the fleet that differ from the defaults.
         own: Settings of one service, by its name.
         labels: What people said about incidents of these cameras.
-        progress: Called with the windows done and their number.
+        progress: Called with the number of windows done and their total.
 
     Raises:
         LookoutError: The settings or the model cannot be used.
@@ -47,7 +47,7 @@ def fleet_backtest(
     """
     backtest = Backtest(messages.rule_of(watch.rule, watch.question), timeline={})
     scores = LabelScores(labels, backtest.rule)
-    # Left last: seconds count from the loaded model on until the decoder processes have ended.
+    # Exited last: time counts from the loaded model until the decoder processes have ended.
     with ExitStack() as measured, fleet_replay(model, bootstrap, common, own) as fleet:
         settings = fleet.settings
         measured.enter_context(backtest.measured(settings.device))
@@ -66,7 +66,7 @@ def fleet_backtest(
 
 
 def _take(backtest: Backtest, scores: LabelScores, past: PastVerdict) -> None:
-    """Count a window, and follow the rule."""
+    """Count a window, and apply the rule."""
     verdict, cost = past.verdict, past.verdict.cost
     backtest.computed_flops += past.computed_flops
     if verdict.HasField("p_yes"):

@@ -1,4 +1,4 @@
-"""Chapters whose holder is lost, made again by replaying their chains out of Kafka."""
+"""Rebuilds chapters whose holder is lost, by replaying their chains from Kafka."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from lookout.streams.chains import (
 )
 from lookout.v1.verdicts_pb2 import Verdict
 
-#: whether the block of an index of an epoch has to be made again
+#: whether an epoch's block of this index has to be rebuilt
 Wanted = Callable[[EpochRecords, int], bool]
 
 
 @dataclass(slots=True)
 class Rebuilt:
-    """What became of the blocks that were to be made again.
+    """What became of the blocks that were to be rebuilt.
 
     Attributes:
-        blocks: That were made again.
-        gone: Whose records or segments are past their retention.
-        chapters: That were stored.
+        blocks: Number of blocks rebuilt.
+        gone: Number of blocks whose records or segments are past their retention.
+        chapters: Number of chapters stored.
     """
 
     blocks: int = 0
@@ -56,19 +56,20 @@ def rebuild_chapters(
     common: Mapping[str, Any] | None = None,
     own: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Rebuilt:
-    """Make again what no holder and no tier has of the cameras in scope, and store it in the durable tier.
+    """Rebuild what neither a holder nor the durable tier has of the cameras in scope, and store it in the
+    durable tier.
 
     Args:
         model: Folder of the fleet's model.
         bootstrap: Kafka.
         scope: Cameras and time.
-        tier: Where the chapters go.
-        present: The chapters of a camera that can be read.
-        common: Settings of the fleet that are not the defaults.
+        tier: The durable tier that stores the chapters.
+        present: Returns the chapters of a camera that can be read.
+        common: Settings of the fleet that differ from the defaults.
         own: Settings of one service, by its name.
 
     Raises:
-        LookoutError: The settings or the model cannot be used, or the tier refuses.
+        LookoutError: The settings or the model cannot be used, or the tier fails.
         TimeoutError: A topic cannot be read to its end.
     """
     out = Rebuilt()
@@ -96,7 +97,7 @@ def rebuild_chapters(
         for facts in folder.chapters():
             tier.upload(facts)
             out.chapters += 1
-        # An erasure that was asked for meanwhile has passed the tier before these chapters came.
+        # An erasure requested in the meantime was applied to the tier before these chapters came.
         for facts in folder.chapters():
             for erasure in read_fence(settings).of(facts.camera):
                 tier.erase(facts.camera, erasure.begin_us, erasure.end_us)
@@ -104,21 +105,22 @@ def rebuild_chapters(
 
 
 def born_again(epoch: EpochRecords, fleet: FleetReplay, wanted: Wanted) -> Iterator[Born | None]:
-    """The blocks of an epoch as they were born, those that prefill remembered: of windows that were computed.
+    """Yield the blocks of an epoch with their KV as it was born; only those that prefill remembered, of
+    computed windows.
 
-    Windows are asked what they were asked: every pass of the engine is the one that it was.
+    Windows are asked the same questions as before, so that every pass of the engine is the same.
 
     Args:
-        epoch: Its records.
+        epoch: The records of the epoch.
         fleet: Replays it.
-        wanted: Which blocks; windows between them are computed where their chain needs them.
+        wanted: Which blocks; windows between them are computed if their chain needs them.
 
     Yields:
-        Every block that is wanted, in order of time; None where what its window needs is gone.
+        Every wanted block, in order of time; None if the records that its window needs are gone.
     """
     engine = fleet.engine
     if not isinstance(engine, KeepsRows):
-        raise EngineError(f"engine {fleet.settings.engine} gives no KV away, so no chapter is made with it")
+        raise EngineError(f"engine {fleet.settings.engine} cannot export KV, which chapters need")
     windows = [
         replace(window, questions=_questions(epoch.verdicts[window.index]))
         for window in chain_windows(epoch)
@@ -145,7 +147,7 @@ def born_again(epoch: EpochRecords, fleet: FleetReplay, wanted: Wanted) -> Itera
 
 
 def _questions(verdicts: Sequence[Verdict]) -> list[Question]:
-    """Of the verdicts of a window that were computed."""
+    """Return the questions of a window that were computed, from its verdicts."""
     answered = Verdict.OUTCOME_ANSWERED
     return [
         Question(verdict.watch, verdict.question)
@@ -155,10 +157,10 @@ def _questions(verdicts: Sequence[Verdict]) -> list[Question]:
 
 
 def _folder(fleet: FleetReplay, root: Path) -> ChapterFolder:
-    """Chapters as prefill writes them, marked as made again."""
+    """Open a folder for chapters as prefill writes them, marked as rebuilt."""
     settings, engine = fleet.settings, fleet.engine
     if not isinstance(engine, KeepsRows):
-        raise EngineError(f"engine {settings.engine} gives no KV away, so no chapter is made with it")
+        raise EngineError(f"engine {settings.engine} cannot export KV, which chapters need")
     return ChapterFolder(
         root,
         ChapterRules(Keep(seconds=1e12), 1 << 62, settings.memory_chapter_s, settings.memory_chapter_bytes),
@@ -175,7 +177,7 @@ def _folder(fleet: FleetReplay, root: Path) -> ChapterFolder:
 
 
 def _times(chapters: Sequence[Chapter], epoch: int) -> np.ndarray:
-    """Stream times of the frames of an epoch that chapters have, int64 [frames], ascending."""
+    """Return the stream times of the frames of an epoch that chapters have, int64 [frames], ascending."""
     own = [chapter.head for chapter in chapters if int(chapter.head.about["epoch"]) == epoch]
     return np.unique(np.concatenate([np.zeros(0, np.int64), *(head.times_us[head.present] for head in own)]))
 

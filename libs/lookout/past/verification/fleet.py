@@ -1,4 +1,4 @@
-"""What a past of a fleet is computed again with: its settings, its model and its tokens."""
+"""What replaying a fleet's past needs: its settings, its model and its tokens."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from lookout.streams.chains import LoadTokens
 
 @dataclass(frozen=True, slots=True)
 class FleetReplay:
-    """Replays windows of a fleet; back-tests, verification and rebuilt chapters differ in the windows.
+    """Replays windows of a fleet; back-tests, verification and rebuilt chapters differ only in which windows.
 
     Attributes:
-        settings: Of the fleet's prefill.
-        model_digest: Of its model.
+        settings: Settings of the fleet's prefill.
+        model_digest: Digest of its model.
         engine: Computes windows; it holds nothing of the fleet's.
         planner: Plans them with the settings of the fleet.
-        load: The block of a tokens record.
+        load: Returns the block of a tokens record.
     """
 
     settings: PrefillSettings
@@ -44,12 +44,12 @@ def fleet_replay(
     common: Mapping[str, Any] | None = None,
     own: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Iterator[FleetReplay]:
-    """Load the model of a fleet, and read its tokens out of Kafka.
+    """Load the model of a fleet, and prepare to read its tokens from Kafka.
 
     Args:
         model: Folder of the fleet's model.
         bootstrap: Kafka.
-        common: Settings of the fleet that are not the defaults.
+        common: Settings of the fleet that differ from the defaults.
         own: Settings of one service, by its name.
 
     Raises:

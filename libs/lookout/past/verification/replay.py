@@ -1,4 +1,4 @@
-"""One epoch of a camera replayed: its verdicts computed again from their chains' key windows."""
+"""Replays one epoch of a camera: its verdicts are computed again from their chains' key windows."""
 
 from __future__ import annotations
 
@@ -17,9 +17,13 @@ from lookout.v1.watches_pb2 import Watch
 
 
 class Kind(StrEnum):
-    """What became of a verdict: computed again with the same p(yes); computed with another; the records it
-    needs are past their retention; an outcome without an answer, which has nothing to compute. A verdict that
-    was not asked because of its gate is verified where that gate was closed."""
+    """The result of checking a verdict.
+
+    `VERIFIED`: it was computed again with the same p(yes), or a closed gate kept it from being asked.
+    `UNVERIFIED`: another p(yes) was computed, its gate was open, or this model or these settings cannot
+    compute it. `EXPIRED`: the records that it needs are past their retention. `UNANSWERED`: an outcome
+    without an answer, which has nothing to compute.
+    """
 
     VERIFIED = "verified"
     UNVERIFIED = "unverified"
@@ -29,7 +33,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A verdict and what became of it. `p_yes` is what was computed, None where nothing was."""
+    """A verdict and the result of checking it. `p_yes` is the computed one; None if nothing was computed."""
 
     verdict: Verdict
     kind: Kind
@@ -43,12 +47,13 @@ class Replayer:
     Args:
         planner: Plans windows with the settings of the fleet.
         engine: Computes them; it holds nothing of the fleet's.
-        load: The block of a tokens record. Raises LineageBrokenError where its tokens cannot be made again.
-        model_digest: Of the engine's model.
-        plan_digest: Of the planner's settings, as verdicts carry it.
+        load: Returns the block of a tokens record; raises LineageBrokenError if its tokens cannot be made
+            again.
+        model_digest: Digest of the engine's model.
+        plan_digest: Digest of the planner's settings, as verdicts carry it.
         tolerance: Difference of p(yes) up to which a verdict counts as verified.
         watches: Versions of watches, for their gates.
-        max_damage: Largest share of damaged samples of a window that the fleet asks.
+        max_damage: Largest share of damaged samples of a window that the fleet asks about.
     """
 
     def __init__(
@@ -69,7 +74,7 @@ class Replayer:
         self._model, self._plan_digest, self._tolerance = model_digest, plan_digest, tolerance
 
     def replay(self, epoch: EpochRecords) -> Iterator[Finding]:
-        """What became of every verdict of an epoch, in the order of its windows."""
+        """Check every verdict of an epoch, in the order of its windows."""
         windows = [
             replace(window, questions=[Question(verdict.id, verdict.question) for verdict in computed])
             for window in chain_windows(epoch)
@@ -96,7 +101,7 @@ class Replayer:
             before.update({(verdict.watch, verdict.watch_version): verdict for verdict in computed})
 
     def _gated(self, epoch: EpochRecords, verdict: Verdict) -> Finding:
-        """Whether a watch's gate was closed, by the records of the window and the answers of its gate."""
+        """Check that a watch's gate was closed, by the records of the window and the answers of its gate."""
         watch = self._watches.get((verdict.watch, verdict.watch_version))
         if watch is None or verdict.window not in epoch.blocks:
             missing = "its block" if watch is not None else "this version of its watch"
@@ -107,12 +112,12 @@ class Replayer:
         return Finding(verdict, Kind.UNVERIFIED, reason="it was not asked, but its gate was open")
 
     def _computable(self, epoch: EpochRecords, window: int) -> list[Verdict]:
-        """The verdicts of a window that this model and these settings can compute."""
+        """Return the verdicts of a window that this model and these settings can compute."""
         computed = [verdict for verdict in epoch.verdicts.get(window, ()) if _computed(verdict)]
         return [] if computed and self._other(computed[0]) else computed
 
     def _other(self, verdict: Verdict) -> str:
-        """Why this model or these settings cannot compute a verdict; empty where they can."""
+        """Return why this model or these settings cannot compute a verdict; empty if they can."""
         if verdict.model_digest != self._model:
             return f"answered by model {verdict.model_digest}, this is {self._model}"
         if verdict.plan_digest != self._plan_digest:
@@ -143,7 +148,7 @@ def _computed(verdict: Verdict) -> bool:
 
 
 def _repeated(verdict: Verdict, before: Verdict | None) -> Finding:
-    """An idle window repeats the last computed answer of its question."""
+    """Check an idle window, which repeats the last computed answer of its question."""
     if before is None:
         return Finding(verdict, Kind.EXPIRED, reason="the answer that it repeats is no longer in verdicts.v1")
     equal = verdict.p_yes == before.p_yes and list(verdict.answers) == list(before.answers)

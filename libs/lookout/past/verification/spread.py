@@ -1,4 +1,4 @@
-"""How far two runs of the same windows differ: what rounding in other batches does to p(yes)."""
+"""Measures how far two runs of the same windows differ: the effect on p(yes) of rounding in other batches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def rerun_spread(
     chains: Sequence[Sequence[StrideBlock]],
     questions: Sequence[Question],
 ) -> float:
-    """The largest difference of p(yes) between windows run alone and run in a batch with others.
+    """Return the largest difference of p(yes) between windows run alone and run in a batch with others.
 
     Each chain slides from its first block to its last without a key window, so that differences add up as
     they do in a fleet.
@@ -28,7 +28,7 @@ def rerun_spread(
     Args:
         engine: Computes the windows; it keeps nothing.
         planner: Plans them.
-        chains: Consecutive blocks of some streams; the batch is filled with copies of them.
+        chains: Consecutive blocks of some streams; copies of them fill the batch.
         questions: Asked at the end of every window.
 
     Raises:

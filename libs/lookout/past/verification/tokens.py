@@ -1,4 +1,4 @@
-"""Tokens made again in this process: segments out of Kafka, decoded, pruned as recorded, encoded."""
+"""Makes tokens again in this process: segments from Kafka are decoded, pruned as recorded, and encoded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MEMORY_BYTES = 256 << 20
 
 
 class TokensFromKafka:
-    """The blocks of tokens records, without any pod: the code of decode and prune-encode runs here.
+    """Makes the blocks of tokens records without any pod: the code of decode and prune-encode runs here.
 
     Args:
         model: Folder of the fleet's model.
@@ -63,7 +63,7 @@ class TokensFromKafka:
         self._records.close()
 
     def load(self, record: TokensRecord) -> StrideBlock:
-        """The record's block.
+        """Return the record's block.
 
         Raises:
             LineageBrokenError: Its segments are past their retention.

@@ -1,4 +1,4 @@
-"""Every committed verdict in scope, read from Kafka and computed again."""
+"""Reads every committed verdict in scope from Kafka and computes it again."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import WATCHES
 
-#: covers float32 in other batches
+#: covers the rounding of float32 in other batches
 FLOAT32 = 1e-4
 _SPREAD_CHAINS, _SPREAD_QUESTIONS = 2, 8
 
 
 @dataclass(slots=True)
 class Tally:
-    """How many verdicts became what, and those that differ."""
+    """Counts of verdicts by the result of their check, and the verdicts that differ."""
 
     counts: Counter[str] = field(default_factory=Counter)
     largest: float = 0.0
@@ -38,7 +38,7 @@ class Tally:
     unverified: list[Finding] = field(default_factory=list)
 
     def add(self, finding: Finding) -> None:
-        """Count one."""
+        """Count a finding."""
         self.counts[finding.kind.value] += 1
         if finding.p_yes is not None:
             self.largest = max(self.largest, abs(finding.p_yes - finding.verdict.p_yes))
@@ -46,7 +46,7 @@ class Tally:
             self.unverified.append(finding)
 
     def to_dict(self) -> dict[str, float]:
-        """For JSON."""
+        """Return the counts for JSON."""
         return {
             **{kind.value: self.counts[kind.value] for kind in Kind},
             "largest_difference": self.largest,
@@ -70,12 +70,16 @@ def verify(
         model: Folder of the fleet's model.
         bootstrap: Kafka.
         scope: Which verdicts; None: all.
-        common: Settings of the fleet that are not the defaults.
+        common: Settings of the fleet that differ from the defaults.
         own: Settings of one service, by its name.
-        tolerance: Largest difference of a verified verdict. None: 1e-4 for models in float32; otherwise what
-            `rerun_spread` measures on the first chains, twice, since the fleet's run and this one may both be
-            so far from the exact answer.
-        progress: Called with the verdicts done and their number.
+        tolerance: Largest difference of a verified verdict. None: 1e-4 for models in float32; otherwise twice
+            what `rerun_spread` measures on the first chains (at least 1e-4), because the fleet's run and this
+            one may both be that far from the exact answer.
+        progress: Called with the number of verdicts done and their total.
+
+    Raises:
+        LookoutError: The settings or the model cannot be used.
+        TimeoutError: A topic cannot be read to its end.
     """
     scope = scope or PastScope()
     tally = Tally()
@@ -109,7 +113,7 @@ def verify(
 
 
 def _watches(settings: PrefillSettings, epochs: Sequence[EpochRecords]) -> dict[tuple[str, int], Watch]:
-    """The watches with verdicts that a gate kept from being asked, by id and version."""
+    """Return the watches that a gate kept from being asked in some window, by id and version."""
     verdicts = chain.from_iterable(chain.from_iterable(epoch.verdicts.values()) for epoch in epochs)
     if not any(verdict.outcome == Verdict.OUTCOME_GATED for verdict in verdicts):
         return {}
@@ -124,7 +128,7 @@ def _watches(settings: PrefillSettings, epochs: Sequence[EpochRecords]) -> dict[
 
 
 def _epochs(settings: PrefillSettings, scope: PastScope) -> list[EpochRecords]:
-    """The epochs with verdicts in scope, and the chains that these need."""
+    """Read the epochs with verdicts in scope, and the chains that these need."""
     strides = settings.windows.longest_chain + settings.window_blocks
     reach_s = strides * settings.stride_s + (settings.idle_age_s or 0.0)
     epochs = read_epochs(
@@ -134,7 +138,7 @@ def _epochs(settings: PrefillSettings, scope: PastScope) -> list[EpochRecords]:
 
 
 def _spread(engine: Engine, planner: Planner, load: LoadTokens, epochs: Sequence[EpochRecords]) -> float:
-    """`rerun_spread` on the longest runs of blocks, with questions that the fleet answered."""
+    """Measure `rerun_spread` on the longest runs of blocks, with questions that the fleet answered."""
     longest = planner.settings.longest_chain + planner.settings.blocks - 1
     texts = {verdict.question for epoch in epochs for group in epoch.verdicts.values() for verdict in group}
     chains: list[list[StrideBlock]] = []
@@ -155,8 +159,7 @@ def _spread(engine: Engine, planner: Planner, load: LoadTokens, epochs: Sequence
 
 def _is_complete(epoch: EpochRecords, scope: PastScope, blocks: int) -> bool:
     """Whether the chains of the verdicts in scope were read from their beginnings, with all of the `blocks`
-    blocks of a window.
-    """
+    blocks of a window."""
     answered = [
         verdict
         for group in epoch.verdicts.values()

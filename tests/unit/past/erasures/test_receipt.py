@@ -66,7 +66,7 @@ def test_a_signed_receipt_is_right_after_a_trip_through_json_and_wrong_after_any
     for name in issued.keys() - {"signature"}:
         with pytest.raises(ReceiptError, match="changed"):
             check_receipt({**issued, name: "other"})
-    with pytest.raises(ReceiptError, match="no signed receipt"):
+    with pytest.raises(ReceiptError, match="not a signed receipt"):
         check_receipt(receipt())
 
 

@@ -163,7 +163,7 @@ def test_a_growing_chapter_stays_readable_at_a_version(tmp_path: Path) -> None:
     assert chapters.files(facts.name, chapter.head.version) is files
     place, _ = chapter.head.scenes[0]
     assert place.checked(files.read([place])[0], "here")
-    with pytest.raises(HistoryError, match="are no record of version"):
+    with pytest.raises(HistoryError, match="are not a record of version"):
         files.read([ByteRange("slabs", 3, 5)])
     with pytest.raises(HistoryError, match="version 1 is gone"):
         chapters.files(facts.name, 1)

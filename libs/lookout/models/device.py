@@ -1,4 +1,4 @@
-"""What a device offers a model: a data type and free memory."""
+"""The data type and free memory that a device offers a model."""
 
 from __future__ import annotations
 

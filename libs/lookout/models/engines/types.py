@@ -254,11 +254,11 @@ class Engine(Protocol):
         ...
 
     def close_stream(self, stream: str) -> None:
-        """Free everything a stream holds; unknown streams are no error."""
+        """Free everything that a stream holds; unknown streams are ignored."""
         ...
 
     def memory(self) -> list[StreamMemory]:
-        """What every stream holds, least recently used first."""
+        """List what every stream holds, least recently used first."""
         ...
 
     def close(self) -> None:

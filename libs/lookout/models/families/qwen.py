@@ -1,4 +1,4 @@
-"""What the Qwen-VL families share: any input size, pairs of frames, three axes of positions."""
+"""Base of the Qwen-VL families: any input size, pairs of frames, three axes of positions."""
 
 from __future__ import annotations
 

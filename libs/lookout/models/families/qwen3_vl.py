@@ -42,7 +42,7 @@ class Qwen3VL(QwenVL):
         return Qwen3Tower
 
     def positions(self, config: Mapping[str, Any]) -> PositionRule:
-        """A grid for every frame."""
+        """One grid per frame."""
         from lookout.models.windows.positions import FramePositions
 
         return FramePositions(self.limit(config))

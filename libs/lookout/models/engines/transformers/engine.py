@@ -243,7 +243,7 @@ class TransformersEngine:
             return kv.digest or None if kv is not None else None
 
     def memory(self) -> list[StreamMemory]:
-        """What every stream holds, least recently used first."""
+        """List what every stream holds, least recently used first."""
         with self._lock:
             return [
                 StreamMemory(kv.stream, kv.window, kv.rows, kv.device_bytes, kv.spilled_bytes)

@@ -181,7 +181,7 @@ class VllmEngine:
         return None if record is None else record.digest
 
     def memory(self) -> list[StreamMemory]:
-        """What every stream holds over all ranks, least recently used first."""
+        """List what every stream holds over all ranks, least recently used first."""
         per_rank = self.backend.call("lookout_memory")
         return [
             StreamMemory(name, stream.window, stream.rows, sum(rank.get(name, 0) for rank in per_rank), 0)

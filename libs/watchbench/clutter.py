@@ -1,4 +1,4 @@
-"""Invented backdrops: cloudy textures strewn with shapes, so that the eye learns what is *not* a person."""
+"""Invented backdrops: cloudy textures strewn with shapes, to teach the eye what is *not* a person."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def pictures(count: int, seed: int = 11) -> Tensor:
 
 
 def _clouds(d: Dice, count: int) -> Tensor:
-    """Noise of all sizes between two or three colours: [n, S, S, 3]."""
+    """Noise of all scales, mixed from two or three colours: [n, S, S, 3]."""
     rough = d(count, 1, 1, 1, low=0.35, high=0.8)
     tone = torch.zeros(count, 1, SIZE, SIZE)
     for octave, cells in enumerate((2, 4, 8, 16, 32, 64, 128)):
@@ -38,7 +38,7 @@ def _clouds(d: Dice, count: int) -> Tensor:
 
 
 def _stripe(d: Dice, canvas: Tensor) -> None:
-    """Bars, tiles and lattices over a third of the pictures."""
+    """Draw bars, tiles or lattices over a third of the pictures."""
     count = len(canvas)
     ruler = (torch.arange(SIZE) + 0.5) / SIZE
     for axis in (1, 2):
@@ -58,7 +58,7 @@ def _stripe(d: Dice, canvas: Tensor) -> None:
 
 
 def _strew(d: Dice, canvas: Tensor, mask: Tensor, ellipse: bool) -> None:
-    """One more shape on every picture where ``mask``."""
+    """Draw one more shape on every picture where ``mask``."""
     n = len(canvas)
     scale = 10 ** d(n, low=-2.0, high=-0.6)
     long = scale * 10 ** d(n, low=0.0, high=0.7)

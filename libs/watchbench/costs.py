@@ -1,4 +1,4 @@
-"""What a plan of training takes: FLOPs and operations of its steps, and minutes on one accelerator."""
+"""The cost of a training plan: FLOPs and operations of its steps, and minutes on one accelerator."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from torch.utils.flop_counter import FlopCounterMode
 H100_FLOPS: Final = 67e12
 LAUNCH_S: Final = 10e-6
 UTILISATION: Final = 0.05
-"""Float32 of an H100 SXM, a launch of a small kernel, and how much of it such small matrices use: assumed."""
+"""Assumed: float32 FLOP/s of an H100 SXM, seconds to launch a small kernel, and the share of the FLOP/s that
+matrices this small reach."""
 
 Cost = tuple[int, int]
-"""FLOPs and operations."""
+"""FLOPs and number of operations."""
 
 
 class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts what is handed to the device: on an accelerator each is a launch or more."""
+    """Counts the operations given to the device. On an accelerator each takes at least one launch."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -31,7 +32,7 @@ class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def counted(loss: Callable[[], Tensor]) -> Cost:
-    """What a loss takes, forward and backward."""
+    """Count the FLOPs and operations of a loss, forward and backward."""
     operations = Operations()
     with FlopCounterMode(display=False) as flops, operations:
         loss().backward()  # type: ignore[no-untyped-call]
@@ -39,11 +40,11 @@ def counted(loss: Callable[[], Tensor]) -> Cost:
 
 
 def summed(steps: int, parts: Iterable[tuple[float, Cost]]) -> dict[str, float]:
-    """What all steps take.
+    """Add up the cost of all steps.
 
     Args:
-        steps: Of the plan.
-        parts: How many steps are of a kind (or of how many a part is taken), and what one of them takes.
+        steps: Number of steps of the plan.
+        parts: For each kind of step, or part of a step: how often it occurs, and its cost.
     """
     flops = operations = 0.0
     for count, (of_flops, of_operations) in parts:
@@ -52,7 +53,10 @@ def summed(steps: int, parts: Iterable[tuple[float, Cost]]) -> dict[str, float]:
 
 
 def on_h100(cost: dict[str, float]) -> dict[str, object]:
-    """What training costs, with minutes on an H100 by what limits it; updates are as many launches again."""
+    """Add the minutes on an H100 to a cost: those for arithmetic or for launches, whichever is more.
+
+    Updates are assumed to take as many launches again.
+    """
     arithmetic = cost["flops"] / (H100_FLOPS * UTILISATION)
     launches = cost["steps"] * 2 * cost["operations_a_step"] * LAUNCH_S
     minutes = round(max(arithmetic, launches) / 60, 1)

@@ -1,9 +1,10 @@
-"""A second architecture from the first: Qwen2.5-VL's tower learns to see what InternVL's eye sees.
+"""A second architecture learnt from the first: Qwen2.5-VL's tower learns to see what InternVL's eye sees.
 
-The language model, its words and what has a counterpart in the eye are copied (:func:`watchbench.qwen.
-transplant`). Then the tower alone learns by regression: for every pair of frames the mean of the tokens that
-the eye makes of them, whole and under the product's masks. That needs no labels, so a drawn frame teaches
-its 16 tokens of 192 numbers. The language model learns afterwards, by ``watchbench lengthen``.
+The language model, its words and those parts of the eye that have a counterpart are copied
+(:func:`watchbench.qwen.transplant`). Then the tower alone learns by regression. Its target for a pair of
+frames is the mean of the eye's tokens of both, whole and under the product's masks. That needs no labels:
+every drawn frame has 16 tokens of 192 numbers to learn from. The language model learns afterwards, with
+``watchbench lengthen``.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from watchbench.training import CPU
 
 @dataclass(frozen=True, slots=True)
 class DistilPlan(StagePlan):
-    """How long and how hard; a step shows 160 frames.
+    """Hyperparameters of the distillation; a step shows 160 frames.
 
     Attributes:
-        rate_vision: Rate of the tower.
-        groups: Groups of clips drawn in all; three steps draw one beyond ``stock``.
-        stock: Groups known from the first step.
-        light: Pictures are made so much darker or brighter at most.
+        rate_vision: Learning rate of the tower.
+        groups: Groups of clips drawn in all; every third step draws one beyond ``stock``.
+        stock: Groups drawn before the first step.
+        light: Largest relative change of the brightness of pictures.
     """
 
     seed: int = 121
@@ -47,15 +48,19 @@ class DistilPlan(StagePlan):
 
 @torch.no_grad()
 def taught(teacher: Any, pixels: Tensor, keep: Tensor | None) -> Tensor:
-    """What the tower has to make of frames [T, 3, 112, 112]: the mean of the eye's tokens of every pair,
-    [T / 2, 16, hidden]; ``keep`` bool [T / 2, 16] as in :func:`watchbench.model.see`."""
+    """The tower's target for frames [T, 3, 112, 112]: the mean of the eye's tokens of every pair, [T / 2, 16,
+    hidden].
+
+    ``keep`` bool [T / 2, 16] as in :func:`watchbench.model.see`.
+    """
     kept = None if keep is None else keep.repeat_interleave(qwen.PAIR, 0)
     tokens = vlm.see(teacher, pixels, kept)
     return tokens.view(-1, qwen.PAIR, *tokens.shape[1:]).mean(1)
 
 
 class Distiller(Stage[DistilPlan]):
-    """The tower alone learns; ``initial`` is the checkpoint folder of the first architecture."""
+    """The stage in which only the tower learns; ``initial`` is the checkpoint folder of the first
+    architecture."""
 
     key = "distil"
 
@@ -100,7 +105,7 @@ class Distiller(Stage[DistilPlan]):
         return loss, loss.item(), "pruned" if pruned else "whole"
 
     def unexplained(self, pixels: Tensor, keep: Tensor | None) -> Tensor:
-        """The share of the spread of the eye's tokens that the tower does not give."""
+        """The share of the variance of the eye's tokens that the tower does not explain."""
         wanted = taught(self.teacher, pixels, keep)
         got = vlm.see(self.model, pixels, keep)
         rows = torch.ones(wanted.shape[:2], dtype=torch.bool) if keep is None else keep
@@ -108,7 +113,7 @@ class Distiller(Stage[DistilPlan]):
         return (got[rows] - wanted[rows]).square().mean() / spread
 
     def estimate(self) -> dict[str, float]:
-        """See :meth:`Stage.estimate`; the first groups are drawn."""
+        """See :meth:`Stage.estimate`; draws the first groups."""
         plan = self.plan
         drawn = min(plan.groups, plan.stock + plan.steps // 3)
         return summed(plan.steps, [(plan.steps, self.cost(0))]) | {"groups": drawn}

@@ -1,5 +1,5 @@
-"""From scenes to pictures: backgrounds, people, vehicles, objects, then what light, lens and sensor do to
-them."""
+"""Draws scenes as pictures: backgrounds, people, vehicles, objects, then the effects of light, lens and
+sensor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from watchbench.scenes import OBJECTS, VEHICLES, Moment, Scene, metre, observe
 
 
 class _Pen:
-    """Stamps shapes given as [B, T] tensors where a [B, T] mask holds."""
+    """Stamps shapes given as [B, T] tensors wherever a [B, T] mask is true."""
 
     def __init__(self, canvas: Tensor, scene: Scene, frames: int) -> None:
         self.canvas, self.frames = canvas, frames
@@ -78,7 +78,7 @@ def _limb(  # noqa: PLR0917
     colour: Tensor,
     squash: Tensor,
 ) -> None:
-    """A capsule between two points of the picture."""
+    """Draw a capsule between two points of the picture."""
     dx, dy = (b[0] - a[0]) / squash, b[1] - a[1]
     length = torch.hypot(dx, dy)
     pen(
@@ -93,14 +93,14 @@ def _limb(  # noqa: PLR0917
 
 
 def _draw_shadow(pen: _Pen, mask: Tensor, foot: tuple[Tensor, Tensor], u: Tensor, drop: Tensor) -> None:
-    """A person's shadow: wider, and fainter, the further they have fallen."""
+    """Draw a person's shadow: the further they have fallen, the wider and fainter."""
     wide, high = (0.32 + 0.5 * drop) * u, (0.09 + 0.05 * drop) * u
     alpha = 0.35 * (1 - 0.5 * drop)
     pen(mask, foot[0], foot[1] - 0.02 * u, wide, high, torch.zeros(3), alpha=alpha, ellipse=True, soft=0.02)
 
 
 def _draw_person(pen: _Pen, scene: Scene, now: Moment, who: Tensor, mask: Tensor) -> None:
-    """Person ``who`` [B, T] (index per frame) where mask [B, T]."""
+    """Draw person ``who`` [B, T] (an index per frame) where mask [B, T]."""
     rows = torch.arange(scene.size)[:, None]
     cols = torch.arange(mask.shape[1])[None]
     p, sq = scene.people, scene.squash[:, None]
@@ -157,7 +157,7 @@ def _draw_person(pen: _Pen, scene: Scene, now: Moment, who: Tensor, mask: Tensor
 def _draw_bag(  # noqa: PLR0917
     pen: _Pen, x: Tensor, y: Tensor, size: Tensor, wide: Tensor, colour: Tensor, bag: Tensor, mask: Tensor
 ) -> None:
-    """A box or a bag standing at (x, y)."""
+    """Draw a box or a bag that stands at (x, y)."""
     pen(
         mask,
         x,
@@ -176,10 +176,10 @@ def _draw_bag(  # noqa: PLR0917
 
 
 class _Vehicle(NamedTuple):
-    """Where one vehicle of every scene is, per frame, and how large: lengths in pictures.
+    """Position and size of one vehicle of every scene, per frame, in picture lengths.
 
-    x, y: its foot point; m: a metre there; c: how much of its side is turned to the camera; half: half of its
-    length; sq: the picture's squash; facing: -1 or 1; glass, dark: colours alongside `colour`.
+    x, y: its foot point; m: a metre there; c: how much of its side faces the camera; half: half of its
+    length; sq: the picture's squash; facing: -1 or 1; glass, dark: its colours besides `colour`.
     """
 
     x: Tensor
@@ -225,7 +225,7 @@ def _draw_vehicle(pen: _Pen, scene: Scene, now: Moment, i: int, mask: Tensor) ->
 
 
 def _draw_side(pen: _Pen, car: _Vehicle, side: Tensor, van: Tensor) -> None:
-    """The vehicle from its side: cabin, body, wheels, lamp."""
+    """Draw the vehicle from its side: cabin, body, wheels, lamp."""
     x, y, m, c, half, colour, sq, facing, glass, dark = car
     roofless = side & ~van
     pen(
@@ -275,7 +275,7 @@ def _draw_side(pen: _Pen, car: _Vehicle, side: Tensor, van: Tensor) -> None:
 
 
 def _draw_front(pen: _Pen, car: _Vehicle, front: Tensor, van: Tensor) -> None:
-    """The vehicle from its front."""
+    """Draw the vehicle from its front."""
     x, y, m, _, half, colour, sq, _, glass, dark = car
     tall = torch.where(van, 0.7, 0.4) * m
     pen(front, x, y - 0.2 * m, half * 0.95, 0.2 * m, dark, corner=0.3)
@@ -295,7 +295,7 @@ def _draw_front(pen: _Pen, car: _Vehicle, front: Tensor, van: Tensor) -> None:
 
 
 def _draw_lid(pen: _Pen, car: _Vehicle, lid: Tensor, a: Tensor) -> None:
-    """The vehicle from above, turned by the angle a."""
+    """Draw the vehicle from above, turned by the angle a."""
     x, y, m, _, half, colour, sq, _, glass, _ = car
     middle, ca, sa = y - 0.9 * m, a.cos(), a.sin()
     pen(
@@ -335,7 +335,7 @@ def _draw_lid(pen: _Pen, car: _Vehicle, lid: Tensor, a: Tensor) -> None:
 
 
 def background(scene: Scene, size: int) -> Tensor:
-    """The empty scenes [B, size, size, 3]."""
+    """Draw the empty scenes [B, size, size, 3]."""
     look, b = scene.look, scene.size
     g = torch.Generator().manual_seed(scene.seed ^ 0x5EED)
     rows = (torch.arange(size) + 0.5) / size
@@ -378,12 +378,12 @@ def background(scene: Scene, size: int) -> Tensor:
 
 
 class Pasted(Protocol):
-    """Real backgrounds and people in place of drawn ones (see :mod:`watchbench.footage`)."""
+    """Real backgrounds and people instead of drawn ones (see :mod:`watchbench.footage`)."""
 
     real_people: Tensor
 
     def ground(self, drawn: Tensor, frames: int) -> Tensor:
-        """Backgrounds [B, S, S, 3], some replaced: [B, frames, S, S, 3]."""
+        """Replace some of the backgrounds [B, S, S, 3], for every frame: [B, frames, S, S, 3]."""
 
     def draw(self, canvas: Tensor, now: Moment) -> None:
         """Paste people into canvas [B, T, S, S, 3]."""
@@ -397,8 +397,8 @@ def render(  # noqa: PLR0917
     backdrop: Tensor | None = None,
     pasted: Pasted | None = None,
 ) -> Tensor:
-    """Draw the scenes at ``times`` [T] (or [B, T]): float32 [B, T, size, size, 3], 0..1, disturbances
-    included."""
+    """Draw the scenes at ``times`` [T] (or [B, T]), with disturbances: float32 [B, T, size, size, 3]
+    in 0..1."""
     now = now or observe(scene, times)
     b, frames = scene.size, now.foot_x.shape[-1]
     back = background(scene, size) if backdrop is None else backdrop
@@ -481,10 +481,11 @@ _pool: dict[tuple[int, int], Tensor] = {}
 
 
 def _add_noise(frames: Tensor, sigma: Tensor, g: torch.Generator) -> None:
-    """Sensor noise, in place: rows cut at random from one pool (drawing it afresh costs more than the scene).
+    """Add sensor noise in place: rows cut at random from one pool, since drawing noise costs more than the
+    scene.
 
-    Large pictures also get the coarse grain that is left of it after a camera's own noise filter, which is
-    what survives shrinking.
+    Large pictures also get the coarse grain that a camera's own noise filter leaves, which survives
+    shrinking.
     """
     b, t, h, w, _ = frames.shape
     if (h, w) not in _pool:
@@ -505,7 +506,7 @@ def _add_noise(frames: Tensor, sigma: Tensor, g: torch.Generator) -> None:
 
 
 def disturb(scene: Scene, frames: Tensor, seconds: Tensor) -> Tensor:
-    """Shadows, light, blur, shake, sensor noise and the burnt-in clock, [B, T, H, W, 3]."""
+    """Add shadows, light changes, blur, shake, sensor noise and the burnt-in clock to [B, T, H, W, 3]."""
     look, (b, t, h, w, _) = scene.look, frames.shape
     g = torch.Generator().manual_seed(scene.seed ^ 0xD157)
 
@@ -560,7 +561,7 @@ def _shake(frames: Tensor, amplitude: Tensor, seconds: Tensor) -> Tensor:
 
 
 def _blur(frames: Tensor, strength: Tensor) -> Tensor:
-    """A small box blur mixed in by strength (a soft lens; in units of a 112 px picture)."""
+    """Blend in a small box blur by its strength (a soft lens; in units of a 112 px picture)."""
     _, t, h, w, _ = frames.shape
     which = (strength > 0).nonzero()[:, 0]
     part = frames[which].reshape(-1, h, w, 3).permute(0, 3, 1, 2)
@@ -594,7 +595,7 @@ _GLYPHS = {
 
 
 def _text(text: str) -> Tensor:
-    """A 6-row bitmap of digits, 4 columns a glyph."""
+    """A bitmap of digits, 6 rows high, 4 columns a glyph."""
     rows = [[int(c) for glyph in text for c in f"{int(_GLYPHS[glyph][row]):03b}0"] for row in range(6)]
     return torch.tensor(rows, dtype=torch.float32)
 

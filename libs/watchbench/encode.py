@@ -1,5 +1,5 @@
-"""Encoding as cameras encode: codec, group of pictures at a random phase, B-frames, rate control, intra
-refresh, loss."""
+"""Encodes as cameras do: codec, group of pictures at a random phase, B-frames, rate control, intra refresh,
+loss."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How a camera encodes. ``gop_s`` seconds between keyframes, the first after ``phase`` of one (0..1).
+    """How a camera encodes. Keyframes are ``gop_s`` seconds apart; the film starts after ``phase`` (0..1) of
+    one group.
 
-    ``bitrate`` in bit/s asks for constant rate with a one-second buffer, else constant quality ``crf``.
-    ``intra_refresh`` sends one keyframe, then a moving column of intra blocks. ``loss`` is the share of
-    packets dropped (never a keyframe's).
+    ``bitrate`` in bit/s asks for constant rate with a one-second buffer; without it, quality is constant at
+    ``crf``. ``intra_refresh`` sends one keyframe, then a moving column of intra blocks. ``loss`` is the share
+    of packets dropped (never a keyframe's).
     """
 
     codec: Literal["h264", "hevc"] = "h264"
@@ -40,7 +41,7 @@ GOPS = (1.0, 2.0, 4.0, 10.0)
 
 
 def varied(seed: int) -> Encoding:
-    """One of the encodings found in the field, by seed."""
+    """Return one of the encodings found in the field, by seed."""
     r = random.Random(seed)
     refresh = r.random() < 0.1
     return Encoding(
@@ -59,9 +60,12 @@ def varied(seed: int) -> Encoding:
 def write(
     frames: Iterable[NDArray[np.uint8]], path: Path, fps: Fraction, how: Encoding | None = None
 ) -> Path:
-    """Encode RGB frames [H, W, 3] to ``path`` (its suffix names the container: .mp4, .mkv, .ts, .h264).
+    """Encode RGB frames [H, W, 3] to ``path``; its suffix names the container (.mp4, .mkv, .ts, .h264).
 
-    Raises ValueError for no frames; the file appears whole or not at all.
+    The file appears whole or not at all.
+
+    Raises:
+        ValueError: There are no frames.
     """
     how = how or Encoding()
     fresh = path.with_name(f".part-{path.name}")
@@ -85,7 +89,7 @@ def write(
             count += 1
         if stream is None:
             fresh.unlink(missing_ok=True)
-            raise ValueError(f"nothing to encode into {path}: no frames were given")
+            raise ValueError(f"cannot encode {path}: no frames were given")
         for packet in stream.encode(None):
             if packet.is_keyframe or lost.random() >= how.loss:
                 out.mux(packet)

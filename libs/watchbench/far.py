@@ -1,21 +1,18 @@
-"""Films whose answers lie in no stride of them: what a window is for.
+"""Films whose answers cannot be found in any single stride: the reason for windows.
 
 A film is one window of five strides of 16 frames. Visits are short, or stays have a short gap, and both lie
-where 16 frames at even distances do not show them. A film with Yes and one with No are made of the same
-strides in another order, so that any score of strides alone, and its largest or its mean, is the same for
-both:
+where 16 frames at even distances do not show them. A Yes film and a No film are made of the same strides in
+another order. So any score of strides alone, and its largest or its mean, is the same for both:
 
-- `order`: a person comes in one stride, a vehicle in another.
-- `third`: two visits of a person and one of a vehicle, or the other way round; who came third?
-- `dwell`: a person stays for three strides; two of these have a gap of two seconds. The longest stay has 14 s
-  or 11 s.
+- `order`: a person comes in one stride, a vehicle in another. - `third`: two visits of a person and one of a
+vehicle, or the other way round; who came third? - `dwell`: a person stays for three strides; two of these
+have a gap of two seconds. The longest stay has 14 s or 11 s.
 
-Of two kinds this holds in a weaker form:
+For two kinds this holds in a weaker form:
 
-- `return`: a vehicle comes twice, or two vehicles do. Two films with Yes and two with No are made of the same
-  strides; the largest of five scores is right in half of them at most, their mean in three quarters.
-- `thrice`: a person comes in three strides, or in two. The strides are of the same kinds; their mean may
-  tell.
+- `return`: a vehicle comes twice, or two vehicles do. Two Yes films and two No films are made of the same
+strides; the largest of five scores is right in half of them at most, their mean in three quarters. -
+`thrice`: a person comes in three strides, or in two. The strides are of the same kinds; their mean may tell.
 """
 
 from __future__ import annotations
@@ -33,8 +30,8 @@ from watchbench.training import STEP_S
 
 STRIDE, STRIDES = 16, 5
 FRAMES: Final = STRIDE * STRIDES
-HIDDEN: Final = range(6, 10)  # frames of a stride: none of 16 even ones of a window is among them
-LONG_S: Final = 12.5  # what "more than twelve seconds" is, to half a sample
+HIDDEN: Final = range(6, 10)  # frames of a stride that 16 evenly spaced frames of a window never hit
+LONG_S: Final = 12.5  # "more than twelve seconds", to half a sample
 FAR: Final[tuple[Question, ...]] = (
     BY_NAME["order"],
     Question("third", "third", ("Was the third to come a vehicle?",)),
@@ -42,15 +39,17 @@ FAR: Final[tuple[Question, ...]] = (
     BY_NAME["return"],
     Question("thrice", "thrice", ("Did a person come three times?",)),
 )
-"""What is asked of each kind of films, in the order of :data:`KINDS`."""
+"""The question of each kind of films, in the order of :data:`KINDS`."""
 KINDS: Final = ("order", "third", "dwell", "return", "thrice")
-UNIT: Final = {"return": 4}  # films that belong together; of the other kinds 2
+UNIT: Final = {"return": 4}  # films of a unit; 2 for the other kinds
 
 
 @dataclass(frozen=True, slots=True)
 class Films:
-    """Scenes of one kind, and the answer to its question at the end of each, bool [films]; every second film
-    is a Yes, and those of a unit stand together."""
+    """Scenes of one kind, and the answer to its question at the end of each, bool [films].
+
+    Every second film is a Yes; films of a unit follow each other.
+    """
 
     scene: Scene
     yes: Tensor
@@ -58,7 +57,7 @@ class Films:
 
 
 def films(kind: str, units: int, seed: int, grade: float = 0.75) -> Films:
-    """Films of a kind; ``grade`` as in :func:`watchbench.scenes.sample`.
+    """Draw films of a kind; ``grade`` as in :func:`watchbench.scenes.sample`.
 
     Raises:
         ValueError: There is no such kind.
@@ -78,7 +77,7 @@ def films(kind: str, units: int, seed: int, grade: float = 0.75) -> Films:
 
 
 def answer(kind: str, truth: scenes.Truth) -> Tensor:
-    """The answer of a kind at the end of a window, bool [B], of what is in view alone."""
+    """The answer to a kind's question at the end of a window, bool [B], computed from what is in view."""
     person = (truth.person_share >= 0.4).any(2)
     vehicle = (truth.vehicle_share >= 0.35).any(2)
     if kind == "order":
@@ -114,7 +113,7 @@ def _longest(seen: Tensor) -> Tensor:
 
 
 def _empty(scene: Scene) -> None:
-    """Nobody and nothing is there yet; who comes stands in the open, where the first one would have stood."""
+    """Clear the scenes. Whoever comes later stands in the open, where the first one would have stood."""
     people, vehicles = scene.people, scene.vehicles
     people["there"][:] = False
     vehicles["there"][:] = False
@@ -125,7 +124,7 @@ def _empty(scene: Scene) -> None:
     vehicles["twin"][:] = False
     for table in (people, vehicles):
         for name, value in table.items():
-            if name != "twin":  # all look alike and stand at one place
+            if name != "twin":  # all look alike and stand in the same place
                 value[:] = value[:, :1]
         table["x"][:] = table["x"].clamp(0.35, 0.65)
         table["start_x"][:], table["end_x"][:] = table["x"], table["x"]
@@ -134,7 +133,7 @@ def _empty(scene: Scene) -> None:
 
 
 def _visit(table: dict[str, Tensor], row: int, slot: int, stride: int, frames: range = HIDDEN) -> None:
-    """Who is in a slot is in view in some frames of a stride, and in none before or after."""
+    """Put what is in a slot into view in some frames of a stride, and in no others."""
     begin = stride * STRIDE + frames.start
     table["there"][row, slot] = True
     table["arrive"][row, slot] = (begin - 0.5) * STEP_S
@@ -151,9 +150,9 @@ def _order(scene: Scene, rows: range, dice: scenes.Dice) -> None:
 def _third(scene: Scene, rows: range, dice: scenes.Dice) -> None:
     first, second, third = _strides(dice, 3)
     plans: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
-    if dice.chance(0.5, 1).item():  # one vehicle among people: it comes last, or earlier
+    if dice.chance(0.5, 1).item():  # one vehicle among people comes last, or earlier
         plans = (((first, second), (third,)), ((first, third), (second,)))
-    else:  # one person among vehicles: it comes earlier, or last
+    else:  # one person among vehicles comes earlier, or last
         plans = (((second,), (first, third)), ((third,), (first, second)))
     for row, (people, vehicles) in zip(rows, plans, strict=True):
         for table, visits in ((scene.people, people), (scene.vehicles, vehicles)):
@@ -163,7 +162,9 @@ def _third(scene: Scene, rows: range, dice: scenes.Dice) -> None:
 
 def _dwell(scene: Scene, rows: range, dice: scenes.Dice) -> None:
     start = int(dice.whole(0, STRIDES - 2, 1))
-    late = dice.chance(0.5, 1).item()  # where the stride without a gap stands if not in the middle
+    late = dice.chance(
+        0.5, 1
+    ).item()  # whether the stride without a gap is last or first, if not in the middle
     for row, whole in zip(rows, (1, 2 if late else 0), strict=True):
         gaps = [start + n for n in range(3) if n != whole]
         edges = [start * STRIDE]
@@ -178,7 +179,7 @@ def _return(scene: Scene, rows: range, dice: scenes.Dice) -> None:
     strides = _strides(dice, 2)
     vehicles = scene.vehicles
     colours = vehicles["colour"][rows[0], 0], _another(vehicles["colour"][rows[0], 0])
-    # Yes and No in turn: one twice, one and the other, the other twice, the other and the one.
+    # Yes and No alternate: a vehicle twice, it and another, the other twice, the other and the first.
     for row, looks in zip(rows, ((0, 0), (0, 1), (1, 1), (1, 0)), strict=True):
         for slot, (stride, look) in enumerate(zip(strides, looks, strict=True)):
             _visit(vehicles, row, slot, stride)
@@ -187,7 +188,7 @@ def _return(scene: Scene, rows: range, dice: scenes.Dice) -> None:
 
 
 def _another(colour: Tensor) -> Tensor:
-    """A colour far from one."""
+    """A colour that clearly differs from the given one."""
     return torch.where(colour > 0.5, colour - 0.45, colour + 0.45).roll(1)
 
 
@@ -199,7 +200,7 @@ def _thrice(scene: Scene, rows: range, dice: scenes.Dice) -> None:
 
 
 def _strides(dice: scenes.Dice, count: int) -> list[int]:
-    """Different strides, rising."""
+    """Draw ``count`` different strides, in ascending order."""
     drawn = torch.randperm(STRIDES, generator=dice.generator)[:count]
     return sorted(drawn.tolist())
 

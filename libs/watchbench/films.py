@@ -1,5 +1,7 @@
-"""Films of unseen rendered cameras, and questions about them by the product's way: encoded video, Lookout's
-decoder, two frames a second, windows of at most ten seconds."""
+"""Films of unseen rendered cameras, asked in the product's way.
+
+That is: encoded video, Lookout's decoder, two frames a second, windows of at most ten seconds.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,12 @@ from watchbench import cameras, encode, model as vlm, scenes
 from watchbench.questions import BY_NAME
 
 FRAMES, STEP_S = 20, 0.5
-# Scenes from 900 000 000 on were looked at while models learnt; these are for the last look alone.
+# Scenes from 900 000 000 on were evaluated during training; these are for the final evaluation only.
 HELD_BACK = 910_000_000
 
 
 def decode(path: Path) -> tuple[Tensor, Tensor]:
-    """A file through Lookout's decoder: pixels [n, 3, 112, 112] in 0..1, times [n] in seconds."""
+    """Decode a file with Lookout's decoder: pixels [n, 3, 112, 112] in 0..1, times [n] in seconds."""
     from lookout.streams import decode_request
     from lookout.video.segments import SoftwareDecoder
 
@@ -35,8 +37,10 @@ def decode(path: Path) -> tuple[Tensor, Tensor]:
 def ask(
     model: Any, pixels: Tensor, names: tuple[str, ...], ends: tuple[int, ...], keep: Tensor | None = None
 ) -> Tensor:
-    """p(yes) [ends, questions] after frames ``ends`` of one clip [T, 3, 112, 112]; ``keep`` as in
-    :func:`watchbench.model.see`."""
+    """p(yes) [ends, questions] after frames ``ends`` of one clip [T, 3, 112, 112].
+
+    ``keep`` as in :func:`watchbench.model.see`.
+    """
     tokens, frames = vlm.see(model, pixels, keep), vlm.form_of(model).frames
     asked = [vlm.Asked(BY_NAME[name].text, end // frames) for end in ends for name in names]
     reading = vlm.answer(model, tokens[None], asked, None if keep is None else keep[None])
@@ -50,8 +54,11 @@ def rendered_clips(
     frames: int = FRAMES,
     drawn: Callable[[int, float, int], scenes.Scene] = scenes.sample,
 ) -> Iterator[tuple[Path, scenes.Scene]]:
-    """Unseen random cameras of ``frames`` samples, seeds from ``first`` on, rendered at 448 x 448 and encoded
-    in various ways (kept in ``folder``). ``drawn``: a batch of scenes of so many seconds, by seed."""
+    """Yield unseen random cameras of ``frames`` samples, with seeds from ``first`` on.
+
+    They are rendered at 448 x 448, encoded in various ways, and kept in ``folder``. ``drawn`` draws a batch
+    of scenes, given its size, the seconds and the seed.
+    """
     seconds = frames * STEP_S
     for i, seed in enumerate(range(first, first + count)):
         scene = drawn(1, seconds, seed)
@@ -63,7 +70,7 @@ def rendered_clips(
 
 
 def _digest(scene: scenes.Scene) -> str:
-    """Changes with anything that happens in the scene."""
+    """A digest that changes with anything that happens in the scene."""
     tables = (scene.people, scene.vehicles, scene.objects, scene.furniture, scene.look, scene.slow)
     seen = hashlib.sha256(scene.tall.numpy().tobytes() + scene.horizon.numpy().tobytes())
     for table in tables:

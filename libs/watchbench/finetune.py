@@ -2,9 +2,9 @@
 
 The earlier stages drop tokens by a rule of their own, and :mod:`watchbench.long` leaves the eye as it is.
 Here windows of 20 and of 80 frames go through the tower with the product's masks, so that the eye learns
-frames whose static patches are missing. Scenes are chosen: of many that are drawn as truth alone, those
-with somebody lying, a crowd, an object left behind or two vehicles are rendered, among others and among
-scenes that look like a fall and are none.
+frames whose static patches are missing. Scenes are chosen. Of many that are drawn as truth alone, those with
+somebody lying, a crowd, an object left behind or two vehicles are rendered, along with others and with scenes
+that resemble a fall.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from watchbench.stage import LABELS, Lesson, QuestionStage, StagePlan, asked_of
 from watchbench.training import CPU, truth_on
 
 LONG = 80
-TOGETHER = 8  # short clips of a group, those that look like a fall counted in
-# What the other clips of a group show, as many as it has room for; None: anything.
+TOGETHER = 8  # short clips of a group, including those that resemble a fall
+# What the other clips of a group show, as far as it has room; None: anything.
 WANTED: dict[int, tuple[str | None, ...]] = {
     SHORT: ("lying", "many", "left", "count", "left", None, "many", "lying"),
     LONG: ("many", "left"),
@@ -35,16 +35,16 @@ WANTED: dict[int, tuple[str | None, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class FinetunePlan(StagePlan):
-    """How long and how hard; a step asks about 160 frames.
+    """Hyperparameters of the stage; a step asks about 160 frames.
 
     Attributes:
-        rate_vision: Rate of tower and projector.
-        dense: Weight of what is in the cells of tokens and patches.
-        warm: First steps in which the heads alone learn, so that they do not mislead the eye.
+        rate_vision: Learning rate of tower and projector.
+        dense: Weight of the loss on what is in the cells of tokens and patches.
+        warm: First steps, in which only the heads learn, so that untrained heads do not mislead the eye.
         long: The share of steps with two windows of 80 frames instead of eight of 20.
-        groups: Groups of clips drawn in all, per length; two steps draw one beyond ``stock``.
-        stock: Groups known from the first step.
-        harmless: Clips of a group of short ones that look like a fall and are none.
+        groups: Groups of clips drawn in all, per length; every second step draws one beyond ``stock``.
+        stock: Groups drawn before the first step.
+        harmless: Clips in a group of short ones that resemble a fall.
     """
 
     seed: int = 71
@@ -64,19 +64,21 @@ class FinetunePlan(StagePlan):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Clips of one length: pixels uint8 [B, T, 3, 112, 112], the product's masks bool [B, T, 16], or
-    [B, T / 2, 16] where frames are seen in pairs, and truth."""
+    """Clips of one length: pixels uint8 [B, T, 3, 112, 112], the product's masks and truth.
+
+    Masks are bool [B, T, 16], or [B, T / 2, 16] if frames are seen in pairs.
+    """
 
     pixels: Tensor
     keep: Tensor
     truth: scenes.Truth
 
     def on(self, device: torch.device) -> Group:
-        """The same on a device."""
+        """The group on a device."""
         return Group(self.pixels.to(device), self.keep.to(device), truth_on(self.truth, device))
 
     def mirrored(self) -> Group:
-        """The same in a mirror: other pictures at no cost of drawing."""
+        """The group mirrored: other pictures without the cost of drawing."""
 
         def flipped(box: Tensor) -> Tensor:
             x0, y0, x1, y1 = box.unbind(-1)
@@ -90,11 +92,11 @@ class Group:
 
 
 class GroupStore:
-    """Groups by length and number, kept on disk; each is a function of the seed, length and number alone."""
+    """Groups by length and number, kept on disk; each depends only on the seed, its length and its number."""
 
     def __init__(self, folder: Path, seed: int, together: int = 1, harmless: int = 2) -> None:
-        """``together``: frames that the model sees as one, with one mask; ``harmless``: clips of a group of
-        short ones that look like a fall and are none."""
+        """``together``: frames that the model sees as one, with one mask; ``harmless``: clips in a group of
+        short ones that resemble a fall."""
         self.folder, self.seed, self.together, self.harmless = folder, seed, together, harmless
         self.folder.mkdir(parents=True, exist_ok=True)
 
@@ -131,7 +133,7 @@ class GroupStore:
 
 
 class Finetuner(QuestionStage[FinetunePlan]):
-    """Everything learns together."""
+    """The stage in which everything learns together."""
 
     key = "finetune"
 
@@ -174,7 +176,7 @@ class Finetuner(QuestionStage[FinetunePlan]):
         return Lesson(shaped, keep, group.truth, (), first, asked, which), plan.dense * dense
 
     def estimate(self) -> dict[str, float]:
-        """See :meth:`Stage.estimate`; the first group of each length is drawn."""
+        """See :meth:`Stage.estimate`; draws the first group of each length."""
         plan, costs = self.plan, {}
         for step in range(plan.warm, plan.steps):
             frames = LONG if random.Random(f"{plan.seed}-{step}").random() < plan.long else SHORT

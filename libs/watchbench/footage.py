@@ -1,7 +1,7 @@
-"""Other backgrounds than the drawn ones, invented or real, and real people cut from footage, mixed into
-training scenes; what is real only when footage is at hand.
+"""Backgrounds that are invented or real, and real people cut from footage, mixed into training scenes.
 
-Clips used for scoring (:data:`watchbench.sight.CLIPS`) are never opened here.
+What is real is mixed in only if footage is available. Clips used for scoring (:data:`watchbench.sight.CLIPS`)
+are never opened here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BACKDROP_CLIPS = (
     "fixed/zamba_ir_exposure_1fps.avi",
     "fixed/zamba_baboons_1fps.avi",
 )
-# Cameras that move: every picture is another backdrop, from where (a share of the clip) no vehicle is seen.
+# Cameras that move: every picture is another backdrop, after the share of the clip that shows vehicles.
 MOVING_CLIPS = {
     "moving/openh264_flower_handheld_720p.264": 0.0,
     "moving/androidx_rooftop_320x240_60fps.mp4": 0.45,
@@ -42,22 +42,22 @@ SPRITE = 96
 
 @dataclass(frozen=True, slots=True)
 class Footage:
-    """``backdrops`` float [n, 3, 160, 160]; ``people``: per person a sequence of sprites [4, 96, w], RGB and
-    alpha 0..1."""
+    """``backdrops``: float [n, 3, 160, 160]; ``people``: for each person a sequence of sprites [4, 96, w],
+    RGB and alpha in 0..1."""
 
     backdrops: Tensor
     people: tuple[tuple[Tensor, ...], ...]
 
 
 def folder() -> Path | None:
-    """Where footage lies: ``LOOKOUT_FOOTAGE``, else ``../shared/video`` next to the project, else None."""
+    """The folder of footage: ``LOOKOUT_FOOTAGE``, else ``../shared/video`` next to the project, else None."""
     named = os.environ.get("LOOKOUT_FOOTAGE")
     path = Path(named) if named else Path(__file__).parents[3] / "shared" / "video"
     return path if path.is_dir() else None
 
 
 def load(where: Path) -> Footage | None:
-    """Cut what the training side of the footage offers; None when its clips are missing."""
+    """Cut backdrops and people from the training clips of the footage; None if there are none."""
     people: list[tuple[Tensor, ...]] = []
     backdrops: list[Tensor] = []
     for name in BACKDROP_CLIPS:
@@ -82,7 +82,7 @@ def load(where: Path) -> Footage | None:
 
 
 def _pictures(path: Path, count: int) -> NDArray[np.uint8]:
-    """About ``count`` pictures of a clip, evenly spread, uint8 [n, 270, 480, 3]."""
+    """About ``count`` evenly spread pictures of a clip, uint8 [n, 270, 480, 3]."""
     import av
 
     with av.open(str(path)) as container:
@@ -104,7 +104,7 @@ def _shrink(picture: NDArray[np.uint8], size: int) -> Tensor:
 
 
 def _cut(pictures: NDArray[np.uint8], empty: NDArray[np.uint8]) -> list[tuple[Tensor, ...]]:
-    """One sequence per unbroken appearance of the largest foreground."""
+    """Cut people from pictures: one sequence per unbroken appearance of the largest foreground."""
     from scipy import ndimage
 
     runs: list[list[Tensor]] = [[]]
@@ -139,8 +139,11 @@ def _invented() -> Tensor:
 
 
 class Composite:
-    """Some scenes of a batch on invented or real backgrounds, a few of them seen by a camera that pans, and
-    in some the people replaced by people cut from footage."""
+    """Replaces parts of a batch: some scenes get invented or real backgrounds, some get people cut from
+    footage.
+
+    A few of the replaced backgrounds are seen by a camera that pans.
+    """
 
     def __init__(
         self, footage: Footage | None, scene: Scene, share: float = 0.3, invented: float = 0.2
@@ -162,14 +165,14 @@ class Composite:
         self.lift = d(*shape, 1, low=0.0, high=0.35)
 
     def ground(self, drawn: Tensor, frames: int) -> Tensor:
-        """Backgrounds [B, S, S, 3], some replaced, for every frame: [B, frames, S, S, 3]."""
+        """Replace some of the backgrounds [B, S, S, 3], for every frame: [B, frames, S, S, 3]."""
         out = drawn[:, None].expand(-1, frames, -1, -1, -1).contiguous()
         for i in (self.source >= 0).nonzero()[:, 0].tolist():
             out[i] = self._backdrop(int(self.source[i]), drawn.shape[1], frames)
         return out
 
     def _backdrop(self, source: int, size: int, frames: int) -> Tensor:
-        """A crop of one picture [frames, S, S, 3]; one in four drifts over it."""
+        """A crop of one picture [frames, S, S, 3]; one crop in four drifts over the picture."""
         d, stock = self.dice, self.pictures[source]
         assert stock is not None
         picture = stock[int(d.whole(0, len(stock), 1))]

@@ -1,5 +1,7 @@
-"""False positives on scenes that resemble a fall: scenes of :func:`watchbench.scenes.harmless` as films,
-by the way of :mod:`watchbench.sight`."""
+"""False positives on scenes that resemble a fall (:func:`watchbench.scenes.harmless`).
+
+Scenes are rendered as films and asked as in :mod:`watchbench.sight`.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,8 @@ class Harmless:
     """One film.
 
     Attributes:
-        kind: What happens in it, of :data:`KINDS`.
-        said: By name of :data:`MASKS`, p(lying) of its windows.
+        kind: What happens in it, one of :data:`KINDS`.
+        said: p(lying) of its windows, by name of :data:`MASKS`.
     """
 
     kind: str
@@ -36,7 +38,7 @@ class Harmless:
 
 
 def kind_of(scene: scenes.Scene, seconds: float) -> str:
-    """What looks like a fall in a scene of :func:`watchbench.scenes.harmless`."""
+    """What resembles a fall in a scene of :func:`watchbench.scenes.harmless`."""
     people = scene.people
     if not bool(people["bed"][0, 0]):
         return "bends down"
@@ -48,9 +50,11 @@ def kind_of(scene: scenes.Scene, seconds: float) -> str:
 def watched(
     model: Any, count: int, folder: Path, first: int = HELD_BACK, frames: int = FRAMES
 ) -> list[Harmless]:
-    """p(lying) on ``count`` films, seeds from ``first`` on, in five windows of up to ``frames`` samples,
-    whole and with the product's masks. Windows whose truth is not known, or in which somebody lies on the
-    ground, are left out."""
+    """Measure p(lying) on ``count`` films with seeds from ``first`` on.
+
+    Each film is asked in five windows of up to ``frames`` samples, whole and with the product's masks.
+    Windows whose truth is unknown, or in which somebody lies on the ground, are left out.
+    """
     out, lying = [], NAMES.index("lying")
     films = rendered_clips(count, folder, first, frames, scenes.harmless)
     for path, scene in tqdm(films, total=count, desc="harmless"):
@@ -68,8 +72,11 @@ def watched(
 
 
 def false_alarms(films: Sequence[Harmless], rounds: int = 2000) -> dict[str, dict[str, Any]]:
-    """By masks: the share of windows with p(lying) above .5, its 95 % interval over films (bootstrap), and
-    that share for every kind of film (None where there is no window)."""
+    """False positive rates by masks: the share of windows with p(lying) above .5, in all and for each kind of
+    film.
+
+    The share has a 95 % interval over films (bootstrap). The share of a kind without a window is None.
+    """
     out: dict[str, dict[str, Any]] = {}
     draws = np.random.default_rng(0).integers(0, len(films), (rounds, len(films)))
     for masks in MASKS:
@@ -93,7 +100,7 @@ def _share(part: int, whole: int) -> float | None:
 def report(
     model: Any, count: int, folder: Path, first: int = HELD_BACK, frames: int = FRAMES
 ) -> dict[str, Any]:
-    """Print the shares; returns what the last line says."""
+    """Print the shares, and return the object that the last line prints."""
     films = watched(model, count, folder, first, frames)
     table = false_alarms(films)
     for masks, row in table.items():

@@ -1,9 +1,9 @@
-"""Training of the language model alone on long windows and on retrieved history, from clips that are drawn
-and encoded once (:mod:`watchbench.clips`).
+"""Training of the language model alone on long windows and on retrieved history.
 
-The eye stays as it is. A step asks questions about windows of 20, 40 or 80 frames, whole or pruned by the
-product's masks; in a fifth of the steps snippets of earlier moments stand before the window, as a memory
-retrieves them: each with frame numbers of its own, blind to the others, seen by the question alone.
+Clips are drawn and encoded once (:mod:`watchbench.clips`), and the eye stays as it is. A step asks questions
+about windows of 20, 40 or 80 frames, whole or pruned by the product's masks. In a fifth of the steps,
+snippets of earlier moments stand before the window, as a memory retrieves them: each has its own frame
+numbers, is blind to the others, and is seen only by the question.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from watchbench.questions import BY_NAME, NAMES
 from watchbench.stage import LABELS, Lesson, QuestionStage, StagePlan, asked_of
 from watchbench.training import CPU
 
-# What frames in no particular moment can answer; the other questions depend on where the window begins.
+# Questions that frames from any moment can answer; the others depend on where the window begins.
 HISTORY = ("person", "lying", "vehicle", "many", "seen_person", "seen_vehicle", "order", "count", "people")
-GROUPS_KNOWN = 16  # groups of short scenes known from the first step; two steps draw one more
+GROUPS_KNOWN = 16  # groups of short scenes drawn before the first step; every second step draws one more
 CHOSEN = Wanted(
     ("many", None, "left", "many", "count"),
     ("lying", "many", "left", "count", "many", None, None, None),
@@ -34,16 +34,16 @@ CHOSEN = Wanted(
 
 @dataclass(frozen=True, slots=True)
 class LongPlan(StagePlan):
-    """How long and how hard.
+    """Hyperparameters of the stage.
 
     Attributes:
-        rows: Frames of a step: 2 windows of 80, 4 of 40 or 8 of 20 are 160.
+        rows: Frames of a step: 160 are 2 windows of 80, 4 of 40 or 8 of 20.
         history: The share of steps with retrieved snippets before the window.
-        clips: Clips drawn in all; three steps draw one beyond ``stock``.
-        stock: Clips known from the first step.
+        clips: Clips drawn in all; every third step draws one beyond ``stock``.
+        stock: Clips drawn before the first step.
         short: The share of steps without history that learn from eight scenes of 20 frames.
         groups: Groups of eight such scenes drawn in all.
-        chosen: Whether clips are chosen (:data:`CHOSEN`): crowds, objects left and others that are rare.
+        chosen: Whether clips are chosen (:data:`CHOSEN`): crowds, objects left, and other rare things.
     """
 
     rows: int = 160
@@ -56,7 +56,7 @@ class LongPlan(StagePlan):
 
 
 class Clips(Protocol):
-    """Clips by number, as :class:`watchbench.clips.ClipStore` has them."""
+    """Clips by number, as :class:`watchbench.clips.ClipStore` gives them."""
 
     @property
     def together(self) -> int:
@@ -71,7 +71,7 @@ class Clips(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FirstClips:
-    """The first clip of a store for every number: enough to count what a step takes."""
+    """Gives the first clip of a store for every number: enough to count the cost of a step."""
 
     store: ClipStore
 
@@ -90,18 +90,18 @@ class FirstClips:
 
 
 class Lessons:
-    """Lesson i is a function of the plan and i alone."""
+    """The lessons of a plan; each depends only on the plan and its step."""
 
     def __init__(self, plan: LongPlan, store: Clips) -> None:
         self.plan, self.store = plan, store
 
     def kind(self, step: int) -> str:
-        """What a step teaches: "history", "short" (scenes of 20 frames), or how many frames its windows have
-        of longer clips."""
+        """What a step teaches: "history", "short" (scenes of 20 frames), or the number of frames of its
+        windows."""
         return self._drawn(random.Random(f"{self.plan.seed}-{step}"))
 
     def lesson(self, step: int) -> Lesson:
-        """The lesson of a step; draws its newest clip if it is not on disk."""
+        """Return the lesson of a step; draws its newest clip if it is not on disk."""
         dice = random.Random(f"{self.plan.seed}-{step}")
         kind, stock = self._drawn(dice), self._stock(step)
         if kind == "history":
@@ -109,7 +109,8 @@ class Lessons:
         return self._shorts(step, dice) if kind == "short" else self._window(step, stock, int(kind), dice)
 
     def clips(self, steps: int) -> tuple[int, int]:
-        """How many clips, and how many groups of eight short scenes, so many steps draw at most."""
+        """How many clips, and how many groups of eight short scenes, the first ``steps`` steps draw
+        at most."""
         plan = self.plan
         groups = min(plan.groups, GROUPS_KNOWN + steps // 2) if plan.short else 0
         return self._stock(steps), groups
@@ -168,7 +169,7 @@ class Lessons:
         return _lesson(clips, places, kind, parts, 1, asked, which)
 
     def _kind(self, dice: random.Random, length: int) -> int | None:
-        """Which of :data:`STRIDES` prunes; None: nothing is dropped."""
+        """Draw which of :data:`STRIDES` prunes; None: nothing is dropped."""
         if dice.random() >= self.plan.drop:
             return None
         return dice.choices((0, 1), (0.8, 0.2) if length == 20 else (0.35, 0.65))[0]
@@ -195,19 +196,19 @@ def _lesson(  # noqa: PLR0917
 
 
 class LongTrainer(QuestionStage[LongPlan]):
-    """The language model alone learns; tower and projector stay."""
+    """The stage in which only the language model learns; tower and projector stay as they are."""
 
     key = "long"
 
     def __init__(self, plan: LongPlan, folder: Path, initial: Path, device: torch.device = CPU) -> None:
-        if not vlm.form_in(initial).labels:  # no frame numbers: snippets would stand in one grid
+        if not vlm.form_in(initial).labels:  # no frame numbers: snippets would share one grid
             plan = replace(plan, history=0.0)
         super().__init__(plan, folder, initial, device)
         self.store = self._clips(folder.parent, CHOSEN if plan.chosen else Wanted())
         self.lessons = Lessons(plan, self.store)
 
     def _clips(self, folder: Path, wanted: Wanted) -> ClipStore:
-        """What lessons are cut from; it keeps its clips in a folder of its own."""
+        """The store that lessons are cut from; it keeps its clips in a folder of its own."""
         return ClipStore(self.model, folder / "clips", self.plan.seed, wanted)
 
     @staticmethod
@@ -227,7 +228,7 @@ class LongTrainer(QuestionStage[LongPlan]):
         return self.lessons.lesson(step), 0.0
 
     def estimate(self) -> dict[str, float]:
-        """See :meth:`Stage.estimate`; one clip and one group of short scenes are drawn."""
+        """See :meth:`Stage.estimate`; draws one clip and one group of short scenes."""
         lessons, plan = self.lessons, self.plan
         kinds = [lessons.kind(step) for step in range(plan.steps)]
         self.lessons = Lessons(plan, FirstClips(self.store))

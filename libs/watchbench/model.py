@@ -1,8 +1,8 @@
 """The tiny vision-language model: InternVL's architecture at toy size, as a stock transformers checkpoint.
 
-Pixels 112 x 112, patch 14, pixel shuffle to 16 tokens a frame. Prompt (``lookout_layout.json`` in the
-checkpoint): prefix, then each frame as ``FrameNNN <img>`` 16 tokens ``</img>``, then the question and the
-answer cue.
+Pixels are 112 x 112, patches 14 x 14, and pixel shuffle gives 16 tokens a frame. The prompt
+(``lookout_layout.json`` in the checkpoint) is the prefix, then each frame as ``FrameNNN <img>`` 16 tokens
+``</img>``, then the question and the answer cue.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SIZE, PATCH, CELLS, TOKENS = 112, 14, 4, 16
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 LABELS = 1000
 STEP_S = 0.5
-BUCKETS = 6  # groups of frames that are encoded together where patches are left out
+BUCKETS = 6  # batches of frames when patches are left out
 IMAGE_TOKEN = "<IMG_CONTEXT>"
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<img>", "</img>", IMAGE_TOKEN, "<video>", "<unk>")
 PREFIX, TAIL = "<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"
@@ -56,12 +56,12 @@ class Form:
 
     Attributes:
         name: The ``model_type`` of its checkpoints.
-        prefix: The text in front of the frames.
-        open: Text before a frame's tokens, after its label; ``close`` after them.
-        head: Text in front of every question.
+        prefix: The text before the frames.
+        open: Text before a frame's tokens, after its label; ``close`` follows them.
+        head: Text before every question.
         labels: Whether frames are numbered, so that a row's position is its number.
         frames: Frames that one set of 16 tokens shows.
-        label: A frame's number as text, in :func:`str.format`'s way.
+        label: A frame's number as text, a format of :func:`str.format`.
     """
 
     name: str
@@ -79,7 +79,7 @@ QWEN = Form(
     "qwen2_5_vl", PREFIX + "<|vision_start|>", "", "", "<|vision_end|>", labels=False, frames=qwen.PAIR
 )
 SMOL = Form("internvl", PREFIX, ":", "\n", "", labels=True, frames=1, label="{:03d}")
-"""Of :mod:`watchbench.smol`: its tokenizer has a token for each digit and none for `<img>`."""
+"""The form of :mod:`watchbench.smol`: its tokenizer has a token for each digit and none for `<img>`."""
 FORMS = {form.name: form for form in (INTERNVL, QWEN)}
 
 
@@ -89,9 +89,9 @@ class Words:
 
     Attributes:
         form: How it writes a window.
-        encode: Token ids of a text, without any that a tokenizer adds.
-        yes: The token of this answer.
-        no: The token of this one.
+        encode: Token ids of a text, without those that a tokenizer adds.
+        yes: The token of the answer yes.
+        no: The token of the answer no.
     """
 
     form: Form
@@ -101,7 +101,7 @@ class Words:
 
 
 def words_of(model: Any) -> Words:
-    """How a model reads text: its attribute `words`, where another vocabulary is used than ours."""
+    """How a model reads text: its attribute `words` if its vocabulary is not the tiny model's."""
     own: Words | None = getattr(model, "words", None)
     table = _table()
     return own or Words(FORMS[model.config.model_type], encode, table[YES], table[NO])
@@ -118,7 +118,7 @@ def form_in(folder: Path) -> Form:
 
 
 def eye(model: Any) -> tuple[nn.Module, ...]:
-    """The parts that make tokens of pixels: tower and projector."""
+    """The parts that turn pixels into tokens: tower and projector."""
     inner = model.model
     if form_of(model) is QWEN:
         return (inner.visual,)
@@ -126,12 +126,12 @@ def eye(model: Any) -> tuple[nn.Module, ...]:
 
 
 def words(text: str) -> list[str]:
-    """The tokenizer's splitting: special tokens, words, single digits, punctuation."""
+    """Split a text as the tokenizer does: special tokens, words, single digits, punctuation."""
     return re.findall(SPLIT, text)
 
 
 def vocabulary() -> dict[str, int]:
-    """Token ids: special tokens, answers, what labels are made of, then the words of every question."""
+    """Token ids: special tokens, answers, the parts of labels, then the words of every question."""
     tokens = [*SPECIAL, YES, NO, "Frame", *"0123456789"]
     for text in (SPARE_WORDS, *(w for question in QUESTIONS for w in question.wordings)):
         tokens += [word for word in words(text) if word not in tokens]
@@ -140,13 +140,13 @@ def vocabulary() -> dict[str, int]:
 
 
 def encode(text: str) -> list[int]:
-    """Token ids of a text, equal to the saved tokenizer's."""
+    """Token ids of a text, equal to those of the saved tokenizer."""
     table = _table()
     return [table.get(word, table["<unk>"]) for word in words(text)]
 
 
 def _text_config(s: Shape, table: dict[str, int]) -> dict[str, Any]:
-    """Of the language model, in either architecture."""
+    """The language model's configuration in either architecture."""
     return {
         "vocab_size": (len(table) + 63) // 64 * 64,
         "hidden_size": s.text,
@@ -163,7 +163,7 @@ def _text_config(s: Shape, table: dict[str, int]) -> dict[str, Any]:
 
 
 def build(shape: Shape | None = None, form: Form = INTERNVL) -> Any:
-    """A fresh model of the stock class."""
+    """Build an untrained model of the stock class."""
     from transformers import InternVLConfig, InternVLForConditionalGeneration
 
     s = shape or Shape()
@@ -192,10 +192,10 @@ def build(shape: Shape | None = None, form: Form = INTERNVL) -> Any:
 
 
 def patches(model: Any, pixels: Tensor, keep: Tensor | None = None) -> Tensor:
-    """The tower's last states [frames, 64, width] of pixels [frames, 3, 112, 112] (RGB 0..1).
+    """The tower's last states [frames, 64, width] for pixels [frames, 3, 112, 112] (RGB 0..1).
 
-    ``keep`` bool [frames, 16]: token groups that are encoded; the patches of the others are left out, as the
-    pruned tower never sees them (their rows of the result mean nothing).
+    ``keep`` bool [frames, 16]: token groups that are encoded. The patches of the others are left out, as the
+    pruned tower never sees them; their rows of the result are meaningless.
     """
     mean, std = torch.tensor(MEAN).view(3, 1, 1), torch.tensor(STD).view(3, 1, 1)
     tower = model.model.vision_tower
@@ -203,7 +203,7 @@ def patches(model: Any, pixels: Tensor, keep: Tensor | None = None) -> Tensor:
     if keep is None:
         return _layers(tower, h, None)[:, 1:]
     grid = keep.view(-1, CELLS, CELLS).repeat_interleave(2, 1).repeat_interleave(2, 2).flatten(1)
-    # Frames of about as many patches are encoded together, padded to the longest of them.
+    # Frames with similar numbers of patches are encoded together, padded to the longest.
     out = torch.zeros_like(h[:, 1:])
     for frames in grid.sum(1).argsort(descending=True).chunk(min(len(grid), BUCKETS)):
         count = int(grid[frames].sum(1).max())
@@ -219,7 +219,7 @@ def patches(model: Any, pixels: Tensor, keep: Tensor | None = None) -> Tensor:
 
 
 def _layers(tower: Any, h: Tensor, mask: Tensor | None) -> Tensor:
-    """The tower's layers over states [frames, rows, width]; ``mask`` bool: the rows that are seen."""
+    """Run the tower's layers on states [frames, rows, width]; ``mask`` bool: the rows that are seen."""
     for layer in tower.encoder.layer:
         h = h + layer.lambda_1 * layer.attention(layer.layernorm_before(h), mask)[0]
         h = h + layer.lambda_2 * layer.mlp(layer.layernorm_after(h))
@@ -227,20 +227,23 @@ def _layers(tower: Any, h: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def shuffled(model: Any, states: Tensor) -> Tensor:
-    """What the projector reads, [frames, 16, 4 * width], of the tower's states [frames, 64, width]."""
+    """The projector's input [frames, 16, 4 * width] from the tower's states [frames, 64, width]."""
     side = SIZE // PATCH
     h: Tensor = model.model.pixel_shuffle(states.reshape(len(states), side, side, -1), scale_factor=0.5)
     return h.reshape(len(h), TOKENS, -1)
 
 
 def gather(model: Any, states: Tensor) -> Tensor:
-    """Tokens [frames, 16, hidden] of the tower's states [frames, 64, width]."""
+    """Tokens [frames, 16, hidden] from the tower's states [frames, 64, width]."""
     return model.model.multi_modal_projector(shuffled(model, states))  # type: ignore[no-any-return]
 
 
 def see(model: Any, pixels: Tensor, keep: Tensor | None = None) -> Tensor:
     """Tokens [frames, 16, hidden] of pixels [frames, 3, 112, 112] (RGB 0..1); ``keep`` as in
-    :func:`patches`. Where the architecture sees frames in pairs, tokens and ``keep`` are of pairs."""
+    :func:`patches`.
+
+    If the architecture sees frames in pairs, tokens and ``keep`` have one row for each pair.
+    """
     if form_of(model) is QWEN:
         mean, std = (torch.tensor(part).view(3, 1, 1) for part in (MEAN, STD))
         return qwen.see(model.model.visual, qwen.paired((pixels - mean) / std), keep)
@@ -249,9 +252,11 @@ def see(model: Any, pixels: Tensor, keep: Tensor | None = None) -> Tensor:
 
 @lru_cache(maxsize=1)
 def _split_attention() -> str:
-    """Registers attention in two parts: rows of the clip see what came before them (in their order, so that
-    no mask is read), rows of questions what the mask [B, 1, question rows, all] says. A mask of all rows is
-    followed as it is."""
+    """Register attention in two parts, and return its name.
+
+    Rows of the clip see all rows before them, without a mask (it is causal). Rows of questions see what the
+    mask [B, 1, question rows, all] says. A mask of all rows is applied unchanged.
+    """
     from transformers import AttentionInterface
 
     def attend(  # noqa: PLR0917
@@ -280,8 +285,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Logits of every question: ``answers`` yes/no [B, questions, 2], ``words`` [B, questions, vocabulary];
-    and the states [B, T, hidden] of the token that closes each frame, after each of the layers asked for."""
+    """Logits of every question, and states of the frames.
+
+    ``answers`` has yes/no [B, questions, 2], ``words`` [B, questions, vocabulary]. ``frames`` has the states
+    [B, T, hidden] of the token that closes each frame, after each of the layers asked for.
+    """
 
     answers: Tensor
     words: Tensor
@@ -290,9 +298,16 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class _Prompt:
-    """The prompt of all frames: its ids, the places of visual tokens, where each frame ends, the part of
-    every row (-1: the prefix), the position [axes, rows] of every row, and that of a question after each
-    frame."""
+    """The prompt of all frames.
+
+    Attributes:
+        ids: Its token ids.
+        visual: The rows of visual tokens.
+        ends: The row after each frame.
+        part_of: The part of every row; -1: the prefix.
+        position: The position of every row, [axes, rows].
+        after: The position of a question after each frame.
+    """
 
     ids: list[int]
     visual: list[int]
@@ -321,7 +336,7 @@ def _frames_prompt(words: Words, parts: tuple[tuple[int, int], ...], per: int) -
         return _Prompt(ids, visual, ends, part_of, torch.arange(len(ids))[None], ends)
     if len(parts) > 1:
         raise ValueError(f"{form.name} numbers all frames as one video: it reads no snippets")
-    # All frames are one grid; text after it begins after the largest position of any axis.
+    # All frames are one grid; the text after it starts after the largest position on any axis.
     ticks = torch.arange(len(ends)) * round(form.frames * STEP_S * qwen.TICKS)
     cell = torch.arange(per).repeat(len(ends))
     grid = torch.stack([ticks.repeat_interleave(per), cell // CELLS, cell % CELLS])
@@ -331,7 +346,7 @@ def _frames_prompt(words: Words, parts: tuple[tuple[int, int], ...], per: int) -
 
 
 def _within_parts(of_part: Tensor, row: Tensor, valid: Tensor) -> Tensor:
-    """What rows of the frames see of one another: bool [B, rows, rows]."""
+    """Which rows of the frames see which others: bool [B, rows, rows]."""
     together = (of_part[:, :, None] == of_part[:, None]) | (of_part[:, None] == -1)
     # A row that is not valid sees itself, so that no row of the softmax is empty.
     itself = torch.eye(of_part.shape[1], dtype=torch.bool)
@@ -339,14 +354,15 @@ def _within_parts(of_part: Tensor, row: Tensor, valid: Tensor) -> Tensor:
 
 
 def _positions(prompt: _Prompt, row: Tensor, asked: Tensor) -> Tensor:
-    """Of rows [B, rows] and of questions after them: [B, all], or [3, B, all] where there are three axes."""
+    """Positions of rows [B, rows] and of the questions after them: [B, all], or [3, B, all] with
+    three axes."""
     axes = prompt.position
     position = torch.cat([axes[:, row], asked.expand(len(axes), len(row), -1)], 2)
     return position if len(axes) > 1 else position[0]
 
 
 def _rows(states: Tensor, which: Tensor) -> Tensor:
-    """Rows ``which`` [B, n] of states [B, rows, hidden]."""
+    """Select rows ``which`` [B, n] of states [B, rows, hidden]."""
     return states.gather(1, which[..., None].expand(-1, -1, states.shape[-1]))
 
 
@@ -359,11 +375,11 @@ def answer(  # noqa: PLR0917
     layers: tuple[int, ...] = (),
     parts: tuple[tuple[int, int], ...] = (),
 ) -> Reading:
-    """Answers to questions that are blind to one another.
+    """Answer questions that are blind to one another.
 
     ``tokens`` [B, T, 16, hidden]; ``keep`` bool [B, T, 16] drops tokens, whose positions stay unused.
     ``parts``: (frames, first label) of retrieved snippets and, last, of the window, T frames in all. A part
-    sees itself and the prefix, as KV that was born in another window does; questions see all parts.
+    sees itself and the prefix, as KV that was computed in another window does; questions see all parts.
     """
     b, t, per, _ = tokens.shape
     lm, words = model.model.language_model, words_of(model)
@@ -406,7 +422,7 @@ def answer(  # noqa: PLR0917
     )
     lm.config._attn_implementation = usual
     logits = model.lm_head(states.last_hidden_state[:, h.shape[1] + last]).float()
-    # A frame is read at its last row; where all of it was dropped, at the last one before.
+    # A frame is read at its last row, or at the last row before it if all of it was dropped.
     closed = ((row[:, None] < ends[:, None]) & valid[:, None]).sum(2) - 1
     frames = tuple(_rows(states.hidden_states[layer], closed).float() for layer in layers)
     return Reading(logits[..., [words.yes, words.no]], logits, frames)
@@ -494,7 +510,7 @@ def save(model: Any, folder: Path, card: dict[str, object] | None = None) -> Non
 
 
 def save_processors(folder: Path) -> None:
-    """What InternVL's stock processors read."""
+    """Write the files that InternVL's stock processors read."""
     processor = {
         "image_processor_type": "GotOcr2ImageProcessor",
         "processor_class": "InternVLProcessor",
@@ -521,7 +537,7 @@ def save_processors(folder: Path) -> None:
 
 
 def shape_of(model: Any) -> Shape:
-    """The sizes of a model of :func:`build`."""
+    """The sizes of a model that :func:`build` made."""
     v, t = model.config.vision_config, model.config.text_config
     return Shape(
         v.hidden_size,
@@ -535,7 +551,7 @@ def shape_of(model: Any) -> Shape:
 
 
 def load(folder: Path) -> Any:
-    """A checkpoint folder as the stock class, in float32, ready to answer.
+    """Load a checkpoint folder as the stock class, in float32, ready to answer.
 
     Raises:
         lookout.models.ModelError: It lacks weights.
@@ -550,8 +566,11 @@ def load(folder: Path) -> Any:
 
 
 def inherited(folder: Path) -> dict[str, Tensor]:
-    """Weights of a checkpoint folder to go on from, as a state of :func:`build`'s model; words are matched by
-    their text, so that the vocabulary may have grown. New words start as ``<unk>``."""
+    """The weights of a checkpoint folder as a state of :func:`build`'s model, from which training
+    continues.
+
+    Words are matched by their text, since the vocabulary may have grown. New words start as ``<unk>``.
+    """
     old = load(folder)
     known: dict[str, int] = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
     state: dict[str, Tensor] = old.state_dict()
@@ -567,15 +586,15 @@ def inherited(folder: Path) -> dict[str, Tensor]:
 
 
 def _folder(name: str) -> Path:
-    """Where committed weights lie: those that come with the product alongside it, others here."""
+    """Where committed weights lie: those that ship with the product in its package, others in this one."""
     return TINY if name == "tolerant" else Path(__file__).parent / "weights" / name
 
 
 def weights(name: str = "tolerant") -> Path:
-    """The folder of committed weights ``dense`` or ``tolerant``.
+    """Return the folder of committed weights ``dense`` or ``tolerant``.
 
     Raises:
-        FileNotFoundError: There are none of that name; the message says which there are.
+        FileNotFoundError: There are none with that name; the message lists those that exist.
     """
     folder = _folder(name)
     if not (folder / "model.safetensors").is_file():
@@ -585,9 +604,9 @@ def weights(name: str = "tolerant") -> Path:
 
 
 def replace_weights(model: Any, name: str, card: dict[str, object]) -> Path:
-    """Install a trained model as committed weights ``name``; what lies alongside the old weights stays.
+    """Install a trained model as committed weights ``name``.
 
-    That is `lookout_windows.json`, the windows that the model is meant for.
+    Other files next to the old weights stay: `lookout_windows.json`, the windows that the model is meant for.
     """
     folder = _folder(name)
     fresh = folder.with_name(f".{name}.new")

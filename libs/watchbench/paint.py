@@ -1,8 +1,9 @@
-"""Anti-aliased drawing of many frames at once: every shape of a batch is stamped through one signed distance.
+"""Anti-aliased drawing of many frames at once: every shape of a batch is stamped through one signed
+distance.
 
 A canvas is a float32 tensor [frames, height, width, 3] of RGB in 0..1. Shapes are given in unit coordinates
-of the picture (x right, y down, both 0..1) so that the same scene is drawn for training at 112 x 112 and for
-cameras at 448 x 448. Only the pixels of each shape's bounding box are touched.
+of the picture (x right, y down, both 0..1), so that the same scene can be drawn for training at 112 x 112 and
+for cameras at 448 x 448. Only the pixels of each shape's bounding box are touched.
 """
 
 from __future__ import annotations

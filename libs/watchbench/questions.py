@@ -1,9 +1,8 @@
 """The questions, their wordings, and their true answers for a window of frames.
 
 Every answer is a function of the truth of the window's frames 0..end. The first wording of a question is
-canonical; the others are used in training so that a slightly different wording is understood. ``known`` is
-False where the truth is a matter of taste (half in view, falling just now), and such cases are neither
-trained nor scored.
+canonical; the others are used in training, so that a slightly different wording is understood. ``known`` is
+False where people could disagree (half in view, falling just now); such cases are neither trained nor scored.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from watchbench.scenes import FOREVER, Truth
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A yes/no question. ``family`` as in docs/watchbench.md; ``product`` questions are what standing
-    watches ask."""
+    """A yes/no question. ``family`` as in docs/watchbench.md; standing watches ask the ``product``
+    questions."""
 
     name: str
     family: str
@@ -140,7 +139,7 @@ def answers(truth: Truth) -> tuple[Tensor, Tensor]:
     crowd = (truth.person_share >= 0.5).sum(2)
     crowd_hint = (truth.person_share > HARDLY).sum(2)
     left, left_hint = _left(truth, short)
-    # (answer, could be): known where both agree.
+    # (answer, answer with the unclear cases): known if both agree.
     pairs = {
         "person": (ever(person), ever(person_hint)),
         "lying": (ever(down), ever(down_hint)),
@@ -172,14 +171,15 @@ def answers(truth: Truth) -> tuple[Tensor, Tensor]:
 
 
 def _left(truth: Truth, short: int) -> tuple[Tensor, Tensor]:
-    """Set down after the window began, still there, and in sight for a second at least."""
+    """An object was set down after the window began, is still there, and was in sight for at least a
+    second."""
     fresh = truth.object_there & ~truth.object_there[:, :1]
     clear = fresh & (truth.object_share >= 0.5)
     return (fresh & (clear.cumsum(1) > short)).any(2), fresh.any(2)
 
 
 def _distinct(share: Tensor, twin: Tensor) -> tuple[Tensor, Tensor]:
-    """At least two of a kind; twins (one vehicle that comes back, for all one sees) must be there
+    """At least two of a kind were seen. Twins look like one vehicle that comes back, so they must be in view
     together."""
     seen = (share >= IN_VIEW).cummax(1).values.sum(2)
     together = (share >= IN_VIEW).sum(2).ge(2).cummax(1).values
@@ -194,7 +194,7 @@ def _novel(car: Tensor, hint: Tensor, ever: object) -> tuple[Tensor, Tensor]:
 
 
 def _returns(truth: Truth, ever: object) -> tuple[Tensor, Tensor]:
-    """A vehicle went out of view, and its like came in afterwards."""
+    """A vehicle went out of view, and one that looks the same came in afterwards."""
     share = truth.vehicle_share
     seen = (share > HARDLY).cummax(1).values.bool()
     gone = seen & ~(share > HARDLY)
@@ -225,7 +225,7 @@ def _static(truth: Truth) -> tuple[Tensor, Tensor]:
 
 
 def _slow(truth: Truth, b: int, t: int, step: float) -> tuple[Tensor, Tensor]:
-    # The window must hold at least two seconds of the change to tell.
+    # The change can be recognised only if the window has at least two seconds of it.
     moved = (truth.times - truth.slow_from[:, None]).clamp(0, 8) - (
         truth.times[:, :1] - truth.slow_from[:, None]
     ).clamp(0, 8)

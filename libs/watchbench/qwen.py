@@ -1,7 +1,7 @@
 """The tiny model in a second architecture, Qwen2.5-VL's: windowed attention, pairs of frames, M-RoPE.
 
-The language model and its words are InternVL's of :mod:`watchbench.model`; the tower begins with the weights
-of that model's eye, as far as they have a counterpart, and learns the rest from it
+The language model and its words are those of the InternVL in :mod:`watchbench.model`. The tower begins with
+the weights of that model's eye that have a counterpart, and learns the rest from it
 (:mod:`watchbench.distil`).
 """
 
@@ -31,7 +31,8 @@ NAMES = {
 
 
 def build(s: Shape, text: dict[str, Any], table: dict[str, int]) -> Any:
-    """A fresh model of the stock class; ``text``: the language model's configuration, ``table``: ids."""
+    """Build an untrained model of the stock class; ``text``: the language model's configuration, ``table``:
+    ids."""
     from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
     ids = {name: table[own] for own, name in NAMES.items()}
@@ -74,14 +75,16 @@ def paired(pixels: Tensor) -> Tensor:
 
 
 def _patches(normal: Tensor) -> Tensor:
-    """Pairs [N, 2, 3, 112, 112] as patches [N, 64, 3 * 2 * 14 * 14]: whole groups one after the other."""
+    """Cut pairs [N, 2, 3, 112, 112] into patches [N, 64, 3 * 2 * 14 * 14], group after group."""
     cut = normal.view(-1, PAIR, 3, CELLS, MERGE, PATCH, CELLS, MERGE, PATCH)
     return cut.permute(0, 3, 6, 4, 7, 2, 1, 5, 8).reshape(len(normal), CELLS**2 * MERGE**2, -1)
 
 
 def _together(keep: Tensor | None, count: int, windowed: bool) -> Tensor | None:
-    """Which patches see which, bool [N or 1, 1, 64, 64]; None: all. A dropped patch sees itself, so that no
-    row of the softmax is empty."""
+    """Which patches see which, bool [N or 1, 1, 64, 64]; None: all.
+
+    A dropped patch sees itself, so that no row of the softmax is empty.
+    """
     if keep is None and not windowed:
         return None
     unit = MERGE**2
@@ -97,8 +100,10 @@ def _together(keep: Tensor | None, count: int, windowed: bool) -> Tensor | None:
 
 
 def see(tower: Any, normal: Tensor, keep: Tensor | None = None) -> Tensor:
-    """Tokens [N, 16, hidden] of normalised pairs [N, 2, 3, 112, 112]; ``keep`` bool [N, 16]: groups that are
-    encoded (rows of the others mean nothing)."""
+    """Tokens [N, 16, hidden] of normalised pairs [N, 2, 3, 112, 112].
+
+    ``keep`` bool [N, 16]: groups that are encoded; rows of the others are meaningless.
+    """
     from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import apply_rotary_pos_emb_vision
     from transformers.vision_utils import get_vision_position_ids
 
@@ -120,16 +125,18 @@ def see(tower: Any, normal: Tensor, keep: Tensor | None = None) -> Tensor:
 
 
 def _centred(weight: Tensor) -> Tensor:
-    """What a layer writes, less its mean over the width: RMSNorm of it is LayerNorm."""
+    """The output weights of a layer less their mean over the width, which makes RMSNorm of the output
+    LayerNorm."""
     return weight - weight.mean(0, keepdim=True)
 
 
 @torch.no_grad()
 def transplant(old: Any, new: Any) -> None:
-    """Give ``new`` the language model of ``old`` (InternVL's) and as much of its eye as has a counterpart.
+    """Copy into ``new`` the language model of ``old`` (InternVL's) and the parts of its eye that have a
+    counterpart.
 
-    Of the eye, LayerNorm becomes RMSNorm of a centred stream, GELU x * sigmoid(1.702 x); places, the class
-    token and what lies outside an attention window have none.
+    LayerNorm becomes RMSNorm of a centred stream, and GELU becomes x * sigmoid(1.702 x). Position embeddings,
+    the class token and attention outside a window have no counterpart.
     """
     new.model.language_model.load_state_dict(old.model.language_model.state_dict())
     tower, eye = new.model.visual, old.model.vision_tower
@@ -147,7 +154,7 @@ def transplant(old: Any, new: Any) -> None:
 
 
 def _linear(norm: nn.LayerNorm, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-    """A linear layer after a LayerNorm as one after a plain normalisation."""
+    """The linear layer after a LayerNorm, changed to follow a normalisation without weight and bias."""
     own = weight @ norm.bias
     return weight * norm.weight, own if bias is None else own + bias
 
@@ -175,7 +182,7 @@ def _transplant_layer(layer: Any, block: Any) -> None:
 
 
 def _transplant_merger(old: Any, merger: Any) -> None:
-    """InternVL normalises a group, this one each patch of it: about the same."""
+    """Copy the projector into the merger, which normalises each patch of a group, not the whole group."""
     projector, side, width = old.model.multi_modal_projector, SIZE // PATCH, merger.ln_q.weight.numel()
     # Where pixel shuffle puts the patches of a group, and their channels.
     numbers = torch.arange(side * side * width, dtype=torch.float32).view(1, side, side, width)
@@ -194,7 +201,7 @@ def _transplant_merger(old: Any, merger: Any) -> None:
 
 
 def save_processors(folder: Path, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
-    """What the stock processors read."""
+    """Write the files that the stock processors read."""
     side = (MERGE * PATCH) ** 2
     image: dict[str, object] = {
         "image_processor_type": "Qwen2VLImageProcessor",

@@ -1,9 +1,9 @@
 """Rendered camera scenes with ground truth, drawn for a whole batch at once.
 
-A :class:`Scene` holds what happens, as functions of time; :func:`observe` evaluates it at given times and
+A :class:`Scene` holds what happens, as functions of time. :func:`observe` evaluates it at given times and
 gives the truth of every frame; :mod:`watchbench.drawing` draws those frames at any size. Training at 112 x
-112 and the rendered cameras at 448 x 448 use the same code, so that the model meets nothing in a camera it
-could not meet in training.
+112 and the rendered cameras at 448 x 448 use the same code, so that the model meets nothing in a camera that
+it could not meet in training.
 
 Coordinates: unit picture (x right, y down). The ground is seen in perspective: a metre standing at ground
 line y is ``metre(y)`` picture heights tall, growing linearly below the horizon (pinhole over flat ground,
@@ -22,13 +22,13 @@ PEOPLE, VEHICLES, OBJECTS, FURNITURE = 8, 2, 3, 7
 KINDS = ("room", "carpark", "doorway", "shelf", "pole")
 FOREVER = 1e6
 PERSON_HEIGHT = 1.7
-BODY, HULL = 0.8, 0.95  # how much of its box a person, a vehicle fills
+BODY, HULL = 0.8, 0.95  # how much of its box a person and a vehicle fills
 
 
 @dataclass(slots=True)
 class Scene:
-    """A batch of B scenes; every tensor's first dimension is B. Times in seconds from the first frame of the
-    window."""
+    """A batch of B scenes; every tensor's first dimension is B. Times are seconds from the window's first
+    frame."""
 
     kind: Tensor
     horizon: Tensor
@@ -75,8 +75,10 @@ def metre(scene: Scene, y: Tensor) -> Tensor:
 
 
 def sample(batch: int, seconds: float, seed: int, grade: float = 0.75) -> Scene:
-    """Draw ``batch`` scenes whose events fall into [0, seconds). ``grade`` scales the disturbances (0: a
-    clean studio)."""
+    """Draw ``batch`` scenes whose events fall into [0, seconds).
+
+    ``grade`` scales the disturbances (0: a clean studio).
+    """
     d = Dice(seed)
     kind = d.whole(0, len(KINDS), batch)
     with_vehicle = d.chance(0.5, batch)
@@ -102,8 +104,10 @@ def sample(batch: int, seconds: float, seed: int, grade: float = 0.75) -> Scene:
 
 
 def harmless(batch: int, seconds: float, seed: int) -> Scene:
-    """Scenes that look like a fall and are none: a person who gets into bed, lies there, rolls to the edge
-    and may get up, or who bends down for a moment. Nobody lies on the ground."""
+    """Draw scenes that resemble a fall, though nobody lies on the ground.
+
+    A person gets into bed, lies there, rolls to the edge and may get up, or bends down for a moment.
+    """
     scene = sample(batch, seconds, seed)
     d, p = Dice(seed + 1), scene.people
     p["there"][:, 0] = True
@@ -136,8 +140,10 @@ def harmless(batch: int, seconds: float, seed: int) -> Scene:
 
 
 def _roll(d: Dice, scene: Scene, bed: Tensor, seconds: float) -> None:
-    """Half of those who lie in bed roll to its near or far edge, once. Drawn last: a seed's scenes were the
-    same before anybody rolled."""
+    """Let half of those who lie in bed roll to its near or far edge, once.
+
+    It is drawn last, so that a seed gives the same scenes as before this was added.
+    """
     p = scene.people
     lies, gets_up = p["fall"][:, 0].clamp(min=0.0) + 1.0, p["rise"][:, 0] - 1.5
     at = d.between(lies, torch.minimum(gets_up, torch.tensor(0.9 * seconds)))
@@ -151,7 +157,7 @@ def _roll(d: Dice, scene: Scene, bed: Tensor, seconds: float) -> None:
 
 
 def _make_beds(d: Dice, scene: Scene, bed: Tensor) -> None:
-    """A bed with a pillow below the first person, instead of two loose pieces of furniture."""
+    """Put a bed with a pillow below the first person, instead of two loose pieces of furniture."""
     p, f = scene.people, scene.furniture
     unit = metre(scene, p["y"])[:, 0] * p["height"][:, 0] / PERSON_HEIGHT
     wide = (
@@ -177,7 +183,7 @@ def _make_beds(d: Dice, scene: Scene, bed: Tensor) -> None:
 
 
 def some_of(scene: Scene, rows: Tensor) -> Scene:
-    """The scenes at ``rows``, in their order, drawn in the same manner."""
+    """Select the scenes at ``rows``, in their order; they are drawn as in the whole batch."""
 
     def table(values: dict[str, Tensor]) -> dict[str, Tensor]:
         return {name: value[rows] for name, value in values.items()}
@@ -192,7 +198,7 @@ def some_of(scene: Scene, rows: Tensor) -> Scene:
 
 
 def _ground(d: Dice, scene: Scene, *more: int, low: float = 0.2) -> Tensor:
-    """Ground lines at which a person is at least ``low`` picture heights tall."""
+    """Draw ground lines at which a person is at least ``low`` picture heights tall."""
     nearest = scene.horizon + (0.9 - scene.horizon) * low / scene.tall
     lowest = nearest.clamp(0.3, 0.8).view(-1, *[1] * len(more)).expand(scene.size, *more)
     return d.between(lowest, torch.full_like(lowest, 0.97))
@@ -210,11 +216,11 @@ def _lie(  # noqa: PLR0917
     depart: Tensor,
     vanish: Tensor,
 ) -> None:
-    """Change the story of the first person of every scene where they lie."""
-    # Who lies is near enough to be made out at 112 pixels.
+    """Change the story of the first person of every scene in which they lie."""
+    # People who lie are near enough to be recognised at 112 pixels.
     near_line = scene.horizon + (0.9 - scene.horizon) * 0.3 / scene.tall
     y[:, 0] = torch.where(lies, torch.maximum(y[:, 0], near_line.clamp(max=0.93)), y[:, 0])
-    # Who falls is there to fall, and does not walk while lying.
+    # People who fall are there before, and do not walk while they lie.
     before = fall < 1.5
     arrived = torch.where(before, -FOREVER, torch.minimum(arrive[:, 0], fall - 1.5))
     arrive[:, 0] = torch.where(lies, arrived, arrive[:, 0])
@@ -227,7 +233,7 @@ def _lie(  # noqa: PLR0917
 
 
 def _looks(d: Dice, n: tuple[int, int]) -> dict[str, Tensor]:
-    """How people look; drawn after their stories, in this order, so that a seed gives the same scenes."""
+    """Draw how people look, after their stories and in this order, so that a seed gives the same scenes."""
     direction = d(*n, low=-0.75, high=0.75)
     lean = torch.where(d.chance(0.5, *n), 0.0, math.pi) + direction
     shirt, trousers = _cloth(d, *n), _cloth(d, *n)
@@ -302,7 +308,7 @@ def _people(d: Dice, scene: Scene, number: Tensor, seconds: float) -> dict[str, 
 
 
 def _cloth(d: Dice, *shape: int) -> Tensor:
-    """Clothes: mostly muted, sometimes bright."""
+    """Colours of clothes: mostly muted, sometimes bright."""
     bright = d(*shape, 3)
     grey = d(*shape, 1, low=0.05, high=0.9)
     mix = torch.where(d.chance(0.4, *shape, 1), 0.9, 0.35)
@@ -310,7 +316,7 @@ def _cloth(d: Dice, *shape: int) -> Tensor:
 
 
 def _vivid(d: Dice, *shape: int) -> Tensor:
-    """What people carry: mostly a strong colour."""
+    """Colours of carried things: mostly strong."""
     hue = d(*shape, 1) * 6 + torch.tensor([0.0, 4.0, 2.0])
     pure = ((hue % 6 - 3).abs() - 1).clamp(0, 1) * 0.8 + 0.1
     return torch.where(d.chance(0.7, *shape, 1), pure, _cloth(d, *shape))
@@ -361,7 +367,7 @@ def _vehicles(d: Dice, scene: Scene, present: Tensor, seconds: float) -> dict[st
         "van": d.chance(0.25, *n),
         "tilt": torch.where(d.chance(0.5, *n), 0.0, math.pi / 2) + d(*n, low=-0.4, high=0.4),
     }
-    # The same vehicle comes back: slot 1 is slot 0's twin, some seconds later.
+    # The same vehicle comes back: slot 1 is slot 0's twin, a few seconds later.
     twin = d.chance(0.25, scene.size) & there.all(1)
     for name in ("y", "stretch", "above", "colour", "length", "van", "tilt"):
         value = out[name]
@@ -372,8 +378,8 @@ def _vehicles(d: Dice, scene: Scene, present: Tensor, seconds: float) -> dict[st
 
 
 def _objects(d: Dice, scene: Scene, seconds: float) -> dict[str, Tensor]:
-    """Slot 0 may be set down by person 1 (or just appear); slot 1 stood there before; slot 2 is carried, or
-    taken away."""
+    """Draw the objects. Slot 0 may be set down by person 1 (or just appear); slot 1 was there before; slot 2
+    is carried, or taken away."""
     n, p = (scene.size, OBJECTS), scene.people
     roomy = scene.tall > 0.28
     left = d.chance(0.45, scene.size) & roomy
@@ -444,12 +450,12 @@ _PIECES: tuple[tuple[int, float, float, float, float, float, float], ...] = (
 
 
 def furnish(scene: Scene, seed: int) -> dict[str, Tensor]:
-    """Furniture with the set pieces of each scene's kind, by seed."""
+    """Draw furniture by seed, with the set pieces of each scene's kind."""
     return _furniture(Dice(seed), scene, 1.0)
 
 
 def _furniture(d: Dice, scene: Scene, often: float = 0.6) -> dict[str, Tensor]:
-    """Random boxes and posts, and for most scenes the set pieces of their kind."""
+    """Draw random boxes and posts and, for most scenes, the set pieces of their kind."""
     n = (scene.size, FURNITURE)
     number = d.whole(0, FURNITURE + 1, scene.size)
     thin = d.chance(0.35, *n)
@@ -486,7 +492,7 @@ def _furniture(d: Dice, scene: Scene, often: float = 0.6) -> dict[str, Tensor]:
 
 
 def _slow(d: Dice, batch: int, seconds: float) -> dict[str, Tensor]:
-    """A panel that rises or brightens over eight seconds, or a still one."""
+    """Draw a panel that rises or brightens over eight seconds, or stays as it is."""
     there = d.chance(0.2, batch)
     return {
         "there": there,
@@ -539,8 +545,10 @@ def _look(d: Dice, batch: int, seconds: float, grade: float) -> dict[str, Tensor
 @dataclass(slots=True)
 class Truth:
     """What is really in view, [B, T, n] unless said otherwise; boxes are (x0, y0, x1, y1) in unit
-    coordinates. A share is the part of a thing that can be seen: inside the picture, and not behind somebody
-    nearer."""
+    coordinates.
+
+    A share is the part of a thing that can be seen: inside the picture, and not hidden by somebody nearer.
+    """
 
     times: Tensor
     person_share: Tensor
@@ -585,8 +593,11 @@ def _share(box: Tensor) -> Tensor:
 
 
 def _uncovered(box: Tensor, by: Tensor, nearer: Tensor, solid: float) -> Tensor:
-    """The share [B, n, T] of boxes [B, n, T, 4] left over by boxes [B, m, T, 4] where ``nearer``
-    [B, n, m, T]; ``solid``: how much of its own box a body fills."""
+    """The share [B, n, T] of boxes [B, n, T, 4] that other boxes [B, m, T, 4] leave visible.
+
+    ``nearer`` [B, n, m, T] says which of the others are nearer; ``solid``: how much of its own box a body
+    fills.
+    """
     low = torch.maximum(box[:, :, None, :, :2], by[:, None, :, :, :2])
     high = torch.minimum(box[:, :, None, :, 2:], by[:, None, :, :, 2:])
     shared = (high - low).clamp(min=0).prod(-1)
@@ -595,8 +606,10 @@ def _uncovered(box: Tensor, by: Tensor, nearer: Tensor, solid: float) -> Tensor:
 
 
 def _hide(people: Tensor, box: Tensor, y: Tensor, cars: Tensor, car_box: Tensor) -> tuple[Tensor, Tensor]:
-    """Shares [B, n, T] of people (who stand at y) and vehicles less what is behind somebody nearer, as drawn:
-    people in front of the first vehicle, or behind them all."""
+    """Reduce the shares [B, n, T] of people (who stand at y) and vehicles by what somebody nearer hides.
+
+    The order is that of drawing: people are in front of the first vehicle, or behind them all.
+    """
     on_foot, driving, ground = people > 0, cars > 0, car_box[..., 3]
     line = torch.where(driving, ground, torch.full_like(ground, 9.0)).amin(1, keepdim=True)
     ahead = (y[:, None] > y[:, :, None]) & on_foot[:, None]
@@ -625,8 +638,10 @@ def _drive(scene: Scene, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _drop(scene: Scene, t: Tensor) -> tuple[Tensor, Tensor]:
-    """How far people have gone down at times [B, 1, T], 0 to 1: [B, n, T]; and whether that is a fall or
-    lying on the ground: [B, n, 1]."""
+    """How far people have gone down at times [B, 1, T], 0 to 1, as [B, n, T].
+
+    The second tensor, [B, n, 1], says whether that is a fall or lying on the ground.
+    """
     p = scene.people
     drop = _along(t, p["fall"], torch.full_like(p["fall"], 0.8))
     drop = drop * (1 - _along(t, p["rise"], torch.full_like(p["rise"], 1.2)))
@@ -635,7 +650,7 @@ def _drop(scene: Scene, t: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _object_boxes(scene: Scene) -> Tensor:
-    """Boxes of the objects in shares of the picture: [B, objects, 4]."""
+    """Boxes of the objects in unit coordinates: [B, objects, 4]."""
     o = scene.objects
     high = metre(scene, o["y"]) * o["size"]
     half = high * o["wide"] / 2 * scene.squash[:, None]
@@ -709,8 +724,10 @@ def _time_major(*values: Tensor) -> tuple[Tensor, ...]:
 
 
 def dense_labels(truth: Truth, cells: int = 4) -> Tensor:
-    """What is in each token's cell, float [B, T, cells*cells, 8]: upright, lying, vehicle, object, person
-    centre, 2+, 3+ centres, partial fall."""
+    """What is in each token's cell, float [B, T, cells*cells, 8].
+
+    The classes: upright, lying, vehicle, object, person centre, 2+ centres, 3+ centres, partial fall.
+    """
     b, t = truth.person_share.shape[:2]
     up = truth.person_share.ge(0.35) & ~truth.lying
     lying = truth.person_share.ge(0.35) & truth.lying
@@ -729,7 +746,7 @@ def dense_labels(truth: Truth, cells: int = 4) -> Tensor:
 
 
 def _covered(box: Tensor, mask: Tensor, cells: int) -> Tensor:
-    """Cells covered to 30 % by a box, or holding 24 % of it: float [B, T, cells*cells]."""
+    """Cells that are covered to 30 % by a box, or that hold 24 % of it: float [B, T, cells*cells]."""
     low = torch.arange(cells) / cells
     x = (torch.minimum(box[..., 2, None], low + 1 / cells) - torch.maximum(box[..., 0, None], low)).clamp(
         min=0

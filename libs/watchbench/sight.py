@@ -1,7 +1,7 @@
-"""What the model sees: F1 per question on rendered cameras it never saw, and apart from that on real clips.
+"""What the model sees: F1 per question on rendered cameras it never saw and, separately, on real clips.
 
-Both go the product's way: encoded video, Lookout's decoder, two frames a second, windows of at most ten
-seconds.
+Both are asked in the product's way: encoded video, Lookout's decoder, two frames a second, windows of at most
+ten seconds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ NEVER: Spans = ()
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """What is in view in a real clip, in seconds; a question that is missing has no clear truth there."""
+    """What is in view in a real clip, as spans in seconds; a question without an entry has no clear truth
+    there."""
 
     path: str
     truth: dict[str, Spans]
@@ -40,7 +41,7 @@ def _clip(path: str, **truth: Spans) -> Clip:
     return Clip(path, {"many": NEVER} | truth)
 
 
-# Our own reading of the clips; none of them is used in training.
+# Labelled by hand for this project; none of the clips is used in training.
 CLIPS: tuple[Clip, ...] = (
     _clip("fixed/gmdcsa_s1_fall13.mp4", person=ALWAYS, lying=((1.6, 4.4),), vehicle=NEVER, left=NEVER),
     _clip("derived/sim_night_noise_fall.mp4", person=ALWAYS, lying=((1.6, 4.4),), vehicle=NEVER, left=NEVER),
@@ -70,7 +71,7 @@ CLIPS: tuple[Clip, ...] = (
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of one question."""
+    """Counts of answers to one question, by answer and truth."""
 
     hit: int = 0
     miss: int = 0
@@ -86,7 +87,7 @@ class Tally:
 
     @property
     def f1(self) -> float | None:
-        """F1, or None where nothing was to be found."""
+        """F1; None if nothing was true."""
         if self.hit + self.miss == 0:
             return None
         return round(2 * self.hit / (2 * self.hit + self.miss + self.false), 3)
@@ -94,16 +95,16 @@ class Tally:
 
 @dataclass(slots=True)
 class Score:
-    """Tallies per question."""
+    """Tallies by question."""
 
     tallies: dict[str, Tally] = field(default_factory=dict)
 
     def add(self, name: str, said: bool, true: bool) -> None:
-        """Count one answer of a question."""
+        """Count one answer to a question."""
         self.tallies.setdefault(name, Tally()).add(said, true)
 
     def merge(self, other: Score) -> None:
-        """Count another score's answers, too."""
+        """Add the counts of another score."""
         for name, theirs in other.tallies.items():
             ours = self.tallies.setdefault(name, Tally())
             ours.hit, ours.miss = ours.hit + theirs.hit, ours.miss + theirs.miss
@@ -114,7 +115,7 @@ class Score:
         return {name: self.tallies[name].f1 for name in NAMES if name in self.tallies}
 
     def table(self) -> str:
-        """Per question: F1, then of the true ones how many were found, of the others how many were let be."""
+        """A table by question: F1, how many true ones were found, and how many of the others got no."""
         rows = [f"{'question':<14}{'F1':>7}{'found':>12}{'let be':>12}"]
         for name in (n for n in NAMES if n in self.tallies):
             t = self.tallies[name]
@@ -132,8 +133,11 @@ def rendered(  # noqa: PLR0917
     first: int = HELD_BACK,
     frames: int = FRAMES,
 ) -> Score:
-    """Every question on unseen rendered cameras, in windows of a third, two thirds and nine tenths of
-    ``frames``; ``drop`` prunes with the product's masks, five strides to ``frames``."""
+    """Ask every question on unseen rendered cameras, in windows of a third, two thirds and nine tenths of
+    ``frames``.
+
+    ``drop`` prunes with the product's masks, five strides to ``frames``.
+    """
     score = Score()
     for camera in by_camera(model, count, folder, drop, first, frames):
         score.merge(camera)
@@ -148,7 +152,7 @@ def by_camera(  # noqa: PLR0917
     first: int = HELD_BACK,
     frames: int = FRAMES,
 ) -> list[Score]:
-    """As :func:`rendered`, each camera apart."""
+    """The scores of :func:`rendered` for each camera separately."""
     from watchbench.clips import product_masks
 
     scores = []
@@ -171,7 +175,8 @@ def by_camera(  # noqa: PLR0917
 def real(
     model: Any, where: Path, clips: tuple[Clip, ...] = CLIPS
 ) -> tuple[Score, dict[str, dict[str, float]]]:
-    """The product's questions on real clips: every window of at most ten seconds that a stride of two closes.
+    """Ask the product's questions on real clips, in every window of at most ten seconds that ends with a
+    stride of two.
 
     Returns the score and, per clip and question, the largest p(yes).
     """
@@ -197,13 +202,13 @@ def real(
 
 
 def _ends(count: int) -> list[int]:
-    """The last frame of every window: each closed stride, and what is left at the end."""
+    """The last frame of every window: the end of each whole stride, and of the rest."""
     ends = list(range(STRIDE - 1, count, STRIDE))
     return ends if ends and ends[-1] == count - 1 else [*ends, *([count - 1] if count > 1 else [])]
 
 
 def _truth(spans: Spans, begin: float, end: float) -> bool | None:
-    """Whether a window shows what the spans say; None within half a second of the border."""
+    """Whether a window shows what the spans say; None within half a second of a span's border."""
     shared = max((min(end, b) - max(begin, a) for a, b in spans), default=-9.0)
     if shared >= min(0.5, end - begin):
         return True
@@ -211,20 +216,23 @@ def _truth(spans: Spans, begin: float, end: float) -> bool | None:
 
 
 def moments(frames: int, count: int, together: int = 1) -> tuple[int, ...]:
-    """After which of ``count`` frames is asked, of clips of ``frames``: the last of those that the model sees
-    ``together``. Lost packets shorten a film."""
+    """The frames after which a clip of ``frames`` is asked, as far as it has them: lost packets shorten a
+    film.
+
+    Each is the last of those that the model sees ``together``.
+    """
     asked_at = (round(share * frames) // together * together + together - 1 for share in ASKED_AT)
     return tuple(end for end in asked_at if end < count)
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Mean F1 of the product's questions of two models on the same cameras.
+    """Mean F1 of the product's questions for two models on the same cameras.
 
     Attributes:
-        before: Of the first.
-        after: Of the second.
-        interval: 95 % of the difference over cameras (bootstrap).
+        before: F1 of the first model.
+        after: F1 of the second model.
+        interval: 95 % interval of the difference over cameras (bootstrap).
         by_question: The difference of each question's F1.
     """
 
@@ -235,7 +243,8 @@ class Gain:
 
 
 def gains(before: list[Score], after: list[Score], rounds: int = 2000) -> Gain:
-    """What the second model sees more than the first; of each camera one score by each."""
+    """Measure the gain of a second model from its and the first model's scores of the same cameras, in the
+    same order."""
     tables = [
         np.array([[_counts(camera, name) for name in NAMES] for camera in cameras])
         for cameras in (before, after)
@@ -265,7 +274,7 @@ def _counts(score: Score, name: str) -> tuple[int, int, int, int]:
 def beside(  # noqa: PLR0917
     folder: Path, before: Path, after: Path, count: int, first: int = HELD_BACK, frames: int = FRAMES
 ) -> dict[str, Gain]:
-    """Two checkpoints on the same rendered cameras, whole and pruned as in :func:`rendered`."""
+    """Compare two checkpoints on the same rendered cameras, whole and pruned as in :func:`rendered`."""
     models = [vlm.load(weights) for weights in (before, after)]
     out = {}
     for name, drop in (("whole", False), ("pruned", True)):
@@ -282,7 +291,7 @@ def report(  # noqa: PLR0917
     first: int = HELD_BACK,
     frames: int = FRAMES,
 ) -> dict[str, dict[str, float | None]]:
-    """Print the tables; returns what the last line says."""
+    """Print the tables, and return the object that the last line prints."""
     model = vlm.load(weights)
     shown = rendered(model, count, folder, first=first, frames=frames)
     print(f"\nrendered cameras, {count} clips, every token\n{shown.table()}")
@@ -305,7 +314,7 @@ def _weights(name: str) -> Path:
 
 
 def main() -> None:
-    """``python -m watchbench.sight``: the last line is JSON."""
+    """Entry point of ``python -m watchbench.sight``; the last line is JSON."""
     import argparse
 
     from watchbench.footage import folder
@@ -321,16 +330,18 @@ def main() -> None:
     parser.add_argument(
         "--folder", type=Path, default=Path("out/sight"), help="where rendered cameras are kept"
     )
-    parser.add_argument("--frames", type=int, default=FRAMES, help="of a rendered clip; 80: windows of 40 s")
     parser.add_argument(
-        "--against", default=None, help="other weights: what --weights see more on the same rendered cameras"
+        "--frames", type=int, default=FRAMES, help="frames of a rendered clip; 80: windows of 40 s"
+    )
+    parser.add_argument(
+        "--against", default=None, help="other weights to compare --weights with on the same rendered cameras"
     )
     parser.add_argument(
         "--harmless",
         type=int,
         default=0,
         metavar="N",
-        help="instead: how often N films of what looks like a fall and is none are said to show one",
+        help="instead, measure false positives on N films that resemble a fall",
     )
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()

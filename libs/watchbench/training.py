@@ -1,4 +1,4 @@
-"""Training in two stages: what is in each cell of a frame, then questions over windows. Resumable at any
+"""Training in two stages: what is in each cell of a frame, then questions about windows. Resumable at any
 time."""
 
 from __future__ import annotations
@@ -35,9 +35,12 @@ Labels = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How long and how hard. ``frozen``: the share of stage 2 in which only the language model learns;
-    ``sighted``: afterwards, the share of steps in which questions teach the eye too. ``drop``: the share of
-    stage-2 steps that drop tokens (0 gives the dense model)."""
+    """Hyperparameters of both stages.
+
+    ``frozen``: the share of stage 2 in which only the language model learns; ``sighted``: afterwards, the
+    share of steps in which questions teach the eye too. ``drop``: the share of stage-2 steps that drop tokens
+    (0 gives the dense model).
+    """
 
     seed: int = 1
     steps1: int = 2500
@@ -68,7 +71,7 @@ def _is_matrix(p: nn.Parameter) -> bool:
 def optimisers(
     groups: Iterable[tuple[list[nn.Parameter], float]], muon: bool = True
 ) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices inside layers, AdamW for the rest; or AdamW for all."""
+    """Return Muon for the matrices inside layers and AdamW for the rest, or AdamW for all."""
     matrices, rest = [], []
     for parameters, rate in groups:
         big = [p for p in parameters if muon and _is_matrix(p)]
@@ -84,7 +87,7 @@ def optimisers(
 def update(
     loss: Tensor, opts: list[torch.optim.Optimizer], parameters: list[nn.Parameter], done: float
 ) -> None:
-    """One step at ``done`` 0..1 of a schedule that warms up, then falls as a cosine."""
+    """Take one step at ``done`` 0..1 of a schedule that warms up, then falls as a cosine."""
     scale = min(1.0, (done + 1e-3) / 0.04) * (0.5 * (1 + math.cos(math.pi * min(1.0, done))) * 0.98 + 0.02)
     for opt in opts:
         for group in opt.param_groups:
@@ -97,9 +100,12 @@ def update(
 
 
 class Heads(nn.Module):
-    """What training alone reads, so that every layer knows what it is for: what is in every token's and every
-    patch's cell; from the token that closes a frame, early, what is in that frame, and later the answers to
-    all questions about the window so far."""
+    """Auxiliary heads that only training uses, so that every layer has something to learn.
+
+    They read what is in every token's and every patch's cell. From the token that closes a frame they read,
+    in an early layer, what is in that frame and, in a later one, the answers to all questions about the
+    window so far.
+    """
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -108,17 +114,19 @@ class Heads(nn.Module):
         self.layers = (max(1, shape.text_layers // 3), max(1, 2 * shape.text_layers // 3))
 
     def frame_loss(self, frames: tuple[Tensor, ...], truth: scenes.Truth, together: int = 1) -> Tensor:
-        """Of states [B, T / together, hidden] after :attr:`layers`; what is a matter of taste is left out."""
+        """Loss on states [B, T / together, hidden] after :attr:`layers`, without cases whose truth is
+        unclear."""
         early, late = frames
         so_far = as_shown(answers(truth), together)
         return self.facts_loss(early, truth, together) + _known_loss(self.so_far(late), *so_far)
 
     def facts_loss(self, early: Tensor, truth: scenes.Truth, together: int = 1) -> Tensor:
-        """Of the states [B, T / together, hidden] after the first of :attr:`layers` alone."""
+        """Loss on the states [B, T / together, hidden] after the first of :attr:`layers` alone."""
         return _known_loss(self.facts(early), *as_shown(frame_facts(truth), together))
 
     def loss(self, tokens: Tensor, states: Tensor, labels: Labels, keep: Tensor | None = None) -> Tensor:
-        """Every class in every kept cell, rare ones weighing more; ``keep`` bool [frames, 16]."""
+        """Loss on every class in every kept cell, in which rare classes weigh more; ``keep`` bool [frames,
+        16]."""
         coarse, fine = self.tokens(tokens), self.patches(states)
         of_tokens, of_patches = labels
         if keep is not None:
@@ -132,8 +140,8 @@ class Heads(nn.Module):
 
 
 def as_shown(pair: tuple[Tensor, Tensor], together: int) -> tuple[Tensor, Tensor]:
-    """What is true (and known) of every frame [B, T, ...], of the last of those that are shown ``together``:
-    [B, T / together, ...]."""
+    """Of (true, known) for every frame [B, T, ...], those of the last frame of each set that is shown
+    ``together``: [B, T / together, ...]."""
     yes, known = pair
     return yes[:, together - 1 :: together], known[:, together - 1 :: together]
 
@@ -144,8 +152,10 @@ def _known_loss(logits: Tensor, yes: Tensor, known: Tensor) -> Tensor:
 
 
 def frame_facts(truth: scenes.Truth) -> tuple[Tensor, Tensor]:
-    """(fact, known) bool [B, T, 9] of every frame: one to five people, one and two vehicles, an object,
-    somebody lying."""
+    """(fact, known) bool [B, T, 9] of every frame.
+
+    The facts: at least one to five people, one and two vehicles, an object, somebody lying.
+    """
 
     def count(share: Tensor, limit: int) -> tuple[Tensor, Tensor]:
         number = torch.arange(1, limit + 1)
@@ -169,11 +179,11 @@ def cell_labels(truth: scenes.Truth) -> Labels:
 
 
 def moving_groups(pixels: Tensor, g: torch.Generator, anchor_every: int = 4) -> Tensor:
-    """A keep mask [B, T, 16] as motion pruning gives it: anchors whole, then the groups that changed since
+    """Keep masks [B, T, 16] like those of motion pruning: anchors whole, then the groups that changed since
     the anchor.
 
-    A different threshold per clip, and now and then a group kept or dropped by accident, so that no one rule
-    is learnt.
+    Each clip has another threshold, and now and then a group is kept or dropped at random, so that no single
+    rule is learnt.
     """
     b, t = pixels.shape[:2]
     small = functional.avg_pool2d(pixels.flatten(0, 1), 4).view(b, t, 3, 28, 28)
@@ -196,7 +206,7 @@ def moving_groups(pixels: Tensor, g: torch.Generator, anchor_every: int = 4) -> 
 
 
 def drop_mask(pixels: Tensor, g: torch.Generator) -> Tensor:
-    """Motion-shaped or random dropping, anchors kept."""
+    """Keep masks that follow motion or are random; anchors are kept."""
     b, t = pixels.shape[:2]
     if torch.rand(1, generator=g).item() < 0.75:
         return moving_groups(pixels, g)
@@ -212,7 +222,7 @@ def _start_painter(footage: str | None, _: int) -> None:
 
 
 def mirrored(pixels: Tensor, labels: Labels, seed: int) -> tuple[Tensor, Labels]:
-    """Frames seen in a mirror, in other light: another picture for the eye, at no cost of drawing."""
+    """Mirror frames and change their light: other pictures for the eye without the cost of drawing."""
     g = torch.Generator().manual_seed(seed)
     tint = 0.75 + 0.5 * torch.rand(len(pixels), 3, 1, 1, generator=g)
     grid = [(part, part.view(len(part), n, n, -1)) for part, n in zip(labels, GRIDS, strict=True)]
@@ -227,7 +237,7 @@ def _batches(drawn: tuple[Tensor, Labels], count: int) -> list[tuple[Tensor, Lab
 
 
 class Drawn(Dataset[Any]):
-    """Batch i of a stage is a function of the seed and i alone."""
+    """The batches of a stage; each depends only on the seed and its number."""
 
     def __init__(self, plan: Plan, stage: int, begin: int) -> None:
         self.plan, self.stage, self.begin = plan, stage, begin
@@ -238,7 +248,7 @@ class Drawn(Dataset[Any]):
 
     def __getitem__(self, i: int) -> tuple[Any, Any]:
         number, seed = self.begin + i, self.plan.seed * 10**7
-        # Drawing costs as much as learning: four batches at once, and all of them again in the mirror.
+        # Drawing costs as much as learning, so four batches are drawn at once and used again mirrored.
         if number // 8 != self.group:
             self.group = number // 8
             drawn = single_frames(4 * self.plan.batch1, seed + (self.stage - 1) * 2 * 10**6 + self.group)
@@ -246,7 +256,9 @@ class Drawn(Dataset[Any]):
         cells = self.stock[number % 8]
         if self.stage == 1:
             return cells
-        part = 1 + number % 2  # whole windows, then twice as many half as long: more scenes for the same rows
+        part = (
+            1 + number % 2
+        )  # full windows, then twice as many of half the length: more scenes for the same rows
         clips, frames = self.plan.batch2 * part, self.plan.frames // part
         return cells, windows(clips, frames, seed + 5 * 10**6 + number)
 
@@ -258,8 +270,10 @@ def truth_on(truth: scenes.Truth, device: torch.device) -> scenes.Truth:
 
 
 class Trainer:
-    """Holds model, optimisers and progress; ``run`` continues from the last checkpoint in ``folder``. Losses
-    and updates run on ``device``; scenes are drawn on the host."""
+    """Holds model, optimisers and progress; ``run`` continues from the last checkpoint in ``folder``.
+
+    Losses and updates run on ``device``; scenes are drawn on the host.
+    """
 
     def __init__(
         self, plan: Plan, folder: Path, initial: Path | None = None, device: torch.device = CPU
@@ -293,7 +307,7 @@ class Trainer:
         self.text = list(inner.language_model.parameters())
 
     def save(self, opts: list[torch.optim.Optimizer]) -> None:
-        """Write everything needed to go on, whole or not at all."""
+        """Write everything that a resumption needs, whole or not at all."""
         self.folder.mkdir(parents=True, exist_ok=True)
         state = {
             "stage": self.stage,
@@ -318,12 +332,12 @@ class Trainer:
         return 0
 
     def install(self, name: str) -> Path:
-        """Make what was learnt the committed weights ``name``."""
+        """Install the trained model as committed weights ``name``."""
         plan = asdict(self.plan) | {"footage": self.plan.footage is not None}
         return vlm.replace_weights(self.model, name, {"plan": plan, "stage": self.stage, "steps": self.step})
 
     def run(self) -> None:
-        """Both stages, to the end."""
+        """Run both stages to their end."""
         if self.stage == 1:
             self._cells()
         self._questions()
@@ -346,12 +360,12 @@ class Trainer:
         self.save(opts)
 
     def _look(self) -> Callable[[Tensor, Labels], Tensor]:
-        """The loss of cells; compiled on a CPU alone, where that is tried."""
+        """Return the loss on cells; on a CPU it is compiled if the plan says so."""
         compiled = self.plan.compiled and self.device.type == "cpu"
         return torch.compile(self._cell_loss) if compiled else self._cell_loss
 
     def _there(self) -> AbstractContextManager[object]:
-        """Where tensors that a loss makes are placed."""
+        """A context in which the tensors that a loss creates are placed on the device."""
         return nullcontext() if self.device.type == "cpu" else self.device
 
     def _cells_there(self, pixels: Tensor, labels: Labels) -> tuple[Tensor, Labels]:
@@ -391,8 +405,8 @@ class Trainer:
         self.save(opts)
 
     def estimate(self) -> dict[str, float]:
-        """What the plan takes: steps, FLOPs of all steps, operations of a step; a step of each stage is
-        drawn."""
+        """The cost of the plan: steps, FLOPs of all steps, operations of a step. Draws a step of
+        each stage."""
         plan = self.plan
         pixels, truth = windows(plan.batch2, plan.frames, plan.seed)
         clips = pixels.to(self.device), truth_on(truth, self.device)
@@ -412,8 +426,8 @@ class Trainer:
         return summed(plan.steps1 + plan.steps2, parts)
 
     def _ahead(self, stage: int, begin: int) -> Any:
-        """Batches from ``begin`` on, drawn by other processes while this one learns; the same at every
-        resumption."""
+        """Yield batches from ``begin`` on, drawn by other processes while this one learns; a resumption gets
+        the same ones."""
         drawn, painters = Drawn(self.plan, stage, begin), self.plan.painters
         if painters == 0:
             return DataLoader(drawn, batch_size=None)
@@ -462,8 +476,10 @@ class Trainer:
 
 
 def choose(plan: Plan, t: int, g: torch.Generator) -> tuple[list[Asked], Tensor]:
-    """Questions after several prefixes of a clip of ``t`` frames: product questions twice as often as others;
-    wordings vary."""
+    """Draw questions after several prefixes of a clip of ``t`` frames.
+
+    Product questions come twice as often as others; wordings vary.
+    """
     ends = [t - 1, *(1 + torch.randperm(t - 2, generator=g)[: plan.prefixes - 1]).tolist()]
     odds = torch.tensor(
         [
@@ -489,19 +505,20 @@ _footage: dict[str, Footage | None] = {}
 
 
 def use_footage(where: Path | None) -> bool:
-    """Mix real backgrounds and people from this folder into what is drawn from now on; True if there are
-    any."""
+    """Mix real backgrounds and people from this folder into what is drawn from now on; True if there
+    are any."""
     _footage["now"] = load_footage(where) if where else None
     return _footage["now"] is not None
 
 
 def composite(scene: scenes.Scene) -> Composite:
-    """What is pasted into a batch: invented backgrounds and, if footage is in use, real ones and people."""
+    """What is pasted into a batch: invented backgrounds and, if footage is in use, real backgrounds and
+    people."""
     return Composite(_footage.get("now"), scene)
 
 
 def windows(batch: int, frames: int, seed: int) -> tuple[Tensor, scenes.Truth]:
-    """Clips as the fleet samples them: pixels [B, T, 3, 112, 112] in 0..1 at two frames a second, and their
+    """Draw clips as the fleet samples them: pixels [B, T, 3, 112, 112] in 0..1 at two frames a second, and
     truth."""
     scene = scenes.sample(batch, frames * STEP_S, seed)
     times = torch.arange(frames) * STEP_S
@@ -511,8 +528,10 @@ def windows(batch: int, frames: int, seed: int) -> tuple[Tensor, scenes.Truth]:
 
 
 def single_frames(batch: int, seed: int, moments: int = 4) -> tuple[Tensor, Labels]:
-    """``moments`` frames of each of ``batch / moments`` scenes with what is in their cells: [B, 3, 112, 112],
-    and :func:`cell_labels` without the time."""
+    """Draw ``moments`` frames of each of ``batch / moments`` scenes, with what is in their cells.
+
+    The pixels are [B, 3, 112, 112]; the labels are those of :func:`cell_labels` without the time dimension.
+    """
     g = torch.Generator().manual_seed(seed)
     scene = scenes.sample(batch // moments, 10.0, seed)
     times = torch.rand(batch // moments, moments, generator=g).sort(1).values * 10

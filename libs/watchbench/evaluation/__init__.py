@@ -1,4 +1,5 @@
-"""A checkpoint under test: whether it runs as in transformers, and how well it answers labelled clips.
+"""Tests a checkpoint: whether it runs as in transformers, and how well it answers questions on labelled
+clips.
 
-`lookout model check` and `lookout eval` are the commands over this room.
+The commands are `lookout model check` and `lookout eval`.
 """

@@ -1,4 +1,4 @@
-"""Whether a checkpoint runs as in transformers: pixels, prompt, positions and answers on a real clip."""
+"""Checks that a checkpoint runs as in transformers: pixels, prompt, positions and answers on a real clip."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ from lookout.streams import ClipFrames, encode_strides, read_clip
 
 QUESTION = "Is a person in view?"
 MEANINGFUL = 0.1
-"""Yes and No together have at least this probability, or the checkpoint is about to say something else."""
+"""Yes and No together have at least this probability; with less, the checkpoint would say something else."""
 CLOSE = {"float32": 1e-3, "bfloat16": 0.1, "float16": 0.02}
-"""How far answers and tokens may be from the stock model's, by dtype (relative)."""
+"""Largest relative difference of answers and tokens from the stock model's, by dtype."""
 
 
 class CheckError(LookoutError, ValueError):
@@ -59,8 +59,8 @@ class Comparison:
 
     Attributes:
         name: What is compared.
-        same: Whether Lookout does the same; None: not compared.
-        detail: The measure, where the two part, or why they are not compared.
+        same: Whether Lookout gives the same; None: not compared.
+        detail: The measure, where the two differ, or why they are not compared.
     """
 
     name: str
@@ -70,25 +70,25 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class ModelReport:
-    """What a checkpoint is and needs.
+    """What a checkpoint is, what it needs, and how it compares.
 
     Attributes:
         family: transformers' model type.
         language_model: transformers' type of the language half.
         engines: Engines that run it.
-        height: Pixels of the input.
-        width: Pixels of the input.
+        height: Height of the input in pixels.
+        width: Width of the input in pixels.
         tokens: Visual tokens of a frame, nothing pruned.
         window_s: Seconds of a window.
         fps: Sampled frames a second.
         window_rows: Rows of such a window, nothing pruned.
         row_bytes: KV bytes of a row.
         weight_bytes: Bytes of the weights.
-        cameras: Number of cameras that `memory_bytes` holds.
-        memory_bytes: Weights, and the KV of a whole window of every camera.
-        comparisons: What was compared with the stock model.
+        cameras: Number of cameras that `memory_bytes` is for.
+        memory_bytes: Bytes of the weights and of the KV of one whole window per camera.
+        comparisons: The comparisons with the stock model.
         answer: The texts of the two tokens whose probabilities are compared, yes first.
-        answer_probability: What both have together where the answer is read, on the clip.
+        answer_probability: Probability of both together where the answer is read, on the clip.
     """
 
     family: str
@@ -119,13 +119,13 @@ class ModelReport:
         return all(comparison.same is not False for comparison in self.comparisons)
 
     def as_json(self) -> dict[str, Any]:
-        """For the last line of the command."""
+        """The report as the last line of the command prints it."""
         return {**asdict(self), "same": self.same, "answers": self.answers}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Loaded:
-    """One stock model and what Lookout makes of it."""
+    """A stock model with Lookout's tower and layout of it."""
 
     whole: Any
     processor: Any
@@ -136,7 +136,7 @@ class _Loaded:
 
     @property
     def family(self) -> Family:
-        """The record of its family."""
+        """The registry's record of its family."""
         return family_of(self.layout.family)
 
 
@@ -161,10 +161,10 @@ def check_model(
         fps: Sampled frames a second; None: as the folder says.
         frames: Samples that are compared; an even number.
         device: Where it runs.
-        dtype: Arithmetic of the model; None: as the device wants it.
+        dtype: Type of the model's arithmetic; None: the device's default.
 
     Raises:
-        CheckError: The folder is no checkpoint that can run, or the clip is too short.
+        CheckError: The folder is not a checkpoint that can run, or the clip is too short.
     """
     own = window_defaults(Path(folder))
     window_s, fps = window_s or own.window_s, fps or own.fps
@@ -172,7 +172,7 @@ def check_model(
     clip_frames = read_clip(clip, loaded.tower.grid, fps)
     if len(clip_frames.frames) < frames:
         raise CheckError(
-            f"{clip}: {len(clip_frames.frames)} samples at {fps:g} a second, {frames} are compared"
+            f"{clip} has {len(clip_frames.frames)} samples at {fps:g} a second, and {frames} are compared"
         )
     shown = ClipFrames(clip_frames.frames[:frames], clip_frames.step_us)
     encoding = encode_strides([shown.frames], loaded.tower, PrunePolicy(everything=True), shown.step_us)
@@ -207,7 +207,7 @@ def _report(
     window_s: float,
     fps: float,
 ) -> ModelReport:
-    """What the checkpoint is, what a window of it needs, and how it compares."""
+    """Build the report from the loaded model and the comparisons."""
     text = loaded.whole.config.get_text_config()
     row_bytes = _row_bytes(text, loaded.whole.dtype.itemsize)
     weights = sum(part.numel() * part.element_size() for part in loaded.whole.parameters())
@@ -238,7 +238,7 @@ def _report(
 
 
 def _row_bytes(text: Any, itemsize: int) -> int:
-    """Bytes of K and V of one row in all layers, as the language model's configuration says."""
+    """Bytes of K and V of one row in all layers, from the language model's configuration."""
     head_dim = int(getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads)
     return 2 * int(text.num_hidden_layers) * int(text.num_key_value_heads) * head_dim * itemsize
 
@@ -265,12 +265,12 @@ def _load(folder: Path, device: str, dtype: str) -> _Loaded:
 
 @torch.inference_mode()
 def _stock_inputs(loaded: _Loaded, seen: ClipFrames) -> dict[str, Any]:
-    """What the stock processor makes of the sampled frames and a question."""
+    """The stock processor's output for the sampled frames and a question."""
     from transformers.video_utils import VideoMetadata
 
     video = np.stack([frame.sample.pixels for frame in seen.frames])
     content = [{"type": "video"}, {"type": "text", "text": QUESTION}]
-    # Not elsewhere: a processor takes what its template does not name for an option of its own.
+    # Only there: a processor takes arguments that its template does not name for its own options.
     knobs = {"enable_thinking": False} if "enable_thinking" in str(loaded.processor.chat_template) else {}
     text = loaded.processor.apply_chat_template(
         [{"role": "user", "content": content}],
@@ -278,7 +278,7 @@ def _stock_inputs(loaded: _Loaded, seen: ClipFrames) -> dict[str, Any]:
         tokenize=False,
         **knobs,
     )
-    # A processor that prints the frames' own times takes them; others count positions on the even grid.
+    # A processor that prints the frames' own times gets them; others count positions on the even grid.
     own_times = loaded.family.prints_times
     fps = 1e6 if own_times else 1e6 / seen.step_us
     times = [frame.time_us for frame in seen.frames]
@@ -300,7 +300,7 @@ def _stock_inputs(loaded: _Loaded, seen: ClipFrames) -> dict[str, Any]:
 
 
 def _pixels(loaded: _Loaded, seen: ClipFrames, stock: dict[str, Any]) -> Comparison:
-    """Every value that enters the tower, against the stock processor's of the same frames."""
+    """Compare every value that enters the tower with the stock processor's for the same frames."""
     name = "pixel_values_videos" if "pixel_values_videos" in stock else "pixel_values"
     theirs = stock[name].float()
     mean, std = (torch.tensor(part).view(3, 1, 1) for part in _normalisation(loaded.processor))
@@ -317,7 +317,7 @@ def _normalisation(processor: Any) -> tuple[Sequence[float], Sequence[float]]:
 
 
 def _ids(loaded: _Loaded, plan: WindowPlan, suffix: Sequence[int]) -> torch.Tensor:
-    """Our prompt with the stock placeholder where a visual row or the newline stands, int64 [1, rows]."""
+    """Our prompt, with the stock placeholder at visual rows and newlines, int64 [1, rows]."""
     ids = np.array([*plan.token_ids.tolist(), *suffix])
     return torch.from_numpy(np.where((ids == VISUAL) | (ids == NEWLINE), _placeholder(loaded), ids))[None]
 
@@ -338,7 +338,7 @@ def _suffix(loaded: _Loaded) -> tuple[int, ...]:
 
 
 def _prompt(loaded: _Loaded, plan: WindowPlan, stock: dict[str, Any]) -> Comparison:
-    """The prompt's text; labels are of fixed width here, so numbers are compared as numbers."""
+    """Compare the prompt's text. Labels have a fixed width here, so numbers are compared as numbers."""
     if loaded.own_layout:
         return Comparison("prompt", None, f"the folder has a layout of its own ({LAYOUT_FILE})")
     tokenizer = loaded.processor.tokenizer
@@ -364,13 +364,13 @@ def _prompt(loaded: _Loaded, plan: WindowPlan, stock: dict[str, Any]) -> Compari
 
 
 def _without_zeros(text: str, family: Family) -> str:
-    """Numbers of labels without leading zeros."""
+    """Remove leading zeros from the numbers of labels."""
     label = family.prompt.label
     return text if label is None else re.sub(rf"(?<={re.escape(label['head'])})0+(?=\d)", "", text)
 
 
 def _positions(loaded: _Loaded, plan: WindowPlan, stock: dict[str, Any]) -> Comparison:
-    """The plan's positions against the stock model's own of our prompt."""
+    """Compare the plan's positions with those of the stock model for our prompt."""
     ids = _ids(loaded, plan, ())
     want = loaded.family.stock_positions(loaded.whole, ids, ids == _placeholder(loaded), stock)
     wrong = (torch.from_numpy(plan.positions.copy()) != want).any(0)
@@ -388,8 +388,11 @@ def _positions(loaded: _Loaded, plan: WindowPlan, stock: dict[str, Any]) -> Comp
 def _answers(
     loaded: _Loaded, plan: WindowPlan, blocks: Sequence[StrideBlock], stock: dict[str, Any]
 ) -> tuple[Comparison, float]:
-    """The logits of Yes and No of the engine against the stock model's own forward on our prompt; what both
-    have together of the stock model's probability."""
+    """Compare the engine's logits of Yes and No with the stock model's on our prompt.
+
+    Returns:
+        The comparison, and the stock model's probability of both together.
+    """
     full_model, layout = loaded.whole, loaded.layout
     ids = _ids(loaded, plan, _suffix(loaded)).to(full_model.device)
     inputs = {
@@ -419,7 +422,8 @@ def _answers(
 
 
 def _engine(loaded: _Loaded) -> TransformersEngine:
-    """The engine over the language half of the loaded model; the stock forward must be done before."""
+    """Build the engine on the language half of the loaded model; the stock forward pass must be done
+    before."""
     device = loaded.whole.device
     model = take_language_model(loaded.whole, loaded.layout.family, device)
     return TransformersEngine(model, loaded.layout, loaded.processor.tokenizer, budget_bytes=1 << 40)

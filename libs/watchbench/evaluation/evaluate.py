@@ -1,4 +1,4 @@
-"""A checkpoint on labelled clips: F1 per question and cost, with and without pruning and reuse."""
+"""Scores a checkpoint on labelled clips: F1 per question and cost, with and without pruning and reuse."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Way:
         answers: Per question, p(yes) and truth.
         kept: Visual tokens kept, of `total`.
         total: Visual tokens of the same windows with nothing pruned.
-        prefill_flops: Of the language model, questions apart.
-        vision_flops: Of the vision tower; each block is encoded once.
+        prefill_flops: FLOPs of the language model, without the questions.
+        vision_flops: FLOPs of the vision tower; each block is encoded once.
         apart: |difference of p(yes)| from the dense way, of every window and question.
     """
 
@@ -46,7 +46,7 @@ class Way:
     apart: list[float] = field(default_factory=list)
 
     def as_json(self, dense: Way) -> dict[str, Any]:
-        """The way's line, its cost as shares of the dense way's."""
+        """The way's scores, and its cost as shares of the dense way's."""
         f1 = {name: scores.f1() for name, scores in self.answers.items()}
         defined = [value for value in f1.values() if value is not None]
         spent, total = (way.prefill_flops + way.vision_flops for way in (self, dense))
@@ -62,14 +62,15 @@ class Way:
 
 @dataclass(slots=True)
 class Evaluation:
-    """A checkpoint on labelled clips: the ways, by name, and how many clips and windows were scored."""
+    """Scores of a checkpoint on labelled clips: the ways by name, and the number of clips and
+    windows scored."""
 
     ways: dict[str, Way]
     clips: int
     windows: int
 
     def as_json(self) -> dict[str, Any]:
-        """For the last line of the command."""
+        """The scores as the last line of the command prints them."""
         dense = self.ways[DENSE]
         return {
             "clips": self.clips,
@@ -79,7 +80,7 @@ class Evaluation:
 
     @property
     def product(self) -> dict[str, LabelledAnswers]:
-        """The answers per question as the fleet gives them."""
+        """The answers per question in the way that the fleet computes them: pruned, with KV reused."""
         return self.ways[REUSED].answers
 
 
@@ -106,12 +107,12 @@ def evaluate(
         clips: The labelled clips.
         window_s: Length of a window, a whole number of strides; None: as the folder says
             (`lookout.models.window_defaults`).
-        stride_s: A window slides by so many seconds, a whole number of samples; None: as the folder says.
+        stride_s: Seconds by which windows slide, a whole number of samples; None: as the folder says.
         fps: Sampled frames a second; None: as the folder says.
         preset: Which patches are kept and how windows reuse KV: a name in `lookout.models.presets.PRESETS`.
         policy: What pruning keeps, or its name in `lookout.pruning.POLICIES`; None: as the preset says.
         device: Where the model runs.
-        dtype: Arithmetic of the model; None: as the device wants it.
+        dtype: Type of the model's arithmetic; None: the device's default.
         progress: Wraps the clips, for a progress bar.
 
     Raises:
@@ -143,11 +144,12 @@ def evaluate(
 
 
 def calibrate(answers: dict[str, LabelledAnswers], precision: float) -> dict[str, Any]:
-    """The threshold of every question for a wanted precision, and how far p(yes) is from the truth.
+    """Find the threshold of every question for a wanted precision, and measure the calibration error of
+    p(yes).
 
     Args:
         answers: Per question, p(yes) and truth.
-        precision: Wanted share of true ones among the windows above the threshold.
+        precision: Wanted share of true windows among those above the threshold.
     """
     all_answers = pooled(list(answers.values()))
     return {
@@ -164,7 +166,7 @@ def _whole(settings: WindowSettings) -> WindowSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
-    """The blocks of one stream of a clip, and the second of the clip at which it begins."""
+    """The blocks of one stream of a clip, and the second of the clip at which the stream begins."""
 
     begun_s: float
     blocks: list[StreamBlock]
@@ -202,7 +204,7 @@ def _streams(
 def _answered(
     engine: Engine, settings: WindowSettings, streams: Sequence[_Stream], questions: Sequence[Question]
 ) -> list[ClipWindow]:
-    """The windows of all streams of a clip; their times are seconds of the clip."""
+    """Answer the windows of all streams of a clip; their times are seconds of the clip."""
     planner, begun_s = (
         Planner(engine.layout, settings),
         {s.blocks[0].block.stream: s.begun_s for s in streams},
@@ -216,7 +218,7 @@ def _answered(
 
 
 def _count_vision(way: Way, streams: Sequence[_Stream], tower: Tower) -> None:
-    """Add the tokens of one clip."""
+    """Add the tokens and vision FLOPs of one clip to a way."""
     grid = tower.grid
     shape = (grid.temporal, grid.height, grid.width, 3)
     frames = [frame for stream in streams for block in stream.blocks for frame in block.block.frames]
@@ -229,13 +231,13 @@ def _count_vision(way: Way, streams: Sequence[_Stream], tower: Tower) -> None:
 def _count_windows(
     way: Way, clip: LabelledClip, windows: Sequence[ClipWindow], dense: Sequence[ClipWindow]
 ) -> None:
-    """Add the answers of one clip."""
+    """Add the answers and prefill FLOPs of one clip to a way."""
     for window, reference in zip(windows, dense, strict=True):
         flops = window.answer.cost.flops
         way.prefill_flops += sum(count for stage, count in flops.items() if stage != "questions")
         for answer, exact in zip(window.answer.answers, reference.answer.answers, strict=True):
             way.apart.append(abs(answer.p_yes - exact.p_yes))
             true = clip.truth(answer.question, window.start_s, window.end_s)
-            # None: the window lies at the border of a span, where people would not agree either.
+            # None: the window is at the border of a span, where people would not agree either.
             if true is not None:
                 way.answers[answer.question].add(answer.p_yes, true)

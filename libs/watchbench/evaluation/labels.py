@@ -1,12 +1,12 @@
-"""Labelled clips: which question is answered yes when, in a CSV file that anybody can write.
+"""Labelled clips: which question is answered yes and when, in a CSV file.
 
     clip,question,answer,start_s,end_s
     door/monday.mp4,Is anyone lying on the ground?,yes,12.5,31
     door/monday.mp4,Is a vehicle in view?,no,,
 
 One row says what is true of a clip between two times (empty: from its start, to its end). A clip has an
-answer to a question where it has a row for it: yes inside of the spans of its "yes" rows, no outside of them.
-Paths are relative to the file.
+answer to a question if it has a row for it: yes inside the spans of its "yes" rows, no outside them. Paths
+are relative to the file.
 """
 
 from __future__ import annotations
@@ -33,14 +33,16 @@ class LabelError(LookoutError, ValueError):
 
 @dataclass(slots=True)
 class LabelledClip:
-    """One clip: the spans of "yes" of every question that is answered for it, in seconds."""
+    """One clip: the "yes" spans, in seconds, of every question that it has an answer to."""
 
     path: Path
     spans: dict[str, Spans] = field(default_factory=dict)
 
     def truth(self, question: str, start_s: float, end_s: float) -> bool | None:
-        """Whether a window shows what the question asks for; None at the border of a span, and where the clip
-        has no answer."""
+        """Whether a window shows what the question asks for.
+
+        None at the border of a span, and if the clip has no answer to the question.
+        """
         if question not in self.spans:
             return None
         shared = max((min(end_s, b) - max(start_s, a) for a, b in self.spans[question]), default=-FOREVER)
@@ -50,7 +52,7 @@ class LabelledClip:
 
 
 def read_labels(path: Path | str) -> list[LabelledClip]:
-    """The clips of a labels file, in its order.
+    """Read the clips of a labels file, in its order.
 
     Raises:
         LabelError: A column, a clip, an answer or a time is wrong; the message names the line.
@@ -73,7 +75,7 @@ def read_labels(path: Path | str) -> list[LabelledClip]:
 
 
 def questions_of(clips: Sequence[LabelledClip]) -> list[str]:
-    """Every question that is answered for some clip, in order of appearance."""
+    """Every question that some clip answers, in order of appearance."""
     return list(dict.fromkeys(question for clip in clips for question in clip.spans))
 
 

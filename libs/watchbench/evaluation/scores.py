@@ -15,18 +15,18 @@ BINS = 10
 
 @dataclass(slots=True)
 class LabelledAnswers:
-    """p(yes) of one question and whether it was true, window by window."""
+    """p(yes) of one question and its truth, window by window."""
 
     p: list[float] = field(default_factory=list)
     true: list[bool] = field(default_factory=list)
 
     def add(self, p: float, true: bool) -> None:
-        """One window."""
+        """Add one window."""
         self.p.append(p)
         self.true.append(true)
 
     def f1(self, threshold: float = 0.5) -> float | None:
-        """F1 of p(yes) above a threshold; None where nothing was true."""
+        """F1 of p(yes) above a threshold; None if nothing was true."""
         positive, true = np.array(self.p) > threshold, np.array(self.true, dtype=bool)
         if not true.any():
             return None
@@ -34,13 +34,13 @@ class LabelledAnswers:
         return 2 * hit / (int(positive.sum()) + int(true.sum()))
 
     def threshold_for(self, precision: float) -> float | None:
-        """The smallest threshold whose answers are right at least this often when they say yes.
+        """The smallest threshold with at least this precision.
 
         Args:
-            precision: Wanted share of true ones among the windows above the threshold.
+            precision: Wanted share of true windows among those above the threshold.
 
         Returns:
-            A threshold of p(yes); None where no threshold reaches it.
+            A threshold of p(yes); None if no threshold reaches the precision.
         """
         if not any(self.true):
             return None
@@ -56,7 +56,7 @@ class LabelledAnswers:
         return float((p[at] + below) / 2)
 
     def reliability(self) -> list[tuple[float, float, int]]:
-        """Ten bins of p(yes): mean p(yes), share of true ones, windows; empty bins are left out."""
+        """Ten bins of p(yes), without empty ones: mean p(yes), share of true windows, number of windows."""
         p, true = np.array(self.p), np.array(self.true, dtype=float)
         which = np.minimum((p * BINS).astype(int), BINS - 1)
         out = []
@@ -68,14 +68,15 @@ class LabelledAnswers:
 
     @property
     def calibration_error(self) -> float:
-        """Expected calibration error: |mean p(yes) - share of true ones|, mean over windows."""
+        """Expected calibration error: |mean p(yes) - share of true windows| of a bin, averaged over
+        windows."""
         bins = self.reliability()
         total = sum(count for *_, count in bins)
         return sum(abs(p - true) * count for p, true, count in bins) / total if total else 0.0
 
 
 def pooled(answers: Sequence[LabelledAnswers]) -> LabelledAnswers:
-    """All questions together."""
+    """The answers to all questions together."""
     out = LabelledAnswers()
     for part in answers:
         out.p += part.p
@@ -84,7 +85,8 @@ def pooled(answers: Sequence[LabelledAnswers]) -> LabelledAnswers:
 
 
 def reliability_plot(answers: LabelledAnswers, title: str) -> str:
-    """A reliability plot as an SVG picture: share of true ones over p(yes); dots grow with their windows."""
+    """A reliability plot as an SVG picture: share of true windows over p(yes), with dots sized by their
+    windows."""
     side, edge = 320, 44
     scale = side - 2 * edge
 

@@ -30,7 +30,8 @@ class KeepsRows(Protocol):
 
     @property
     def key_bias(self) -> torch.Tensor:
-        """The bias of every layer's key projection [layers, width]; zeros for a model without one."""
+        """The bias of every layer's key projection [layers, width]; zeros for a model without one, or that
+        norms its keys."""
         ...
 
     def rows(self, plan: WindowPlan, begin: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:

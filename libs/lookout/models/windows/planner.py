@@ -69,8 +69,8 @@ class WindowSettings:
             in rows of whole frames; 0 to 1. None: only `refresh_frames` counts.
         refresh_surplus: For `FRONT` only. When a burst of movement leaves the window, the blocks whose rows
             attended to it stay. Such a block is computed again, with all rows before it, if the number of
-            tokens that left since it was last computed, minus the usual number in as many of the blocks still
-            in the window, is at least this share of the tokens it sees. Anchors count among the tokens it
+            tokens that left since it was last computed, minus the usual number in as many of the blocks that
+            it still sees, is at least this share of the tokens it sees. Anchors count among the tokens it
             sees, but not among those that left. None: the budget alone.
         samples: Frames of a full block; widens labels that count frames (0: the label's own width).
         stride_s: Seconds of a block; widens labels that count seconds (0: the label's own width).

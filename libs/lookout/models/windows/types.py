@@ -117,7 +117,8 @@ class RowRange:
 
 
 class Policy(StrEnum):
-    """Which rows of an overlapping window are computed again; all policies are plans and can be compared.
+    """Which rows of an overlapping window are computed again; every policy is a plan, so that policies can be
+    compared.
 
     `FULL` and `PRUNE_ONLY` compute every row of every window (on dense and on pruned blocks). `REUSE_ALL`
     computes only the new block, `REFRESH` also the anchors (CodecSight, section 3.4). `FRONT` computes the

@@ -245,7 +245,7 @@ def _holder(value: bytes) -> str:
 
 
 class ScenesDirectory:
-    """The entries of chapters in Redis, for readers. After a failure Redis is not asked for a moment."""
+    """The entries of chapters in Redis, for readers. After a failure, Redis is left alone for a moment."""
 
     def __init__(self, directory: Directory, client: redis.Redis) -> None:
         self._directory, self._client = directory, client

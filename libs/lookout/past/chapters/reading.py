@@ -41,7 +41,7 @@ from lookout.v1.memory_pb2 import (
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 CONNECT_S = 1.0
-"""Seconds that a new connection may take to a holder whose connection failed."""
+"""Seconds that a new connection to a holder may take after the last one failed."""
 LISTING_BYTES = 1 << 30
 """Maximum bytes of heads that a holder may send in one call."""
 PAGE = 1000

@@ -200,7 +200,8 @@ class TransformersEngine:
 
     @property
     def key_bias(self) -> torch.Tensor:
-        """The bias of every layer's key projection [layers, width]; zeros for a model without one."""
+        """The bias of every layer's key projection [layers, width]; zeros for a model without one, or that
+        norms its keys."""
         return key_bias(self.model)
 
     def rows(self, plan: WindowPlan, begin: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -549,8 +550,8 @@ class TransformersEngine:
         """Return, for each suffix, the frames of the window whose tokens it attends to most, best first.
 
         A frame ranks by its most attended token, not by the sum: whole frames have so many tokens that the
-        little attention on their background outweighs a subject (measured: the subject is in the first frame
-        of 18 of 18 pictures by the largest token, of 13 by the sum).
+        little attention on their background outweighs a subject (measured: of 18 pictures, 18 show the
+        subject if ranked by the largest token, 13 if ranked by the sum).
         """
         parts = [part for part in work.plan.parts[1:] if part.visual_stop > part.visual_start]
         if work.attention is None or not parts:

@@ -141,7 +141,8 @@ class VllmEngine:
 
     @cached_property
     def key_bias(self) -> torch.Tensor:
-        """The bias of every layer's key projection [layers, width]; zeros for a model without one."""
+        """The bias of every layer's key projection [layers, width]; zeros for a model without one, or that
+        norms its keys."""
         return torch.cat(self.backend.call("lookout_key_bias"), 1)
 
     def rows(self, plan: WindowPlan, begin: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:

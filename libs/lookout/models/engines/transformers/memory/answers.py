@@ -54,7 +54,7 @@ class AskCost:
         window_tokens: Rows of the window that were read.
         bytes_moved: Bytes moved to the device, over all layers.
         copies: Copies to the device, over all layers.
-        flops: FLOPs up to the first token.
+        flops: FLOPs of the question's rows and of comparing clusters with their query.
         first_token_s: Seconds to the first token.
         retrieve_s: Seconds of choosing clusters, over all layers.
         move_s: Seconds of moving them to the device, over all layers.

@@ -1,1 +1,2 @@
-"""The controller: Camera and Watch resources into topics, their state back, and the chart's jobs."""
+"""The controller: writes Camera, Watch and other resources into topics and their state back; the chart's
+jobs."""

@@ -58,7 +58,7 @@ _ROUND_ERRORS = (*API_ERRORS, KafkaException, RoundError, StartupError)
 
 
 class Controller:
-    """The leader's work: rounds of reconciling, begun by changes and by time.
+    """The leader's work: rounds of reconciling, started by changes and by time.
 
     Attributes:
         leads: Whether `lead` was called: from then on its rounds are the signs of life.
@@ -77,7 +77,7 @@ class Controller:
         self.leads = False
 
     def stop(self) -> None:
-        """End after the running round."""
+        """End after the current round."""
         self._stopped.set()
         self._wake.set()
 
@@ -138,7 +138,7 @@ class Controller:
             answers.stop()
 
     def _goes_on(self) -> bool:
-        """Wait for the next round; false after `stop`."""
+        """Wait for the next round; False after `stop`."""
         self._health.beat()
         self._stopped.wait(_SHORTEST_ROUND_S)
         self._wake.wait(_ROUND_S - _SHORTEST_ROUND_S)
@@ -152,7 +152,7 @@ class Controller:
         activity.start()
 
     def _tell_fault(self, kind: Kind, why: str) -> None:
-        """Not ready while the resources of a kind cannot be read."""
+        """Report that the service is not ready while the resources of a kind cannot be read."""
         if why:
             self._health.block(kind.plural, why[:200])
         else:
@@ -173,7 +173,7 @@ class Controller:
         credential: Credential | None,
         lost: LostPods | None,
     ) -> None:
-        """Four attempts: what fails in one of them keeps none of the others from its work."""
+        """Do the four tasks of a round; one that fails does not stop the others."""
         is_full = time.monotonic() >= self._look_at_all
         if is_full:
             self._look_at_all = time.monotonic() + self._settings.resync_s
@@ -213,7 +213,7 @@ class Controller:
 
 
 def _followed(settings: ControllerSettings) -> tuple[list[Kind], dict[str, Table]]:
-    """The kinds of resources to follow, and the tables of their topics by name."""
+    """Return the kinds of resources to follow, and the tables of their topics by name."""
     kinds = [CAMERA, WATCH]
     tables = [
         Table(settings, CAMERAS.name),
@@ -235,7 +235,7 @@ def _recording_jobs(
     publish: Publish,
     statuses: StatusQueue,
 ) -> tuple[RecordingJobs, JobAnswers]:
-    """What follows Recording resources, and their jobs' answers."""
+    """Return what follows Recording resources and their jobs' answers."""
 
     def answered(job: str) -> None:
         jobs.mark_job(job)
@@ -273,7 +273,7 @@ def _send(producer: Producer, table: Table, key: str, value: bytes | None) -> No
 
 
 def main() -> int:
-    """Wait for the lease, lead, stop on SIGTERM. Returns the exit code."""
+    """Wait for the lease, lead, stop on SIGTERM; return the exit code."""
     try:
         settings = load_settings(ControllerSettings)
         connect(settings.kubeconfig)

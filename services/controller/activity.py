@@ -1,4 +1,4 @@
-"""What happened lately: verdicts and alerts by watch, for the status of Watch resources."""
+"""Recent verdicts and alerts by watch, for the status of Watch resources."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _RECENT = 500  # windows over which coverage is counted
 class WatchActivity:
     """The last verdict of a watch, its open incidents, and which of the last windows were answered.
 
-    A watch that was deleted and made again has its predecessor's id. Its versions begin above that one's
-    (`convert.versioned`), so `first` tells whose verdicts these are.
+    A watch that was deleted and made again has its predecessor's id. Its versions begin above the
+    predecessor's (`convert.versioned`), so `first` tells whose verdicts these are.
     """
 
     first: int = 0
@@ -44,7 +44,7 @@ class WatchActivity:
     answered_at: float = field(default_factory=time.monotonic)  # or, before any, when it began
 
     def begin(self, first: int) -> None:
-        """Drop what has a lower version than `first`, now and when it comes late."""
+        """Drop everything of versions below `first`, now and when it comes late."""
         if first <= self.first:
             return
         self.first = first
@@ -56,9 +56,9 @@ class WatchActivity:
         self.answered = [entry for entry in self.answered if entry[0] >= first]
 
     def take_verdict(self, verdict: Mapping[str, Any]) -> None:
-        """Count a verdict, given as JSON; the newest by the end of its window is the last.
+        """Count a verdict, given as JSON; the last one is the newest by the end of its window.
 
-        Only the one that is shown is parsed whole: that costs ten times as much, and thousands come a second.
+        Only the one that is shown is parsed in full, which costs ten times as much: thousands come a second.
         """
         version = verdict["watch_version"]
         if version < self.first:
@@ -80,7 +80,7 @@ class WatchActivity:
             self.incidents[alert.incident] = alert
 
     def status(self) -> dict[str, Any]:
-        """Return the part of a Watch's status that tells what happened."""
+        """Return the part of a Watch's status that this activity gives."""
         status: dict[str, Any] = {"openIncidents": len(self.incidents)}
         newest = next(reversed(self.incidents.values()), None)
         status["incident"] = f"{newest.incident} ({newest.camera})" if newest else ""
@@ -94,7 +94,7 @@ class WatchActivity:
 
 
 def _end(verdict: Mapping[str, Any]) -> str:
-    """The end of a verdict's window in a form that sorts: RFC 3339 in UTC, of any number of digits."""
+    """The end of a verdict's window (RFC 3339 in UTC, with any number of digits) in a form that sorts."""
     return str(verdict["end"]).removesuffix("Z")
 
 
@@ -115,11 +115,11 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
 
 
 class ActivityFollower(Follower):
-    """Follows verdicts.v1 from now and alerts.v1 from its beginning, on a thread of its own.
+    """Follows verdicts.v1 from now on and alerts.v1 from its beginning, on a thread of its own.
 
     Args:
         settings: How Kafka is reached.
-        changed: Called with a watch's id after anything new of it, on that thread.
+        changed: Called on that thread with a watch's id whenever there is news of it.
     """
 
     def __init__(self, settings: ServiceSettings, changed: Callable[[str], object]) -> None:
@@ -130,18 +130,19 @@ class ActivityFollower(Follower):
         self._watches: defaultdict[str, WatchActivity] = defaultdict(WatchActivity)
 
     def status(self, watch: str, first: int) -> dict[str, Any]:
-        """Return what happened to a watch, for its status.
+        """Return a watch's activity for its status.
 
         Args:
-            watch: Its id.
-            first: Its first version; what is known of lower ones was another watch's, and is dropped.
+            watch: The watch's id.
+            first: Its first version. Activity of lower versions belongs to another watch, and is dropped.
         """
         with self._lock:
             self._watches[watch].begin(first)
             return self._watches[watch].status()
 
     def unanswered_s(self, watch: str) -> float:
-        """Seconds since a window of a watch was last answered, at most those since this process leads."""
+        """Seconds since a window of a watch was last answered, or since this process leads if that is
+        shorter."""
         with self._lock:
             return time.monotonic() - self._watches[watch].answered_at
 

@@ -1,4 +1,4 @@
-"""What camera agents say of their cameras, read from the directory."""
+"""Reports of camera agents on their cameras, read from the directory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BATCH = 250
 
 
 class AgentReports:
-    """The report of each camera as it was last read. While Redis is away they stay what they were."""
+    """The newest report of each camera that was read. While Redis is away, they stay as they were."""
 
     def __init__(self, settings: ServiceSettings) -> None:
         self._client = settings.redis_client(
@@ -33,7 +33,7 @@ class AgentReports:
         self._client.close()
 
     def next(self, cameras: Collection[str], count: int) -> list[str]:
-        """The cameras to read next: those that were never read, and `count` of the others in turn."""
+        """Return the cameras to read next: those that were never read, and `count` of the others in turn."""
         for name in self._reports.keys() - cameras:
             del self._reports[name]
         new = [name for name in cameras if name not in self._reports]
@@ -49,8 +49,7 @@ class AgentReports:
         """Read reports.
 
         Returns:
-            The cameras that another agent has or whose stream changed its state, and those of whose report
-            only numbers changed.
+            The cameras whose agent or stream state changed, and those of whose report only numbers changed.
         """
         states, numbers = [], []
         for start in range(0, len(cameras), _BATCH):
@@ -72,7 +71,7 @@ class AgentReports:
         return states, numbers
 
     def status(self, camera: str) -> dict[str, Any]:
-        """Return the parts of a Camera's status that its agent knows; none where no report could be read."""
+        """Return the parts of a Camera's status that its agent knows; none if no report could be read."""
         report = self._reports.get(camera)
         if report is None:
             return {}
@@ -94,7 +93,7 @@ def _state(report: Mapping[str, str]) -> tuple[str | None, ...]:
 
 
 def streaming(report: Mapping[str, str]) -> Condition:
-    """Return the condition `Streaming` of a camera that an agent has."""
+    """Return the condition `Streaming` of a camera that an agent pulls."""
     if report.get("state") == "streaming":
         return Condition("Streaming", True, "Streaming")
     if report.get("state") == "no-room":  # services/camera_agent/agent.py

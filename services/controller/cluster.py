@@ -1,4 +1,5 @@
-"""The Kubernetes API as the controller uses it: resources of one namespace, watched, patched, leased."""
+"""The Kubernetes API as the controller uses it: resources of one namespace, to watch, to patch, and
+a lease."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ def connect(kubeconfig: Path | None = None) -> None:
 
 
 def in_words(error: Exception) -> str:
-    """What the API server said, in one line; of other errors their text."""
+    """What the API server said, in one line; for other errors their text."""
     if not isinstance(error, ApiException):
         return clean(error, 300)
     try:
@@ -74,7 +75,7 @@ def in_words(error: Exception) -> str:
 
 
 def run_job(name: str, work: Callable[[], object]) -> int:
-    """Do the work of a job of the chart; returns its exit code, after one line if it failed."""
+    """Do the work of a job of the chart; return its exit code, and print one line if it failed."""
     try:
         connect()
         work()
@@ -85,10 +86,10 @@ def run_job(name: str, work: Callable[[], object]) -> int:
 
 
 class PatientClient(client.ApiClient):  # type: ignore[misc]
-    """A client each of whose calls ends: without a limit, one that is never answered waits for ever.
+    """A client whose calls all end: without a limit, one that is never answered would wait for ever.
 
     Args:
-        call_s: Longest time of a call. It is tried once.
+        call_s: Longest time of a call, which is tried once.
     """
 
     def __init__(self, call_s: float = _CALL_S) -> None:
@@ -98,7 +99,7 @@ class PatientClient(client.ApiClient):  # type: ignore[misc]
         self._call_s = call_s
 
     def call_api(self, *arguments: Any, _request_timeout: Any = None, **named: Any) -> Any:
-        """Make a call, with its own limit of time or this client's."""
+        """Make a call with its own time limit or else this client's."""
         return super().call_api(*arguments, _request_timeout=_request_timeout or self._call_s, **named)
 
 
@@ -117,7 +118,7 @@ class Resources:
         }
 
     def all(self, kind: Kind) -> list[dict[str, Any]]:
-        """Return every resource of a kind, asked of the API server now."""
+        """Return every resource of a kind, read from the API server now."""
         return self._list(kind)[0]
 
     def known(self, kind: Kind) -> list[dict[str, Any]]:
@@ -136,7 +137,7 @@ class Resources:
             return self._known[kind].get(name)
 
     def _list(self, kind: Kind) -> tuple[list[dict[str, Any]], str]:
-        """Every resource of a kind, in pages, and the version of the list."""
+        """List every resource of a kind, in pages, with the version of the list."""
         resources: list[dict[str, Any]] = []
         page: dict[str, str] = {}
         while True:
@@ -149,7 +150,8 @@ class Resources:
             page = {"_continue": following}
 
     def set_finalizers(self, kind: Kind, resource: Mapping[str, Any], finalizers: list[str]) -> bool:
-        """Replace a resource's finalizers; false where it changed or went meanwhile: it is as it was."""
+        """Replace a resource's finalizers; False if the resource changed or was deleted meanwhile, and is as
+        it was."""
         body = {
             "metadata": {
                 "finalizers": finalizers,
@@ -159,7 +161,7 @@ class Resources:
         return self._patch(self._api.patch_namespaced_custom_object, kind, resource, body)
 
     def set_status(self, kind: Kind, resource: Mapping[str, Any], status: Mapping[str, Any]) -> None:
-        """Merge into a resource's status; one that went meanwhile needs none."""
+        """Merge into a resource's status, unless the resource was deleted meanwhile."""
         body = {"status": dict(status)}
         self._patch(self._api.patch_namespaced_custom_object_status, kind, resource, body)
 
@@ -191,13 +193,13 @@ class Resources:
     def follow(
         self, kind: Kind, changed: Changed, stopped: threading.Event, fault: Changed = lambda *_: None
     ) -> None:
-        """Know the resources of a kind until `stopped`. Blocks.
+        """Keep the resources of a kind known until `stopped`. Blocks.
 
         Args:
-            kind: Which.
-            changed: Called with the name of each that changes.
-            stopped: Ends it with the next event.
-            fault: Called with the reason why they cannot be read, with an empty one once they can.
+            kind: Kind of the resources.
+            changed: Called with the name of each one that changes.
+            stopped: Ends this at the next event.
+            fault: Called with the reason why they cannot be read, and with an empty one once they can.
         """
         log = logs.get("cluster").bind(kind=kind.name)
         version: str | None = None
@@ -215,7 +217,7 @@ class Resources:
                 stopped.wait(2.0)
 
     def _load(self, kind: Kind, changed: Changed) -> str:
-        """Read every resource; returns the version from which changes are watched."""
+        """Read every resource; return the version from which changes are watched."""
         resources, version = self._list(kind)
         present = {resource["metadata"]["name"] for resource in resources}
         with self._lock:
@@ -229,7 +231,7 @@ class Resources:
         return version
 
     def _watch(self, kind: Kind, version: str, changed: Changed, stopped: threading.Event) -> str:
-        """Follow changes for `_WATCH_S`; returns the version to go on from."""
+        """Follow changes for `_WATCH_S`; return the version to continue from."""
         watch = kubernetes_watch.Watch()
         stream = watch.stream(
             self._api.list_namespaced_custom_object,
@@ -259,7 +261,7 @@ class Resources:
         return version
 
     def _take(self, kind: Kind, resource: dict[str, Any]) -> bool:
-        """Know the newer of two states; whether more than its status changed."""
+        """Store the newer of two states; True if more than the status changed."""
         name = resource["metadata"]["name"]
         with self._lock:
             before = self._known[kind].get(name)
@@ -270,11 +272,11 @@ class Resources:
 
 
 def _version(resource: Mapping[str, Any]) -> int:
-    """Its place in the order of changes: since Kubernetes 1.35 versions of one resource may be compared."""
+    """A resource's version as a number: since Kubernetes 1.35, versions of one resource may be compared."""
     return int(resource["metadata"]["resourceVersion"])
 
 
 def _work(resource: Mapping[str, Any]) -> tuple[object, ...]:
-    """What of a resource there is something to do for: not its status."""
+    """The parts of a resource that call for work, which is all but its status."""
     metadata = resource["metadata"]
     return tuple(metadata.get(name) for name in ("uid", "generation", "deletionTimestamp", "finalizers"))

@@ -1,4 +1,4 @@
-"""Between Kubernetes resources and the wire's messages."""
+"""Converts between Kubernetes resources and messages of the wire."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TRANSPORTS = {"tcp": Camera.TRANSPORT_TCP, "udp": Camera.TRANSPORT_UDP}
 
 
 class ResourceError(ValueError):
-    """A resource that cannot be followed although its schema allows it; the message names the field."""
+    """A resource that is not valid although its schema allows it; the message names the field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,11 @@ NO_ROOM = Condition(
 
 
 def camera(resource: Mapping[str, Any]) -> Camera:
-    """Return the wire's camera of a Camera resource.
+    """Return the wire's camera for a Camera resource.
 
     Raises:
-        ResourceError: A field is missing or outside its range, or the URL holds a password: resources from
-        before the schema refused it may.
+        ResourceError: A field is missing or outside its range, or the URL holds a password, which resources
+            from before the schema's check may have.
     """
     spec = resource["spec"]
     try:
@@ -76,10 +76,10 @@ def camera(resource: Mapping[str, Any]) -> Camera:
 
 
 def watch(resource: Mapping[str, Any]) -> Watch:
-    """Return the wire's watch of a Watch resource, without version and beginning.
+    """Return the wire's watch for a Watch resource, without version and begin.
 
     Raises:
-        ResourceError: It cannot be followed as it is written; prefill and alerts would build the same rule.
+        ResourceError: The resource is not valid; it is checked as prefill and alerts would read it.
     """
     spec = resource["spec"]
     threshold = _positive(spec, "threshold", 0.5)
@@ -118,10 +118,10 @@ def _gate(gate: Mapping[str, Any]) -> Gate | None:
 
 
 def notification(resource: Mapping[str, Any]) -> Notification:
-    """Return the wire's notification of a Notification resource.
+    """Return the wire's notification for a Notification resource.
 
     Raises:
-        ResourceError: It cannot be followed as it is written.
+        ResourceError: The resource is not valid.
     """
     spec = resource["spec"]
     try:
@@ -170,7 +170,7 @@ def _set_channel(notification: Notification, spec: Mapping[str, Any]) -> None:
 
 
 def _positive(spec: Mapping[str, Any], name: str, default: float) -> float:
-    """A number above 0: on the wire, 0 stands for the default."""
+    """Check that a number is above 0, since 0 stands for the default on the wire."""
     value = float(spec.get(name, default))
     if not value > 0:
         raise ResourceError(f"spec.{name}: {value:g}; a number above 0 is needed")
@@ -187,8 +187,8 @@ def _positive_count(spec: Mapping[str, Any], name: str) -> int:
 def versioned(desired: Watch, existing: Watch | None, created: datetime, now_ms: int) -> Watch | None:
     """Return the record to write for a watch, or None if the topic has it already.
 
-    A first version counts from the creation of its resource in seconds, so that a watch that was deleted and
-    made again never has a number twice; it holds for all footage. A change holds from now.
+    A first version is the creation time of the resource in seconds, so that a watch that was deleted and made
+    again never uses a number twice. It holds for all footage; a change holds from now.
     """
     record = Watch()
     record.CopyFrom(desired)
@@ -209,7 +209,7 @@ def versioned(desired: Watch, existing: Watch | None, created: datetime, now_ms:
 def conditions(
     before: Sequence[Mapping[str, Any]], wanted: Sequence[Condition], generation: int, now: str
 ) -> list[dict[str, Any]]:
-    """Return status conditions; the time of one that stays the same stays too."""
+    """Return status conditions; one that stays the same keeps its time."""
     old = {condition["type"]: condition for condition in before}
     written = []
     for condition in wanted:

@@ -1,6 +1,6 @@
 """The fleet's gRPC credential: an authority and one certificate for all stages, kept in two secrets.
 
-`python -m lookout.services.controller.credential` makes them before a release starts; the controller renews
+`python -m lookout.services.controller.credential` makes them before a release starts. The controller renews
 the certificate when a third of its life is left. Services read the files again while they run.
 """
 
@@ -37,7 +37,7 @@ class Pair:
 
 
 def make_authority(name: str, now: datetime) -> Pair:
-    """Return a new authority of a fleet."""
+    """Return a new authority for a fleet."""
     key = ec.generate_private_key(ec.SECP256R1())
     # Another name than its certificates have: one that names itself as issuer counts as self-signed.
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name} authority")])
@@ -52,7 +52,7 @@ def make_authority(name: str, now: datetime) -> Pair:
 
 
 def make_certificate(authority: Pair, dns_name: str, life: timedelta, now: datetime) -> Pair:
-    """Return a certificate for servers and clients of a fleet, signed by its authority."""
+    """Return a certificate for a fleet's servers and clients, signed by its authority."""
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     signer = serialization.load_pem_private_key(authority.key, None)
     if not isinstance(signer, ec.EllipticCurvePrivateKey):
@@ -75,7 +75,7 @@ def make_certificate(authority: Pair, dns_name: str, life: timedelta, now: datet
 
 
 def is_due(certificate: bytes, dns_name: str, now: datetime) -> bool:
-    """Return whether a certificate must be replaced: a third of its life is left, or it has another name."""
+    """Whether a certificate must be replaced: a third of its life or less is left, or it has another name."""
     try:
         parsed = x509.load_pem_x509_certificate(certificate)
         names = parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -88,7 +88,8 @@ def is_due(certificate: bytes, dns_name: str, now: datetime) -> bool:
 
 
 class Credential:
-    """The two secrets of a fleet in Kubernetes: ``<secret>`` for the stages, ``<secret>-authority`` for us.
+    """The two secrets of a fleet in Kubernetes: ``<secret>`` for the stages, ``<secret>-authority`` for the
+    controller.
 
     Args:
         namespace: Where the secrets are.
@@ -105,9 +106,9 @@ class Credential:
         self._api = client.CoreV1Api(PatientClient())
 
     def ensure(self, now: datetime | None = None) -> str:
-        """Make what is missing or due; returns what was done, empty for nothing.
+        """Create or renew what is missing or due; return what was done, empty if nothing was.
 
-        Two writers at once are sorted out by the API server: the one that comes second reads again.
+        If two writers race, the API server rejects the second, which then reads again.
         """
         now = now or datetime.now(UTC)
         for _ in range(_MOST_TRIES):
@@ -200,7 +201,7 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the credential if it is missing or due; returns the exit code."""
+    """Make the credential if it is missing or due; return the exit code."""
     parser = argparse.ArgumentParser(description="Make the fleet's gRPC credential.")
     parser.add_argument("--namespace", required=True)
     parser.add_argument("--secret", required=True)

@@ -1,6 +1,6 @@
-"""`python -m lookout.services.controller.download`: fetch a model's archive, compare its SHA-256, unpack it.
+"""`python -m lookout.services.controller.download`: fetch a model's archive, check its SHA-256, unpack it.
 
-With `--without-weights` the archive is read through, and only configuration and tokenizer reach the disk.
+With `--without-weights` the archive is read through, but only configuration and tokenizer reach the disk.
 
 Environment:
     LOOKOUT_MODEL_URL: https address of a .tar or .tar.gz file; it may hold a signature and is never printed.
@@ -38,13 +38,13 @@ class DownloadError(RuntimeError):
 
 
 def fetch(url: str, sha256: str, folder: Path, *, weights: bool = True) -> None:
-    """Put a checkpoint into a folder; one that is there with the same digest stays.
+    """Put a checkpoint into a folder, unless it has one with the same digest.
 
     Args:
         url: https address of the archive.
-        sha256: Its digest.
-        folder: Where files go.
-        weights: Whether all files are wanted, or configuration and tokenizer alone.
+        sha256: Digest of the archive.
+        folder: Where the files go.
+        weights: Whether all files are wanted, or only configuration and tokenizer.
 
     Raises:
         DownloadError: The address, the digest or the archive is wrong.
@@ -60,7 +60,7 @@ def fetch(url: str, sha256: str, folder: Path, *, weights: bool = True) -> None:
 
 
 class _Download:
-    """A file as it is fetched, and its SHA-256."""
+    """A file that computes its SHA-256 while it is fetched."""
 
     def __init__(self, url: str) -> None:
         self._host, self._digest = urlsplit(url).hostname, hashlib.sha256()
@@ -85,10 +85,10 @@ class _Download:
             raise DownloadError(f"{self._host} does not give the file: {why}") from None
 
     def check(self, sha256: str) -> None:
-        """Read the rest, and compare.
+        """Read the rest, and compare the digest.
 
         Raises:
-            DownloadError: It is another file.
+            DownloadError: The digest differs.
         """
         while self.read():
             pass
@@ -113,15 +113,15 @@ def _fetch_texts(download: _Download, sha256: str, folder: Path) -> None:
 
 
 def unpack(archive: IO[bytes], folder: Path, suffixes: Collection[str] | None = None) -> None:
-    """Unpack an archive of plain files and folders below a folder; links and devices are refused.
+    """Unpack an archive of plain files and folders into a folder; links and devices are rejected.
 
     Args:
-        archive: It is read once, from its begin to its end.
-        folder: Where files go.
-        suffixes: Of the files that are wanted; None: all.
+        archive: The archive, which is read once from begin to end.
+        folder: Where the files go.
+        suffixes: Endings of the wanted files; None: all.
 
     Raises:
-        DownloadError: It is no archive, or it would write outside the folder.
+        DownloadError: It is not an archive, holds a link or device, or would write outside the folder.
     """
     try:
         # Python 3.11.2, which Debian has, knows no extraction filters.
@@ -149,7 +149,7 @@ def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> Non
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fetch what the environment names; returns the exit code."""
+    """Fetch what the environment names; return the exit code."""
     parser = argparse.ArgumentParser(description="Fetch a model's checkpoint and check its digest.")
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--without-weights", action="store_true")

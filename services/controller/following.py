@@ -1,4 +1,4 @@
-"""Topics that are followed while this process leads, whatever Kafka does meanwhile."""
+"""Follows topics while this process leads, through outages of Kafka."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _SESSION_MS = 10_000  # another process of this name waits so long for the parti
 class Follower:
     """Reads committed records of topics on a thread of its own, also from partitions that are added.
 
-    A Kafka that is away is waited for.
+    While Kafka is away, it waits.
 
     Args:
         settings: How Kafka is reached.
-        name: Of the thread, and with the instance's name of the group.
-        begins: By topic, the offset at which its partitions are begun (`OFFSET_BEGINNING`, `OFFSET_END`).
-        take: Called with every record, on that thread.
+        name: Name of the thread and, with the instance's name, of the group.
+        begins: The offset at which a topic's partitions begin, by topic (`OFFSET_BEGINNING`, `OFFSET_END`).
+        take: Called with every record on that thread.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Follower:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:

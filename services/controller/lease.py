@@ -1,4 +1,4 @@
-"""The lease under which one controller works: its rights may be missing, and the API server away."""
+"""The lease that lets one controller work, also if its rights are missing or the API server is away."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _NOT_FOUND = 404
 
 
 class Lease(LeaseLock):  # type: ignore[misc]
-    """`kubernetes.leaderelection`'s lock, which an error of the network does not end.
+    """The lock of `kubernetes.leaderelection` that survives network errors.
 
-    The library catches what the API server answers and nothing else: its thread ended where a connection was
-    refused, a follower waited for ever, and a leader continued without its lease.
+    The library catches only answers of the API server. Its thread ended at a refused connection: then a
+    follower waited for ever, and a leader continued without its lease.
 
     Args:
-        name: Of the lease.
-        namespace: Where it is.
+        name: Name of the lease.
+        namespace: Namespace of the lease.
         identity: Who asks for it.
         health: Not ready while the lease cannot be read.
         call_s: Longest time of one call.
 
     Attributes:
-        looked: Called whenever the lease was looked at: its thread runs.
+        looked: Called whenever the lease was read, as a sign that the thread runs.
     """
 
     def __init__(self, name: str, namespace: str, identity: str, health: Health, call_s: float) -> None:
@@ -41,7 +41,7 @@ class Lease(LeaseLock):  # type: ignore[misc]
         self.looked: Callable[[], object] = lambda: None
 
     def get(self, name: str, namespace: str) -> tuple[bool, Any]:
-        """Return whether there is a lease, and its record; or what was answered instead."""
+        """Return whether the lease exists with its record, or else the answer."""
         self.looked()
         there, answer = _attempt(
             lambda: super(Lease, self).get(name, namespace), lambda error: (False, error)
@@ -54,18 +54,18 @@ class Lease(LeaseLock):  # type: ignore[misc]
         return there, answer
 
     def create(self, name: str, namespace: str, election_record: Any) -> bool:
-        """Create the lease; whether it was created."""
+        """Create the lease; return whether that worked."""
         create = super().create
         return bool(_attempt(lambda: create(name, namespace, election_record), lambda _: False))
 
     def update(self, name: str, namespace: str, updated_record: Any) -> bool:
-        """Renew or take the lease; whether it was."""
+        """Renew or take the lease; return whether that worked."""
         update = super().update
         return bool(_attempt(lambda: update(name, namespace, updated_record), lambda _: False))
 
 
 def _attempt(call: Callable[[], T], otherwise: Callable[[ApiException], T]) -> T:
-    """What a call gives, or what stands for an API server that does not answer."""
+    """Return the result of a call, or a substitute if the API server does not answer."""
     try:
         return call()
     except (urllib3.exceptions.HTTPError, OSError) as error:

@@ -1,7 +1,7 @@
-"""Pods of lost nodes: removed, so that their StatefulSets start them elsewhere.
+"""Removes pods of lost nodes, so that their StatefulSets start them elsewhere.
 
-Kubernetes keeps a StatefulSet's pod until its kubelet says that it has ended, which one that is lost never
-does. Here a pod may run twice: Kafka fences the older process of a name, and the newer one continues.
+Kubernetes keeps a StatefulSet's pod until its kubelet reports that it ended, which a lost kubelet never does.
+Lookout tolerates two processes of one pod: Kafka fences the older one, and the newer one continues.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from lookout.runtime.observe import logs
 from lookout.services.controller.cluster import PatientClient
 
 PATIENCE_S: Final = 10.0
-"""Seconds in which a kubelet that lives ends a pod that its node's taint evicts."""
+"""Seconds within which a live kubelet ends a pod that its node's taint evicts."""
 #: type and reason of the condition that a node's taint gives its pods
 _EVICTED = ("DisruptionTarget", "DeletionByTaintManager")
 _GONE = (404, 409)
 
 
 class LostPods:
-    """Looks for pods that were evicted because their node is lost and that do not go.
+    """Finds pods that were evicted because their node is lost and that do not end.
 
     Args:
-        namespace: Of the release.
+        namespace: Namespace of the release.
         selector: Labels of the release's pods.
         clock: The time, as the API server has it.
     """
@@ -40,10 +40,10 @@ class LostPods:
         self._log = logs.get("pods")
 
     def remove(self) -> None:
-        """Remove them; each is named in the log.
+        """Remove them, and name each in the log.
 
         Raises:
-            ApiException: The API server does not answer, or the right is missing.
+            ApiException: The API server does not answer, or the permission is missing.
         """
         now = self._clock()
         for pod in self._core.list_namespaced_pod(self._namespace, label_selector=self._selector).items:
@@ -65,10 +65,10 @@ class LostPods:
 
 
 def is_lost(pod: Any, now: datetime) -> bool:
-    """Whether a pod of a StatefulSet was evicted by its node's taint and its kubelet does not end it.
+    """Whether a pod of a StatefulSet was evicted by its node's taint but is not ended by its kubelet.
 
     Args:
-        pod: As the Kubernetes client has it.
+        pod: A pod of the Kubernetes client.
         now: The time.
     """
     owners = [owner.kind for owner in pod.metadata.owner_references or ()]

@@ -1,4 +1,4 @@
-"""What the controller that leads tells Prometheus of its resources."""
+"""Metrics of the leading controller about its resources."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def resource_numbers(
     watches: Iterable[Mapping[str, Any]],
     unanswered_s: Callable[[str], float],
 ) -> Iterator[Metric]:
-    """Count the resources that do not do what they are for.
+    """Count the resources that do not work as they should.
 
     Args:
-        cameras: The Camera resources as they were last seen.
-        watches: The Watch resources.
-        unanswered_s: Seconds since a window of a watch was last answered, by the watch's id.
+        cameras: The Camera resources as last seen.
+        watches: The Watch resources as last seen.
+        unanswered_s: Returns the seconds since a window of a watch was last answered, by the watch's id.
     """
     reasons = Counter(dict.fromkeys(NOT_STREAMING, 0))
     for camera in cameras:

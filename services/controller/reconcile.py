@@ -1,4 +1,4 @@
-"""Bring the topics to what the resources say, and the resources' status to what the fleet says."""
+"""Brings the topics up to what the resources say, and the resources' status up to what the fleet says."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from lookout.wire.limits import ALL_WATCHES, NOTIFICATIONS as MOST_NOTIFICATIONS
 
 M = TypeVar("M", bound=Message)
 QUESTION_WIDTH = 60
-"""Characters of a question in a column: `kubectl get watches` makes rows as wide as the widest."""
+"""Longest question in a column, in characters: `kubectl get watches` makes all rows as wide as the widest."""
 Publish = Callable[[str, str, bytes | None], None]
 _TOPICS: Final = {CAMERA: CAMERAS.name, WATCH: WATCHES.name, NOTIFICATION: NOTIFICATIONS.name}
 
@@ -36,21 +36,21 @@ _TOPICS: Final = {CAMERA: CAMERAS.name, WATCH: WATCHES.name, NOTIFICATION: NOTIF
 class Reconciler:
     """Compares resources with their records: those that changed at once, all of them with `reconcile`.
 
-    Records of ids without a resource are left alone: other programs write the same topics.
+    Records of ids without a resource are left alone, since other programs write the same topics.
 
     Args:
         api: The Kubernetes API.
         views: Tables of the topics by name.
         publish: Writes a record (topic, key, value; None deletes) and returns once Kafka has it.
-        watch_status: What happened to a watch, by its id and first version.
-        camera_status: What its agent says of a camera, by id.
-        status_s: A status whose conditions stay the same is written at most so often.
-        status_writes_s: Writes of statuses a second, all resources together.
+        watch_status: A watch's activity, by its id and first version.
+        camera_status: The agent's report on a camera, by id.
+        status_s: Shortest time between two writes of a status whose conditions stay the same.
+        status_writes_s: Status writes a second, all resources together.
         round_s: Longest time of one round.
         clock: Monotonic seconds.
 
     Attributes:
-        statuses: Where statuses wait to be written, for others that write some too: the rates are for all.
+        statuses: The queue of statuses. Others that write statuses share it, so that its rates hold for all.
     """
 
     def __init__(
@@ -85,26 +85,27 @@ class Reconciler:
         self._log = logs.get("reconcile")
 
     def mark(self, kind: Kind, name: str) -> None:
-        """Look at a resource in the next round: it changed, or what its conditions say. From any thread."""
+        """Have the next round look at a resource that changed, or whose conditions changed. From any
+        thread."""
         self._rounds.mark(kind, name)
 
     def mark_news(self, kind: Kind, name: str) -> None:
-        """Numbers of a status changed: they are written when there is room. From any thread."""
+        """Note that numbers of a status changed: they are written when there is room. From any thread."""
         self._rounds.mark_news(kind, name)
 
     def reconcile(self) -> None:
-        """One round over every resource.
+        """Do one round over every resource.
 
         Raises:
-            RoundError: As `work_off`.
+            RoundError: As for `work_off`.
         """
         self._rounds.mark_all()
         self.work_off()
 
     def work_off(self) -> None:
-        """Look at what is marked, for `round_s` at most; the next round continues with the rest.
+        """Bring marked resources up to date for at most `round_s`; the next round continues with the rest.
 
-        A failure of one resource stands in its status and stops no other.
+        If one fails, its status says so and the others are not affected.
 
         Raises:
             RoundError: Some failed, or the time was over before the last; the text says how many and why.

@@ -1,7 +1,8 @@
-"""Recording resources: each becomes a job about recordings, and its status tells what came of it.
+"""Recording resources: each becomes a job about recordings, and its status shows the job's progress and
+answers.
 
-`spec` never changes, so a resource is one job. Its id is the resource's name with the beginning of its uid,
-since a job that ended keeps its id. Deleting the resource cancels the job.
+`spec` never changes, so a resource is one job. Its id is the resource's name with the begin of its uid, since
+a job that ended keeps its id. Deleting the resource cancels the job.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def job_id(resource: Resource) -> str:
 
 
 def job_of(resource: Resource) -> RecordingJob:
-    """The request of a resource. What its schema cannot check, the service that plans jobs refuses.
+    """Return a resource's request. What its schema cannot check, the service that plans jobs rejects.
 
     Raises:
         RangeError: A number is outside its range; the text names the field.
@@ -80,10 +81,10 @@ def job_of(resource: Resource) -> RecordingJob:
 
 
 def _moment(text: str) -> datetime:
-    """A time as the schema lets it through: with an offset, letters of either case, and seconds up to 60.
+    """Parse a time that the schema allows: with an offset, letters of either case, and seconds up to 60.
 
     Raises:
-        RangeError: It is no time.
+        RangeError: It is not a time.
     """
     try:
         return datetime.fromisoformat(text.upper())
@@ -92,7 +93,7 @@ def _moment(text: str) -> datetime:
 
 
 def status_of(answers: RecordingAnswers) -> dict[str, Any]:
-    """What the status of a resource says of its job's answers, without conditions."""
+    """The status that a job's answers give a resource, without conditions."""
     state = _STATES.get(answers.state, "running")
     # Of a job nothing of which can be read, the reasons are those of its recordings.
     reasons = [answers.reason, *(recording.reason for recording in answers.recordings)]
@@ -122,11 +123,11 @@ def status_of(answers: RecordingAnswers) -> dict[str, Any]:
 
 
 class JobAnswers(Follower):
-    """Follows answers.v1 from its beginning on a thread of its own; keeps of a job what its status says.
+    """Follows answers.v1 from its beginning on a thread of its own; keeps what the status of a job needs.
 
     Args:
         settings: How Kafka is reached.
-        changed: Called with a job's id after anything new of it, on that thread.
+        changed: Called on that thread with a job's id whenever there is news of it.
     """
 
     def __init__(self, settings: ServiceSettings, changed: Callable[[str], object]) -> None:
@@ -141,12 +142,12 @@ class JobAnswers(Follower):
         self._lock = threading.Lock()
 
     def status(self, job: str) -> dict[str, Any] | None:
-        """What is known of a job; None: nothing."""
+        """Return what is known of a job; None if nothing is."""
         with self._lock:
             return self._statuses.get(job)
 
     def take(self, key: str, value: bytes | None) -> None:
-        """Read one record."""
+        """Take one record."""
         try:
             status = status_of(from_json(value, RecordingAnswers)) if value else None
         except WireError:
@@ -164,10 +165,10 @@ class RecordingJobs:
 
     Args:
         api: The Kubernetes API.
-        request: The newest record of a job in recordings.v1, or None.
-        publish: As of `Reconciler`.
-        answers: What is known of a job's answers.
-        statuses: Where statuses wait to be written, those of cameras and watches too.
+        request: Returns the newest record of a job in recordings.v1, or None.
+        publish: As for `Reconciler`.
+        answers: Returns what is known of a job's answers.
+        statuses: The queue of statuses, which cameras and watches use as well.
         round_s: Longest time of one round.
         clock: Monotonic seconds.
     """
@@ -192,25 +193,25 @@ class RecordingJobs:
         self._log = logs.get("recordings")
 
     def mark(self, name: str) -> None:
-        """Look at a resource in the next round. From any thread."""
+        """Have the next round look at a resource. From any thread."""
         self._rounds.mark(RECORDING, name)
 
     def mark_job(self, job: str) -> None:
-        """Something new is known of a job. From any thread."""
+        """Note that there is news of a job. From any thread."""
         if (name := self._names.get(job)) is not None:
             self.mark(name)
 
     def reconcile(self) -> None:
-        """Look at every resource.
+        """Do one round over every resource.
 
         Raises:
-            RoundError: As `work_off`.
+            RoundError: As for `work_off`.
         """
         self._rounds.mark_all()
         self.work_off()
 
     def work_off(self) -> None:
-        """Look at what is marked, for `round_s` at most. A failure stands in the resource's status.
+        """Bring marked resources up to date for at most `round_s`. If one fails, its status says so.
 
         Raises:
             RoundError: Some failed, or the time was over before the last; the text says how many and why.
@@ -252,7 +253,7 @@ class RecordingJobs:
         self._rounds.tell(RECORDING, resource, {**status, "conditions": conditions})
 
     def _remove(self, _kind: Kind, name: str) -> None:
-        """Cancel the jobs of a resource that is gone."""
+        """Cancel the jobs of a resource that was deleted."""
         for job in [job for job, known in self._names.items() if known == name]:
             self._cancel(job)
             del self._names[job]

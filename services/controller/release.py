@@ -1,7 +1,8 @@
-"""`python -m lookout.services.controller.release`: let go of the resources before the controller goes.
+"""`python -m lookout.services.controller.release`: releases the resources before the controller is
+removed.
 
-The controller is scaled to nothing, its lease and the secrets that a job made are deleted, and Camera, Watch
-and Recording resources lose the finalizer that nobody would remove any more. The resources themselves stay.
+The controller is scaled to zero. Its lease and the secrets that a job made are deleted. Camera, Watch and
+Recording resources lose the finalizer, which nobody would remove any more. The resources themselves stay.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _PATIENCE_S = 120.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do it; returns the exit code."""
+    """Release everything; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--namespace", required=True)
     parser.add_argument("--deployment", required=True)
@@ -52,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def let_all_go(resources: Resources) -> None:
-    """Take the finalizer from every resource; one that changes meanwhile is in the next list again."""
+    """Remove the finalizer from every resource; one that changes meanwhile is in the next list again."""
     for kind in (CAMERA, WATCH, RECORDING, NOTIFICATION):
         while held := [resource for resource in _all(resources, kind) if is_held(resource)]:
             for resource in held:
@@ -60,7 +61,7 @@ def let_all_go(resources: Resources) -> None:
 
 
 def _all(resources: Resources, kind: Kind) -> list[dict[str, Any]]:
-    """Every resource of a kind; none where the cluster does not know the kind."""
+    """Every resource of a kind; none if the cluster does not know the kind."""
     try:
         return resources.all(kind)
     except ApiException as error:
@@ -79,10 +80,10 @@ def _delete(call: Callable[[str, str], object], name: str, namespace: str) -> No
 
 
 def _stop(namespace: str, deployment: str) -> None:
-    """Scale a deployment to nothing and wait until its pods are gone.
+    """Scale a deployment to zero and wait until its pods are gone.
 
     Raises:
-        StartupError: They are still there after two minutes.
+        StartupError: They still exist after two minutes.
     """
     apps = client.AppsV1Api(PatientClient())
     deadline = time.monotonic() + _PATIENCE_S

@@ -1,4 +1,4 @@
-"""Rounds over marked resources: what one resource causes stops no other, and its status tells it."""
+"""Rounds over marked resources: a resource that fails affects no other, and its status says so."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RoundError(LookoutError):
 
 
 class ResourceApi(Protocol):
-    """What reconciling needs of the Kubernetes API (`cluster.Resources`)."""
+    """The part of the Kubernetes API that reconciling needs (`cluster.Resources`)."""
 
     def known(self, kind: Kind) -> list[dict[str, Any]]:
         """Return every resource of a kind as it was last seen."""
@@ -34,28 +34,28 @@ class ResourceApi(Protocol):
         """Return a resource as it was last seen, or None if it is gone."""
 
     def set_finalizers(self, kind: Kind, resource: Resource, finalizers: list[str]) -> bool:
-        """Replace a resource's finalizers; false where it changed or went meanwhile."""
+        """Replace a resource's finalizers; False if the resource changed or was deleted meanwhile."""
 
     def set_status(self, kind: Kind, resource: Resource, status: Mapping[str, Any]) -> None:
         """Merge into a resource's status."""
 
 
 class Marks:
-    """Resources to look at, in the order in which they were marked. Marked by any thread, taken by one."""
+    """Resources to look at, in the order in which they were marked. Any thread marks them, one takes them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._keys: dict[Key, None] = {}
 
     def add(self, kind: Kind, name: str) -> None:
-        """Mark a resource; one that is marked keeps its place."""
+        """Mark a resource; one that is marked already keeps its place."""
         with self._lock:
             self._keys.setdefault((kind, name))
 
     def take(
         self, count: int | None = None, when: Callable[[Kind, str], bool] = lambda *_: True
     ) -> list[Key]:
-        """The first `count` marked resources, or all, for which `when` is true; they are marked no longer."""
+        """Take the first `count` marked resources, or all, for which `when` is true, and unmark them."""
         with self._lock:
             keys = list(islice((key for key in self._keys if when(*key)), count))
             for key in keys:
@@ -64,15 +64,15 @@ class Marks:
 
 
 class Rounds:
-    """Brings marked resources up to date, for a bounded time, each isolated from the others.
+    """Brings marked resources up to date in limited time; a failure of one does not affect the others.
 
     Args:
         api: The Kubernetes API.
-        kinds: What it looks after, in the order in which numbers that changed are written.
-        statuses: Where statuses wait to be written; several `Rounds` may share it, and then its rates.
+        kinds: The kinds of resources, in the order in which changed numbers are written.
+        statuses: The queue of statuses; several `Rounds` may share it and its rates.
         update: Brings one resource up to date.
-        remove: Takes out what was written for a resource that went without a word: the API server deletes one
-            that gets its finalizer at that moment.
+        remove: Removes what was written for a resource that vanished without notice: the API server deletes a
+            resource at once if it gets its finalizer at that moment.
         round_s: Longest time of one round.
         clock: Monotonic seconds.
     """
@@ -96,24 +96,25 @@ class Rounds:
         self._log = logs.get("reconcile")
 
     def mark(self, kind: Kind, name: str) -> None:
-        """Look at a resource in the next round: it changed, or what its conditions say. From any thread."""
+        """Have the next round look at a resource that changed, or whose conditions changed. From any
+        thread."""
         self._changed.add(kind, name)
 
     def mark_news(self, kind: Kind, name: str) -> None:
-        """Numbers of a status changed: they are written when there is room. From any thread."""
+        """Note that numbers of a status changed: they are written when there is room. From any thread."""
         self._news[kind].add(kind, name)
 
     def mark_all(self) -> None:
-        """Look at every resource in the next round."""
+        """Have the next round look at every resource."""
         for kind in self._news:
             for resource in self._api.known(kind):
                 self.mark(kind, resource["metadata"]["name"])
 
     def hold(self, kind: Kind, resource: Resource) -> bool:
-        """Give a resource the finalizer, before anything is written for it; whether it has it.
+        """Give a resource the finalizer before anything is written for it; False if that failed.
 
-        One that changed or went meanwhile is looked at in the next round. A record of one that went would
-        stay: nobody is told to take it out again.
+        A resource that changed or was deleted meanwhile is looked at in the next round. A record of a deleted
+        one would stay, since nobody is told to remove it.
         """
         wanted = [*_finalizers(resource), FINALIZER]
         done = is_held(resource) or self._api.set_finalizers(kind, resource, wanted)
@@ -124,7 +125,7 @@ class Rounds:
         return done
 
     def let_go(self, kind: Kind, resource: Resource) -> None:
-        """Take the finalizer away; of a resource that changed meanwhile, in the next round."""
+        """Remove the finalizer; if the resource changed meanwhile, do it in the next round."""
         key = (kind, resource["metadata"]["name"])
         if let_go(self._api, kind, resource):
             self._finalized.discard(key)
@@ -132,11 +133,11 @@ class Rounds:
             self.mark(*key)
 
     def tell(self, kind: Kind, resource: Resource, fields: Mapping[str, Any]) -> None:
-        """Have a status that differs written; where numbers alone differ, only while there is room.
+        """Queue a status that differs; if only numbers differ, only while there is room.
 
         Args:
-            kind: Of the resource.
-            resource: As it was last seen.
+            kind: Kind of the resource.
+            resource: The resource as last seen.
             fields: Its status, with `conditions` as a list of `Condition`.
         """
         name = resource["metadata"]["name"]
@@ -149,9 +150,9 @@ class Rounds:
             self.mark_news(kind, name)
 
     def work_off(self) -> None:
-        """Look at what is marked, for `round_s` at most; the next round continues with the rest.
+        """Bring marked resources up to date for at most `round_s`; the next round continues with the rest.
 
-        A failure of one resource stands in its status and stops no other.
+        If one fails, its status says so and the others are not affected.
 
         Raises:
             RoundError: Some failed, or the time was over before the last; the text says how many and why.
@@ -198,7 +199,7 @@ class Rounds:
             self._finalized.discard((kind, name))
 
     def _isolated(self, kind: Kind, name: str) -> str | None:
-        """Bring one resource up to date; why that failed, which its status says too."""
+        """Bring one resource up to date; return why that failed, which its status then says too, or None."""
         resource = self._api.get(kind, name)
         try:
             if resource is None:
@@ -222,7 +223,7 @@ def is_held(resource: Resource) -> bool:
 
 
 def let_go(api: ResourceApi, kind: Kind, resource: Resource) -> bool:
-    """Take the finalizer away; false where the resource changed or went meanwhile."""
+    """Remove the finalizer; False if the resource changed or was deleted meanwhile."""
     return api.set_finalizers(kind, resource, [name for name in _finalizers(resource) if name != FINALIZER])
 
 
@@ -239,7 +240,7 @@ def conditions_before(resource: Resource) -> dict[str, Condition]:
 
 
 def _new_status(kind: Kind, resource: Resource, fields: Mapping[str, Any]) -> Waiting | None:
-    """The status to write; None where the resource has it. Urgent: more than numbers changed."""
+    """The status to write; None if the resource has it. It is urgent if more than numbers changed."""
     generation = int(resource["metadata"]["generation"])
     before = resource.get("status", {})
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

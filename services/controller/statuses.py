@@ -1,4 +1,4 @@
-"""Statuses that wait to be written: the newest of each resource, at a rate that the API server stands."""
+"""A queue of statuses to write: the newest of each resource, at a rate that the API server can take."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHORTEST_S = 1.0
 
 @dataclass(slots=True)
 class Bucket:
-    """Writes that are allowed now: `rate` a second, a second's worth at once."""
+    """A token bucket of writes: `rate` a second, with a second's worth at once."""
 
     rate: float
     at: float
@@ -27,7 +27,7 @@ class Bucket:
         self.tokens = self.rate
 
     def fill(self, now: float) -> None:
-        """Add what `now` allows."""
+        """Add the tokens earned until `now`."""
         self.tokens = min(max(1.0, self.rate), self.tokens + (now - self.at) * self.rate)
         self.at = now
 
@@ -48,10 +48,10 @@ class Waiting:
 
 
 class StatusQueue:
-    """Writes statuses, urgent ones first; a newer status of a resource replaces the one that waits.
+    """Writes statuses, urgent ones first; a newer status of a resource replaces a waiting one.
 
-    Numbers that change all the time take at most half of the writes, so that a condition that changes waits
-    for none of them.
+    Numbers change all the time and take at most half of the writes, so that a condition that changes does not
+    wait for them.
 
     Args:
         write: Writes a status to the API server.
@@ -78,18 +78,18 @@ class StatusQueue:
         self._written: dict[tuple[str, str], float] = {}
 
     def put(self, entry: Waiting) -> None:
-        """Write a status as soon as the rates allow."""
+        """Queue a status, which is written as soon as the rates allow."""
         urgent = entry.urgent or entry.key in self._urgent
         self.drop(entry.key)
         (self._urgent if urgent else self._others)[entry.key] = entry
 
     def drop(self, key: tuple[str, str]) -> None:
-        """Write nothing of a resource: its status is right."""
+        """Remove a resource's waiting status, because the one it has is right."""
         self._urgent.pop(key, None)
         self._others.pop(key, None)
 
     def forget(self, key: tuple[str, str]) -> None:
-        """The resource is gone."""
+        """Forget a resource that is gone."""
         self.drop(key)
         self._written.pop(key, None)
 
@@ -98,12 +98,12 @@ class StatusQueue:
         return self._clock() - self._written.get((kind.name, name), -1e9) >= self._resource_s
 
     def spare(self) -> int:
-        """How many statuses of which only numbers changed can be written now."""
+        """How many more statuses with only changed numbers can be written now."""
         self._numbers.fill(self._clock())
         return int(self._numbers.tokens) - len(self._others)
 
     def write(self) -> str | None:
-        """Write what the rates allow now. Stops at the first failure and returns its reason."""
+        """Write what the rates allow now; stop at the first failure and return its reason."""
         now = self._clock()
         self._all.fill(now)
         self._numbers.fill(now)

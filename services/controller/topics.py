@@ -1,8 +1,7 @@
-"""`python -m lookout.services.controller.topics`: create the topics of an installation and refuse wrong ones.
+"""`python -m lookout.services.controller.topics`: creates an installation's topics and rejects wrong ones.
 
-The chart runs it as a job before the services start. Of existing topics it changes only what loses no record
-and is no choice of their owner (`_CHANGED`), so that an upgrade finds the older release's topics as it needs
-them.
+The chart runs it as a job before the services start. It changes existing topics only in settings that lose no
+record and are no choice of their owner (`_CHANGED`), so that an upgrade can use the older release's topics.
 """
 
 from __future__ import annotations
@@ -52,12 +51,12 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True)
 class Wishes:
-    """What an owner decides of the topics; the table has the rest.
+    """The owner's choices about the topics; the topic table has the rest.
 
     Attributes:
-        partitions: Of the cameras' topics.
+        partitions: Partitions of the cameras' topics.
         replication: Copies of each partition.
-        retention_hours: By topic.
+        retention_hours: Hours of retention by topic.
         local_hours: Hours on the brokers' own disks, by topics that are tiered.
         canary: Whether a canary runs, which has topics of its own.
     """
@@ -70,14 +69,14 @@ class Wishes:
 
     @property
     def topics(self) -> tuple[Topic, ...]:
-        """The topics that there are to be."""
+        """The topics that must exist."""
         return (*all_topics(), *(canary_topics() if self.canary else ()))
 
     def settings(self, topic: Topic) -> dict[str, str]:
-        """Kafka's settings of a topic that follow from the hours.
+        """A topic's Kafka settings that follow from the hours.
 
         Raises:
-            StartupError: A compacted topic, which has no hours, is given some.
+            StartupError: Hours are given for a compacted topic, which has none.
         """
         settings = {}
         if (hours := self.local_hours.get(topic.name)) is not None:
@@ -97,7 +96,8 @@ class NoAnswerError(StartupError):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Bring the topics about; returns the exit code, after one line a problem on the error stream."""
+    """Create and check the topics; return the exit code, after one line for each problem on standard
+    error."""
     options = _parser().parse_args(arguments)
     try:
         wishes = Wishes(
@@ -179,13 +179,13 @@ def _retention(text: str) -> tuple[str, float]:
 
 
 def _note(refused: list[str], error: KafkaError) -> None:
-    """Keep what waiting does not cure: a wrong password, a certificate that is not trusted."""
+    """Keep an error that waiting does not cure: a wrong password, a certificate that is not trusted."""
     if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
         refused.append(error.str())
 
 
 def _client(settings: ControllerSettings, refused: list[str]) -> AdminClient:
-    """A client that notes refusals.
+    """Return a client that passes its errors to `_note`.
 
     Raises:
         StartupError: librdkafka does not know an option, or its value.
@@ -199,12 +199,12 @@ def _client(settings: ControllerSettings, refused: list[str]) -> AdminClient:
 def _wait_for_brokers(
     admin: AdminClient, bootstrap: str, patience_s: float, refused: Sequence[str] = ()
 ) -> dict[str, TopicMetadata]:
-    """The topics that there are, once Kafka answers.
+    """Wait until Kafka answers, and return the topics that exist.
 
     Raises:
-        NoAnswerError: It does not within `patience_s`. That is said at the first try already: helm may give
-            up before.
-        StartupError: It refuses the connection.
+        NoAnswerError: It does not answer within `patience_s`. The first failure is printed at once, since
+            helm may give up earlier.
+        StartupError: It rejects the connection.
     """
     reasons: list[str] = []
 
@@ -277,7 +277,7 @@ def configuration(topic: Topic, wishes: Wishes) -> dict[str, str]:
 
 
 def _problems(admin: AdminClient, existing: Mapping[str, TopicMetadata], wishes: Wishes) -> list[str]:
-    """Return what is wrong with topics that were there before, one sentence each."""
+    """Return what is wrong with topics that existed before, one sentence each."""
     topics = [topic for topic in wishes.topics if topic.name in existing]
     if not topics:
         return []
@@ -303,10 +303,10 @@ def _problems(admin: AdminClient, existing: Mapping[str, TopicMetadata], wishes:
 
 
 def _settings(admin: AdminClient, topics: Sequence[Topic]) -> dict[str, dict[str, str]]:
-    """The brokers' settings of these topics, by the topic's name.
+    """Return the brokers' settings of these topics, by topic.
 
     Raises:
-        StartupError: Kafka does not tell them.
+        StartupError: Kafka does not give them.
     """
     resources = [ConfigResource(ResourceType.TOPIC, topic.name) for topic in topics]
     settings = {}
@@ -319,10 +319,12 @@ def _settings(admin: AdminClient, topics: Sequence[Topic]) -> dict[str, dict[str
 
 
 def _change(admin: AdminClient, existing: Mapping[str, TopicMetadata], wishes: Wishes) -> list[str]:
-    """Bring the settings `_CHANGED` of existing topics up to the table; returns a phrase for each change.
+    """Change the settings `_CHANGED` of existing topics to match the table; return a phrase for each
+    change.
 
     Raises:
-        StartupError: Kafka refuses, or does not show the change in time.
+        StartupError: Kafka rejects the change.
+        NoAnswerError: Kafka does not show the change in time.
     """
     topics = [topic for topic in wishes.topics if topic.name in existing]
     differences = _differences(admin, topics)
@@ -364,7 +366,7 @@ def _change(admin: AdminClient, existing: Mapping[str, TopicMetadata], wishes: W
 
 
 def _differences(admin: AdminClient, topics: Sequence[Topic]) -> dict[str, dict[str, tuple[str, str]]]:
-    """By topic the settings of `_CHANGED` that differ: what the broker has and what the table asks for."""
+    """Settings of `_CHANGED` that differ, by topic: the broker's value and the table's."""
     if not topics:
         return {}
     settings = _settings(admin, topics)
@@ -384,7 +386,7 @@ def _alter(topic: str, settings: str) -> str:
 
 
 def _not_granted(topic: Topic, wanted: Mapping[str, str], actual: Mapping[str, str]) -> list[str]:
-    """Name the settings that the owner's hours ask for, and an existing topic has not."""
+    """Name the settings that the owner's hours ask for but an existing topic lacks."""
     values = {
         "retention.ms": "topics.retentionHours",
         "local.retention.ms": "topics.tieredLocalHours",

@@ -1,1 +1,1 @@
-"""The HTTP API: what people and their programs read and write of a fleet."""
+"""The HTTP API: how people and their programs read and change a fleet."""

@@ -67,7 +67,7 @@ def add(context: Context[GatewaySettings]) -> None:
 
 
 def _keep(context: Context[GatewaySettings], keeping: Keeping) -> None:
-    """Follow what is kept: its age, and erasures."""
+    """Run the tasks of kept evidence: removal by age, and erasures."""
     _, erasures = live_fence(context)
     # All gateways share the store: whichever erases first confirms, and an erasure waits until one does.
     join(context, erasures, {"kept evidence": keeping.erase}, stays=True, member="kept-evidence")

@@ -64,7 +64,7 @@ ROUTES: Final = (
 
 
 def make_app(parts: Parts) -> FastAPI:
-    """The application over the parts of a gateway."""
+    """Build the application over the parts of a gateway."""
     app = FastAPI(
         title="Lookout",
         version=lookout.__version__,

@@ -19,9 +19,9 @@ _ASSETS: Final = "/assets/"
 
 
 def install(app: FastAPI, built: Path = BUILT) -> None:
-    """Let an application answer with the console at every path that no route of the API has.
+    """Let an application serve the console at every path that no route of the API has.
 
-    The files hold nothing of a fleet: anyone who loads them still has to sign in.
+    The files hold no data of a fleet: anyone who loads them still has to sign in.
     """
     if (built / "index.html").exists():
         app.router.routes.append(Mount("/", _Cached(StaticFiles(directory=built, html=True))))
@@ -30,7 +30,8 @@ def install(app: FastAPI, built: Path = BUILT) -> None:
 
 
 class _Cached:
-    """Files that browsers may keep: for ever what its name tells apart, else after asking."""
+    """Files with cache headers: a file whose name identifies its content is kept for ever, others are
+    revalidated."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""The feed of events: numbered in the history, so that a follower who comes back misses nothing."""
+"""The feed of events. They are numbered in the history, so that a follower that reconnects misses none."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ _AGAIN_MS: Final = 60_000
 
 
 class Position(NamedTuple):
-    """The last event that a follower has: its database, number and time in Kafka."""
+    """The last event that a follower has: its database, number and Kafka time."""
 
     generation: str
     number: int
     time_ms: int
 
     def text(self) -> str:
-        """As the id of an event."""
+        """The position as an event id."""
         return f"{self.generation}-{self.number}-{self.time_ms}"
 
 
 class Feed:
-    """Events of the history as they come.
+    """Streams the history's events as they come.
 
     Args:
-        database: The history's.
+        database: The history's database.
         changed: Notified after each transaction of this process.
     """
 
@@ -69,13 +69,13 @@ class Feed:
             wake()
 
     def begin(self, last: str | None) -> Position:
-        """Where a follower begins.
+        """Return the position at which a follower begins.
 
         Args:
-            last: The id of its last event; None: from now on.
+            last: The id of its last event; None: begin now.
 
         Raises:
-            ProblemError: The id is not an event's.
+            ProblemError: The text is not the id of an event.
         """
         with self._database.reading() as connection:
             generation = self._database.fact(connection, GENERATION) or ""
@@ -97,7 +97,7 @@ class Feed:
         return Position(generation, newest if first is None else first - 1, position.time_ms)
 
     def read(self, position: Position) -> list[Any]:
-        """The events after a position."""
+        """Return the events after a position."""
         query = (
             sqlalchemy.select(EVENTS)
             .where(EVENTS.c.number > position.number)
@@ -110,12 +110,12 @@ class Feed:
     async def follow(
         self, position: Position, sees: Callable[[Any], bool], holds: Callable[[], bool]
     ) -> AsyncIterator[bytes]:
-        """Events as a stream of server-sent events.
+        """Yield events as a stream of server-sent events.
 
         Args:
             position: The last event that the follower has.
             sees: Whether it may see a row of the table.
-            holds: Whether that still holds: the stream ends with a token or a session.
+            holds: Whether that is still so: the stream ends with a token or a session.
         """
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
 

@@ -1,4 +1,5 @@
-"""How a fleet is: what its services have still to read, who they are, what `lookout doctor` finds."""
+"""The state of a fleet: what its services still have to read, their members, and the findings of `lookout
+doctor`."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ _NAME_CHARS: Final = 200
 def lag_rows(settings: GatewaySettings) -> list[LagRow]:
     """How far each service has read its topic.
 
-    `lag` counts offsets up to the end. It is 0 where none of them is a record that a service would get:
-    transactions write marks into their topics, and what was aborted stays there.
+    `lag` counts the offsets up to the end. It is 0 if none of them is a record for the service: transactions
+    write markers into topics, and aborted records stay there.
     """
     rows = []
     for flow in FLOWS:
@@ -57,7 +58,7 @@ def lag_rows(settings: GatewaySettings) -> list[LagRow]:
 
 
 def _drop_marks(settings: GatewaySettings, rows: list[LagRow]) -> None:
-    """Set the lag to 0 where nothing but marks and aborted records remains."""
+    """Set the lag to 0 where only markers and aborted records remain."""
     late: dict[tuple[str, int], list[LagRow]] = {}
     for row in rows:
         if row.lag:
@@ -69,7 +70,7 @@ def _drop_marks(settings: GatewaySettings, rows: list[LagRow]) -> None:
 
 
 def _read_one(settings: GatewaySettings, rows: Mapping[tuple[str, int], LagRow]) -> None:
-    """Read from each row's place until a record or the end comes."""
+    """Read from each row's offset until a record or the end comes."""
     options = {
         "group.id": prefixed("gateway-lag"),
         "enable.auto.commit": False,
@@ -96,13 +97,13 @@ def _read_one(settings: GatewaySettings, rows: Mapping[tuple[str, int], LagRow])
 
 
 def _is_end(message: Message) -> bool:
-    """Whether a partition's end came in place of a record; any other error says nothing of what remains."""
+    """Whether a message marks the end of a partition; any other error says nothing of what remains."""
     error = message.error()
     return error is not None and error.code() == KafkaError._PARTITION_EOF
 
 
 def service_rows(settings: GatewaySettings) -> list[ServiceRow]:
-    """The members of the services' groups, with their versions; none where Kafka does not say."""
+    """The members of the services' groups, with their versions; empty if Kafka does not say."""
     admin = AdminClient(settings.kafka(), logger=logs.client_logger("fleet"))
     groups: dict[str, Future[Any]] = admin.describe_consumer_groups(
         [flow.group for flow in FLOWS], request_timeout=_ANSWER_S
@@ -126,7 +127,7 @@ def service_rows(settings: GatewaySettings) -> list[ServiceRow]:
 
 
 def findings(settings: GatewaySettings) -> Iterator[Finding]:
-    """What `lookout doctor` finds of Kafka and Redis, as this gateway reaches them."""
+    """The findings of `lookout doctor` on Kafka and Redis, as this gateway reaches them."""
     admin = AdminClient(settings.kafka(), logger=logs.client_logger("fleet"))
     for result in (
         *kafka_checks(admin, settings.bootstrap),

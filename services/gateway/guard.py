@@ -1,4 +1,4 @@
-"""The check of every call: who it is, whether it may, whether it comes from where it claims."""
+"""The checks of every call: who the caller is, what it may do, and whether a browser was tricked into it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def caller(request: Request) -> Principal:
-    """Who calls.
+    """Return the caller.
 
     Raises:
-        ProblemError: Nobody who is known, too often, or a change that another site asked a browser for.
+        ProblemError: The caller is unknown or calls too often, or another site made a browser ask for a
+            change.
     """
     parts = parts_of(request)
     address = address_of(request)
@@ -50,7 +51,7 @@ def caller(request: Request) -> Principal:
 
 
 def still_is(request: Request, principal: Principal) -> bool:
-    """Whether a request would still be answered as this caller's; for answers that take long."""
+    """Whether a request would still be answered as this caller's, for answers that take long."""
     try:
         return _identify(request) == principal
     except ProblemError:
@@ -58,13 +59,13 @@ def still_is(request: Request, principal: Principal) -> bool:
 
 
 def too_many(wait_s: float, why: str) -> ProblemError:
-    """The answer to somebody who has to wait."""
+    """The answer to a caller that has to wait."""
     seconds = math.ceil(wait_s)
     return ProblemError(429, f"{why}: wait {seconds} s", {"Retry-After": str(seconds)})
 
 
 def address_of(request: Request) -> str:
-    """Where a call comes from; of a trusted proxy, what it says."""
+    """The address that a call comes from; behind a trusted proxy, the one that the proxy names."""
     return request.client.host[:64] if request.client is not None else ""
 
 
@@ -83,7 +84,7 @@ def _identify(request: Request) -> Principal | None:
 
 
 def _bearer(parts: Parts, token: str) -> Principal | None:
-    """Whose token this is: one of access.v1, or an access token of the provider."""
+    """The caller of a bearer token: one of access.v1, or an access token of the provider."""
     if parts.provider is None or token.count(".") != 2 or not (audience := parts.settings.oidc.audience):
         return parts.tokens.find(token)
     try:

@@ -11,13 +11,13 @@ from lookout.wire import MASKS, from_json, to_json
 
 
 class MaskKeeper:
-    """Writes masks again that were deleted or replaced in their topic, or that an old token signed.
+    """Rewrites masks that were deleted or replaced in their topic, or that an old token signed.
 
-    Kafka keeps the newest record of a camera alone: without it, a service that starts later would know no
-    mask.
+    Kafka keeps only the newest record of a camera: without this, a service that starts later would not know
+    the mask.
 
     Args:
-        parts: Of the gateway, whose history has the newest masks that the fleet signed.
+        parts: Parts of the gateway, whose history has the newest masks that the fleet signed.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -25,10 +25,10 @@ class MaskKeeper:
         self._mark = ""
 
     def write(self) -> None:
-        """Write what does not stand in the topic as it should.
+        """Write the masks that are missing or wrong in the topic.
 
         Raises:
-            WriteError: Kafka does not take it.
+            WriteError: Kafka does not take a record.
         """
         if not self._signer.signs:
             return

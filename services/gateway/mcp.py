@@ -1,7 +1,7 @@
-"""Agents use the API as tools of the Model Context Protocol. Every call is checked as a route's call is.
+"""The API as tools of the Model Context Protocol, for agents. Every call is checked as a route's call is.
 
 Tools that show or change something call the API as their caller would, so that roles, limits and the audit
-log hold for them too.
+log apply to them too.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _api: contextvars.ContextVar[httpx.AsyncClient] = contextvars.ContextVar("api")
 
 
 def make_server(parts: Parts) -> MCPServer[Any]:
-    """The tools over the parts of a gateway."""
+    """Build the server of tools over the parts of a gateway."""
     server: MCPServer[Any] = MCPServer(
         "lookout",
         instructions="Incidents, pictures, clips and coverage of watched cameras. Times are RFC 3339.",
@@ -55,7 +55,7 @@ def make_server(parts: Parts) -> MCPServer[Any]:
 
 
 def _add_reading(server: MCPServer[Any], parts: Parts) -> None:
-    """Tools that read the history."""
+    """Add the tools that read the history."""
 
     @server.tool()
     def cameras(camera: str = "*") -> str:
@@ -104,7 +104,7 @@ def _add_reading(server: MCPServer[Any], parts: Parts) -> None:
 
 
 def _add_media(server: MCPServer[Any], parts: Parts) -> None:
-    """Tools that show what was filmed."""
+    """Add the tools that show footage."""
 
     @server.tool()
     async def picture(incident: str = "", camera: str = "", time: str = "") -> Image:
@@ -116,7 +116,8 @@ def _add_media(server: MCPServer[Any], parts: Parts) -> None:
 
     @server.tool()
     async def clip(incident: str = "", camera: str = "", since: str = "", until: str = "") -> ResourceLink:
-        """Where the clip of an incident is, by its id; or of at most five minutes of a camera."""
+        """Where the clip of an incident is, by the incident's id; or that of at most five minutes of a
+        camera."""
         path, query = f"/v1/cameras/{quote(camera)}/clip", {"from": since, "to": until}
         if incident:
             path, query = f"/v1/incidents/{quote(incident, safe='')}/clip", {}
@@ -132,11 +133,12 @@ def _add_media(server: MCPServer[Any], parts: Parts) -> None:
 
 
 def _add_acting(server: MCPServer[Any]) -> None:
-    """Tools that ask and change something."""
+    """Add the tools that ask or change something."""
 
     @server.tool()
     async def ask(question: str, camera: str = "", since: str = "", until: str = "") -> str:
-        """Ask a yes/no question of what a camera saw, or all cameras; returns a job for the tool `answer`."""
+        """Ask a yes/no question about what one camera or all cameras saw; returns a job for the tool
+        `answer`."""
         watch = {"question": question, "cameras": [camera] if camera else [], "rule": {"threshold": 0.5}}
         span = {name: value for name, value in (("since", since), ("until", until)) if value}
         tenant = next(iter(_caller.get().tenants), "")
@@ -153,7 +155,8 @@ def _add_acting(server: MCPServer[Any]) -> None:
         limit: int = 10,
         anyway: bool = False,
     ) -> str:
-        """Moments in what cameras saw for which a yes/no question is true, and what was not searched.
+        """Find moments in what cameras saw at which a yes/no question is true; also says what was not
+        searched.
 
         A question that the model was not trained for needs `anyway`; its answers mean little.
         """
@@ -164,7 +167,8 @@ def _add_acting(server: MCPServer[Any]) -> None:
 
     @server.tool()
     async def report(camera: str = "*", since: str = "", until: str = "") -> str:
-        """What happened in a time (8 hours): incidents, time without answers, unusual spans, hours."""
+        """What happened in a time (by default 8 hours): incidents, time without answers, unusual spans,
+        hours."""
         query = {"camera": camera, "since": since, "until": until}
         return (await _asked("GET", "/v1/report", params={k: v for k, v in query.items() if v})).text
 
@@ -181,10 +185,10 @@ def _add_acting(server: MCPServer[Any]) -> None:
 
 
 async def _asked(method: str, path: str, **more: Any) -> httpx.Response:
-    """What the API answers to the caller of a tool.
+    """Return the API's answer for the caller of a tool.
 
     Raises:
-        ToolError: A problem, in the words of the API.
+        ToolError: The API answered with a problem, whose text this has.
     """
     answer = await _api.get().request(method, path, **more)
     if answer.is_error:

@@ -17,12 +17,12 @@ JSON = "application/json"
 
 
 def answer(message: Message, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A message as an answer."""
+    """A message as an HTTP answer."""
     return Response(to_json(message), status, media_type=JSON, headers=dict(headers or {}))
 
 
 def body_of(kind: type[M]) -> Callable[[Request], Awaitable[M]]:
-    """A dependency that reads a message from the request's body."""
+    """A FastAPI dependency that reads a message from the request's body."""
 
     async def read(request: Request) -> M:
         if request.headers.get("content-type", JSON).partition(";")[0].strip().lower() != JSON:
@@ -43,13 +43,13 @@ def route(
     media: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """Arguments of a FastAPI route whose shapes are messages.
+    """Arguments of a FastAPI route whose bodies are messages.
 
     Args:
-        answers: The message of its success; None: it has no body, or one of `media`.
+        answers: The message of a success; None: it has no body, or one of `media`.
         takes: The message of the request's body.
-        status: Of the success.
-        media: Content of the success by media type, as OpenAPI writes it, where it is no message.
+        status: Status of a success.
+        media: Content of a success by media type, as OpenAPI writes it, if it is not a message.
         more: Further arguments.
     """
     content: dict[str, Any] = dict(media or {})
@@ -70,5 +70,5 @@ def route(
 
 
 def reference(kind: type[Message]) -> dict[str, str]:
-    """A message in the OpenAPI document."""
+    """A reference to a message in the OpenAPI document."""
     return {"$ref": f"#/components/schemas/{kind.DESCRIPTOR.full_name.removeprefix('lookout.v1.')}"}

@@ -1,4 +1,4 @@
-"""How people sign in with a provider of OpenID Connect, and what they may do then."""
+"""Settings for signing in with an OpenID Connect provider, and for what people may do then."""
 
 from __future__ import annotations
 

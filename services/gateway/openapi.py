@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document: routes by FastAPI, shapes by the schemas made from `protos/`."""
+"""The OpenAPI 3.1 document: routes from FastAPI, shapes from the schemas that are made from `protos/`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def components() -> dict[str, Any]:
 
 
 def install(app: FastAPI) -> None:
-    """Let an application answer /openapi.json with shapes of the messages."""
+    """Make an application serve /openapi.json with the shapes of the messages."""
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:

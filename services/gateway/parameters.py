@@ -16,7 +16,7 @@ Moment = Annotated[
 
 
 def parse_ms(name: str, text: str | None) -> int | None:
-    """A time as Unix milliseconds; one without an offset is UTC.
+    """Parse a time to Unix milliseconds; without an offset it is UTC.
 
     Raises:
         ProblemError: It is not a time of the years 1970 to 9999.

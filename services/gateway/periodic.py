@@ -1,4 +1,4 @@
-"""What the gateway does again and again, on a thread of its own."""
+"""Periodic tasks of the gateway, on threads of their own."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _PASSING = (LookoutError, TransientError, sqlalchemy.exc.DBAPIError)
 
 
 class PeriodicTask:
-    """Does something every few seconds; a round that fails is logged, and the next one tries again.
+    """Repeats a task every few seconds; a round that fails is logged, and the next one tries again.
 
     Args:
         work: Does one round.
-        seconds: Between two rounds.
-        waits: What the log says of a round that fails, such as "a report waits".
+        seconds: Pause between two rounds.
+        waits: What the log says of a failed round, such as "a report waits".
         after: Set when the first round may begin; None: at once.
     """
 
@@ -42,5 +42,5 @@ class PeriodicTask:
                 logs.get("gateway").warning(self._waits, error=clean(error, 300))
 
     def stop(self) -> None:
-        """End after the round that runs."""
+        """End after the current round."""
         self._stopped.set()

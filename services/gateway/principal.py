@@ -23,22 +23,22 @@ _GLOB: Final = re.compile(r"[*?\[]")
 
 
 def role_name(role: Role) -> str:
-    """viewer, operator or administrator."""
+    """The name of a role: viewer, operator or administrator."""
     return enum_name("Role", Role.Name(role))
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who calls.
+    """A caller.
 
     Attributes:
         actor: Its name, as records and the audit log have it.
         role: What it may do.
         cameras: Ids or globs of cameras; empty: all.
-        tenants: Whose cameras; empty: everybody's.
-        csrf: Of a session with a cookie; changes must carry it.
+        tenants: Tenants of cameras; empty: all.
+        csrf: CSRF token of a session with a cookie; changes must carry it.
         expires_ms: When it ends, Unix milliseconds; 0: never.
-        issuer: The provider of OpenID Connect that knows the person; empty: none.
+        issuer: The OpenID Connect provider that knows the person; empty: none.
     """
 
     actor: str
@@ -51,25 +51,26 @@ class Principal:
 
     @property
     def unlimited(self) -> bool:
-        """Whether it sees every camera of every tenant."""
+        """Whether the caller sees every camera of every tenant."""
         return not self.cameras and not self.tenants
 
     def sees(self, camera: str, tenant: str) -> bool:
-        """Whether it may see a camera; `tenant` as `lookout.wire.tenant_of` has it or as a field has it."""
+        """Whether the caller may see a camera; `tenant` in the form of `lookout.wire.tenant_of` or of a
+        field."""
         return self.sees_tenant(tenant) and (
             not self.cameras or any(names_id(pattern, camera) for pattern in self.cameras)
         )
 
     def sees_tenant(self, tenant: str) -> bool:
-        """Whether it may see something that belongs to a tenant alone."""
+        """Whether the caller may see something that belongs to a tenant as a whole."""
         return not self.tenants or tenant_of(tenant) in self.tenants
 
     def sees_watch(self, watch: Watch, cameras: Iterable[tuple[str, str]]) -> bool:
-        """Whether it may see a watch: one that asks a camera which it sees.
+        """Whether the caller may see a watch, that is, a camera which the watch asks.
 
         Args:
             watch: The watch.
-            cameras: Ids and tenants of cameras that it may see.
+            cameras: Ids and tenants of cameras that the caller may see.
         """
         if self.unlimited:
             return True
@@ -84,7 +85,7 @@ class Principal:
         )
 
     def owns_watch(self, watch: Watch) -> bool:
-        """Whether a watch asks nothing but cameras that it may see, so that it may change the watch."""
+        """Whether the caller may change a watch: it must see every camera that the watch asks."""
         if self.tenants and (not watch.tenant or watch.tenant not in self.tenants):
             return False
         if not self.cameras:
@@ -95,20 +96,20 @@ class Principal:
         )
 
     def check_role(self, role: Role) -> None:
-        """Check that it has a role, or a higher one.
+        """Check that the caller has a role, or a higher one.
 
         Raises:
-            ProblemError: It has not.
+            ProblemError: The caller lacks the role.
         """
         if self.role < role:
             has = f"{clean(self.actor, 60)} is {role_name(self.role)}"
             raise ProblemError(403, f"this needs the role {role_name(role)}; {has}")
 
     def view(self, sign_out_url: str = "") -> SessionView:
-        """What it is told about itself.
+        """What the caller is told about itself.
 
         Args:
-            sign_out_url: Where it ends its session of the provider.
+            sign_out_url: Where it ends its session at the provider.
         """
         message = SessionView(
             actor=self.actor,
@@ -124,7 +125,7 @@ class Principal:
 
 
 def of_token(token: ApiToken) -> Principal:
-    """The caller that shows a token."""
+    """The caller that a token stands for."""
     return Principal(
         token.name,
         token.role,
@@ -135,7 +136,7 @@ def of_token(token: ApiToken) -> Principal:
 
 
 def as_token(principal: Principal, expires_ms: int) -> ApiToken:
-    """A caller as sessions store it."""
+    """A caller in the form in which sessions store it."""
     return ApiToken(
         name=principal.actor,
         role=principal.role,

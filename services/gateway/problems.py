@@ -1,4 +1,4 @@
-"""Answers that are no success: problem details (RFC 9457), one sentence with what, where and what to do."""
+"""Error answers as problem details (RFC 9457): one sentence with what, where and what to do."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ STATUSES: Final = (400, 401, 403, 404, 405, 408, 409, 411, 413, 415, 422, 429, 5
 
 
 class ProblemError(LookoutError):
-    """An answer that is no success.
+    """An error answer.
 
     Args:
         status: HTTP status.
         detail: What is wrong, where, and what to do.
-        headers: Of the answer.
+        headers: Headers of the answer.
     """
 
     def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
@@ -41,7 +41,7 @@ class ProblemError(LookoutError):
 
 
 def not_found(what: str, identity: str) -> ProblemError:
-    """The answer about an object that is not there, or that the caller may not see."""
+    """The answer about an object that does not exist, or that the caller may not see."""
     name = clean(identity, 80)
     return ProblemError(404, f"{what} {name} does not exist, or you may not see it: check its id")
 
@@ -61,7 +61,7 @@ def problem_response(
 
 
 def documented() -> dict[int | str, dict[str, Any]]:
-    """What OpenAPI says about these answers."""
+    """The OpenAPI description of these answers."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {
         status: {"description": http.HTTPStatus(status).phrase, "content": content} for status in STATUSES
@@ -69,7 +69,7 @@ def documented() -> dict[int | str, dict[str, Any]]:
 
 
 def install(app: FastAPI) -> None:
-    """Let every error of an application be a problem."""
+    """Turn every error of an application into a problem."""
 
     @app.exception_handler(ProblemError)
     async def refused(request: Request, error: ProblemError) -> Response:

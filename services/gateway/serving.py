@@ -1,4 +1,4 @@
-"""uvicorn in a thread of the service: the port is open when the service says so."""
+"""Runs uvicorn in a thread of the service; the port is open once the service says so."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class HttpServer:
     """One HTTP server.
 
     Args:
-        app: What answers.
+        app: The application that answers.
         settings: Where it listens.
 
     Raises:
@@ -82,20 +82,23 @@ class HttpServer:
             before = now
 
     def await_start(self, seconds: float) -> bool:
-        """Whether it answers within a time."""
+        """Wait for the server to answer; False if it does not in time."""
         deadline = time.monotonic() + seconds
         while not self._server.started and time.monotonic() < deadline:
             time.sleep(0.01)
         return self._server.started
 
     def stop(self) -> None:
-        """End it; calls that run may take a few seconds more."""
+        """End the server; calls that run may take a few seconds more."""
         self._stopped.set()
         self._server.should_exit = True
 
     def _use_newest(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
-        """Let a connection that begins have the newest certificate. A context that is in use is not changed:
-        a connection that began just then would have the new certificate and the old key."""
+        """Give each new connection the newest certificate, in a new context.
+
+        A context in use is not changed: a connection that begins at that moment would have the new
+        certificate and the old key.
+        """
         connection.context = self._context
 
     def _read_certificate(self) -> ssl.SSLContext:

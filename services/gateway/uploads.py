@@ -1,4 +1,4 @@
-"""Recordings that people upload: stored where the services of recordings read, for a week."""
+"""Recordings that people upload, stored for a week where the services of recordings read."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _PIECE: Final = 5 << 20  # S3 takes no smaller part
 
 
 class Uploads:
-    """Where uploaded recordings are stored, each under a name that nobody can guess.
+    """Stores uploaded recordings, each under a name that nobody can guess.
 
     Args:
-        url: `s3://bucket/prefix` or the like, or a folder; the services of recordings must see the same.
-        limit: Bytes of all uploads, beyond which no more is taken.
+        url: A URL such as `s3://bucket/prefix`, or a folder; the services of recordings must see the same.
+        limit: Bytes of all uploads, above which no more is accepted.
 
     Raises:
         StartupError: It cannot be used.
@@ -49,7 +49,7 @@ class Uploads:
         """Store a recording as it comes.
 
         Args:
-            name: What the file is called; its ending says which container it is.
+            name: The file's name; its ending says which container it is.
             chunks: Its bytes.
 
         Raises:
@@ -104,7 +104,7 @@ class Uploads:
 
 
 async def _patient(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The chunks that hold something, as long as they keep coming."""
+    """Yield the chunks that are not empty, as long as they keep coming."""
     while True:
         try:
             async with asyncio.timeout(_IDLE_S):
@@ -118,7 +118,7 @@ async def _patient(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def _file_name(name: str) -> str:
-    """A name that any store takes, with its ending."""
+    """A name that any store accepts, with the file's ending."""
     stem, dot, suffix = name.rpartition(".")
     if f".{suffix.lower()}" not in SUFFIXES or not dot:
         raise ProblemError(

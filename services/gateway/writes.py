@@ -1,4 +1,4 @@
-"""Changes over the API: one record each, with who asked and for which request."""
+"""Changes over the API: one record each, with who asked and the id of the request."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Asking:
     """A request that changes something.
 
     Attributes:
-        key: Its idempotency key; a new one where the caller sent none.
+        key: Its idempotency key; a new one if the caller sent none.
         repeated: The caller sent one, so the request may have been written before.
         address: Where it comes from.
     """
@@ -53,10 +53,10 @@ class Asking:
 
 
 def asking(request: Request) -> Asking:
-    """The request that changes something.
+    """Read what identifies a request that changes something.
 
     Raises:
-        ProblemError: Its idempotency key is not one.
+        ProblemError: Its idempotency key is not valid.
     """
     key = request.headers.get(KEY_HEADER)
     if key is not None and not _KEY.fullmatch(key):
@@ -69,11 +69,11 @@ Asked = Annotated[Asking, Depends(asking)]
 
 
 class Writes:
-    """Writes records, and knows when the history has them.
+    """Writes records, and waits until the history has them.
 
     Args:
         settings: How Kafka is reached.
-        database: The history's.
+        database: The history's database.
     """
 
     def __init__(self, settings: GatewaySettings, database: Database) -> None:
@@ -84,10 +84,12 @@ class Writes:
 
     @contextmanager
     def once(self, principal: Principal, asked: Asking, topic: str) -> Iterator[str | None]:
-        """What a request wrote before, as the key of its record; None: nothing, and it is written here alone.
+        """Give the block the key of the record that the request wrote before; None if it wrote nothing.
+
+        While the block runs, the same request waits elsewhere in this process.
 
         Args:
-            principal: Who asks.
+            principal: The caller.
             asked: The request.
             topic: Where it writes.
         """
@@ -116,10 +118,10 @@ class Writes:
         """Write records, then the entry of the audit log, and wait until the history has them.
 
         Args:
-            principal: Who asks.
+            principal: The caller.
             asked: The request.
             topic: Where the records go.
-            records: By key; None deletes.
+            records: Values by key; None deletes.
             audit: What is done to what; the rest is filled in.
         """
         places = self._writer.write(topic, records, Origin(principal.actor, asked.key))
@@ -130,11 +132,11 @@ class Writes:
     def write_only(
         self, principal: Principal, asked: Asking, topic: str, records: Records
     ) -> list[RecordPlace]:
-        """Write records and wait for Kafka alone."""
+        """Write records and wait for Kafka, but not for the history."""
         return self._writer.write(topic, records, Origin(principal.actor, asked.key))
 
     def publish(self, topic: str, key: str, value: bytes, headers: Headers) -> list[RecordPlace]:
-        """Write what the gateway itself has to say, and wait for Kafka alone.
+        """Write a record of the gateway's own, and wait for Kafka, but not for the history.
 
         Returns:
             Where the record is (`await_places`).
@@ -145,12 +147,13 @@ class Writes:
         return self._writer.write(topic, {key: value}, more=headers)
 
     def tell(self, alert: Alert) -> list[RecordPlace]:
-        """Write an alert of the gateway's own, and wait for Kafka alone (`publish`)."""
+        """Write an alert of the gateway's own, and wait for Kafka, but not for the history (`publish`)."""
         headers = event_headers(ALERT_TYPE, "gateway", alert.camera, alert.id, alert.end.ToJsonString())
         return self.publish(ALERTS.name, alert.camera, to_json(alert), headers)
 
     def write_beside(self, principal: Principal, topic: str, records: Records) -> None:
-        """Write records that a request implies and is not known by; wait until the history has them."""
+        """Write records that a request implies but is not identified by, and wait until the history
+        has them."""
         self.await_places(self._writer.write(topic, records, Origin(principal.actor)))
 
     def note(self, principal: Principal, asked: Asking, audit: AuditEntry) -> None:
@@ -159,7 +162,8 @@ class Writes:
         self._writer.write(AUDIT.name, {audit.actor: to_json(audit)}, Origin(principal.actor, asked.key))
 
     def note_soon(self, principal: Principal, asked: Asking, audit: AuditEntry) -> None:
-        """Write an entry of the audit log without waiting; where Kafka does not take it, the log has it."""
+        """Write an entry of the audit log without waiting; if Kafka does not take it, the process's log gets
+        it."""
         _complete(audit, principal, asked)
 
         def failed(why: str) -> None:
@@ -171,7 +175,8 @@ class Writes:
         self._writer.send(AUDIT.name, audit.actor, to_json(audit), origin, failed)
 
     def catch_up(self, topic: str) -> None:
-        """Wait until the history has what a topic has now: a change is made of the newest record.
+        """Wait until the history has all that a topic has now, since a change is based on the newest
+        record.
 
         Raises:
             ProblemError: It takes too long.
@@ -180,7 +185,7 @@ class Writes:
             raise ProblemError(503, f"the history has not read {topic} yet: try again")
 
     def await_places(self, places: list[RecordPlace]) -> bool:
-        """Wait until the history has these records; False: it takes longer."""
+        """Wait until the history has these records; False if it takes too long."""
         deadline = time.monotonic() + _SEEN_S
         while places:
             places = [place for place in places if not self._has(place)]
@@ -206,7 +211,7 @@ class Writes:
         return record
 
     def _ends(self, topic: str) -> list[RecordPlace]:
-        """The newest records of a topic."""
+        """The places of the newest records of a topic."""
         options = {"group.id": prefixed("gateway-ends"), "enable.auto.commit": False}
         consumer = Consumer(self._settings.kafka(**options))
         try:
@@ -224,7 +229,7 @@ class Writes:
 
 
 def _complete(audit: AuditEntry, principal: Principal, asked: Asking) -> None:
-    """Fill in who asks, when and from where."""
+    """Fill in who asks, when, and from where."""
     audit.id = stable_id("audit", principal.actor, asked.key, audit.action, audit.subject)
     audit.actor, audit.role = principal.actor, principal.role
     audit.address, audit.request = asked.address, asked.key
@@ -232,5 +237,5 @@ def _complete(audit: AuditEntry, principal: Principal, asked: Asking) -> None:
 
 
 def entry(action: str, subject: str, *, camera: str = "", tenant: str = "") -> AuditEntry:
-    """An entry of the audit log: what is done to what."""
+    """Make an entry of the audit log: what is done to what."""
     return AuditEntry(action=action, subject=subject[:200], camera=camera, tenant=tenant)

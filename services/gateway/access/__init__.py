@@ -1,1 +1,1 @@
-"""Who calls, and what a caller may see and do."""
+"""Authentication and authorization: who calls, and what a caller may see and do."""

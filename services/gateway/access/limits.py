@@ -1,4 +1,4 @@
-"""How often a caller may call, and how long one that fails to sign in waits."""
+"""Limits on callers: calls per minute, event streams, and waits after failed sign-ins."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _LONGEST_WAIT_S: Final = 300.0
 
 
 class CallRate:
-    """A bucket of calls for each caller, which refills evenly.
+    """A token bucket of calls for each caller, which refills evenly.
 
     Args:
-        per_minute: Calls of a minute; as many may come at once.
-        clock: Seconds that only rise.
+        per_minute: Calls per minute; as many may come at once.
+        clock: Monotonic seconds.
     """
 
     def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -29,7 +29,7 @@ class CallRate:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait_s(self, caller: str) -> float:
-        """Count a call; seconds until the next one is allowed, 0 where this one is."""
+        """Count a call; return the seconds until the next one is allowed, or 0 if this one is."""
         now = self._clock()
         with self._lock:
             calls, at = self._buckets.pop(caller, (self._size, now))
@@ -42,10 +42,10 @@ class CallRate:
 
 
 class Followers:
-    """How many streams of events a caller has open.
+    """Counts the open event streams of each caller.
 
     Args:
-        limit: Of one caller.
+        limit: Streams per caller.
     """
 
     def __init__(self, limit: int = _FOLLOWERS) -> None:
@@ -54,7 +54,7 @@ class Followers:
         self._open: Counter[str] = Counter()
 
     def begin(self, caller: str) -> bool:
-        """Open one more; False: the caller has as many as it may."""
+        """Count one more stream; False if the caller has as many as it may."""
         with self._lock:
             if self._open[caller] >= self.limit:
                 return False
@@ -62,7 +62,7 @@ class Followers:
             return True
 
     def end(self, caller: str) -> None:
-        """Close one."""
+        """Count one stream less."""
         with self._lock:
             self._open[caller] -= 1
             if self._open[caller] <= 0:
@@ -70,10 +70,11 @@ class Followers:
 
 
 class Failures:
-    """Failed sign-ins by address: from the sixth on each doubles the time until the next is looked at.
+    """Failed sign-ins by address. From the fifth on, each makes the address wait, for twice as long as the
+    one before, up to 5 minutes.
 
     Args:
-        clock: Seconds that only rise.
+        clock: Monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -95,6 +96,6 @@ class Failures:
                 self._failures.popitem(last=False)
 
     def clear(self, address: str) -> None:
-        """A sign-in worked."""
+        """Forget an address's failures after a successful sign-in."""
         with self._lock:
             self._failures.pop(address, None)

@@ -13,7 +13,7 @@ _LIMIT = 4096
 
 
 class SignInLink:
-    """The link's secret; each is taken once, and replaced in its file by another.
+    """The link's secret. Each is accepted once, and replaced in its file by a new one.
 
     Args:
         path: The file.
@@ -25,7 +25,7 @@ class SignInLink:
         self._renew()
 
     def take(self, secret: str) -> bool:
-        """Whether this is the secret; it is not any more afterwards."""
+        """Whether `secret` is the current one; if so, it is replaced and no longer valid."""
         with self._lock:
             try:
                 content = read_file(self._path, limit=_LIMIT)

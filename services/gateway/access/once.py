@@ -1,4 +1,4 @@
-"""One-time values: whether one was used before, by any replica."""
+"""One-time values: records which were used, for all replicas."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ class UsedOnce:
     """The one-time values that were used.
 
     Args:
-        database: The history's.
+        database: The history's database.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def take(self, value: str, seconds: float) -> bool:
-        """Whether this is the value's first use.
+        """Record a use of a value; True if it is the first.
 
         Args:
             value: A secret that was checked already.
-            seconds: After which the value is of no use by itself, so that it may be forgotten.
+            seconds: How long the value itself is valid; afterwards its use is forgotten.
         """
         now_ms = int(time.time() * 1000)
         row = {"digest": digest(value), "expires_ms": now_ms + round(seconds * 1000)}

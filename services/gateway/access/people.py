@@ -1,4 +1,4 @@
-"""Who a person of the provider is here."""
+"""Maps people of the OpenID Connect provider to callers of the gateway."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _ROLES: Final = {
 
 
 def person(settings: OidcSettings, claims: Mapping[str, Any]) -> Principal | None:
-    """The caller whom checked claims describe; None: none of the groups has a grant.
+    """Return the caller whom verified claims describe; None if none of the groups has a grant.
 
-    The first grant that fits counts alone: a union of an operator of one tenant and a viewer of another would
+    Only the first matching grant counts: the union of an operator of one tenant and a viewer of another would
     be an operator of both.
     """
     groups = _groups(claims, settings.claim)
@@ -40,7 +40,7 @@ def person(settings: OidcSettings, claims: Mapping[str, Any]) -> Principal | Non
 
 
 def actor_of(claims: Mapping[str, Any]) -> str:
-    """A person's name, and a part of the digest of the subject: names may change hands or be chosen."""
+    """A person's name with a part of the subject's digest, since names may change hands or be chosen."""
     name = next(
         (
             value

@@ -1,4 +1,4 @@
-"""Around every answer: headers that browsers obey, and a limit of what a request may send."""
+"""Middleware around every answer: headers that browsers obey, and limits on request bodies."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ HEADERS: Final = {
 
 
 class _TooLargeError(Exception):
-    """A body is larger than it may be."""
+    """A body exceeds its size limit."""
 
 
 class _TooSlowError(Exception):
-    """A body does not end within its time."""
+    """A body does not end within its time limit."""
 
 
 class Protection:
     """The middleware.
 
     Args:
-        app: What answers.
+        app: The application that answers.
         large: Paths whose bodies have limits of their own.
     """
 

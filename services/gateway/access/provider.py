@@ -1,4 +1,4 @@
-"""A provider of OpenID Connect: where it answers, its keys, and what its tokens say."""
+"""An OpenID Connect provider: its endpoints, its keys, and the claims of its tokens."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ _KEY_TYPES: Final = ("RSA", "EC", "OKP")
 
 
 class ProviderError(LookoutError):
-    """The provider does not answer, or not as OpenID Connect says."""
+    """The provider does not answer, or not as OpenID Connect specifies."""
 
 
 class TokenError(LookoutError):
-    """A token is not one of the provider's for this gateway, or not valid now."""
+    """A token was not issued by the provider for this gateway, or is not valid now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """What the provider's discovery document says.
+    """The parts of the provider's discovery document that the gateway uses.
 
     Attributes:
         authorization: Where people sign in.
-        token: Where a code is exchanged.
-        keys: Its public keys (JWKS).
+        token: Where a code is exchanged for tokens.
+        keys: Where its public keys (JWKS) are.
         end_session: Where people sign out; empty: unknown.
-        basic: Whether the client authenticates itself with HTTP Basic; else in the form.
+        basic: Whether the client authenticates itself with HTTP Basic; otherwise in the form.
         names_itself: Whether its answers have the parameter `iss` (RFC 9207).
     """
 
@@ -95,10 +95,10 @@ class Provider:
         self._asked = float("-inf")
 
     def sign_in_url(self, secret: str) -> str:
-        """Where a browser goes to sign in.
+        """Return the URL to which a browser goes to sign in.
 
         Args:
-            secret: Of this sign-in; the browser has it as a cookie.
+            secret: The secret of this sign-in; the browser has it as a cookie.
 
         Raises:
             ProviderError: The provider does not answer.
@@ -118,7 +118,8 @@ class Provider:
         return _with_query(self._known().authorization, query)
 
     def sign_out_url(self) -> str:
-        """Where a browser goes to end the provider's session as well; the gateway, where nothing is known.
+        """Return the URL at which a browser ends the provider's session; the gateway's own if the provider
+        has none.
 
         Raises:
             ProviderError: The provider does not answer.
@@ -130,11 +131,11 @@ class Provider:
         return _with_query(known.end_session, query)
 
     def finish(self, secret: str, answer: Mapping[str, str]) -> dict[str, Any]:
-        """The claims of a person who comes back from the provider.
+        """Return the claims of a person who comes back from the provider.
 
         Args:
-            secret: Of the sign-in, from the browser's cookie.
-            answer: Parameters that the browser brings.
+            secret: The secret of the sign-in, from the browser's cookie.
+            answer: The parameters that the browser brings.
 
         Raises:
             TokenError: They do not belong to this sign-in, or the person may not sign in.
@@ -164,10 +165,10 @@ class Provider:
         return claims
 
     def claims(self, token: str, audience: str) -> dict[str, Any]:
-        """The claims of a token, whose signature, issuer, audience and times are right.
+        """Return the claims of a token after checking its signature, issuer, audience and times.
 
         Raises:
-            TokenError: They are not.
+            TokenError: One of these is wrong.
             ProviderError: The provider's keys cannot be read.
         """
         if len(token) > _TOKEN_BYTES or token.count(".") != 2:
@@ -189,11 +190,11 @@ class Provider:
         return claims
 
     def close(self) -> None:
-        """End its connections."""
+        """Close the connections."""
         self._client.close()
 
     def _verified(self, token: str) -> dict[str, Any]:
-        """The content of a token that one of the provider's keys signed."""
+        """Return the content of a token that one of the provider's keys signed."""
         for newer in (False, True):
             try:
                 claims = jwt.decode(token, self._key_set(newer=newer), algorithms=ALGORITHMS).claims
@@ -314,11 +315,11 @@ class Provider:
 
 
 def derived(secret: str, purpose: str) -> str:
-    """A value of a sign-in that only its browser and the gateway can know.
+    """Derive a value that only this sign-in's browser and the gateway can know.
 
     Args:
-        secret: Of the sign-in.
-        purpose: state, nonce or verifier; one says nothing about another.
+        secret: The secret of the sign-in.
+        purpose: state, nonce or verifier; the values do not reveal each other.
     """
     mac = hmac.new(secret.encode("utf-8", "surrogatepass"), purpose.encode(), hashlib.sha256)
     return base64.urlsafe_b64encode(mac.digest()).rstrip(b"=").decode()

@@ -1,4 +1,4 @@
-"""Sessions of people: a random cookie, its digest in the database."""
+"""Sessions of people: a random cookie, whose digest is in the database."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COOKIE: Final = "lookout-session"
 
 
 def digest(secret: str) -> str:
-    """SHA-256 of a secret of 256 random bits, which nobody finds by trying; hex."""
+    """SHA-256 as hex. It is enough for secrets of 256 random bits, which nobody can guess."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -28,7 +28,7 @@ class Sessions:
     """The sessions in a database.
 
     Args:
-        database: The history's.
+        database: The history's database.
         seconds: How long a session lasts.
     """
 
@@ -36,7 +36,7 @@ class Sessions:
         self._database, self.seconds = database, seconds
 
     def begin(self, principal: Principal) -> str:
-        """Begin a session; returns the cookie's value."""
+        """Begin a session; return the cookie's value."""
         secret, now_ms = secrets.token_urlsafe(32), int(time.time() * 1000)
         expires_ms = now_ms + round(self.seconds * 1000)
         row = {
@@ -51,7 +51,7 @@ class Sessions:
         return secret
 
     def find(self, secret: str) -> Principal | None:
-        """Whose session a cookie names, or None if it is unknown or over."""
+        """The caller whose session a cookie names; None if it is unknown or over."""
         query = sqlalchemy.select(SESSIONS.c.body, SESSIONS.c.csrf, SESSIONS.c.expires_ms).where(
             SESSIONS.c.digest == digest(secret)
         )

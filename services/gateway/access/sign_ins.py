@@ -1,4 +1,4 @@
-"""Sign-ins that worked and those that failed: how long an address waits, and what audit.v1 has of them."""
+"""Records sign-ins that worked and that failed: waits for addresses, and entries in audit.v1."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _NOBODY: Final = Principal("", Role.ROLE_UNSPECIFIED)
 
 
 class SignIns:
-    """Takes note of sign-ins.
+    """Records sign-ins.
 
     Args:
-        failures: By address.
-        writes: Writes audit.v1, without waiting: people who look for the cause of an outage must be able to
+        failures: Failures by address.
+        writes: Writes audit.v1 without waiting: people who look for the cause of an outage must be able to
             sign in.
     """
 
@@ -29,23 +29,23 @@ class SignIns:
         self._rate = CallRate(FAILED_PER_MINUTE)
 
     def worked(self, principal: Principal, address: str, how: str) -> None:
-        """Somebody signed in.
+        """Record a successful sign-in.
 
         Args:
-            principal: Who.
+            principal: Who signed in.
             address: Where from.
-            how: By link or oidc.
+            how: link or oidc.
         """
         self._failures.clear(address)
         self._note(principal, address, "sign-in", how)
 
     def failed(self, address: str, how: str, actor: str = "") -> None:
-        """Somebody did not get in.
+        """Record a failed sign-in.
 
         Args:
             address: Where from.
-            how: By link, oidc or token.
-            actor: Who, where that is known.
+            how: link, oidc or token.
+            actor: Who tried, if known.
         """
         self._failures.add(address)
         if not self._rate.wait_s(""):

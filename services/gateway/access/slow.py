@@ -1,4 +1,4 @@
-"""HTTP/1.1 connections whose callers must send the head of a request within a time."""
+"""HTTP/1.1 connections with a time limit for the head of a request."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ HEAD_S: Final = 15.0
 
 
 class PatientProtocol(H11Protocol):
-    """uvicorn's protocol, which would wait for headers as long as somebody sends a byte now and then."""
+    """uvicorn's protocol with a time limit for headers; alone, it waits as long as a byte comes now
+    and then."""
 
     _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for the first request."""
+        """Start the time limit of the first request."""
         super().connection_made(transport)
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; a whole head ends the wait, the begin of the next one begins another."""
+        """Take bytes. A whole head stops the time limit; the begin of the next head starts another."""
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
             self._stop_waiting()
@@ -31,7 +32,7 @@ class PatientProtocol(H11Protocol):
             self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
+        """Stop the time limit."""
         self._stop_waiting()
         super().connection_lost(exc)
 

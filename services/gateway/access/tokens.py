@@ -1,4 +1,4 @@
-"""Tokens of programs: records of access.v1, of which only the digest of the secret is known."""
+"""Tokens of programs: records of access.v1, which hold only the digest of the secret."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Tokens:
     """The tokens in the history.
 
     Args:
-        database: The history's.
+        database: The history's database.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def find(self, secret: str) -> Principal | None:
-        """Who shows this secret; None: nobody who is known now."""
+        """The caller who has this secret; None if no valid token has it."""
         identity = secret.partition(".")[0]
         query = sqlalchemy.select(DOCUMENTS.c.body).where(
             DOCUMENTS.c.topic == ACCESS.name, DOCUMENTS.c.key == identity[:64]

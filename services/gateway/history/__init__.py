@@ -1,1 +1,2 @@
-"""The read model: what the topics say, in tables that can be searched. Deleted, it comes back from Kafka."""
+"""The read model: the content of the topics in searchable tables. If deleted, it is built again from
+Kafka."""

@@ -24,7 +24,8 @@ _ENDS: Final = 8
 
 
 class Detail(NamedTuple):
-    """A piece of a minute that one verdict accounts for; `ends`: the verdict ends here. Unix milliseconds."""
+    """A piece of a minute that one verdict accounts for, in Unix milliseconds; `ends`: the verdict ends in
+    it."""
 
     start_ms: int
     end_ms: int
@@ -51,7 +52,7 @@ class Bucket:
     detail: bytearray | None = None
 
     def row(self) -> dict[str, Any]:
-        """Its columns."""
+        """The columns of its row."""
         return {
             "verdicts": self.verdicts,
             "answers": self.answers,
@@ -87,14 +88,16 @@ def bucket_of(row: Any) -> Bucket:
 
 
 def pieces(row: VerdictRow, newest_ms: int) -> Iterator[tuple[int, int, int, bool]]:
-    """The minutes that a verdict is counted in: begin of the minute, begin and end of the piece, whether the
-    verdict ends there.
+    """Split a verdict into the minutes that count it.
 
     Windows overlap: each accounts only for time that no earlier one covered (`rules.coverage_intervals`).
 
     Args:
         row: The verdict.
         newest_ms: Until when its series is covered.
+
+    Yields:
+        The begin of the minute, begin and end of the piece, and whether the verdict ends there.
     """
     last = (row.end_ms - 1) // MINUTE_MS * MINUTE_MS if row.end_ms > 0 else 0
     start = max(row.start_ms, newest_ms, row.end_ms - LONGEST_MS)
@@ -111,12 +114,12 @@ def pieces(row: VerdictRow, newest_ms: int) -> Iterator[tuple[int, int, int, boo
 
 
 def covered_until(row: VerdictRow, newest_ms: int) -> int:
-    """Until when a series is covered after a verdict."""
+    """Return until when a series is covered after a verdict."""
     return max(newest_ms, row.end_ms) if row.start_ms < row.end_ms else newest_ms
 
 
 def add(bucket: Bucket, row: VerdictRow, covered_ms: int, at: tuple[int, int], *, ends: bool) -> None:
-    """Count a piece of a verdict, whose record is at a partition and offset."""
+    """Add a piece of a verdict to a bucket; `at` is the partition and offset of the verdict's record."""
     bucket.times[row.outcome] += covered_ms
     if not ends:
         return
@@ -135,7 +138,7 @@ def add(bucket: Bucket, row: VerdictRow, covered_ms: int, at: tuple[int, int], *
 
 
 def add_detail(bucket: Bucket, row: VerdictRow, minute: int, start: int, end: int, *, ends: bool) -> None:
-    """Write a piece into a minute."""
+    """Append a piece of a verdict to the detail of a minute."""
     if bucket.detail is None:
         bucket.detail = bytearray()
     code = row.outcome | (_ENDS if ends else 0)
@@ -143,18 +146,18 @@ def add_detail(bucket: Bucket, row: VerdictRow, minute: int, start: int, end: in
 
 
 def details(minute: int, data: bytes) -> Iterator[Detail]:
-    """The pieces of a minute, in the order of the topic."""
+    """Yield the pieces of a minute, in the order of the topic."""
     for start, end, code, p_yes in _PIECE.iter_unpack(data):
         yield Detail(minute + start, minute + end, code & ~_ENDS, bool(code & _ENDS), p_yes)
 
 
 def fine_buckets(minute: int, data: bytes, size_ms: int) -> dict[int, Bucket]:
-    """Sums of spans shorter than a minute, by their begin.
+    """Return the sums of spans shorter than a minute, by the begin of each.
 
     Args:
-        minute: Its begin.
+        minute: Begin of the minute.
         data: Its detail.
-        size_ms: Of a span; a minute is a multiple of it.
+        size_ms: Length of a span, of which a minute is a multiple.
     """
     spans: dict[int, Bucket] = {}
     for piece in details(minute, data):

@@ -49,7 +49,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A connection whose reads see one state."""
+        """A connection whose reads all see the same state."""
         with self._reads.connect() as connection:
             if not self.is_sqlite:
                 connection.execution_options(isolation_level="REPEATABLE READ")
@@ -57,7 +57,7 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """A transaction that is committed at the end, or rolled back by an exception."""
+        """A transaction, committed at the end or rolled back by an exception."""
         with self._writes.begin() as connection:
             yield connection
 
@@ -71,7 +71,7 @@ class Database:
         return insert.on_conflict_do_update(index_elements=keys, set_=changed)
 
     def insert_new(self, table: sqlalchemy.Table) -> Any:
-        """An INSERT that leaves a row that is there as it is."""
+        """An INSERT that leaves an existing row unchanged."""
         insert: Any = (sqlite if self.is_sqlite else postgresql).insert(table)
         return insert.on_conflict_do_nothing()
 
@@ -79,7 +79,7 @@ class Database:
         """Bring the schema up to date.
 
         Args:
-            revision: Of the schema; the newest by default.
+            revision: Revision of the schema; the newest by default.
 
         Raises:
             StartupError: The database cannot be used.
@@ -101,12 +101,12 @@ class Database:
             ) from error
 
     def fact(self, connection: Connection, name: str) -> str | None:
-        """A single value."""
+        """Return a single value by its name."""
         value: str | None = connection.scalar(sqlalchemy.select(FACTS.c.value).where(FACTS.c.name == name))
         return value
 
     def bytes(self) -> int:
-        """How large it is."""
+        """Return the size of the database in bytes."""
         with self.reading() as connection:
             if not self.is_sqlite:
                 return int(
@@ -118,20 +118,22 @@ class Database:
             return (int(pages) - int(free)) * int(size)
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         self._reads.dispose()
         self._writes.dispose()
 
 
 def new_key(made: sqlalchemy.CursorResult[Any]) -> int:
-    """The key of a row that was inserted just now."""
+    """Return the key of the row that was just inserted."""
     row: Any = made.inserted_primary_key
     return int(row[0])
 
 
 def _sqlite(url: str, begin: str) -> sqlalchemy.Engine:
-    """Connections that begin transactions so: one that writes takes the lock at once, instead of failing when
-    it is half done."""
+    """Make an engine whose transactions start with `BEGIN {begin}`.
+
+    One that writes takes the lock at once, instead of failing when it is half done.
+    """
     engine = sqlalchemy.create_engine(url, connect_args={"timeout": _BUSY_MS / 1000}, pool_size=16)
 
     @event.listens_for(engine, "connect")

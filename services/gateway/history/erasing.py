@@ -1,4 +1,4 @@
-"""What an erasure removes from the history."""
+"""Removes what an erasure covers from the history."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from lookout.wire import LABELS
 
 
 def erase(connection: Connection, erasure: Erasure) -> None:
-    """Remove what is known of a camera's erased time: sums, incidents and what people wrote of them, events,
-    dead letters.
+    """Remove what is known of a camera's erased time: sums, incidents with people's notes, events, dead
+    letters.
 
-    Sums that the range touches go whole: a day's sum does not survive the erasure of an hour of it.
+    Sums that the range touches are removed whole: a day's sum does not survive the erasure of an hour of it.
     """
     begin_ms, end_ms = erasure.begin_us // 1000, -(-erasure.end_us // 1000)
     cameras = sqlalchemy.select(CAMERAS.c.key).where(CAMERAS.c.id == erasure.camera)

@@ -1,4 +1,4 @@
-"""Reads the topics into the history: offsets are stored with what the records say, in one transaction."""
+"""Reads the topics into the history. Offsets are stored with the rows in one transaction."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RecordPlace = tuple[str, int]
 
 
 class MovedOnError(LookoutRuntimeError):
-    """Another process has stored records that this one was about to store."""
+    """Another process has stored records that this one was going to store."""
 
 
 class Ingest:
@@ -41,8 +41,8 @@ class Ingest:
 
     Args:
         settings: How Kafka is reached.
-        database: The history's.
-        batch: Records of one transaction at most.
+        database: The history's database.
+        batch: Most records of one transaction.
     """
 
     def __init__(self, settings: ServiceSettings, database: Database, batch: int = _BATCH) -> None:
@@ -56,7 +56,7 @@ class Ingest:
         self.count = 0
 
     def run(self) -> None:
-        """Read until `stop`; what Kafka or the database do not answer is tried again."""
+        """Read until `stop`; failures of Kafka or the database are retried."""
         log = logs.get("history")
         while not self._stopped.is_set():
             try:
@@ -69,7 +69,7 @@ class Ingest:
             self._stopped.wait(_PAUSE_S)
 
     def stop(self) -> None:
-        """End after the transaction in work."""
+        """End after the current transaction."""
         self._stopped.set()
 
     def _follow(self) -> None:
@@ -103,7 +103,8 @@ class Ingest:
             consumer.close()
 
     def _read_tables(self, consumer: Consumer) -> None:
-        """Read the tables to their present ends: who may read, and what was erased, comes before all else."""
+        """Read the tables to their current ends before all else: they say who may read, and what was
+        erased."""
         waiting = set(self._assign(consumer, TABLES))
         while waiting and not self._stopped.is_set():
             messages = []
@@ -116,7 +117,7 @@ class Ingest:
             self._store(messages)
 
     def _assign(self, consumer: Consumer, topics: Collection[str]) -> list[RecordPlace]:
-        """Read the partitions that these topics have now, from where the history is."""
+        """Assign the current partitions of these topics, from the history's offsets."""
         topics_now = consumer.list_topics(timeout=_ANSWER_S).topics
         places = [
             (topic, partition)
@@ -142,7 +143,7 @@ class Ingest:
         return messages
 
     def _store(self, messages: list[Message]) -> None:
-        """Store records and their offsets. A record that cannot be stored is left out alone.
+        """Store records and their offsets. If a record cannot be stored, only that record is left out.
 
         Raises:
             MovedOnError: Another process has stored some of them.
@@ -173,7 +174,7 @@ class Ingest:
             self._store_whole(messages, left_out=True)
 
     def _store_whole(self, messages: list[Message], *, left_out: bool = False) -> None:
-        """Store records and their offsets, all or nothing; of those that are left out the offsets alone."""
+        """Store records and their offsets, all or nothing; of records that are left out only the offsets."""
         moved: dict[RecordPlace, int] = {}
         with self._database.writing() as connection:
             batch = self._records.begin(connection)
@@ -212,7 +213,7 @@ class Ingest:
 
 
 def _is_of_a_record(error: Exception) -> bool:
-    """Whether an error says something about what was stored, rather than about the database."""
+    """Whether an error is caused by what was stored, not by the database."""
     if isinstance(error, MovedOnError):
         return False
     if isinstance(error, sqlalchemy.exc.DBAPIError):

@@ -1,4 +1,4 @@
-"""What the API asks of the history. Callers see what their scope names, whatever they ask for."""
+"""The API's queries on the history. Callers get only what their scope allows, whatever they ask for."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def cameras_of(connection: Connection, principal: Principal, pattern: str | None
     """The cameras that a caller may see, by id.
 
     Args:
-        connection: Of the history.
+        connection: A connection to the history.
         principal: The caller.
         pattern: An id or glob; None: all.
     """
@@ -73,12 +73,12 @@ def tenants(connection: Connection) -> list[str]:
 
 
 def tenants_of(connection: Connection, camera: str) -> list[str]:
-    """The tenants under which a camera's id was seen."""
+    """The tenants under which a camera id was seen."""
     return list(connection.scalars(sqlalchemy.select(CAMERAS.c.tenant).where(CAMERAS.c.id == camera)))
 
 
 def wholly_seen(connection: Connection, principal: Principal, pattern: str | None) -> list[str]:
-    """The cameras of which a caller sees every tenant, by id: landmarks do not say whose they are."""
+    """The ids of cameras of which a caller sees every tenant: landmarks do not say whose they are."""
     cameras = sorted({row.id for row in cameras_of(connection, principal, pattern)})
     if principal.unlimited:
         return cameras
@@ -88,7 +88,7 @@ def wholly_seen(connection: Connection, principal: Principal, pattern: str | Non
 def _in_scope(
     connection: Connection, principal: Principal, pattern: str | None, column: ColumnElement[int]
 ) -> list[ColumnElement[bool]]:
-    """Conditions that leave a column of cameras' keys to what a caller may see."""
+    """Conditions that limit a column of camera keys to what a caller may see."""
     if principal.unlimited and pattern is None:
         return []
     query = sqlalchemy.select(CAMERAS.c.key, CAMERAS.c.id, CAMERAS.c.tenant)
@@ -103,7 +103,7 @@ def _in_scope(
 
 @dataclass(frozen=True, slots=True)
 class IncidentFilter:
-    """Which incidents are asked for; None: all."""
+    """Which incidents are wanted; None in a field: all."""
 
     camera: str | None = None
     watch: str | None = None
@@ -122,10 +122,10 @@ def _incident_rows() -> Select[Any]:
 def incidents(
     connection: Connection, principal: Principal, criteria: IncidentFilter, after: str, limit: int
 ) -> tuple[list[Any], str]:
-    """Incidents, newest first, and where the next page begins (an empty text after the last one).
+    """Incidents, newest first, and where the next page begins (an empty text after the last page).
 
     Raises:
-        ProblemError: `after` is not what a page named.
+        ProblemError: `after` is not a value from an earlier page.
     """
     # The page is found in an index; rows with their alerts are read for it alone.
     query = sqlalchemy.select(INCIDENTS.c.id, INCIDENTS.c.start_ms)
@@ -167,7 +167,7 @@ def _place(after: str) -> tuple[int, str]:
 
 
 def _questions(connection: Connection, words: str) -> list[int]:
-    """Questions in which every word begins a word, in any case."""
+    """Questions in which every searched word is the begin of a word, in any case."""
     criteria = words.casefold().split()
     texts = connection.execute(sqlalchemy.select(QUESTIONS))
     return [
@@ -182,7 +182,7 @@ def _words(text: str) -> list[str]:
 
 
 def incident(connection: Connection, principal: Principal, identity: str) -> tuple[Any, list[bytes]] | None:
-    """An incident and its acts, or None where the caller may see no such incident."""
+    """An incident with its acts; None if the caller may see no such incident."""
     row = connection.execute(
         sqlalchemy.select(INCIDENTS, CAMERAS.c.tenant, CAMERAS.c.id.label("camera_id"))
         .join(CAMERAS, CAMERAS.c.key == INCIDENTS.c.camera)
@@ -197,13 +197,13 @@ def incident(connection: Connection, principal: Principal, identity: str) -> tup
 
 
 def newest_alert(connection: Connection, identity: str) -> Alert | None:
-    """The newest alert of an incident; None: the history has none."""
+    """The newest alert of an incident; None if the history has none."""
     body = connection.scalar(sqlalchemy.select(INCIDENTS.c.alert).where(INCIDENTS.c.id == identity))
     return None if body is None else from_json(body, Alert)
 
 
 def open_incidents(connection: Connection) -> Mapping[int, int]:
-    """How many incidents of each camera are not closed."""
+    """The number of incidents of each camera that are not closed."""
     rows = connection.execute(
         sqlalchemy.select(INCIDENTS.c.camera, sqlalchemy.func.count())
         .where(sqlalchemy.not_(INCIDENTS.c.closed))
@@ -213,7 +213,7 @@ def open_incidents(connection: Connection) -> Mapping[int, int]:
 
 
 def camera_faults(connection: Connection) -> Mapping[int, str]:
-    """What is wrong with cameras: the cause of each one's open incident of the watch `camera-health`."""
+    """Faults of cameras: the cause of each one's open incident of the watch `camera-health`."""
     rows = connection.execute(
         sqlalchemy.select(INCIDENTS.c.camera, INCIDENTS.c.alert)
         .where(INCIDENTS.c.watch == CAMERA_HEALTH, sqlalchemy.not_(INCIDENTS.c.closed))
@@ -235,7 +235,7 @@ def document(connection: Connection, topic: str, key: str) -> Any:
 
 
 def owned(connection: Connection, topic: str) -> set[str]:
-    """Keys of a topic whose records a Kubernetes resource owns."""
+    """Keys of a topic whose records belong to a Kubernetes resource."""
     query = sqlalchemy.select(DOCUMENTS.c.key).where(
         DOCUMENTS.c.topic == topic, DOCUMENTS.c.owner == headers.KUBERNETES
     )
@@ -288,17 +288,17 @@ def series_of(
 def sums(
     connection: Connection, series: Iterable[SeriesRow], since_ms: int, until_ms: int, size_ms: int
 ) -> dict[int, dict[int, Bucket]]:
-    """Sums of series by buckets of a size, those with verdicts.
+    """Sums of series in buckets of one size, without buckets that have no verdict.
 
     Args:
-        connection: Of the history.
-        series: Which.
-        since_ms: From when on, Unix milliseconds.
-        until_ms: Up to when.
-        size_ms: Of a bucket: a part of a minute, or minutes, hours or days.
+        connection: A connection to the history.
+        series: The series.
+        since_ms: Begin, Unix milliseconds.
+        until_ms: End, Unix milliseconds.
+        size_ms: Length of a bucket: a part of a minute, or minutes, hours or days.
 
     Returns:
-        By the key of the series, and the begin of the bucket.
+        The sums by the key of the series and the begin of the bucket.
     """
     level = next(
         level for level in (DAY_MS, HOUR_MS, MINUTE_MS) if size_ms % level == 0 or level == MINUTE_MS
@@ -331,7 +331,7 @@ def sums(
 def minutes_seen(
     connection: Connection, series: SeriesRow, since_ms: int, until_ms: int
 ) -> tuple[int, int] | None:
-    """From which minute on a series has verdicts within a range, and until which; None: it has no minutes."""
+    """The first and last minute in which a series has verdicts within a range; None if it has none."""
     query = (
         sqlalchemy.select(BUCKETS.c.start_ms)
         .where(
@@ -364,7 +364,7 @@ def _sum(bucket: Bucket, row: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CostOf:
-    """What one question about one camera cost: FLOPs, and seconds of the devices."""
+    """The cost of one question about one camera: FLOPs, and device seconds."""
 
     camera: str
     tenant: str
@@ -378,7 +378,7 @@ class CostOf:
 def costs(
     connection: Connection, principal: Principal, camera: str | None, since_ms: int, until_ms: int
 ) -> list[CostOf]:
-    """What the questions that a caller may see cost, by camera and watch, to the hour.
+    """The cost of the questions that a caller may see, by camera and watch, to the hour.
 
     What the questions of a window share is divided evenly among them.
     """
@@ -422,7 +422,7 @@ def _total(buckets: Iterable[Bucket]) -> Bucket:
 def incidents_by_tenant(
     connection: Connection, principal: Principal, since_ms: int, until_ms: int
 ) -> dict[str, int]:
-    """How many incidents of each tenant that a caller may see began within a range."""
+    """The number of incidents that began within a range, by tenant, as far as a caller may see them."""
     query = (
         sqlalchemy.select(CAMERAS.c.id, CAMERAS.c.tenant, sqlalchemy.func.count())
         .select_from(INCIDENTS)
@@ -440,7 +440,7 @@ def incidents_by_tenant(
 def incident_starts(
     connection: Connection, principal: Principal, camera: str | None, since_ms: int, until_ms: int
 ) -> list[int]:
-    """When the incidents of a range began that a caller may see, Unix milliseconds."""
+    """When the incidents of a range that a caller may see began, in Unix milliseconds."""
     query = sqlalchemy.select(INCIDENTS.c.start_ms).where(
         *_in_scope(connection, principal, camera, INCIDENTS.c.camera),
         INCIDENTS.c.start_ms >= since_ms,
@@ -452,7 +452,7 @@ def incident_starts(
 def verdict_places(
     connection: Connection, series: Iterable[SeriesRow], since_ms: int, until_ms: int
 ) -> dict[int, tuple[int, int]]:
-    """Where in verdicts.v1 the verdicts of a range are: by partition the first and the last offset."""
+    """Where the verdicts of a range are in verdicts.v1: the first and the last offset by partition."""
     places: dict[int, tuple[int, int]] = {}
     for entry in series:
         query = sqlalchemy.select(BUCKETS.c.partition, BUCKETS.c.first, BUCKETS.c.last).where(
@@ -469,11 +469,11 @@ def verdict_places(
 
 
 def verdict_near(connection: Connection, camera: str, at_ms: int) -> tuple[int, int] | None:
-    """Where in verdicts.v1 a verdict of a camera is whose window is near a time: partition and offset.
+    """Partition and offset in verdicts.v1 of a camera's verdict whose window is near a time.
 
     Args:
-        connection: Of the history.
-        camera: Its id.
+        connection: A connection to the history.
+        camera: The camera's id.
         at_ms: Unix milliseconds; windows of other hours are not near.
     """
     distance = sqlalchemy.func.abs(BUCKETS.c.start_ms - at_ms)
@@ -497,7 +497,7 @@ def verdict_near(connection: Connection, camera: str, at_ms: int) -> tuple[int, 
 def letter(
     connection: Connection, principal: Principal, topic: str, partition: int, offset: int
 ) -> Any | None:
-    """The row of a dead letter, or None where the caller may see no such letter."""
+    """The row of a dead letter; None if the caller may see no such letter."""
     query = sqlalchemy.select(LETTERS).where(
         LETTERS.c.topic == topic, LETTERS.c.partition == partition, LETTERS.c.offset == offset
     )

@@ -1,4 +1,4 @@
-"""What each topic's records change in the history, in the transaction that stores their offsets."""
+"""Applies each topic's records to the history, in the transaction that stores their offsets."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Batch:
 
     Attributes:
         connection: Its connection.
-        number: Of the newest event.
+        number: Number of the newest event.
     """
 
     connection: Connection
@@ -122,7 +122,7 @@ class Records:
     """Puts records into the history.
 
     Args:
-        database: Its database.
+        database: The history's database.
         masks: Says which masks the fleet signed; by default all count.
     """
 
@@ -150,7 +150,7 @@ class Records:
         }
 
     def begin(self, connection: Connection) -> Batch:
-        """A transaction begins."""
+        """Begin a transaction."""
         number = self._database.fact(connection, EVENT_NUMBER)
         return Batch(connection, int(number or 0))
 
@@ -162,14 +162,14 @@ class Records:
             self._remember_request(batch, message)
 
     def end(self, batch: Batch) -> None:
-        """Write what was summed up; the transaction is committed afterwards."""
+        """Write the sums of the transaction, which is committed afterwards."""
         self.book.write(batch.connection)
         batch.connection.execute(
             self._database.upsert(FACTS), {"name": EVENT_NUMBER, "value": str(batch.number)}
         )
 
     def forget(self) -> None:
-        """A transaction failed: what it changed in memory does not count."""
+        """Drop what a failed transaction changed in memory."""
         self.book.forget()
         self._fence = None
 
@@ -223,12 +223,12 @@ class Records:
         self._tell(batch, message, Event(kind="incident", camera=alert.camera, tenant=tenant, incident=view))
 
     def _reported(self, connection: Connection, name: str, end_ms: int) -> None:
-        """Note a scheduled report: it is not written again."""
+        """Note that a scheduled report was written, so that it is not written again."""
         newest = max(end_ms, int(self._database.fact(connection, name) or 0))
         connection.execute(self._database.upsert(FACTS), {"name": name, "value": str(newest)})
 
     def _want(self, connection: Connection, alert: Alert, written_ms: int) -> None:
-        """Let the evidence of a closed incident be kept, where the version of its watch says so."""
+        """Let the evidence of a closed incident be kept if the version of its watch says so."""
         if alert.kind != Alert.KIND_CLOSED or written_ms < time.time() * 1000 - _EVENT_AGE_MS:
             return
         query = sqlalchemy.select(VERSIONS.c.body).where(
@@ -262,7 +262,7 @@ class Records:
         self._tell(batch, message, event)
 
     def _refresh(self, connection: Connection, incident: str) -> Any:
-        """Work out again where an incident stands; its view, where its alert was read."""
+        """Recompute an incident's triage state, and its view if its alert was read."""
         row = connection.execute(
             sqlalchemy.select(INCIDENTS.c.alert).where(INCIDENTS.c.id == incident)
         ).one_or_none()
@@ -278,7 +278,7 @@ class Records:
         return incident_view(alert, triage, tenant=alert.tenant)
 
     def _triage(self, connection: Connection, alert: Alert) -> Triage:
-        """Where an incident stands by its acts and its label; of both the later opinion counts."""
+        """An incident's triage state from its acts and its label; the later opinion counts."""
         bodies = connection.scalars(
             sqlalchemy.select(ACTS.c.body).where(ACTS.c.incident == alert.incident).order_by(ACTS.c.offset)
         )
@@ -329,7 +329,7 @@ class Records:
         self._tell(batch, message, Event(kind="watch", tenant=watch.tenant, watch=watch))
 
     def _document(self, batch: Batch, message: Message) -> None:
-        """A row of a compacted topic, as it is; one that its topic's parser refuses is left out."""
+        """Store a row of a compacted topic unchanged; one that the topic's parser rejects is left out."""
         value = message.value()
         if value is None:
             self._delete(batch, message)
@@ -341,7 +341,7 @@ class Records:
         self._put(batch, message, to_json(parsed), tenant, getattr(parsed, "camera", ""))
 
     def _masks(self, batch: Batch, message: Message) -> None:
-        """The masks of a camera; where a record cannot be used, those before it still hold."""
+        """Store the masks of a camera; after a record that cannot be used, those before it stay in force."""
         key, value = key_text(message.key()), message.value()
         query = sqlalchemy.select(DOCUMENTS.c.body).where(
             DOCUMENTS.c.topic == MASKS.name, DOCUMENTS.c.key == key[:_KEY_CHARS]
@@ -410,7 +410,7 @@ class Records:
             )
 
     def _state(self, batch: Batch, message: Message) -> None:
-        """A checkpoint of decode says which cameras there are, also those that nothing watches."""
+        """Take a camera from a checkpoint of decode, which also names cameras that nothing watches."""
         camera, checkpoint = record_of(message).camera, _read(message, Checkpoint)
         if checkpoint is None or not is_camera_id(camera):
             return
@@ -462,7 +462,7 @@ class Records:
         )
 
     def _tell(self, batch: Batch, message: Message, event: Event) -> None:
-        """Number an event, unless it is so old that nobody follows it."""
+        """Number an event, unless it is too old for followers."""
         written_ms = message.timestamp()[1]
         if written_ms < time.time() * 1000 - _EVENT_AGE_MS:
             return
@@ -494,7 +494,7 @@ class Records:
         )
 
     def _note_fault(self, batch: Batch, topic: str, key: str, error: RuleError) -> None:
-        """Note why the newest record of a row cannot be used; the one before it still holds."""
+        """Note why the newest record of a row cannot be used; the one before it stays in force."""
         batch.connection.execute(
             DOCUMENTS.update()
             .where(DOCUMENTS.c.topic == topic, DOCUMENTS.c.key == key[:_KEY_CHARS])
@@ -546,12 +546,12 @@ class Records:
 
 
 def reported_fact(tenant: str) -> str:
-    """The name of the value that says when a tenant's newest scheduled report ended, Unix milliseconds."""
+    """The name of the value that holds the end of a tenant's newest scheduled report, Unix milliseconds."""
     return f"reported/{stable_id(tenant)[:32]}"
 
 
 def erased(connection: Connection) -> Fence:
-    """What was erased, as the history knows it."""
+    """The erasures that the history knows."""
     rows = connection.execute(
         sqlalchemy.select(DOCUMENTS.c.key, DOCUMENTS.c.body).where(DOCUMENTS.c.topic == ERASURES.name)
     )
@@ -574,7 +574,7 @@ _KINDS: Final[dict[str, type[Any]]] = {
 
 
 def _read(message: Message, kind: type[Any]) -> Any:
-    """The message in a record; None where it is not valid."""
+    """The message in a record; None if it is not valid."""
     try:
         return received(kind, record_of(message))
     except WireError:
@@ -582,14 +582,14 @@ def _read(message: Message, kind: type[Any]) -> Any:
 
 
 def _with_opinion(alert: Alert, known: bytes | None) -> Alert | None:
-    """An alert with what a second model said of its incident.
+    """Add a second model's opinion to the newest alert of its incident.
 
     Args:
-        alert: What was read. An opinion says nothing else new: the alert before it stays the newest.
+        alert: What was read. An opinion says nothing else that is new: the alert before it stays the newest.
         known: The newest alert of the incident; None: it was not read.
 
     Returns:
-        The newest alert now; None: an opinion of an incident that is not known.
+        The newest alert now; None: the opinion is about an unknown incident.
     """
     before = None if known is None else from_json(known, Alert)
     if alert.kind == Alert.KIND_OPINION:

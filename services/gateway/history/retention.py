@@ -1,4 +1,4 @@
-"""What the history keeps: by age, and within a number of bytes."""
+"""Limits the history by age and by bytes."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Retention:
     """Removes what is too old, and the oldest details while the database is too large.
 
     Args:
-        database: The history's.
-        settings: How long and how much.
+        database: The history's database.
+        settings: Limits of age and bytes.
         clock: Unix seconds.
     """
 
@@ -46,7 +46,7 @@ class Retention:
         self._database, self._settings, self._clock = database, settings, clock
 
     def remove(self) -> None:
-        """Remove what is too old; then details and minutes that are younger, until the rest fits."""
+        """Remove what is too old; then younger details and minutes, until the rest fits."""
         settings = self._settings
         detail, minutes = settings.detail_days, settings.minutes_days
         self._remove(detail, minutes)

@@ -1,4 +1,4 @@
-"""The sums of all cameras and watches, as one transaction after the other changes them."""
+"""The sums of all cameras and watches, kept in memory across transactions."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class _Series:
 
 
 class SeriesBook:
-    """What is known of cameras and series while records are counted. `forget` it where a transaction failed.
+    """Cameras and series in memory while records are counted. Call `forget` after a failed transaction.
 
     Args:
-        database: The history's.
+        database: The history's database.
     """
 
     def __init__(self, database: Database) -> None:
@@ -55,23 +55,23 @@ class SeriesBook:
         self._touched: list[_Series] = []
 
     def forget(self) -> None:
-        """Know nothing; the database says it again."""
+        """Drop everything in memory; it is read from the database again."""
         self._cameras.clear()
         self._series.clear()
         self._touched.clear()
 
     def camera(self, connection: Connection, tenant: str, identity: str) -> int:
-        """The key of a camera, which is made where it is new."""
+        """Return the key of a camera; a new camera gets a row."""
         return self._camera(connection, tenant, identity).key
 
     def seen(self, connection: Connection, tenant: str, identity: str, seen_ms: int) -> None:
-        """A camera was heard until a time."""
+        """Note that a camera was heard until a time."""
         camera = self._camera(connection, tenant, identity)
         if seen_ms > camera.seen_ms:
             camera.seen_ms, camera.changed = seen_ms, True
 
     def _decided(self, connection: Connection, row: VerdictRow) -> None:
-        """A camera's window has an outcome."""
+        """Note the outcome of a camera's window."""
         self.seen(connection, row.tenant, row.camera, row.end_ms)
         camera = self._camera(connection, row.tenant, row.camera)
         if row.end_ms >= camera.decided_ms:
@@ -79,7 +79,7 @@ class SeriesBook:
             camera.changed = True
 
     def count(self, connection: Connection, row: VerdictRow, at: tuple[int, int]) -> None:
-        """Count a verdict, whose record is at a partition and offset."""
+        """Count a verdict; `at` is the partition and offset of its record."""
         name = (row.tenant, row.camera, row.watch)
         series = self._series.get(name)
         if series is None:
@@ -101,7 +101,7 @@ class SeriesBook:
         self._decided(connection, row)
 
     def write(self, connection: Connection) -> None:
-        """Write what has changed."""
+        """Write the changed rows."""
         rows: list[dict[str, Any]] = []
         newest: list[dict[str, int]] = []
         for series in self._touched:
@@ -181,7 +181,7 @@ class SeriesBook:
 
 
 def _drop_old(series: _Series) -> None:
-    """Keep the newest bucket of each level: the next verdict belongs there."""
+    """Keep only the newest bucket of each level in memory: the next verdict belongs there."""
     newest: dict[int, int] = {}
     for level, start in series.buckets:
         newest[level] = max(start, newest.get(level, start))

@@ -1,4 +1,4 @@
-"""What a report says of a time: hours with their incidents, and stretches in which nothing was watched."""
+"""The content of a report about a time: hours with their incidents, and stretches without answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _LEAST_MS: Final = 1000
 
 @dataclass(slots=True)
 class Unwatched:
-    """A stretch in which a question about a camera had no answer, in whole buckets; `time_ms` of it."""
+    """A stretch in which a question about a camera had no answer, in whole buckets; `time_ms` of it are
+    unanswered."""
 
     camera: str
     tenant: str
@@ -36,14 +37,14 @@ class Unwatched:
     time_ms: int
 
     def touches(self, later: Unwatched) -> bool:
-        """Whether another stretch goes on where this one ends, for the same reason."""
+        """Whether another stretch begins where this one ends, for the same reason."""
         own = self.camera, self.tenant, self.watch, self.end_ms, self.reason
         return own == (later.camera, later.tenant, later.watch, later.begin_ms, later.reason)
 
 
 @dataclass(slots=True)
 class Hour:
-    """An hour: incidents that began, and milliseconds that were watched and not watched."""
+    """An hour: the incidents that began in it, and the milliseconds that were watched and not watched."""
 
     begin_ms: int
     incidents: int = 0
@@ -54,11 +55,11 @@ class Hour:
 def shift_report(
     connection: Connection, principal: Principal, camera: str | None, begin_ms: int, end_ms: int
 ) -> ShiftReport:
-    """What the history says of a time: incidents, hours and what was not watched.
+    """A report about a time from the history: incidents, hours and what was not watched.
 
     Args:
-        connection: Of the history.
-        principal: For whom it is: it has what they may see.
+        connection: A connection to the history.
+        principal: The reader, who decides what it may hold.
         camera: An id or glob; None: all.
         begin_ms: Unix milliseconds.
         end_ms: Unix milliseconds, after `begin_ms`.
@@ -81,9 +82,9 @@ def shift_report(
 def shift(
     connection: Connection, principal: Principal, camera: str | None, begin_ms: int, end_ms: int
 ) -> tuple[list[Hour], list[Unwatched]]:
-    """The hours of a time, and what was not watched in it, by camera and watch.
+    """The hours of a time, and the stretches that were not watched, by camera and watch.
 
-    Stretches are found to the minute where few series are asked for, else to the hour.
+    Stretches are found to the minute if few series are asked for, else to the hour.
     """
     series = queries.series_of(connection, principal, camera, None)
     fine = len(series) * (end_ms - begin_ms) <= queries.BUCKETS_AT_MOST * MINUTE_MS
@@ -118,7 +119,7 @@ def shift(
 def _stretches(
     entry: queries.SeriesRow, buckets: Mapping[int, Bucket], size_ms: int, last_ms: int
 ) -> list[Unwatched]:
-    """What was not watched of a series, bucket by bucket, each with its main reason."""
+    """The stretches of a series that were not watched, bucket by bucket, each with its main reason."""
     out: list[Unwatched] = []
     begins: Sequence[int] = range(min(buckets), last_ms, size_ms)
     for at_ms in begins:

@@ -1,4 +1,4 @@
-"""A report in sentences: templates, so that nothing stands in them that the report does not say."""
+"""A report in sentences. They are templates, so that they say nothing that the report does not."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _NAMED: Final = 3
 
 
 def sentences(report: ShiftReport) -> Iterator[ReportSentence]:
-    """What a report says, in words.
+    """Put a report into words.
 
     Args:
-        report: Whole but for its sentences.
+        report: Complete except for its sentences.
 
     Yields:
         Sentences with the ids of the incidents that they speak of. Times are UTC.
@@ -71,7 +71,7 @@ def _of_question(question: str, found: Sequence[IncidentView]) -> ReportSentence
 
 
 def _open(incidents: Sequence[IncidentView]) -> Iterator[ReportSentence]:
-    """What nobody has taken up, and what people called wrong."""
+    """Sentences on incidents that nobody has taken up, and those that people called wrong."""
     new = [incident for incident in incidents if incident.state == IncidentState.INCIDENT_STATE_NEW]
     wrong = [incident for incident in incidents if incident.HasField("right") and not incident.right]
     if new:

@@ -47,7 +47,7 @@ OFFSETS = Table(
     Column("partition", Integer, primary_key=True),
     Column("next", BigInteger, nullable=False),
 )
-"""Of each partition the next record; changed in the transaction that stores what the records say."""
+"""The next offset of each partition, changed in the transaction that stores the records' rows."""
 
 CAMERAS = Table(
     "cameras",
@@ -172,8 +172,9 @@ DOCUMENTS = Table(
     Column("fault", Text, nullable=False),
     Column("owner", String(200), nullable=False),
 )
-"""The newest record of each key of the compacted topics. `fault`: why a newer one cannot be used;
-`owner`: who wrote it.
+"""The newest record of each key of the compacted topics.
+
+`fault`: why a newer record cannot be used; `owner`: who wrote it.
 """
 
 VERSIONS = Table(
@@ -185,7 +186,7 @@ VERSIONS = Table(
     Column("active_ms", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
 )
-"""Records of watches.v1 as long as the topic had them when they were read."""
+"""Records of watches.v1, as far as the topic still had them when they were read."""
 
 AUDIT = Table(
     "audit",
@@ -208,7 +209,7 @@ REQUESTS = Table(
     Column("record", Text, nullable=False),
     Column("time_ms", BigInteger, nullable=False, index=True),
 )
-"""Which record a request wrote first: the same request again writes nothing."""
+"""The record that a request wrote first; the same request again writes nothing."""
 
 EVENTS = Table(
     "events",
@@ -220,7 +221,7 @@ EVENTS = Table(
     Column("camera", String(200), nullable=False),
     Column("body", LargeBinary, nullable=False),
 )
-"""What /v1/events tells, numbered without a hole."""
+"""The events of /v1/events, numbered without gaps."""
 
 LETTERS = Table(
     "letters",
@@ -251,7 +252,7 @@ USED = Table(
     Column("digest", String(64), primary_key=True),
     Column("expires_ms", BigInteger, nullable=False, index=True),
 )
-"""Digests of one-time values that were used, such as a sign-in link, so that no replica takes one again."""
+"""Digests of used one-time values, such as sign-in links, so that no replica accepts one again."""
 
 WANTED = Table(
     "wanted",

@@ -1,4 +1,4 @@
-"""Verdicts as the history counts them: read without building messages, thousands a second."""
+"""Verdicts as the history counts them, parsed without building messages: thousands come a second."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ LONGEST_MS: Final = 3_600_000
 
 
 class VerdictRow(NamedTuple):
-    """What is counted of a verdict.
+    """The countable parts of a verdict.
 
-    `outcome` is a place in `OUTCOMES`; `p_yes` is NaN where there is no answer; `shared` are FLOPs of the
-    window, `own` those of the question, `device_us` the question's part of the devices' time.
+    `outcome` is an index of `OUTCOMES`; `p_yes` is NaN without an answer; `shared` are FLOPs of the window,
+    `own` those of the question, `device_us` the question's part of the device time.
     """
 
     tenant: str
@@ -43,17 +43,17 @@ class VerdictRow(NamedTuple):
 
 
 def read_row(value: bytes, key: str, written_ms: int) -> VerdictRow | None:
-    """What is counted of a record of verdicts.v1.
+    """Read the countable parts of a record of verdicts.v1.
 
-    The usual form is read directly, any other by the parser of the wire, to the same result.
+    The usual form is read directly, any other by the parser of the wire, with the same result.
 
     Args:
-        value: Of the record.
-        key: Of the record.
+        value: The record's value.
+        key: The record's key.
         written_ms: When Kafka got it, Unix milliseconds.
 
     Returns:
-        The row; None: the record is no verdict of its key, or ends a day after it was written.
+        The row; None if the record is not a verdict of its key, or ends more than a day after it was written.
     """
     try:
         row = _fast(json.loads(value))
@@ -67,7 +67,7 @@ def read_row(value: bytes, key: str, written_ms: int) -> VerdictRow | None:
 
 
 def _fast(fields: dict[str, Any]) -> VerdictRow | None:
-    """The row of a verdict as `to_json` writes it; None where a field is of another form."""
+    """The row of a verdict in the form that `to_json` writes; None if a field has another form."""
     camera, watch, tenant = fields["camera"], fields["watch"], fields.get("tenant", "")
     if not (type(camera) is type(watch) is type(tenant) is str):
         return None

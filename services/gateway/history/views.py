@@ -1,4 +1,4 @@
-"""Messages of the API out of rows of the history."""
+"""Builds messages of the API from rows of the history."""
 
 from __future__ import annotations
 
@@ -42,6 +42,6 @@ def incident_view(alert: Alert, triage: Triage, *, tenant: str) -> IncidentView:
 
 
 def view_of_row(row: Any, tenant: str) -> IncidentView:
-    """An incident of a row of the table."""
+    """The view of an incident from its row."""
     triage = Triage(row.state, row.assignee, row.right, 0, row.notes)
     return incident_view(from_json(row.alert, Alert), triage, tenant=tenant)

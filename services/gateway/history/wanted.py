@@ -1,4 +1,4 @@
-"""Incidents whose evidence is still to be kept, because their watch says so."""
+"""Incidents whose evidence still has to be kept, because their watch says so."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Wanted:
     """The list, which all gateways of a database share.
 
     Args:
-        database: The history's.
+        database: The history's database.
     """
 
     def __init__(self, database: Database) -> None:
@@ -25,6 +25,6 @@ class Wanted:
             return {row.incident: row.watch for row in connection.execute(query)}
 
     def remove(self, incident: str) -> None:
-        """Its evidence is kept, or it has no evidence."""
+        """Remove an incident: its evidence is kept, or it has none."""
         with self._database.writing() as connection:
             connection.execute(WANTED.delete().where(WANTED.c.incident == incident))

@@ -1,4 +1,4 @@
-"""What Kafka holds of a camera's time: frames records, and the segments that they name."""
+"""Reads what Kafka holds of a camera's time: frames records, and the segments that they name."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ class FilmedSegment:
 
     @property
     def start_us(self) -> int:
-        """Unix time of its begin."""
+        """Unix time of its begin in microseconds."""
         return self.record.segment.start_us + self.record.wall_offset_us
 
     @property
     def end_us(self) -> int:
-        """Unix time of its end."""
+        """Unix time of its end in microseconds."""
         return self.record.segment.end_us + self.record.wall_offset_us
 
 
@@ -101,13 +101,13 @@ class Footage:
         )
 
     def close(self) -> None:
-        """Leave Kafka."""
+        """Close the connections."""
         for _ in range(_READERS):
             self._readers.get().close()
             self._segments.get().close()
 
     def at(self, camera: str, ref: RecordRef) -> FilmedSegment | None:
-        """A frames record of a camera by its place; None: Kafka has none there any more."""
+        """Return a frames record of a camera by its place; None if Kafka no longer has it."""
         if ref.topic != FRAMES.name:
             return None
         with self._taken(self._segments) as reader:
@@ -122,14 +122,14 @@ class Footage:
     def between(
         self, camera: str, from_us: int, to_us: int, near: RecordRef | None = None
     ) -> list[FilmedSegment]:
-        """The segments that a camera filmed in a time, by epoch and stream time.
+        """Return the segments that a camera filmed in a time, by epoch and stream time.
 
         Args:
-            camera: Its id.
+            camera: The camera's id.
             from_us: Unix microseconds.
             to_us: The end, which is excluded.
-            near: A frames record or verdict of about this time; without one they are looked for by Kafka's
-                time, and not found where decode was late by more than ten minutes.
+            near: A frames record or verdict of about this time. Without it they are looked up by Kafka's
+                time, and not found if decode was late by more than ten minutes.
 
         Raises:
             TransientError: Kafka does not answer in time.
@@ -148,7 +148,7 @@ class Footage:
         return [segments[key] for key in sorted(segments)]
 
     def segment(self, filmed: FilmedSegment) -> bytes | None:
-        """The bytes of a segment; None: Kafka or its host has them no longer.
+        """Return the bytes of a segment; None if Kafka or its host no longer has them.
 
         Raises:
             TransientError: Kafka or the host does not answer.
@@ -173,7 +173,7 @@ class Footage:
             return None
 
     def computed(self, filmed: FilmedSegment, row: int) -> Mask | None:
-        """Which merge groups of a sampled picture were computed, and not dropped; None: no record says so.
+        """Which merge groups of a sampled picture were computed and kept; None if no record says so.
 
         Args:
             filmed: The picture's record.
@@ -209,7 +209,7 @@ class Footage:
         raise TransientError(f"{TOKENS.name} cannot be read in time")
 
     def clip_segments(self, segments: Sequence[FilmedSegment], max_bytes: int) -> Iterator[ClipSegment]:
-        """Segments with their bytes, as long as these fit; those that are gone are left out."""
+        """Read the bytes of segments while they fit the limit; segments that are gone are left out."""
         size = 0
         for filmed in segments:
             data = self.segment(filmed)
@@ -223,7 +223,7 @@ class Footage:
             yield ClipSegment(data, filmed.record.epoch, origin_us, filmed.record.wall_offset_us)
 
     def _where(self, camera: str, from_us: int, to_us: int, near: RecordRef | None) -> _Range:
-        """Where the records of a range are, by a record of about that time."""
+        """Locate the records of a range by a record of about that time."""
         plain = _Range(from_us // 1000, to_us // 1000 + _LATE_MS)
         if near is None:
             return plain
@@ -247,7 +247,7 @@ class Footage:
     def _read(
         self, reader: TopicReader, camera: str, where: _Range, earlier_ms: int, to_us: int
     ) -> Iterator[FilmedSegment]:
-        """The camera's records of a time, up to the first that begins at its end."""
+        """Read the camera's records of a time, up to the first that begins at its end."""
         partitions = (
             [where.partition] if where.partition is not None else reader.partitions(FRAMES.name, _ANSWER_S)
         )
@@ -283,7 +283,7 @@ class Footage:
 
     @contextmanager
     def _taken(self, readers: queue.LifoQueue[_Reader]) -> Iterator[_Reader]:
-        """One reader for one caller.
+        """Lend the block one of the readers, which nobody else uses meanwhile.
 
         Raises:
             TransientError: Kafka does not answer.
@@ -301,7 +301,7 @@ class Footage:
 
 
 def filmed_segment(record: Record) -> FilmedSegment | None:
-    """A record of frames.v1 with a segment; None: it is an event, or cannot be used."""
+    """Parse a record of frames.v1 with a segment; None if it is an event or not valid."""
     try:
         frames = received(FramesRecord, record)
     except WireError:
@@ -311,7 +311,7 @@ def filmed_segment(record: Record) -> FilmedSegment | None:
 
 
 def _block(record: Record, filmed: FilmedSegment) -> StrideBlock | None:
-    """The block of a record of tokens.v1, if it was made from a frames record."""
+    """The block in a record of tokens.v1 if it was made from `filmed`; else None."""
     try:
         tokens = received(TokensRecord, record)
     except WireError:
@@ -348,7 +348,7 @@ def _shown_by(record: Record) -> RecordRef | None:
 
 
 def _span_of(record: Record) -> tuple[int, int] | None:
-    """Unix milliseconds that a frames record or a verdict is about."""
+    """The time of a frames record or a verdict, in Unix milliseconds."""
     if record.topic == FRAMES.name:
         filmed = filmed_segment(record)
         return None if filmed is None else (filmed.start_us // 1000, filmed.end_us // 1000)
@@ -358,7 +358,7 @@ def _span_of(record: Record) -> tuple[int, int] | None:
 
 
 def _verdict_of(record: Record) -> Verdict | None:
-    """The verdict of a record; None: it is of another topic, or none."""
+    """The verdict of a record; None if it is of another topic, or not valid."""
     if record.topic != VERDICTS.name:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Evidence of incidents beyond the retention of Kafka: stored on demand, within a number of bytes."""
+"""Evidence of incidents that outlives Kafka's retention: stored on demand, up to a number of bytes."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Keeping:
     """Keeps pictures and clips. Thread-safe.
 
     Args:
-        store: Where.
+        store: Where they are stored.
         media: Makes them.
-        fence: What was erased.
-        limit: Bytes beyond which no more is kept.
+        fence: Says what was erased.
+        limit: Bytes above which no more is kept.
         days: Days after an incident's end for which its evidence is kept.
-        masks: What is hidden of cameras.
-        newest: The newest alert of an incident; None: the history has none.
+        masks: The cameras' privacy masks.
+        newest: Returns the newest alert of an incident; None if the history has none.
         wanted: Incidents whose watches let their evidence be kept; None: no watch does.
         clock: Unix seconds.
     """
@@ -67,7 +67,7 @@ class Keeping:
         self._swept = deque[KeptEvidence](maxlen=10_000)
 
     def find(self, incident: str, sees: Sees) -> KeptEvidence | None:
-        """What is kept of an incident, as far as the caller may see it and nothing of it was erased.
+        """Return what is kept of an incident if the caller may see it and none of it was erased.
 
         Raises:
             TransientError: The store does not answer.
@@ -77,15 +77,15 @@ class Keeping:
         return kept if kept is not None and visible and not _is_erased(self._fence(), kept) else None
 
     def keep(self, alert: Alert, sees: Sees, actor: str) -> KeptEvidence:
-        """Store the picture and the clip of an incident, unless all of it is kept already.
+        """Store the picture and the clip of an incident unless all of it is kept already.
 
         Args:
-            alert: Its newest alert.
+            alert: The incident's newest alert.
             sees: What the caller may see.
             actor: Who keeps it.
 
         Raises:
-            ProblemError: There is neither, it was erased, or the store is full.
+            ProblemError: There is neither picture nor clip, it was erased, or the store is full.
             TransientError: Kafka or the store does not answer.
         """
         kept_before = self.store.find(alert.incident)
@@ -114,7 +114,7 @@ class Keeping:
         return kept
 
     def release(self, incident: str) -> None:
-        """Keep an incident's evidence no longer.
+        """Remove the kept evidence of an incident.
 
         Raises:
             TransientError: The store does not answer.
@@ -123,11 +123,11 @@ class Keeping:
             self.store.remove(incident)
 
     def _is_masked(self, kept: KeptEvidence) -> bool:
-        """Whether it was stored with all of the camera's mask."""
+        """Whether evidence was stored with all of the camera's mask."""
         return not self._masks.lacks(kept.camera, kept.masks)
 
     def clip(self, kept: KeptEvidence) -> Piece | None:
-        """The kept clip, or None if no clip was kept, or one that lacks the camera's mask.
+        """Return the kept clip; None if there is none, or one that lacks the camera's mask.
 
         Raises:
             TransientError: The store does not answer.
@@ -139,7 +139,7 @@ class Keeping:
         return replace(self._piece(kept, data), clip=joined_clip(kept.clip))
 
     def picture(self, kept: KeptEvidence) -> Piece | None:
-        """The kept picture, or None if no picture was kept, or one that lacks the camera's mask.
+        """Return the kept picture; None if there is none, or one that lacks the camera's mask.
 
         Raises:
             TransientError: The store does not answer.
@@ -152,7 +152,7 @@ class Keeping:
         """Remove everything that shows a part of an erased time.
 
         Returns:
-            Of how many incidents.
+            The number of incidents whose evidence was removed.
 
         Raises:
             TransientError: The store does not answer; erase it again.
@@ -171,8 +171,9 @@ class Keeping:
         return count
 
     def sweep(self) -> None:
-        """Keep what watches want to be kept. Remove what is too old or was erased, and store again what was
-        kept of an incident that was open.
+        """Keep the evidence that watches want, and remove what is too old or was erased.
+
+        Evidence of incidents that were open when it was kept is stored again.
 
         Raises:
             TransientError: Kafka or the store does not answer.
@@ -201,7 +202,8 @@ class Keeping:
                 self._swept.append(kept)
 
     def _keep_wanted(self) -> None:
-        """Keep evidence of each incident whose watch wants it, once: whoever removes it has the last word."""
+        """Keep evidence of each incident whose watch wants it, once: if somebody removes it, it stays
+        removed."""
         if self._wanted is None:
             return
         for incident, watch in self._wanted.incidents().items():
@@ -248,10 +250,10 @@ class Keeping:
 
 
 def clip_span(alert: Alert, pad_s: float) -> tuple[int, int]:
-    """The time of an incident's clip, Unix microseconds: at most its first five minutes.
+    """The time of an incident's clip in Unix microseconds: at most the incident's first five minutes.
 
     Args:
-        alert: Its newest alert.
+        alert: The incident's newest alert.
         pad_s: Seconds before and after it.
     """
     begin_us = alert.start.ToMicroseconds() - round(pad_s * 1e6)
@@ -259,7 +261,7 @@ def clip_span(alert: Alert, pad_s: float) -> tuple[int, int]:
 
 
 def near_of(alert: Alert) -> RecordRef | None:
-    """A record of about an incident's time."""
+    """The place of a record of about an incident's time."""
     return alert.evidence[0].record if alert.evidence else None
 
 
@@ -271,7 +273,7 @@ def _tried(make: Callable[[], Piece]) -> Piece | ProblemError:
 
 
 def _is_whole(alert: Alert, now_us: int) -> bool:
-    """Whether an incident is closed, and nothing of its time comes any more."""
+    """Whether an incident is closed and no more footage of its time will come."""
     return alert.kind == Alert.KIND_CLOSED and alert.end.ToMicroseconds() < now_us - _SETTLED_US
 
 

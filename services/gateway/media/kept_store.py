@@ -1,8 +1,6 @@
-"""Where kept evidence is stored: a folder or an object store. It alone knows what it has.
+"""The store of kept evidence: a folder or an object store, which alone knows what is kept.
 
-INCIDENT/kept.json      the message KeptEvidence, written last
-INCIDENT/clip.mp4
-INCIDENT/picture.jpg
+INCIDENT/kept.json      the message KeptEvidence, written last INCIDENT/clip.mp4 INCIDENT/picture.jpg
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ class KeptStore:
     """Evidence by incident. Thread-safe.
 
     Args:
-        url: `s3://bucket/prefix` or the like, or a folder.
+        url: A URL such as `s3://bucket/prefix`, or a folder.
 
     Raises:
         StartupError: It cannot be used.
@@ -46,7 +44,7 @@ class KeptStore:
         self._lock = threading.Lock()
 
     def find(self, incident: str) -> KeptEvidence | None:
-        """What is kept of an incident; None: nothing.
+        """Return what is kept of an incident; None if nothing is.
 
         Raises:
             TransientError: The store does not answer.
@@ -62,7 +60,7 @@ class KeptStore:
         return evidence
 
     def read(self, incident: str, name: str) -> bytes | None:
-        """A clip or picture; None: it is not there.
+        """Return a clip or picture; None if it does not exist.
 
         Raises:
             TransientError: The store does not answer.
@@ -74,7 +72,7 @@ class KeptStore:
                 return None
 
     def put(self, evidence: KeptEvidence, clip: bytes | None, picture: bytes | None) -> None:
-        """Store evidence, in place of what was kept of its incident.
+        """Store evidence instead of what was kept of its incident.
 
         Raises:
             TransientError: The store does not answer; put it again.
@@ -100,7 +98,7 @@ class KeptStore:
         self._forget(incident)
 
     def list(self) -> tuple[list[KeptEvidence], set[str], int]:
-        """Everything: evidence, incidents of which files lie there without a manifest, and bytes.
+        """List everything: the evidence, incidents with files but no manifest, and the bytes.
 
         Raises:
             TransientError: The store does not answer.

@@ -1,6 +1,6 @@
-"""Live view: the newest segments of a camera as one fragmented MP4 without an end.
+"""Live view: the newest segments of a camera as one endless fragmented MP4.
 
-One thread follows frames.v1 while somebody watches. Nothing is kept for a viewer: one that is slow goes on
+One thread follows frames.v1 while somebody watches. Nothing is buffered for a viewer: a slow one continues
 with the newest segment, and one that takes nothing for a while is dropped.
 """
 
@@ -53,12 +53,12 @@ _ANSWER_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """Who watches.
+    """A viewer of live views.
 
     Attributes:
-        name: Views are counted by it.
+        name: The name under which its views are counted.
         sees: What the caller may see.
-        holds: Whether that still holds; asked again and again.
+        holds: Whether that is still so; asked again and again.
     """
 
     name: str
@@ -67,7 +67,8 @@ class Viewer:
 
 
 class _Camera:
-    """The newest segments of a camera id, of which a viewer may be `BEHIND_US` behind, and when one came."""
+    """The newest segments of a camera id, of which a viewer may be `BEHIND_US` behind, and when the last
+    came."""
 
     def __init__(self) -> None:
         self.recent: deque[FilmedSegment] = deque()
@@ -127,8 +128,8 @@ class Live:
         """Begin a view at the newest keyframe; it counts until its `close`.
 
         Args:
-            camera: Its id.
-            viewer: Who watches.
+            camera: The camera's id.
+            viewer: The viewer.
 
         Raises:
             ProblemError: The camera sends nothing that the viewer may see or a browser plays, or there are
@@ -152,7 +153,7 @@ class Live:
         return view
 
     def newest(self, camera: str) -> list[FilmedSegment]:
-        """The segments of a camera that are not too old to be shown, oldest first."""
+        """The segments of a camera that are recent enough to be shown, oldest first."""
         with self._changed:
             known = self._cameras.get(camera)
             if known is None or self._unread or time.time() - known.arrived > SILENT_S:
@@ -160,7 +161,7 @@ class Live:
             return list(known.recent)
 
     def forget(self, view: View) -> None:
-        """A view has ended."""
+        """Remove a view that has ended."""
         with self._changed:
             if view in self._views:
                 self._views.remove(view)
@@ -168,7 +169,7 @@ class Live:
 
     @property
     def stopped(self) -> bool:
-        """Whether the gateway ends."""
+        """Whether `stop` was called."""
         return self._stopped
 
     @staticmethod
@@ -228,9 +229,9 @@ class View:
     """One live view; `Live.open` makes it.
 
     Attributes:
-        camera: Id of the camera.
-        viewer: Who watches.
-        tenant: Whose the camera is.
+        camera: The camera's id.
+        viewer: The viewer.
+        tenant: The camera's tenant.
         clip: Codec and sizes of what is shown.
     """
 
@@ -246,11 +247,11 @@ class View:
         self._checked_at = self._loop.time()
 
     def wake(self) -> None:
-        """Say that something of the camera came, or that the gateway ends."""
+        """Wake the view: a segment of the camera came, or the gateway ends."""
         self._loop.call_soon_threadsafe(self._woken.set)
 
     def close(self) -> None:
-        """End it."""
+        """End the view."""
         self._live.forget(self)
 
     async def begin(self) -> None:
@@ -273,7 +274,7 @@ class View:
             await self._wait(wait_s)
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """The bytes of the view; they end with the camera, the caller's rights, or another kind of video."""
+        """Yield the bytes of the view until the camera, the caller's rights, or this kind of video ends."""
         data: bytes | None = self._first
         self._first = b""
         while data is not None:
@@ -282,7 +283,7 @@ class View:
             data = await self._next()
 
     async def _next(self) -> bytes | None:
-        """The next piece; None: the view ends."""
+        """The next piece; None if the view ends."""
         silent_at = self._loop.time() + SILENT_S
         while not self._live.stopped:
             if self._loop.time() - self._checked_at > RECHECK_S:
@@ -309,7 +310,7 @@ class View:
             return
 
     def _following(self) -> FilmedSegment | None:
-        """The segment that is shown next: the newest for a new view, else the oldest that was not shown."""
+        """The segment to show next: the newest for a new view, else the oldest that was not shown."""
         segments = [
             filmed
             for filmed in self._live.newest(self.camera)
@@ -327,7 +328,7 @@ class View:
         return (new.epoch, new.segment.start_us) > (old.epoch, old.segment.start_us)
 
     def _media_of(self, filmed: FilmedSegment) -> bytes | None:
-        """The fragments of a segment at their time; None: they need another head, which ends the view."""
+        """The fragments of a segment at their time; None if they need another header, which ends the view."""
         last, self._last = self._last, filmed
         piece = self._media.live(filmed, newest=last is None)
         clip = piece.clip
@@ -348,7 +349,7 @@ class View:
 
 
 def _step_us(before: FilmedSegment, filmed: FilmedSegment, clip: JoinedClip) -> int:
-    """The time between two segments where it is less than a picture takes; holes are closed."""
+    """The time between two segments if it is less than a frame lasts, else 0: longer holes are closed."""
     if before.record.epoch != filmed.record.epoch:
         return 0
     step_us = filmed.record.segment.start_us - before.record.segment.end_us
@@ -356,7 +357,7 @@ def _step_us(before: FilmedSegment, filmed: FilmedSegment, clip: JoinedClip) -> 
 
 
 class LiveResponse(StreamingResponse):
-    """A view as an answer: it is closed in any case, and a viewer that takes nothing is dropped.
+    """The answer with a view. The view is always closed, and a viewer that takes nothing is dropped.
 
     Args:
         view: The view.

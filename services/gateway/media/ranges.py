@@ -13,13 +13,13 @@ _RANGE: Final = re.compile(r"bytes=(\d{0,15})-(\d{0,15})", re.IGNORECASE)
 
 
 def ranged(request: Request, data: bytes, media_type: str, headers: Mapping[str, str]) -> Response:
-    """The whole, or the range that is asked for.
+    """Answer with the whole, or the range that the request asks for.
 
     Args:
         request: With or without the headers range and if-range.
         data: The whole.
-        media_type: Of it.
-        headers: Of the answer, with its etag.
+        media_type: Its media type.
+        headers: Headers of the answer, with the etag.
     """
     headers = {**headers, "accept-ranges": "bytes"}
     match = _RANGE.fullmatch(request.headers.get("range", "").strip())

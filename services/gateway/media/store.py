@@ -1,4 +1,4 @@
-"""Clips and pictures, made on demand and kept for a while."""
+"""Makes clips and pictures on demand and keeps them in memory for a while."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class PictureSize:
     """How a picture is shown.
 
     Attributes:
-        width: At most, pixels.
-        patches: Whether what was not computed is dimmed.
+        width: Largest width in pixels.
+        patches: Whether parts that were not computed are dimmed.
         whole: Whether it shows all that was filmed, not the model's input.
     """
 
@@ -71,14 +71,14 @@ class PictureSize:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Something that was made: a clip or a picture.
+    """A clip or a picture.
 
     Attributes:
         data: Its bytes.
-        tenants: Whose it is.
-        spans: Unix microseconds that it shows.
+        tenants: The tenants of what it shows.
+        spans: The times that it shows, Unix microseconds.
         clip: The clip; None: it is a picture.
-        settled: Nothing can change it.
+        settled: Nothing can change it any more.
         masks: Fingerprints of the masks that hide something of it.
     """
 
@@ -91,13 +91,13 @@ class Piece:
 
 
 class Media:
-    """Makes clips and pictures. Thread-safe; the same one is made once at a time.
+    """Makes clips and pictures. Thread-safe; the same one is made only once at a time.
 
     Args:
         footage: Where segments come from.
-        fence: What was erased, as the history knows it now.
-        masks: What is hidden, as the history knows it now.
-        masked_clips: Whether clips of masked footage are encoded again, or refused.
+        fence: Erasures, as the history knows them now.
+        masks: Privacy masks, as the history knows them now.
+        masked_clips: Whether clips of masked footage are encoded again, or rejected.
     """
 
     def __init__(
@@ -120,15 +120,15 @@ class Media:
         self._making: dict[Any, threading.Lock] = {}
 
     def close(self) -> None:
-        """End the decoders and leave Kafka."""
+        """End the decoders and close the connections to Kafka."""
         self._sandbox.close()
         self._footage.close()
 
     def clip(self, camera: str, from_us: int, to_us: int, sees: Sees, near: RecordRef | None = None) -> Piece:
-        """A clip of a camera's time.
+        """Return a clip of a camera's time.
 
         Args:
-            camera: Its id.
+            camera: The camera's id.
             from_us: Unix microseconds.
             to_us: The end, which is excluded.
             sees: What the caller may see.
@@ -141,9 +141,9 @@ class Media:
         return self._checked(camera, self._made(key, lambda: self._clip(camera, from_us, to_us, near)), sees)
 
     def evidence(self, alert: Alert, sees: Sees, size: PictureSize) -> Piece:
-        """The picture that an incident's newest alert names first.
+        """Return the picture that an incident's newest alert names first.
 
-        A camera's fault names none: its picture is what the camera showed when it began.
+        The alert of a camera's fault names none: its picture shows the camera when the fault began.
 
         Args:
             alert: The alert.
@@ -151,7 +151,7 @@ class Media:
             size: How the picture is shown.
 
         Raises:
-            ProblemError: It names none, or Kafka has it no longer.
+            ProblemError: The alert names none, or Kafka no longer has it.
         """
         for evidence in alert.evidence:
             place = evidence.record.partition, evidence.record.offset, evidence.row
@@ -170,14 +170,14 @@ class Media:
     def picture(
         self, camera: str, at_us: int, sees: Sees, size: PictureSize, near: RecordRef | None = None
     ) -> Piece:
-        """The picture that a camera's sampled frames have nearest to a time.
+        """Return the sampled frame of a camera that is nearest to a time.
 
         Args:
-            camera: Its id.
+            camera: The camera's id.
             at_us: Unix microseconds.
             sees: What the caller may see.
             size: How the picture is shown.
-            near: As of `clip`.
+            near: As for `clip`.
 
         Raises:
             ProblemError: Nothing was filmed then that the caller may see.
@@ -186,11 +186,11 @@ class Media:
         return self._checked(camera, self._made(key, lambda: self._nearest(camera, at_us, size, near)), sees)
 
     def live(self, filmed: FilmedSegment, *, newest: bool) -> Piece:
-        """A segment as fragments that follow others, its first picture at `LIVE_US`.
+        """Return a segment as fragments that continue earlier ones, with its first picture at `LIVE_US`.
 
         Args:
             filmed: The segment.
-            newest: From its newest keyframe that a sampled picture follows, instead of from its begin.
+            newest: Begin at its newest keyframe that a sampled picture follows, instead of at its begin.
 
         Raises:
             ProblemError: There is no clip of it, or it was erased.
@@ -203,7 +203,7 @@ class Media:
         """Whether this view was not counted within the last minute.
 
         Args:
-            view: Who sees what, and from where.
+            view: The viewer, what it sees, and its address.
         """
         with self._lock:
             is_new = view not in self._views
@@ -211,7 +211,7 @@ class Media:
         return is_new
 
     def _checked(self, camera: str, piece: Piece | None, sees: Sees) -> Piece:
-        """A piece that the caller may see, and of which nothing was erased."""
+        """Return a piece if the caller may see it and none of it was erased."""
         if (
             piece is None
             or not all(sees(camera, tenant) for tenant in piece.tenants)
@@ -222,7 +222,7 @@ class Media:
         return piece
 
     def _made(self, key: tuple[Any, ...], make: Callable[[], Piece | None]) -> Piece | None:
-        """A piece out of memory, or made now; `key` begins with its kind and its camera."""
+        """Return a piece from memory, or make it; `key` begins with its kind and its camera."""
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
         try:
@@ -238,7 +238,7 @@ class Media:
                 self._making.pop(key, None)
 
     def _known(self, key: tuple[Any, ...]) -> Piece | None:
-        """A piece out of memory; one that was erased or masked since it was made goes."""
+        """Return a piece from memory; one that was erased or masked since it was made is dropped."""
         fence = self._fence()
         with self._lock:
             piece = self._cache.get(key)
@@ -276,7 +276,7 @@ class Media:
     def _joined(
         self, filmed_segments: Sequence[FilmedSegment], request: JoinRequest
     ) -> tuple[JoinedClip, frozenset[str]]:
-        """Segments as a file, and the masks that hide something of it: those of all of its segments."""
+        """Join segments to a file, with all masks that hide something of them."""
         filmed = filmed_segments[0]
         camera = filmed.record.camera
         names = dict.fromkeys(name for segment in filmed_segments for name in segment.record.labels.masks)
@@ -347,7 +347,7 @@ class Media:
 
 
 def dimmed(pixels: U8, computed: Mask) -> U8:
-    """A picture on which only what was computed has its light.
+    """Darken all of a picture that was not computed.
 
     Args:
         pixels: uint8 [height, width, 3].
@@ -360,7 +360,7 @@ def dimmed(pixels: U8, computed: Mask) -> U8:
 
 
 def jpeg(pixels: U8) -> bytes:
-    """A picture as JPEG.
+    """Encode a picture as JPEG.
 
     Args:
         pixels: uint8 [height, width, 3], RGB.
@@ -371,7 +371,7 @@ def jpeg(pixels: U8) -> bytes:
 
 
 def _touches(fence: Fence, camera: str, piece: Piece) -> bool:
-    """Whether something that a piece shows was erased."""
+    """Whether a piece shows something that was erased."""
     return any(fence.hides(camera, *span) is not None for span in piece.spans)
 
 

@@ -47,7 +47,7 @@ def make_token(
     asked: Asked,
     wanted: Annotated[ApiToken, Depends(body_of(ApiToken))],
 ) -> Response:
-    """Make a token; its secret is in this answer and nowhere else."""
+    """Make a token; its secret is only in this answer."""
     parts = parts_of(request)
     if not wanted.name.strip():
         raise ProblemError(400, "name: say whose the token is")
@@ -88,7 +88,7 @@ def make_token(
 
 @router.delete("/tokens/{identity}", **route(None, status=204))
 def revoke(request: Request, principal: Administrator, asked: Asked, identity: _Id) -> Response:
-    """Revoke a token: its next call is refused."""
+    """Revoke a token: its next call is rejected."""
     parts = parts_of(request)
     with parts.writes.once(principal, asked, ACCESS.name) as written:
         if written is None:
@@ -103,7 +103,7 @@ def revoke(request: Request, principal: Administrator, asked: Asked, identity: _
 
 
 def _within(principal: Principal, token: ApiToken) -> bool:
-    """Whether a token may see no more than its maker."""
+    """Whether a token may see no more than the caller who makes it."""
     if principal.cameras and not (token.cameras and set(token.cameras) <= set(principal.cameras)):
         return False
     return not principal.tenants or (bool(token.tenants) and set(token.tenants) <= set(principal.tenants))

@@ -100,7 +100,7 @@ def put_camera(
 def remove_camera(
     request: Request, principal: Administrator, asked: Asked, camera: Annotated[str, Path(max_length=200)]
 ) -> Response:
-    """Let agents pull a camera no longer; what it showed stays (`/v1/erasures` removes that)."""
+    """Stop agents from pulling a camera; its footage stays (`/v1/erasures` removes that)."""
     parts = parts_of(request)
     _check_owner(parts, principal, camera)
     with parts.writes.once(principal, asked, CAMERAS.name) as written:
@@ -113,7 +113,7 @@ def remove_camera(
 
 
 def _pulled(parts: Parts, camera: str) -> tuple[str, str]:
-    """What the agent says that pulls a camera: its state, and why its newest connection ended."""
+    """What the pulling agent says of a camera: its state, and why its newest connection ended."""
     settings = parts.settings
     with settings.redis_client(
         settings.redis_url, decode_responses=True, socket_timeout=1.0, socket_connect_timeout=1.0

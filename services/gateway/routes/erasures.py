@@ -1,4 +1,4 @@
-"""Erasures: a camera, or a time range of it, out of everything that holds it."""
+"""Erasures of a camera, or a time range of it, everywhere."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ router = APIRouter(prefix="/v1/erasures", tags=["erasures"])
 
 @router.get("", **route(ErasureList))
 def list_erasures(request: Request, principal: Administrator) -> Response:
-    """What was asked to be erased, and who has confirmed it."""
+    """Erasures that were requested, and who has confirmed them."""
     return answer(ErasureList(erasures=_views(parts_of(request), principal)))
 
 
@@ -53,7 +53,7 @@ def erase(
     asked: Asked,
     wanted: Annotated[ErasureRequest, Depends(body_of(ErasureRequest))],
 ) -> Response:
-    """Erase a camera, or a time range of it, everywhere. It cannot be taken back."""
+    """Erase a camera, or a time range of it, everywhere. An erasure cannot be undone."""
     parts = parts_of(request)
     if not is_camera_id(wanted.camera):
         raise ProblemError(400, "camera: a camera's id of 1 to 200 bytes is needed; patterns are not erased")
@@ -93,7 +93,7 @@ def erase(
 
 
 def _newest_epoch(parts: Parts, camera: str) -> tuple[int, int] | None:
-    """The wall time of a camera's newest epoch, in Unix microseconds, by decode's checkpoint."""
+    """Begin and end of a camera's newest epoch in Unix microseconds, from decode's checkpoint."""
     span: tuple[int, int] | None = None
     for message in read_topic(parts.settings, "gateway-erasures", PIPELINE[Stage.DECODE].state.name):
         state = decode_state(message) if message.key() == camera.encode() else None

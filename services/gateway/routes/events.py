@@ -29,7 +29,7 @@ def events(
 ) -> Response:
     """Incidents, what people do with them, watches, jobs and dead letters, as they come.
 
-    A follower that comes back with the id of its last event misses none.
+    A follower that reconnects with the id of its last event misses none.
     """
     parts = parts_of(request)
     position = parts.feed.begin(last_event_id or after)
@@ -42,14 +42,14 @@ def events(
 
 
 class EventStream(StreamingResponse):
-    """A stream of events, and what is done when it is over, also where its caller left before the first."""
+    """A stream of events with a cleanup that also runs if the caller leaves before the first event."""
 
     def __init__(self, events: AsyncIterator[bytes] | Iterator[bytes], over: Callable[[], None]) -> None:
         super().__init__(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
         self._over = over
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send the stream."""
         try:
             await super().__call__(scope, receive, send)
         finally:

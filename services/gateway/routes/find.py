@@ -1,4 +1,4 @@
-"""Find: moments of the cameras that a caller may see, as recall verifies them."""
+"""Search: moments of the cameras that a caller may see, as recall verifies them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ def find_moments(
     at: LikeTime = None,
     zone: LikeZone = None,
 ) -> Response:
-    """Find moments in what cameras saw. Hits come as they are verified; leaving ends the search."""
+    """Find moments in what cameras saw. Hits come as they are verified; a caller that leaves ends
+    the search."""
     parts = parts_of(request)
     recall = _recall(parts)
     words = question_text(question, lambda text: LookoutError(f"question: {text}"))
@@ -123,7 +124,7 @@ def find_similar(
     until: Moment = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="spans at most")] = 20,
 ) -> Response:
-    """The times at which cameras looked most like a part of a picture. Nothing is verified."""
+    """The times at which cameras looked most like a part of a picture, without verification."""
     parts = parts_of(request)
     recall = _recall(parts)
     since_ms, until_ms = parse_ms("since", since), parse_ms("until", until)
@@ -162,7 +163,7 @@ def _recall(parts: Parts) -> str:
 def _region(
     parts: Parts, principal: Principal, camera: str, at: str | None, zone: str | None
 ) -> PictureRegion:
-    """The part of a picture that a search begins from, of a camera that the caller sees whole."""
+    """The part of a picture that a search starts from; the caller must see the whole camera."""
     time_ms = parse_ms("at", at)
     if time_ms is None:
         raise ProblemError(400, "at: say when the picture was taken, such as 2026-01-30T21:14:08Z")
@@ -177,7 +178,7 @@ def _region(
 
 
 def _visible(parts: Parts, principal: Principal, pattern: str) -> list[str]:
-    """What recall searches: a pattern of a caller that sees every camera, else the cameras that it sees."""
+    """What recall searches: the pattern if the caller sees every camera, else the cameras that it sees."""
     if principal.unlimited:
         return [pattern]
     with parts.database.reading() as connection:
@@ -188,7 +189,7 @@ def _visible(parts: Parts, principal: Principal, pattern: str) -> list[str]:
 
 
 def _events(call: Any) -> Iterator[bytes]:
-    """A search as server-sent events."""
+    """Yield a search as server-sent events."""
     hits = False
     try:
         for response in call:

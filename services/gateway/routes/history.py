@@ -1,4 +1,4 @@
-"""What was watched when, and what it showed: timelines, coverage, single verdicts."""
+"""What was watched, and what it showed: timelines, coverage, single verdicts."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def timeline(
         Query(description=f"seconds: one of {', '.join(map(str, SIZES))}; left out: about 500 buckets"),
     ] = None,
 ) -> Response:
-    """Sums of verdicts by camera, watch and span of time; a day by default."""
+    """Sums of verdicts by camera, watch and span of time; the last day by default."""
     begin_ms, end_ms = _range(since, until, 24 * _HOUR_MS)
     span_s = (end_ms - begin_ms) / 1000
     size_s = bucket or next((size for size in SIZES if span_s / size <= 500), SIZES[-1])
@@ -122,7 +122,7 @@ def coverage(
     since: Moment = None,
     until: Moment = None,
 ) -> Response:
-    """How much of each watch's time was looked at, to the minute; the last day by default."""
+    """How much of each watch's time was analysed, to the minute; the last day by default."""
     begin_ms, end_ms = _range(since, until, 24 * _HOUR_MS)
     size_ms = MINUTE_MS if end_ms - begin_ms <= 2 * 24 * _HOUR_MS else _HOUR_MS
     message = CoverageReport()
@@ -169,7 +169,7 @@ def verdicts(
     until: Moment = None,
     limit: Annotated[int, Query(ge=1, le=_VERDICTS)] = 500,
 ) -> Response:
-    """Single verdicts of a camera as Kafka has them, by the end of their windows; five minutes by default."""
+    """Single verdicts of a camera from Kafka, by the end of their windows; five minutes by default."""
     begin_ms, end_ms = _range(since, until, 300_000)
     if end_ms - begin_ms > _HOUR_MS:
         raise ProblemError(400, "since: single verdicts are read for an hour at most; /v1/timeline has sums")
@@ -197,7 +197,7 @@ def verdicts(
 
 
 def _read(settings: GatewaySettings, camera: str, places: Mapping[int, tuple[int, int]]) -> Iterator[Verdict]:
-    """A camera's verdicts in ranges of offsets; those that retention removed are absent."""
+    """Read a camera's verdicts in ranges of offsets; those that retention removed are missing."""
     if not places:
         return
     options = {

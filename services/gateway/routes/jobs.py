@@ -49,7 +49,7 @@ def get_job(request: Request, principal: Viewer, identity: _Id) -> Response:
 
 @router.post("/recordings", **route(JobView, takes=RecordingJob, status=202))
 def ask_recordings(request: Request, principal: Operator, asked: Asked, job: _Body) -> Response:
-    """Ask questions about recordings that the fleet sees."""
+    """Ask questions about recordings that the fleet can read."""
     if job.HasField("backtest"):
         raise ProblemError(400, "backtest: send it to /v1/backtests")
     return _ask(parts_of(request), principal, asked, job)
@@ -57,7 +57,7 @@ def ask_recordings(request: Request, principal: Operator, asked: Asked, job: _Bo
 
 @router.post("/backtests", **route(JobView, takes=RecordingJob, status=202))
 def ask_past(request: Request, principal: Operator, asked: Asked, job: _Body) -> Response:
-    """Ask a question of what the cameras saw already."""
+    """Ask a question about what the cameras have seen."""
     if not job.HasField("backtest"):
         raise ProblemError(400, "backtest: it is missing; jobs about recordings go to /v1/recordings")
     watch = job.backtest.watch
@@ -71,7 +71,7 @@ def ask_past(request: Request, principal: Operator, asked: Asked, job: _Body) ->
 @router.delete("/recordings/{identity}", **route(JobView, status=202))
 @router.delete("/backtests/{identity}", **route(JobView, status=202))
 def cancel(request: Request, principal: Operator, asked: Asked, identity: _Id) -> Response:
-    """Cancel a job: parts that are not answered yet never will be."""
+    """Cancel a job: parts that have no answer yet will not get one."""
     parts = parts_of(request)
     view = _job(parts, principal, identity)
     job = RecordingJob()
@@ -105,7 +105,8 @@ def _ask(parts: Parts, principal: Principal, asked: Asking, job: RecordingJob) -
 
 
 def _sees(principal: Principal, job: RecordingJob) -> bool:
-    """Whether a caller may see a job: its tenant's, and a back-test of its cameras alone."""
+    """Whether a caller may see a job: one of its tenants and, if its cameras are limited, a back-test of
+    these alone."""
     if not principal.sees_tenant(job.tenant):
         return False
     return not principal.cameras or (job.HasField("backtest") and principal.owns_watch(job.backtest.watch))

@@ -1,4 +1,4 @@
-"""Labels: whether an incident was right."""
+"""Labels: whether an incident or a search's moment was right."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def put_label(
     asked: Asked,
     opinion: Annotated[Opinion, Depends(body_of(Opinion))],
 ) -> Response:
-    """Say whether an incident was right, or a moment that a search found."""
+    """Say whether an incident, or a moment that a search found, was right."""
     parts = parts_of(request)
     if opinion.HasField("moment"):
         label, tenant = _moment(parts, principal, opinion)
@@ -55,7 +55,7 @@ def put_label(
 def remove_label(
     request: Request, principal: Operator, asked: Asked, incident: Annotated[str, Path(max_length=64)]
 ) -> Response:
-    """Take a label of an incident, or of a moment, back."""
+    """Remove the label of an incident or a moment."""
     parts = parts_of(request)
     label, tenant = _written(parts, principal, incident) or _incident(parts, principal, incident, False)
     _write(parts, principal, asked, label, tenant, remove=True)
@@ -63,7 +63,7 @@ def remove_label(
 
 
 def _written(parts: Parts, principal: Principal, incident: str) -> tuple[Label, str] | None:
-    """A label that stands on a camera that the caller may see, and whose camera it is."""
+    """A label in force on a camera that the caller may see, and the camera's tenant."""
     with parts.database.reading() as connection:
         visible = {camera.id: camera.tenant for camera in queries.cameras_of(connection, principal)}
         rows = queries.documents(connection, LABELS.name)
@@ -72,7 +72,7 @@ def _written(parts: Parts, principal: Principal, incident: str) -> tuple[Label, 
 
 
 def _incident(parts: Parts, principal: Principal, incident: str, right: bool) -> tuple[Label, str]:
-    """The label of an incident, and whose camera it is of."""
+    """The label of an incident, and the tenant of its camera."""
     with parts.database.reading() as connection:
         hit = queries.incident(connection, principal, incident)
     if hit is None:
@@ -91,7 +91,7 @@ def _incident(parts: Parts, principal: Principal, incident: str, right: bool) ->
 
 
 def _moment(parts: Parts, principal: Principal, opinion: Opinion) -> tuple[Label, str]:
-    """The label of what a search found on a camera that the caller may see, and whose camera it is."""
+    """The label of what a search found on a camera that the caller may see, and the camera's tenant."""
     moment = opinion.moment
     with parts.database.reading() as connection:
         cameras = [row for row in queries.cameras_of(connection, principal) if row.id == moment.camera]

@@ -29,7 +29,8 @@ _TURN: Final = threading.Lock()
 
 @router.get("/{camera:path}/masks", **route(CameraMasks))
 def get_masks(request: Request, principal: Viewer, camera: _Camera) -> Response:
-    """What is hidden of a camera's pictures, now (the last version) and before; no versions: nothing ever."""
+    """What is hidden of a camera's pictures, now (the last version) and before; no versions: nothing ever
+    was."""
     parts = parts_of(request)
     _check_seen(parts, principal, camera)
     return answer(_masks(parts, camera))
@@ -45,9 +46,9 @@ def put_masks(
 ) -> Response:
     """Hide polygons of a camera's pictures from now on, in older footage as well.
 
-    Send all polygons, and as `version` the last one you have seen: if another has come since, the answer is
-    409. A change that may show what is hidden now needs an administrator, and shows only what is filmed
-    later.
+    Send all polygons, and as `version` the last version that you have seen: if there is a newer one, the
+    answer is 409. A change that may show what is hidden now needs an administrator, and shows only what is
+    filmed later.
     """
     parts = parts_of(request)
     tenant = _check_seen(parts, principal, camera)
@@ -77,10 +78,11 @@ def _masks(parts: Parts, camera: str) -> CameraMasks:
 
 
 def _check_seen(parts: Parts, principal: Principal, camera: str) -> str:
-    """Check that the caller may see a camera; its tenant. One that has sent nothing yet has none.
+    """Check that the caller may see a camera, and return its tenant; a camera that has sent nothing
+    has none.
 
     Raises:
-        ProblemError: It may not.
+        ProblemError: The caller may not see it.
     """
     with parts.database.reading() as connection:
         tenants = list(queries.tenants_of(connection, camera))

@@ -68,7 +68,7 @@ def incident_picture(
     width: _Width = WIDTH,
     overlay: _Overlay = None,
 ) -> Response:
-    """The frame that got the most attention, as the incident's newest alert says."""
+    """The frame that got the most attention, from the incident's newest alert."""
     parts = parts_of(request)
     alert, kept = _alert(parts, principal, identity)
     try:
@@ -107,7 +107,7 @@ def incident_clip(
 ) -> Response:
     """The incident as it was filmed: at most its first five minutes.
 
-    It is encoded again only where a privacy mask hides something of it.
+    It is encoded again only if a privacy mask hides something of it.
     """
     parts = parts_of(request)
     alert, piece = _incident_clip(parts, principal, identity, pad)
@@ -119,14 +119,14 @@ def incident_clip(
 def incident_clip_facts(
     request: Request, principal: Viewer, identity: _Incident, pad: _Pad = PAD_S
 ) -> Response:
-    """What a player must know of the incident's clip before it loads it."""
+    """What a player must know about the incident's clip before it loads it."""
     alert, piece = _incident_clip(parts_of(request), principal, identity, pad)
     return answer(clip_facts(alert.camera, piece))
 
 
 @router.get("/incidents/{identity}/keep", **route(KeptEvidence))
 def get_kept(request: Request, principal: Viewer, identity: _Incident) -> Response:
-    """What is kept of an incident beyond the retention of Kafka."""
+    """The evidence of an incident that is kept longer than Kafka's retention."""
     kept = _keeping(parts_of(request)).find(identity, principal.sees)
     if kept is None:
         raise not_found("kept evidence of incident", identity)
@@ -135,9 +135,9 @@ def get_kept(request: Request, principal: Viewer, identity: _Incident) -> Respon
 
 @router.post("/incidents/{identity}/keep", **route(KeptEvidence))
 def keep(request: Request, principal: Operator, asked: Asked, identity: _Incident) -> Response:
-    """Keep the picture and the clip of an incident beyond the retention of Kafka, as long as the incident.
+    """Keep the picture and the clip of an incident longer than Kafka's retention, as long as the incident.
 
-    Of an incident that is open it keeps what there is, and all of it once the incident is closed.
+    While an incident is open, what there is is kept; all of it is kept once the incident is closed.
     """
     parts = parts_of(request)
     keeping = _keeping(parts)
@@ -150,7 +150,7 @@ def keep(request: Request, principal: Operator, asked: Asked, identity: _Inciden
 
 @router.delete("/incidents/{identity}/keep", **route(None, status=204))
 def release(request: Request, principal: Operator, asked: Asked, identity: _Incident) -> Response:
-    """Keep the evidence of an incident no longer; what Kafka has stays."""
+    """Remove the kept evidence of an incident; what Kafka has stays."""
     parts = parts_of(request)
     keeping = _keeping(parts)
     kept = keeping.find(identity, principal.sees)
@@ -175,7 +175,7 @@ def camera_picture(
     overlay: _Overlay = None,
     whole: _Whole = False,
 ) -> Response:
-    """The picture, of those that the model was given, nearest to a time."""
+    """The picture nearest to a time, among those that the model was given."""
     if whole and overlay is not None:
         raise ProblemError(
             400, "whole, overlay: an overlay lies on what the model was given; ask for one of them"
@@ -193,9 +193,9 @@ def camera_picture(
 def camera_clip(
     request: Request, principal: Viewer, asked: Asked, camera: _Camera, begin: _Begin, end: _End
 ) -> Response:
-    """A time of a camera as it was filmed, from the keyframe before it on.
+    """A time of a camera as it was filmed, from the keyframe before it.
 
-    It is encoded again only where a privacy mask hides something of it.
+    It is encoded again only if a privacy mask hides something of it.
     """
     parts = parts_of(request)
     piece = _camera_clip(parts, principal, camera, begin, end)
@@ -207,15 +207,15 @@ def camera_clip(
 def camera_clip_facts(
     request: Request, principal: Viewer, camera: _Camera, begin: _Begin, end: _End
 ) -> Response:
-    """What a player must know of a clip before it loads it."""
+    """What a player must know about a clip before it loads it."""
     return answer(clip_facts(camera, _camera_clip(parts_of(request), principal, camera, begin, end)))
 
 
 @router.get("/cameras/{camera:path}/live", **route(None, media=_VIDEO))
 async def camera_live(request: Request, principal: Viewer, asked: Asked, camera: _Camera) -> Response:
-    """What a camera films now, from its newest keyframe on: fragmented MP4 without an end.
+    """What a camera films now, from its newest keyframe on: an endless fragmented MP4.
 
-    It ends when the camera sends nothing for half a minute, or another size or kind of video: ask again.
+    It ends when the camera sends nothing for half a minute, or video of another size or kind: ask again.
     """
     parts = parts_of(request)
     sees = await run_in_threadpool(_sees, parts, principal, camera)
@@ -252,7 +252,7 @@ def _sees(parts: Parts, principal: Principal, camera: str) -> Sees:
     """What a caller may see of a camera.
 
     Raises:
-        ProblemError: Nothing.
+        ProblemError: The caller may see nothing of it.
     """
     with parts.database.reading() as connection:
         tenants = queries.tenants_of(connection, camera)
@@ -262,7 +262,7 @@ def _sees(parts: Parts, principal: Principal, camera: str) -> Sees:
 
 
 def _near(parts: Parts, camera: str, at_us: int) -> RecordRef | None:
-    """A record of about a time: footage may have come long after it was filmed."""
+    """The place of a record of about a time: footage may have come long after it was filmed."""
     with parts.database.reading() as connection:
         place = queries.verdict_near(connection, camera, at_us // 1000)
     return place and RecordRef(topic=VERDICTS.name, partition=place[0], offset=place[1])
@@ -281,10 +281,10 @@ def _incident_clip(parts: Parts, principal: Principal, identity: str, pad: float
 
 
 def _keeping(parts: Parts) -> Keeping:
-    """Where evidence is kept.
+    """The store of kept evidence.
 
     Raises:
-        ProblemError: Nowhere.
+        ProblemError: There is none.
     """
     if parts.keeping is None:
         raise ProblemError(409, "this gateway keeps no evidence: set LOOKOUT_KEEP_URL")
@@ -302,7 +302,7 @@ def _camera_clip(parts: Parts, principal: Principal, camera: str, begin: str, en
 def _note(
     parts: Parts, principal: Principal, asked: Asking, action: str, subject: str, camera: str, piece: Piece
 ) -> None:
-    """Write to the audit log who saw what. A player asks for many ranges of one clip: that is one view."""
+    """Write to the audit log who saw what. A player asks for many ranges of one clip, which is one view."""
     if parts.media.is_new_view(principal.actor, asked.address, action, subject):
         tenant = min(piece.tenants, default="")
         parts.writes.note(principal, asked, entry(action, subject, camera=camera, tenant=tenant))

@@ -38,7 +38,7 @@ _STATES_S: Final = 3.0
 
 @router.get("", **route(NotificationList))
 def list_notifications(request: Request, principal: Administrator) -> Response:
-    """Every notification. They hold no secrets: those are files of the service notify."""
+    """Every notification. They hold no secrets, which are files of the service notify."""
     _check_unlimited(principal)
     with parts_of(request).database.reading() as connection:
         rows = queries.documents(connection, NOTIFICATIONS.name)
@@ -65,7 +65,7 @@ def put_notification(
     identity: _Id,
     target: Annotated[Notification, Depends(body_of(Notification))],
 ) -> Response:
-    """Add a notification, or change it. Incidents that are open stay with those who were told of them."""
+    """Add a notification, or change it. Open incidents stay with those who were told of them."""
     _check_unlimited(principal)
     parts = parts_of(request)
     target.id = identity
@@ -80,7 +80,7 @@ def put_notification(
 
 @router.delete("/{identity:path}", **route(None, status=204))
 def remove_notification(request: Request, principal: Administrator, asked: Asked, identity: _Id) -> Response:
-    """Remove a notification; what it was not told yet is dropped."""
+    """Remove a notification; deliveries that have not arrived are dropped."""
     _check_unlimited(principal)
     parts = parts_of(request)
     with parts.writes.once(principal, asked, NOTIFICATIONS.name) as written:
@@ -93,7 +93,7 @@ def remove_notification(request: Request, principal: Administrator, asked: Asked
 
 @router.post("/{identity:path}/test", **route(TryNotificationResponse))
 def try_notification(request: Request, principal: Administrator, asked: Asked, identity: _Id) -> Response:
-    """Deliver a test at once, with the rules left out of account."""
+    """Deliver a test at once, whatever the notification's rules."""
     _check_unlimited(principal)
     parts = parts_of(request)
     _one(parts, identity)
@@ -121,7 +121,7 @@ def deliver_test(parts: Parts, principal: Principal, asked: Asking, identity: st
 
 
 def _deliveries(parts: Parts) -> dict[str, DeliveryState]:
-    """How deliveries go, by notification; empty where notify does not answer."""
+    """The state of deliveries by notification; empty if notify does not answer."""
     if parts.settings.notify is None:
         return {}
     with Channels(parts.settings).open(parts.settings.notify) as channel:
@@ -139,7 +139,7 @@ def _check_unlimited(principal: Principal) -> None:
 
 
 def check_place(parts: Parts, identity: str) -> None:
-    """Check that the gateway may write it, and that it is not one too many."""
+    """Check that the gateway may write a notification, and that it does not exceed the limit."""
     with parts.database.reading() as connection:
         rows = {row.key: row for row in queries.documents(connection, NOTIFICATIONS.name)}
     if identity in rows and rows[identity].owner == headers.KUBERNETES:

@@ -1,4 +1,4 @@
-"""Signing in with the provider of OpenID Connect."""
+"""Signing in with the OpenID Connect provider."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _USED_S: Final = 86_400.0
 
 @router.get("/sign-in", **_REDIRECT)
 def begin(request: Request) -> Response:
-    """Send the browser to the provider, where the person signs in."""
+    """Redirect the browser to the provider, where the person signs in."""
     parts = parts_of(request)
     provider = _provider(parts)
     if wait_s := parts.failures.wait_s(address_of(request)):
@@ -59,7 +59,7 @@ def begin(request: Request) -> Response:
 
 @router.get(CALLBACK.removeprefix(_PATH), **_REDIRECT)
 def finish(request: Request) -> Response:
-    """Take the person who comes back from the provider: a session begins."""
+    """Take a person who comes back from the provider, and begin a session."""
     parts, address = parts_of(request), address_of(request)
     provider = _provider(parts)
     if wait_s := parts.failures.wait_s(address):
@@ -92,7 +92,7 @@ def finish(request: Request) -> Response:
 
 @router.get(SIGN_OUT.removeprefix(_PATH), **_REDIRECT)
 def sign_out(request: Request) -> Response:
-    """Send the browser to where it ends the provider's session, after DELETE /v1/session."""
+    """Redirect the browser to where it ends the provider's session, after DELETE /v1/session."""
     try:
         return RedirectResponse(_provider(parts_of(request)).sign_out_url(), 303)
     except ProviderError as error:

@@ -1,4 +1,4 @@
-"""Operations: dead letters, what cameras and tenants cost, how the fleet is."""
+"""Operations: dead letters, the cost of cameras and tenants, the state of the fleet."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def dead_letter(
     partition: Annotated[int, Path(ge=0, le=2**31 - 1)],
     offset: Annotated[int, Path(ge=0, le=2**63 - 1)],
 ) -> Response:
-    """The bytes that could not be processed, as a download: nothing that a browser would show."""
+    """The bytes that could not be processed, as a download that a browser does not show."""
     parts, name = parts_of(request), f"{topic}/{partition}/{offset}"
     with parts.database.reading() as connection:
         row = queries.letter(connection, principal, topic, partition, offset)
@@ -108,7 +108,7 @@ def _day(since: str | None, until: str | None) -> tuple[int, int]:
 
 
 def _money(settings: GatewaySettings, device_s: float) -> float | None:
-    """The price of a device's time; None where no price is set."""
+    """The price of device time; None if no price is set."""
     return None if settings.price_per_hour is None else settings.price_per_hour * device_s / 3600
 
 
@@ -120,9 +120,9 @@ def costs(
     since: Moment = None,
     until: Moment = None,
 ) -> Response:
-    """What each camera's questions cost, by hours; the last day by default.
+    """What each camera's questions cost, by hour; the last day by default.
 
-    Seconds of devices are measured, and money is their price. What the questions of a window share is divided
+    Device seconds are measured, and money is their price. What the questions of a window share is divided
     evenly among them.
     """
     settings = parts_of(request).settings
@@ -152,7 +152,7 @@ def costs(
 
 @router.get("/usage", **route(UsageReport))
 def usage(request: Request, principal: Viewer, since: Moment = None, until: Moment = None) -> Response:
-    """What each tenant used, by hours; the last day by default."""
+    """What each tenant used, by hour; the last day by default."""
     settings = parts_of(request).settings
     begin_ms, end_ms = _day(since, until)
     with parts_of(request).database.reading() as connection:
@@ -182,7 +182,7 @@ def usage(request: Request, principal: Viewer, since: Moment = None, until: Mome
 
 @router.get("/fleet", **route(FleetView))
 def fleet(request: Request, principal: Administrator) -> Response:
-    """The services with their versions, how far they have read, and what `lookout doctor` finds."""
+    """The services with their versions, how far they have read, and the findings of `lookout doctor`."""
     settings = parts_of(request).settings
     try:
         return answer(

@@ -39,8 +39,10 @@ def put_push(
     asked: Asked,
     target: Annotated[Notification, Depends(body_of(Notification))],
 ) -> Response:
-    """Tell a browser of the caller of incidents: `push` is its subscription. It is told of no camera that the
-    caller may not see."""
+    """Tell a browser of the caller of incidents; `push` is its subscription.
+
+    It is told of no camera that the caller may not see.
+    """
     parts = parts_of(request)
     _key(parts)
     target.push.person = principal.actor
@@ -65,7 +67,7 @@ def try_push(request: Request, principal: Viewer, asked: Asked, identity: _Id) -
 
 @router.delete("/{identity}", **route(None, status=204))
 def remove_push(request: Request, principal: Viewer, asked: Asked, identity: _Id) -> Response:
-    """Tell a browser of the caller no more."""
+    """Stop telling a browser of the caller."""
     parts = parts_of(request)
     with parts.writes.once(principal, asked, NOTIFICATIONS.name) as written:
         if written is None:
@@ -85,10 +87,11 @@ def _key(parts: Parts) -> str:
 
 
 def _limit(target: Notification, principal: Principal) -> None:
-    """Keep a notification to what its person may see.
+    """Limit a notification to what its person may see.
 
     Raises:
-        ProblemError: It asks for more, or the person sees cameras of several tenants, which it cannot say.
+        ProblemError: It asks for more, or the person sees cameras of several tenants, for which a
+            notification has no field.
     """
     if principal.cameras:
         if target.cameras and not set(target.cameras) <= set(principal.cameras):

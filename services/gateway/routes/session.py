@@ -25,7 +25,7 @@ _REDIRECT: dict[str, Any] = route(None, status=303)
 
 @router.get("/sign-in/{secret}", **_REDIRECT)
 def sign_in(request: Request, secret: str) -> Response:
-    """Take the one-time link that `lookout up` prints: a session of an administrator begins."""
+    """Take the one-time link that `lookout up` prints, and begin a session of an administrator."""
     parts, address = parts_of(request), address_of(request)
     if wait_s := parts.failures.wait_s(address):
         raise too_many(wait_s, "sign-ins failed from this address")
@@ -40,7 +40,7 @@ def sign_in(request: Request, secret: str) -> Response:
 
 
 def begin_session(parts: Parts, principal: Principal) -> Response:
-    """The answer that begins a session: its cookie, and the way to the first page."""
+    """The answer that begins a session: its cookie, and a redirect to the first page."""
     response = RedirectResponse("/", 303)
     response.set_cookie(
         COOKIE,
@@ -55,7 +55,7 @@ def begin_session(parts: Parts, principal: Principal) -> Response:
 
 
 def is_secure(parts: Parts) -> bool:
-    """Whether browsers reach this gateway over TLS, so that cookies need it."""
+    """Whether browsers reach this gateway over TLS, so that cookies must be secure."""
     settings = parts.settings
     return settings.http_cert_file is not None or (settings.public_url or "").startswith("https://")
 

@@ -1,4 +1,4 @@
-"""Pictures and clips of incidents for whoever has a signed link, until it ends."""
+"""Pictures and clips of incidents for whoever has a signed link, until the link expires."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def holder(
     until: Annotated[int, Query(ge=0, description="Unix seconds at which the link ends")] = 0,
     signature: Annotated[str, Query(max_length=100)] = "",
 ) -> Principal:
-    """A person with a signed link, which shows its own path alone.
+    """A person with a signed link, which shows only its own path.
 
     Raises:
-        ProblemError: It is not signed by this installation, or has ended; or too many calls came.
+        ProblemError: It was not signed by this installation, or has expired; or too many calls came.
     """
     parts = parts_of(request)
     key = parts.link_key
@@ -47,7 +47,7 @@ Holder = Annotated[Principal, Depends(holder)]
 
 @router.get("/incidents/{identity}/picture.jpg", **media.PICTURES)
 def shared_picture(request: Request, principal: Holder, asked: Asked, identity: _Incident) -> Response:
-    """The picture of an incident, by a link out of a notification."""
+    """The picture of an incident, by a link from a notification."""
     return media.incident_picture(request, principal, asked, identity)
 
 
@@ -59,11 +59,11 @@ def shared_frame(
     identity: _Incident,
     time: Annotated[str, Path(max_length=40, description="RFC 3339")],
 ) -> Response:
-    """The picture of an incident nearest to a time of it, by a link that a service signed."""
+    """The picture of an incident nearest to a time, by a link that a service signed."""
     return media.incident_frame(request, principal, asked, identity, time)
 
 
 @router.get("/incidents/{identity}/clip.mp4", **media.CLIPS)
 def shared_clip(request: Request, principal: Holder, asked: Asked, identity: _Incident) -> Response:
-    """The clip of an incident, by a link out of a notification."""
+    """The clip of an incident, by a link from a notification."""
     return media.incident_clip(request, principal, asked, identity)

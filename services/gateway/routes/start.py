@@ -44,9 +44,9 @@ def trained_questions(request: Request, principal: Viewer) -> Response:
 
 @router.post("/test-alert", **route(TestAlert))
 def send_test_alert(request: Request, principal: Administrator, asked: Asked) -> Response:
-    """Write an alert that is a test: notifications that are on are told of it, whatever they filter.
+    """Write a test alert: every active notification is told of it, whatever it filters.
 
-    The answer comes once the gateway has read it back from alerts.v1; `/v1/notifications` says how the
+    The answer comes once the gateway has read the alert back from alerts.v1; `/v1/notifications` says how the
     deliveries go.
     """
     if not principal.unlimited:

@@ -1,4 +1,4 @@
-"""Recordings that are uploaded to be asked about."""
+"""Uploads of recordings to ask questions about."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watches: read, written, disabled, snoozed, removed."""
+"""Watches: read, write, disable, snooze, remove."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def put_watch(request: Request, principal: Operator, asked: Asked, identity: _Id
 
 @router.post("/{identity:path}/disable", **route(WatchView))
 def disable(request: Request, principal: Operator, asked: Asked, identity: _Id) -> Response:
-    """Ask the watch no longer."""
+    """Stop asking the watch."""
     return _switch(parts_of(request), principal, asked, identity, disabled=True)
 
 
@@ -77,7 +77,7 @@ def snooze(
     identity: _Id,
     target: Annotated[Snooze, Depends(body_of(Snooze))],
 ) -> Response:
-    """Ask the watch no longer until a time; then it is asked again by itself."""
+    """Stop asking the watch until a time, from which it is asked again without further action."""
     parts = parts_of(request)
     until_ms, now_ms = target.until.ToMilliseconds(), int(time.time() * 1000)
     if not now_ms < until_ms <= now_ms + _SNOOZE_MS:
@@ -144,7 +144,7 @@ def _change(parts: Parts, principal: Principal, asked: Asking, target: Watch, ac
 
 
 def _standing(parts: Parts) -> Standing:
-    """The topic of watches as it is now."""
+    """The current content of the topic of watches."""
     messages = read_topic(parts.settings, "gateway-watches", WATCHES.name)
     return standing_of((message.key() or b"", message.value()) for message in messages)
 
@@ -175,7 +175,7 @@ def _watch(parts: Parts, principal: Principal, identity: str) -> WatchView:
 
 
 def _view(records: list[Watch], read_only: bool) -> WatchView:
-    """A watch by its records, oldest first: its newest one, and what is in force now."""
+    """The view of a watch from its records, oldest first: the newest record, and what is in force now."""
     now_ms = time.time() * 1000
     newest = max(records, key=lambda watch: watch.version)
     active = [watch for watch in records if watch.active_from.ToMilliseconds() <= now_ms]

@@ -10,5 +10,5 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
-    """Add the column; sums that are there already have no time."""
+    """Add the column; existing sums have no time."""
     op.add_column("buckets", Column("device_us", BigInteger(), nullable=False, server_default="0"))

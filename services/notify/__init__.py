@@ -1,1 +1,1 @@
-"""Incidents in, messages to people and programs out."""
+"""Tells people and programs of incidents."""

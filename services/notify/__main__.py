@@ -1,4 +1,4 @@
-"""`python -m lookout.services.notify`: incidents in, messages out."""
+"""`python -m lookout.services.notify`: delivers messages about incidents."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from lookout.wire.limits import ALL_WATCHES, NOTIFICATIONS as MOST, REASON
 
 
 class Configuration:
-    """The notifications in force, and what watches say of severity.
+    """The notifications in force, and the severity of watches.
 
     Args:
         notifications: The table of notifications.
@@ -57,22 +57,22 @@ class Configuration:
         return current[1]
 
     def of(self, name: str) -> Notification | None:
-        """A notification, or None if no notification has this id."""
+        """A notification; None if no notification has this id."""
         return self.all().get(name)
 
     def lasting(self) -> dict[str, Notification]:
-        """The notifications that stay connected, so that states are known to be current."""
+        """The notifications whose channel stays connected, so that states are known to be current."""
         return {
             name: notification for name, notification in self.all().items() if notification.HasField("mqtt")
         }
 
     def ends(self, name: str) -> bool:
-        """Whether a notification ends once its target is gone: so does a browser's."""
+        """Whether a notification is removed once its target is gone, as a browser's is."""
         notification = self.of(name)
         return notification is not None and notification.HasField("push")
 
     def severity(self, watch: str) -> Severity:
-        """What the newest version of a watch says."""
+        """The severity in the newest version of a watch."""
         newest = self._newest(watch)
         return SEVERITY_UNSPECIFIED if newest is None else newest.severity
 
@@ -92,13 +92,13 @@ class Configuration:
 
 
 class Tester(NotifyServiceServicer):
-    """Delivers tests of notifications, and says how deliveries go.
+    """Delivers tests of notifications, and reports the state of deliveries.
 
     Args:
         configuration: The notifications.
         channels: Opens a channel for each test.
         composer: Makes the message.
-        dispatcher: Knows how deliveries go.
+        dispatcher: Knows the state of deliveries.
     """
 
     def __init__(
@@ -110,13 +110,13 @@ class Tester(NotifyServiceServicer):
     def ListDeliveries(  # noqa: N802 - gRPC's name
         self, request: ListDeliveriesRequest, context: grpc.ServicerContext
     ) -> ListDeliveriesResponse:
-        """How deliveries of each notification go."""
+        """List the state of the deliveries of each notification."""
         return ListDeliveriesResponse(states=self._dispatcher.states())
 
     def TryNotification(  # noqa: N802 - gRPC's name
         self, request: TryNotificationRequest, context: grpc.ServicerContext
     ) -> TryNotificationResponse:
-        """Deliver a test, once."""
+        """Deliver a test once."""
         notification = self._configuration.of(request.notification)
         if notification is None:
             detail = f"no notification {clean(request.notification, 60)}; `lookout notify list` shows them"
@@ -186,7 +186,7 @@ def add(context: Context[NotifySettings]) -> None:
 
 
 def _metrics(registry: CollectorRegistry, dispatcher: Dispatcher) -> Counted:
-    """Make the metrics; returns what counts a message."""
+    """Make the metrics; return the function that counts a message."""
     messages = Counter(
         "lookout_notifications",
         "messages by outcome: delivered, or why they were given up",

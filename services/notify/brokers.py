@@ -1,4 +1,5 @@
-"""Brokers at which notifications left retained messages: those of a removed one are taken back, later too."""
+"""Brokers at which notifications left retained messages, which are taken back when a notification is
+removed."""
 
 from __future__ import annotations
 
@@ -16,10 +17,10 @@ _AGAIN_S: Final = 30.0
 
 
 class Brokers:
-    """Where notifications left something, as it is committed. One thread calls it.
+    """The places where notifications left something, as committed. Only one thread calls it.
 
-    A place is committed before its notification connects, and forgotten once all was taken back, by the next
-    process too.
+    A place is committed before its notification connects. It is forgotten only once everything was taken
+    back, also if another process does that.
 
     Args:
         give_up_s: Seconds after which a broker that does not answer is given up.
@@ -32,19 +33,19 @@ class Brokers:
         self._left: dict[str, tuple[float, float]] = {}  # since when, and when it is tried again
 
     def restore(self, key: str, notification: Notification | None) -> None:
-        """Put back what a record of state says; None: it is deleted."""
+        """Restore the place in a record of state; None: the record was deleted."""
         if notification is None:
             self._committed.pop(key, None)
         else:
             self._committed[key] = notification
 
     def clear(self) -> None:
-        """Forget everything, before what is committed is put back."""
+        """Forget everything, before committed records are restored."""
         self._committed.clear()
         self._left.clear()
 
     def added(self, current: Mapping[str, Notification]) -> dict[str, Notification]:
-        """Places that are new, to be committed.
+        """Return new places, which must be committed.
 
         Args:
             current: Notifications that stay connected, by id.
@@ -57,13 +58,13 @@ class Brokers:
         return added
 
     def due(self, current: Mapping[str, Notification]) -> tuple[dict[str, Notification], list[Notification]]:
-        """Places that no notification has any more.
+        """Return places that no notification uses any more.
 
         Args:
             current: Notifications that stay connected, by id.
 
         Returns:
-            What is to be taken back now, by key; and what was tried for too long, and is given up.
+            What must be taken back now, by key, and what was tried for too long and is given up.
         """
         now, places = self._clock(), {key_of(notification) for notification in current.values()}
         due: dict[str, Notification] = {}
@@ -80,13 +81,14 @@ class Brokers:
         return due, given_up
 
     def forget(self, key: str) -> Notification | None:
-        """Nothing is left at a place any more, or nothing can be done about it; returns whose it was."""
+        """Forget a place where nothing is left or nothing more can be done; return whose it was."""
         self._left.pop(key, None)
         return self._committed.pop(key, None)
 
 
 def _lean(notification: Notification) -> Notification:
-    """What is needed to take back what it left: not a token, whose file goes with it."""
+    """The part of a notification that is needed to take back what it left; not a token, whose file is
+    removed."""
     lean = Notification(id=notification.id, mqtt=notification.mqtt)
     lean.mqtt.ClearField("token_file")
     return lean
@@ -98,10 +100,10 @@ def is_key(key: str) -> bool:
 
 
 def key_of(notification: Notification) -> str:
-    """The key of the place of a notification, of its record of state too."""
+    """The key of a notification's place and of its record of state."""
     return f"{_PREFIX}{stable_id(notification.id, *place_of(notification.mqtt))}"
 
 
 def place_of(target: Mqtt) -> tuple[str, int, str, str]:
-    """Where entities are: the same of two notifications that announce the same ones."""
+    """Where a notification's entities are; equal for two notifications that announce the same ones."""
     return target.host, target.port, target.topic or "lookout", target.discovery or "homeassistant"

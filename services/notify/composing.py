@@ -1,4 +1,4 @@
-"""What a message says: one sentence for people, and links."""
+"""Composes messages: one sentence for people, and links."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Composer:
         settings: Addresses, and the key of links.
 
     Attributes:
-        gateway_url: Where this service reaches the gateway; None: nowhere.
+        gateway_url: Where this service reaches the gateway; None: it has none.
 
     Raises:
         StartupError: The key cannot be read.
@@ -68,7 +68,7 @@ class Composer:
         return Message(delivery.id, event, delivery.since_ms)
 
     def test(self, notification: str) -> Message:
-        """A message that says that nothing happened."""
+        """A test message, which says that nothing happened."""
         time_ms = now_ms()
         text = f"Test of the notification {clean(notification, 100)}: messages arrive."
         return self._test(stable_id("test", notification, time_ms), notification, text, time_ms)
@@ -80,15 +80,17 @@ class Composer:
         return Message(identity, event, time_ms)
 
     def picture_url(self, event: NotificationEvent) -> str | None:
-        """Where this service fetches an incident's picture, or None without links."""
+        """The URL from which this service fetches an incident's picture; None without links."""
         if self._key is None or self.gateway_url is None or not event.picture_url:
             return None
         incident = event.alert.incident or event.action.incident
         return signed_link(self._key, self.gateway_url, shared_path(incident, "picture.jpg"), 300.0)
 
     def frame_urls(self, alert: Alert, count: int) -> list[str]:
-        """Where this service fetches pictures of an incident, spread evenly over its time, the oldest first;
-        empty without links.
+        """URLs from which this service fetches pictures of an incident, spread evenly over its time, the
+        oldest first.
+
+        Empty without links.
         """
         if self._key is None or self.gateway_url is None:
             return []
@@ -117,12 +119,12 @@ class Composer:
 
 
 def report_place(report: Alert) -> str:
-    """Where the console shows the time of a report."""
+    """The console's address for the time of a report."""
     return f"report?since={report.start.ToJsonString()}&until={report.end.ToJsonString()}"
 
 
 def shared_path(incident: str, part: str) -> str:
-    """Where the gateway shows a part of an incident to people with a signed link."""
+    """The gateway's path of a part of an incident, for people with a signed link."""
     return f"/v1/shared/incidents/{incident}/{part}"
 
 
@@ -137,7 +139,7 @@ def sentence(happened: Happened) -> str:
 
 
 def opinion_sentence(opinion: SecondOpinion) -> str:
-    """What a second model said, after another sentence; empty where none was asked."""
+    """The second model's answer, to follow another sentence; empty if none was asked."""
     match opinion.answer:
         case SecondOpinion.ANSWER_YES:
             return f" A second model agrees ({clean(opinion.model, 100)}, {opinion.seconds:.1f} s)."

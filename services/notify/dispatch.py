@@ -1,4 +1,4 @@
-"""One thread for each notification: it delivers in order within an incident, and repeats what failed."""
+"""One thread for each notification, which delivers in order within an incident and retries what failed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _KEEP_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A delivery that ended, and how. detail: why it was given up."""
+    """How a delivery ended. detail: why it was given up."""
 
     delivery: Delivery
     generation: int
@@ -52,12 +52,12 @@ class Parts:
     """What targets need.
 
     Attributes:
-        notifications: The notifications as they are now, by id.
+        notifications: The current notifications, by id.
         channel: Makes the channel of a notification.
         compose: Makes the message of a delivery.
         may_be_told: Whether a delivery is still allowed.
         give_up_s: Seconds after which a delivery that fails is given up.
-        retry_max_s: Longest pause between two attempts, seconds.
+        retry_max_s: Longest pause between two attempts, in seconds.
     """
 
     notifications: Callable[[], Mapping[str, Notification]]
@@ -92,25 +92,25 @@ class Dispatcher:
         self._generation = 0
 
     def submit(self, delivery: Delivery) -> None:
-        """Deliver it, after those of its incident that were submitted before."""
+        """Queue a delivery after earlier ones of its incident."""
         self._target(delivery.notification).submit(delivery, self._generation)
 
     def keep(self, notifications: Iterable[str]) -> None:
-        """Let these notifications stay connected, whether or not there is something to say."""
+        """Keep these notifications connected, whether or not there is something to deliver."""
         for name in notifications:
             self._target(name)
 
     def retire(self, key: str, notification: Notification) -> None:
-        """Take back what a notification that is no more left at its target, tried once.
+        """Try once to take back what a removed notification left at its target.
 
         Args:
-            key: What `retired` says once nothing is left.
-            notification: As it was.
+            key: The key that `retired` returns once nothing is left.
+            notification: The notification as it was.
         """
         self._target(notification.id).retire(key, notification)
 
     def retired(self) -> list[str]:
-        """Keys of which nothing is left, since the last call."""
+        """Return the keys of which nothing is left, since the last call."""
         keys = []
         while True:
             try:
@@ -119,7 +119,7 @@ class Dispatcher:
                 return keys
 
     def outcomes(self) -> list[Outcome]:
-        """What ended since the last call."""
+        """Return the outcomes since the last call."""
         ended: list[Outcome] = []
         while True:
             try:
@@ -130,11 +130,11 @@ class Dispatcher:
                 ended.append(outcome)
 
     def waiting(self) -> int:
-        """Deliveries that have not ended."""
+        """The number of deliveries that have not ended."""
         return sum(target.waiting() for target in self._targets.values())
 
     def states(self) -> list[DeliveryState]:
-        """How deliveries of each notification go."""
+        """The state of the deliveries of each notification."""
         return [target.state() for target in list(self._targets.values())]
 
     def _target(self, name: str) -> Target:
@@ -144,13 +144,13 @@ class Dispatcher:
         return self._targets[name]
 
     def clear(self) -> None:
-        """Drop everything that was submitted; attempts that run end without an outcome."""
+        """Drop everything that was submitted; running attempts end without an outcome."""
         self._generation += 1
         for target in self._targets.values():
             target.clear()
 
     def stop(self) -> None:
-        """Begin no further attempt."""
+        """Start no further attempt."""
         for target in self._targets.values():
             target.stop()
 
@@ -198,12 +198,12 @@ class Target:
             self._changed.notify()
 
     def waiting(self) -> int:
-        """Deliveries that have not ended."""
+        """The number of deliveries that have not ended."""
         with self._changed:
             return sum(len(line.deliveries) for line in self._lines.values())
 
     def state(self) -> DeliveryState:
-        """How its deliveries go."""
+        """The state of its deliveries."""
         with self._changed:
             state = DeliveryState()
             state.CopyFrom(self._state)
@@ -211,7 +211,7 @@ class Target:
         return state
 
     def retire(self, key: str, notification: Notification) -> None:
-        """Take back what the notification left, as it was."""
+        """Take back what the notification, as it was, left."""
         with self._changed:
             self._left[key] = notification
             self._changed.notify()
@@ -224,7 +224,7 @@ class Target:
             self._due.clear()
 
     def stop(self) -> None:
-        """End after the attempt in work."""
+        """End after the current attempt."""
         with self._changed:
             self._stopped = True
             self._changed.notify()
@@ -251,7 +251,7 @@ class Target:
         return isinstance(channel, ConnectedChannel) and channel.has_work()
 
     def _keep(self) -> None:
-        """Connect a channel that lasts; close that of a notification which was removed."""
+        """Connect a channel that stays connected; close that of a removed notification."""
         notification = self._parts.notifications().get(self._name)
         if notification is None:
             self._close()
@@ -266,7 +266,8 @@ class Target:
             self._log.warning(f"keep {self._name}", "a channel is not connected", error=str(error)[:300])
 
     def _retire(self, key: str, notification: Notification) -> None:
-        """Take back what a notification left at its target: it was removed, or has another target now."""
+        """Take back what a notification left at its target, because it was removed or has another
+        target now."""
         self._close()  # two connections under one name would end each other
         remaining = [entry for name, entry in self._parts.notifications().items() if name != self._name]
         try:
@@ -290,7 +291,7 @@ class Target:
         heapq.heappush(self._due, (time.monotonic() + after_s, next(self._numbers), incident))
 
     def _take(self) -> list[Delivery]:
-        """The first deliveries of the lines that are due; they stay in their lines."""
+        """Return the first deliveries of the lines that are due; they stay in their lines."""
         now = time.monotonic()
         while self._due and self._due[0][2] not in self._lines:
             heapq.heappop(self._due)
@@ -312,7 +313,7 @@ class Target:
         return [delivery for incident in incidents for delivery in self._lines[incident].deliveries]
 
     def _may_send(self, now: float) -> bool:
-        """Whether a message may be sent now: always to programs, to people as often as they read."""
+        """Whether a message may be sent now: always to programs, to people only as often as they can read."""
         if not self._is_grouped():
             return True
         self._tokens = min(float(_BURST), self._tokens + (now - self._filled_at) / _REFILL_S)
@@ -326,7 +327,7 @@ class Target:
         return self._channel is not None and isinstance(self._channel[1], GroupingChannel)
 
     def _deliver(self, batch: list[Delivery], generation: int) -> None:
-        """One attempt."""
+        """Make one attempt."""
         try:
             notification = self._parts.notifications().get(self._name)
             if notification is None:
@@ -371,7 +372,7 @@ class Target:
         *,
         failed: bool = False,
     ) -> None:
-        """After an attempt: drop what ended from its line, and schedule each line again, once."""
+        """Remove what ended from its line after an attempt, and schedule each line again, once."""
         over = {delivery.id for delivery in ended}
         with self._changed:
             if generation != self._generation:
@@ -397,7 +398,7 @@ class Target:
         return longest * random.uniform(0.5, 1.0)
 
     def _open(self, notification: Notification) -> Channel:
-        """The channel, made again once its notification was changed."""
+        """Return the channel; it is opened again after its notification changed."""
         configuration = notification.SerializeToString(deterministic=True)
         if self._channel is None or self._channel[0] != configuration:
             self._close()

@@ -1,4 +1,5 @@
-"""What is still to be told of each incident, to whom, and in which order. Knows no Kafka and no channel."""
+"""Decides what is still to be told of each incident, to whom, and in which order. Knows no Kafka and no
+channel."""
 
 from __future__ import annotations
 
@@ -63,11 +64,11 @@ class Delivery:
 
     Attributes:
         id: The same at every attempt and after every restart.
-        notification: Its id.
-        incident: Deliveries of one incident to one notification go in order.
+        notification: The notification's id.
+        incident: The incident's id; its deliveries to one notification go in order.
         happened: What happened.
         newest: The newest alert of the incident when it happened; None: not known.
-        severity: Of the incident's watch.
+        severity: Severity of the incident's watch.
         since_ms: Record time of the event, Unix milliseconds.
     """
 
@@ -90,14 +91,14 @@ class Dropped:
 
 
 class Engine:
-    """The states of incidents. One thread calls it.
+    """The states of incidents. Only one thread calls it.
 
     Args:
-        notifications: The notifications that are in force, by id.
-        severity: The severity of a watch.
-        fence: What was erased is not told.
+        notifications: The notifications in force, by id.
+        severity: Returns the severity of a watch.
+        fence: Erasures; nothing is told of erased times.
         verifies: Whether a watch wants a second opinion before anyone is told.
-        daily: Second opinions within 24 hours at most.
+        daily: Most second opinions within 24 hours.
     """
 
     def __init__(
@@ -118,52 +119,55 @@ class Engine:
         self._changed: set[str] = set()
 
     def restore(self, incident: str, state: NotifyState | None) -> None:
-        """Put back what a record of state says; None: nothing is left of the incident."""
+        """Restore the state in a record; None: the incident's state was deleted."""
         if state is None:
             self._states.pop(incident, None)
         else:
             self._states[incident] = state
 
     def clear(self) -> None:
-        """Forget everything, before what is committed is put back."""
+        """Forget everything, before committed records are restored."""
         self._states.clear()
         self._changed.clear()
         self._unasked.clear()
         self._opinions.clear()
 
     def changes(self) -> dict[str, NotifyState | None]:
-        """What changed since the last call, to be committed; None: delete the record."""
+        """Return the states that changed since the last call, which must be committed; None: delete the
+        record."""
         changed = {incident: self._states.get(incident) for incident in self._changed}
         self._changed.clear()
         return changed
 
     def waiting(self) -> Iterator[Delivery]:
-        """Every delivery that is not done, in order within an incident."""
+        """Return every delivery that is not done, in order within an incident."""
         for incident, state in self._states.items():
             if not _is_pending(state):
                 yield from _deliveries(incident, state)
 
     def pending(self) -> list[str]:
-        """Incidents about which a second model was asked, and has not answered."""
+        """Incidents about which a second model was asked and has not answered."""
         return [incident for incident, state in self._states.items() if _is_pending(state)]
 
     def questions(self) -> list[Alert]:
-        """Incidents about which a second model is to be asked, once their states are committed: after a crash
-        none is asked about twice."""
+        """Return incidents about which a second model must be asked, once their states are committed.
+
+        After a crash, none is asked about twice.
+        """
         unasked, self._unasked = self._unasked, []
         return unasked
 
     def opinions(self) -> list[tuple[int, Alert]]:
-        """Events that say what a second model answered, each with its partition; to be committed with
-        the states."""
+        """Return events with the second model's answers, each with its partition, to be committed with the
+        states."""
         opinions, self._opinions = self._opinions, []
         return opinions
 
     def opine(self, incident: str, opinion: SecondOpinion) -> list[Delivery]:
-        """Take what a second model said: what waited for it is told, or never is.
+        """Take the second model's answer: what waited for it is told, or never is.
 
         Args:
-            incident: Its id; one that was erased meanwhile is left out.
+            incident: The incident's id; one that was erased meanwhile is ignored.
             opinion: The answer, or the reason for having none.
         """
         state = self._states.get(incident)
@@ -184,10 +188,10 @@ class Engine:
         Args:
             happened: An alert, or what somebody did with an incident.
             now_ms: Record time of the event, Unix milliseconds.
-            partition: Of its record.
+            partition: Partition of its record.
 
         Returns:
-            Who is to be told of it, and what is given up because too much waits.
+            Deliveries of the event, and deliveries that are given up because too many wait.
         """
         if self._is_erased(happened) or (happened.kind == Alert.KIND_OPINION and isinstance(happened, Alert)):
             return [], []
@@ -214,7 +218,8 @@ class Engine:
         return [] if _is_pending(state) else deliveries, dropped
 
     def _ask(self, state: NotifyState, now_ms: int, partition: int) -> None:
-        """Note that a second model is asked; where too many were asked, that it is not."""
+        """Note that a second model will be asked, or that it will not because too many questions
+        were asked."""
         day_ms = max(0, now_ms - _REMEMBERED_MS)
         asked = [
             entry
@@ -232,7 +237,7 @@ class Engine:
         self._opinions.append((partition, _opinion_event(state.newest, opinion)))
 
     def due(self, now_ms: int) -> list[Delivery]:
-        """Deliveries that are due now because no one took up an incident in time."""
+        """Return deliveries that are due now because no one took up an incident in time."""
         deliveries: list[Delivery] = []
         for incident, state in self._states.items():
             due = [entry for entry in state.escalations if entry.due_ms <= now_ms]
@@ -249,7 +254,7 @@ class Engine:
         return deliveries
 
     def done(self, delivery: Delivery) -> None:
-        """A delivery arrived, or was given up."""
+        """Note that a delivery arrived or was given up."""
         state = self._states.get(delivery.incident)
         if state is None:
             return
@@ -263,7 +268,7 @@ class Engine:
             state.waiting.extend(open_events)
 
     def sweep(self, now_ms: int) -> None:
-        """Forget incidents of which nothing is to be told any more, and those of erased times."""
+        """Forget incidents with nothing left to tell, and those of erased times."""
         for incident, state in list(self._states.items()):
             is_over = not state.HasField("newest") or state.newest.kind in _LAST
             is_idle = not state.waiting and not state.escalations
@@ -273,11 +278,12 @@ class Engine:
                 self._changed.add(incident)
 
     def may_be_told(self, delivery: Delivery) -> bool:
-        """Whether the time that a delivery tells of was not erased since."""
+        """Whether the time that a delivery is about was not erased meanwhile."""
         return not self._is_erased(delivery.happened)
 
     def _opened(self, happened: Happened, now_ms: int) -> NotifyState:
-        """The state of an incident that is seen for the first time: who is told of it is decided now."""
+        """The state of an incident that is seen for the first time; it settles who is told of the
+        incident."""
         state = NotifyState(severity=self._severity(happened.watch))
         for name, notification in self._notifications().items():
             if not wants_incident(notification, happened, state.severity, now_ms):
@@ -327,7 +333,7 @@ def now_ms() -> int:
 
 
 def _lean(alert: Alert) -> Alert:
-    """An alert with its best frame alone: states of incidents are small."""
+    """An alert with only its best frame, which keeps the states of incidents small."""
     lean = _copy(alert)
     del lean.evidence[1:]
     return lean
@@ -339,7 +345,8 @@ def _is_pending(state: NotifyState) -> bool:
 
 
 def _opinion_event(newest: Alert, opinion: SecondOpinion) -> Alert:
-    """The event that says what a second model answered. Its id is the incident's, so copies are dropped."""
+    """The event with the second model's answer. Its id is derived from the incident's, so that copies are
+    dropped."""
     event = _copy(newest)
     del event.evidence[:]
     event.id, event.kind, event.reason = stable_id("opinion", newest.incident), Alert.KIND_OPINION, ""
@@ -376,7 +383,7 @@ def _delivery(incident: str, state: NotifyState, event: WaitingEvent, name: str)
 
 
 def _copy(message: M) -> M:
-    """A copy that the state does not change: another thread reads it."""
+    """A copy for another thread to read, which later changes of the state do not affect."""
     copy = type(message)()
     copy.CopyFrom(message)
     return copy

@@ -67,25 +67,25 @@ Counted = Callable[[Ending], object]
 
 @dataclass(slots=True)
 class _Clients:
-    """Of one session with Kafka."""
+    """The Kafka clients of one session."""
 
     consumer: Consumer
     producer: Producer
 
 
 class Feed:
-    """The loop of the service. One process of an installation works; the newest fences the others.
+    """The loop of the service. Only one process of an installation works; the newest fences the others.
 
     Args:
         settings: How Kafka is reached.
         engine: Decides who is told.
-        dispatcher: Tells them.
-        health: Is ready while Kafka answers.
+        dispatcher: Delivers.
+        health: Ready while Kafka answers.
         counted: Counts messages.
         lasting: The notifications that stay connected, by id.
         asker: Asks a second model.
-        ends: Whether a notification ends once its target will never take a message again.
-        forget: Called with a notification that is no more, once nothing of it is left at its target.
+        ends: Whether a notification is removed once its target will never take a message again.
+        forget: Called with a removed notification once nothing of it is left at its target.
         brokers: Where notifications left something.
     """
 
@@ -118,7 +118,7 @@ class Feed:
         self._turned_at = time.monotonic()
 
     def run(self) -> None:
-        """Work until `stop`. After any error of Kafka it begins again from what is committed.
+        """Work until `stop`. After any error of Kafka, start again from what is committed.
 
         Raises:
             FencedError: Another process delivers now.
@@ -138,7 +138,7 @@ class Feed:
         self._dispatcher.stop()
 
     def watch(self) -> None:
-        """End the process when the feed hangs: the next one goes on from what is committed.
+        """End the process if the feed hangs; the next process continues from what is committed.
 
         Raises:
             LookoutRuntimeError: It hangs.
@@ -148,7 +148,7 @@ class Feed:
                 raise LookoutRuntimeError(f"Kafka's client has not returned for {_HANGS_S:g} s")
 
     def stop(self) -> None:
-        """End after the transaction in work."""
+        """End after the current transaction."""
         self._stopped.set()
 
     def _work(self) -> None:
@@ -197,7 +197,7 @@ class Feed:
         return _Clients(consumer, producer)
 
     def _restore(self, clients: _Clients) -> None:
-        """Put back what is committed, and deliver what waits."""
+        """Restore what is committed, and submit what waits."""
         self._engine.clear()
         self._brokers.clear()
         self._letters.clear()
@@ -221,7 +221,7 @@ class Feed:
             self._dispatcher.submit(delivery)
 
     def _begin(self, consumer: Consumer) -> dict[Place, int]:
-        """Where reading continues: where it was committed; the first time at the end of the topics."""
+        """The offsets at which reading continues: the committed ones, or at first the ends of the topics."""
         places = _places(consumer)
         answers = consumer.committed(places, timeout=_STEP_S)
         for answer in answers:
@@ -247,7 +247,7 @@ class Feed:
             consumer.assign(places)
 
     def _turn(self, clients: _Clients) -> None:
-        """Take what came and what ended, commit it, then deliver."""
+        """Take new events and outcomes, commit, then deliver."""
         self._turned_at = time.monotonic()
         deliveries = []
         moved = False
@@ -288,7 +288,8 @@ class Feed:
             self._dispatcher.submit(delivery)
 
     def _look_after_brokers(self) -> None:
-        """Note where notifications connect, before they do; have taken back what removed ones left."""
+        """Note where notifications will connect, before they do, and have taken back what removed
+        ones left."""
         current = self._lasting()
         self._places |= self._brokers.added(current)
         due, given_up = self._brokers.due(current)
@@ -342,10 +343,11 @@ class Feed:
         self._letters.append((record, why))
 
     def _commit(self, clients: _Clients) -> None:
-        """One transaction: states, second opinions, dead letters, offsets, and notifications that end.
+        """Commit states, second opinions, dead letters, offsets and removed notifications in one
+        transaction.
 
         Raises:
-            KafkaException: It is not known how it ended; what is committed is read again.
+            KafkaException: The outcome is not known; what is committed is read again.
         """
         producer = clients.producer
         producer.begin_transaction()
@@ -384,7 +386,7 @@ class Feed:
 
 
 def _places(consumer: Consumer) -> list[TopicPartition]:
-    """All partitions of the sources."""
+    """All partitions of the source topics."""
     topics = consumer.list_topics(timeout=_STEP_S).topics
     return [
         TopicPartition(name, number)
@@ -395,7 +397,7 @@ def _places(consumer: Consumer) -> list[TopicPartition]:
 
 
 def _own(value: bytes | None, kind: type[M]) -> M | None:
-    """What a record of state holds; None: it is deleted, or holds something else."""
+    """The content of a record of state; None if it was deleted or is about something else."""
     if value is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Messages, and what every channel offers."""
+"""Messages, and the interface of channels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class DeliveryError(LookoutRuntimeError):
     """A message did not arrive; the text says why and holds no secret.
 
     Args:
-        text: Why.
+        text: The reason.
         final: No later attempt can succeed.
     """
 
@@ -34,7 +34,7 @@ class Message:
     """What is delivered.
 
     Attributes:
-        id: Stable over attempts.
+        id: The same at every attempt.
         event: What happened, with a sentence and links.
         time_ms: When it happened, Unix milliseconds.
     """
@@ -45,7 +45,7 @@ class Message:
 
 
 class Channel(ABC):
-    """Delivers messages to one target. One thread calls it; its calls end within seconds."""
+    """Delivers messages to one target. Only one thread calls it; its calls end within seconds."""
 
     @abstractmethod
     def send(self, message: Message) -> None:
@@ -56,11 +56,11 @@ class Channel(ABC):
         """
 
     def close(self) -> None:  # noqa: B027 - most channels hold nothing
-        """Let go of connections."""
+        """Close connections."""
 
 
 class GroupingChannel(Channel):
-    """A channel that people read: a flood of messages becomes one that counts them."""
+    """A channel for people: a flood of messages becomes one that counts them."""
 
     @abstractmethod
     def send_group(self, messages: list[Message]) -> None:
@@ -72,11 +72,11 @@ class GroupingChannel(Channel):
 
 
 class ConnectedChannel(Channel):
-    """A channel that stays connected while there is nothing to say."""
+    """A channel that stays connected while there is nothing to deliver."""
 
     @abstractmethod
     def keep(self) -> None:
-        """Connect where it is not connected.
+        """Connect if it is not connected.
 
         Raises:
             DeliveryError: The target does not answer.
@@ -87,10 +87,10 @@ class ConnectedChannel(Channel):
         return False
 
     def retire(self, others: Sequence[Notification] = ()) -> None:
-        """Take back what lasts at the target: its notification was removed.
+        """Take back what stays at the target, because its notification was removed.
 
         Args:
-            others: The notifications that remain; what one of them tells of there as well is left to it.
+            others: The remaining notifications; what one of them also publishes there is left to it.
 
         Raises:
             DeliveryError: The target does not answer.
@@ -98,7 +98,7 @@ class ConnectedChannel(Channel):
 
 
 def summary(events: list[NotificationEvent], newest: NotificationEvent) -> str:
-    """Many events in one message: how many, of which cameras, and the newest one."""
+    """Summarise many events in one message: how many, of which cameras, and the newest one."""
     incidents = {event.alert.incident or event.action.incident for event in events}
     cameras = Counter(event.alert.camera or event.action.camera for event in events)
     named = ", ".join(clean(camera, 60) for camera, _ in cameras.most_common(_NAMED))

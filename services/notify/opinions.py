@@ -1,4 +1,4 @@
-"""Second opinions: what another model says of an incident's pictures, asked for before anyone is told."""
+"""Second opinions: another model's answer about an incident's pictures, before anyone is told."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Endpoint:
 
     Args:
         settings: Address, model and key, and where notify may connect to.
-        frames: At most so many pictures of an incident (JPEG), the oldest first; empty where the gateway has
-            none.
+        frames: Returns at most that many pictures of an incident (JPEG), the oldest first; empty if the
+            gateway has none.
     """
 
     def __init__(self, settings: NotifySettings, frames: Callable[[Alert, int], Sequence[bytes]]) -> None:
@@ -51,7 +51,7 @@ class Endpoint:
         self._frames, self._count = frames, settings.opinion_frames
 
     def opinion(self, alert: Alert) -> SecondOpinion:
-        """What the model says. Whatever fails is an opinion without an answer, with the reason."""
+        """Ask the model. Any failure gives an opinion without an answer, with the reason."""
         begun = time.monotonic()
         opinion = SecondOpinion(answer=SecondOpinion.ANSWER_NONE, model=self._model)
         try:
@@ -65,7 +65,7 @@ class Endpoint:
         return opinion
 
     def _ask(self, alert: Alert, deadline: Deadline) -> Any:
-        """The endpoint's reply.
+        """Return the endpoint's reply.
 
         Raises:
             DeliveryError: There are no pictures, the key cannot be read, or the endpoint does not answer.
@@ -86,7 +86,8 @@ class Endpoint:
 
 
 class Asker:
-    """Asks an endpoint on threads of its own; an endpoint that hangs holds up its own questions alone.
+    """Asks an endpoint on threads of its own, so that an endpoint that hangs holds up only its own
+    questions.
 
     Args:
         opinion: Asks about one incident, and ends within seconds.
@@ -115,12 +116,12 @@ class Asker:
         self._questions.put((self._clock(), alert))
 
     def asking(self) -> set[str]:
-        """Incidents whose answer is still to come, or was not forgotten."""
+        """Incidents whose answer is still to come, or was not forgotten yet."""
         with self._lock:
             return self._asking | self._opinions.keys()
 
     def opinions(self) -> dict[str, SecondOpinion]:
-        """What was answered, by incident, until it is forgotten."""
+        """The answers by incident, until they are forgotten."""
         with self._lock:
             return dict(self._opinions)
 
@@ -169,7 +170,7 @@ def _request(model: str, alert: Alert, pictures: Sequence[bytes]) -> dict[str, A
 
 
 def _fault(reply: bytes) -> str:
-    """What an endpoint says of a question that it refuses, after a colon; empty: nothing."""
+    """The endpoint's reason for rejecting a question, after a colon; empty if it gives none."""
     try:
         message = json.loads(reply)["error"]["message"]
     except (KeyError, TypeError, ValueError):
@@ -178,8 +179,9 @@ def _fault(reply: bytes) -> str:
 
 
 def _read(reply: Any, opinion: SecondOpinion, structure: StructuredQuestion | None) -> None:
-    """Take an endpoint's reply, which is as untrusted as any other input. An allowed answer is a yes where it
-    satisfies the condition.
+    """Parse an endpoint's reply, which is untrusted like any other input.
+
+    An allowed answer is a yes if it satisfies the condition.
     """
     try:
         text = reply["choices"][0]["message"]["content"]

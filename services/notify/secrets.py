@@ -1,4 +1,4 @@
-"""Secrets of notifications: files of one folder, read again for every channel that is opened."""
+"""Secrets of notifications: files in one folder, read again for every channel that is opened."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ class Secrets:
     """The folder of secrets.
 
     Args:
-        folder: The folder, or None if the service has none.
+        folder: The folder; None if the service has none.
     """
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
 
     def path(self, name: str) -> Path:
-        """Where a secret is.
+        """Return the path of a secret.
 
         Args:
-            name: Of its file, checked by `check_notification`.
+            name: Name of its file, checked by `check_notification`.
 
         Raises:
             DeliveryError: The service has no folder of secrets.
@@ -42,7 +42,7 @@ class Secrets:
                 (self._folder / secret_file(notification)).unlink()
 
     def read(self, name: str) -> str:
-        """A secret.
+        """Read a secret.
 
         Raises:
             DeliveryError: It cannot be read; the text names the file.

@@ -1,1 +1,1 @@
-"""How a message reaches its target: webhooks, Apprise, MQTT."""
+"""The channels by which a message reaches its target: webhooks, Apprise, MQTT, Web Push."""

@@ -22,13 +22,13 @@ _TITLE: Final = "Lookout"
 
 
 class AppriseChannel(GroupingChannel):
-    """Sends text, and the picture of an incident where it is wanted.
+    """Sends text and, if wanted, the picture of an incident.
 
     Args:
-        target: The file with the URL.
+        target: Names the file with the URL.
         secrets: Where the file is.
         allowed: Where messages may go.
-        picture: The bytes of an incident's picture, or None if it is not available.
+        picture: Returns the bytes of an incident's picture, or None if it is not available.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class AppriseChannel(GroupingChannel):
 
 
 class _FailureText(logging.Handler):
-    """The first warning that Apprise logs during a delivery, of whichever notification."""
+    """The first warning that Apprise logs during a delivery, of any notification."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

@@ -1,4 +1,4 @@
-"""MQTT, as Home Assistant discovers it: incidents, their pictures, and switches that snooze watches."""
+"""MQTT with Home Assistant's discovery: incidents, their pictures, and switches that snooze watches."""
 
 from __future__ import annotations
 
@@ -46,14 +46,15 @@ _PROBLEMS: Final = {CAMERA_OFFLINE: "Offline", CAMERA_HEALTH: "Camera"}
 
 
 class MqttChannel(ConnectedChannel):
-    """Publishes retained states, so that a Home Assistant that starts later has them; and each event.
+    """Publishes each event, and states, which are retained so that a Home Assistant that starts later has
+    them.
 
     Args:
         target: The broker.
         secrets: Where its password is.
         allowed: Where messages may go.
-        picture: The bytes of an incident's picture, or None if it is not available.
-        name: The notification's id: of the client.
+        picture: Returns the bytes of an incident's picture, or None if it is not available.
+        name: The notification's id, which the client's name contains.
         watches: The watches that may be snoozed; None: none may.
     """
 
@@ -123,9 +124,10 @@ class MqttChannel(ConnectedChannel):
         client.loop_stop()
 
     def _retained(self, client: paho.Client) -> dict[str, bytes]:
-        """What the broker retains of discovery, and of entities' attributes.
+        """Return the retained messages of discovery and of entities' attributes.
 
-        It has sent all once a message comes back that was published after it had confirmed the subscription.
+        The broker has sent all of them once a message comes back that was published after it confirmed the
+        subscription.
 
         Raises:
             DeliveryError: The broker does not answer.
@@ -158,8 +160,9 @@ class MqttChannel(ConnectedChannel):
         return topic.startswith(f"{self._topic}/")
 
     def _changes(self, retained: Mapping[str, bytes], heirs: Sequence[Notification]) -> dict[str, bytes]:
-        """What to publish so that entities which this notification announced last are gone, or are those of
-        another notification that was told of their newest incident, too.
+        """Return what to publish to take back the entities that this notification announced last.
+
+        An entity whose newest incident another notification was told of as well is left to that one.
 
         Args:
             retained: Payloads by topic.
@@ -254,7 +257,7 @@ class MqttChannel(ConnectedChannel):
         self._connected.set()
 
     def _publish(self, client: paho.Client, topic: str, payload: bytes, *, retain: bool = False) -> None:
-        """Publish, and wait until the broker has it.
+        """Publish, and wait until the broker has the message.
 
         Raises:
             DeliveryError: It does not answer.
@@ -266,7 +269,7 @@ class MqttChannel(ConnectedChannel):
             raise DeliveryError(f"{self._target.host}: the broker does not confirm a message")
 
     def _announce(self, client: paho.Client, event: NotificationEvent) -> None:
-        """Tell Home Assistant of the entities of a camera and watch, once a connection."""
+        """Announce the entities of a camera and watch to Home Assistant, once per connection."""
         happened = event.action if event.HasField("action") else event.alert
         key = entity_key(happened.camera, happened.watch)
         if key in self._known:
@@ -295,13 +298,13 @@ class MqttChannel(ConnectedChannel):
         self._publish_data(client, message)
 
     def _publish_data(self, client: paho.Client, message: Message) -> None:
-        """Tell programs that follow events. Not retained: they get each once, with its id."""
+        """Publish an event with its id for programs; it is not retained, so they get it once."""
         data = {"id": message.id, "data": json.loads(to_json(message.event))}
         self._publish(client, f"{self._topic}/events", json.dumps(data, ensure_ascii=False).encode())
 
 
 def client_name(notification: str) -> str:
-    """The name under which a notification connects."""
+    """The client name under which a notification connects."""
     return f"lookout-{stable_id(notification)[:12]}"
 
 
@@ -311,7 +314,7 @@ def availability_topic(topic: str, notification: str) -> str:
 
 
 def _heir(attributes: bytes, heirs: Sequence[Notification]) -> str | None:
-    """The notification that is told of the newest incident of an entity, too; None: no other one is."""
+    """Another notification that was told of an entity's newest incident; None if there is none."""
     try:
         event = from_json(attributes, NotificationEvent)
     except WireError:
@@ -323,14 +326,15 @@ def _heir(attributes: bytes, heirs: Sequence[Notification]) -> str | None:
 
 
 def state_of(alert: Alert) -> str:
-    """The state of a sensor after an alert. An end that was not seen is unknown, which is not off."""
+    """The state of a sensor after an alert. If the incident's end was not seen, it is unknown, which is not
+    off."""
     if alert.kind != Alert.KIND_CLOSED:
         return ON
     return OFF if alert.reason in _SEEN_ENDS else _UNKNOWN
 
 
 def camera_availability(alert: Alert) -> str | None:
-    """Whether a camera is watched, where an alert says it: while nobody watches, a state is unknown."""
+    """Whether a camera is watched, if an alert says so: while nobody watches, a state is unknown."""
     if alert.watch == CAMERA_OFFLINE:
         return _ONLINE if alert.kind == Alert.KIND_CLOSED else _OFFLINE
     if alert.watch == CAMERA_HEALTH and alert.cause == _OFFLINE and alert.kind != Alert.KIND_CLOSED:
@@ -346,24 +350,24 @@ def camera_topic(topic: str, camera: str) -> str:
 
 
 def entity_key(camera: str, watch: str) -> str:
-    """The level of topics for a camera and watch, whose ids may hold what MQTT reserves."""
+    """The topic level of a camera and watch, whose ids may contain characters that MQTT reserves."""
     return stable_id("mqtt", camera, watch)[:16]
 
 
 def discovery(
     topic: str, availability: str, camera: str, watch: str, question: str
 ) -> dict[str, dict[str, Any]]:
-    """Home Assistant's discovery of a camera and watch, by component.
+    """Home Assistant's discovery messages for a camera and watch, by component.
 
-    What is wrong with a camera is a problem of its device; one that is offline makes what is asked of it
+    A fault of a camera is a problem of its device. While a camera is offline, the answers about it are
     unavailable.
 
     Args:
-        topic: Begins the topics of states.
-        availability: Topic that says whether the service is connected; without it states are unknown.
+        topic: Prefix of the topics of states.
+        availability: Topic that says whether the service is connected; while it is not, states are unknown.
         camera: The camera's id.
         watch: The watch's id.
-        question: What it asks.
+        question: The watch's question.
     """
     key = entity_key(camera, watch)
     base = f"{topic}/{key}"

@@ -1,4 +1,4 @@
-"""The channel of a notification."""
+"""Opens the channel of a notification."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Channels:
         self._contact = f"lookout@{urlsplit(settings.public_url or '').hostname or 'localhost'}"
 
     def open(self, notification: Notification) -> Channel:
-        """The channel of a notification.
+        """Open the channel of a notification.
 
         Raises:
             DeliveryError: A secret is missing or wrong.
@@ -79,7 +79,7 @@ class Channels:
                 raise DeliveryError("this release knows no such channel", final=True)
 
     def _switches(self, notification: Notification) -> WatchSwitches | None:
-        """The watches that a notification's target may snooze; None: none."""
+        """The watches that a notification's target may snooze; None if it may snooze none."""
         file = notification.mqtt.token_file
         if not file:
             return None
@@ -88,22 +88,25 @@ class Channels:
         return WatchSwitches(self._composer.gateway_url, self._secrets.read(file), notification.watches)
 
     def picture(self, event: NotificationEvent) -> bytes | None:
-        """The picture of an incident, from the gateway, or None if it is not available: the message then goes
-        without it."""
+        """Fetch the picture of an incident from the gateway; None if it is not available.
+
+        The message is then sent without it.
+        """
         url = self._composer.picture_url(event)
         return None if url is None else self._fetched(url)
 
     def frames(self, alert: Alert, count: int) -> list[bytes]:
-        """Pictures of an incident, spread evenly over its time, the oldest first, none twice.
+        """Fetch pictures of an incident, spread evenly over its time, the oldest first, none twice.
 
-        Where the gateway has none of that time, it is the incident's best one; empty: there is none either.
+        If the gateway has none of that time, the only one is the incident's best picture; if that does not
+        exist either, there are none.
 
-        The gateway reads alerts as this service does, and may know a new incident a little later: it is asked
-        again for some seconds.
+        The gateway reads alerts as this service does, and may learn of a new incident a little later: it is
+        asked again for some seconds.
 
         Args:
             alert: The incident.
-            count: Of pictures at most; 1: the best one.
+            count: Most pictures; 1: the best one.
         """
         until = time.monotonic() + _FRAMES_S
         event = NotificationEvent(alert=alert, picture_url="wanted")
@@ -120,7 +123,7 @@ class Channels:
             time.sleep(_AGAIN_S)
 
     def _fetched(self, url: str) -> bytes | None:
-        """A picture from the gateway; None: it is not available."""
+        """Fetch a picture from the gateway; None if it is not available."""
         # The gateway is the operator's own: its address is a setting, not a notification's.
         gateway = UriFetcher(
             ("http", "https"),

@@ -1,4 +1,4 @@
-"""One HTTP request to an address that was checked."""
+"""Sends one HTTP request to an address that was checked."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from lookout.services.notify.messages import DeliveryError
 
 
 def post(allowed: UriFetcher, address: str, headers: dict[str, str], body: bytes) -> tuple[str, int]:
-    """Post a body; what is answered is of no interest, however long it is.
+    """Post a body, and ignore the answer's body, however long it is.
 
     Args:
         allowed: Where messages may go.
         address: URL of the target.
-        headers: More headers.
+        headers: Further headers.
         body: The body.
 
     Returns:
         The target's host, and the status of its answer.
 
     Raises:
-        DeliveryError: It may not be reached, or does not answer.
+        DeliveryError: The target may not be reached, or does not answer.
     """
     host, status, _ = request(allowed, address, headers, body)
     return host, status
@@ -44,11 +44,11 @@ def request(
     Args:
         allowed: Where it may go.
         address: URL of the target.
-        headers: More headers.
+        headers: Further headers.
         body: The body.
-        method: Of HTTP.
-        limit: Bytes of an answer; 0: none are read.
-        deadline: When all has ended; None: the limit of `allowed`, from now on.
+        method: HTTP method.
+        limit: Most bytes of an answer; 0: none are read.
+        deadline: When everything must have ended; None: the limit of `allowed`, from now on.
 
     Returns:
         The target's host, the status of its answer, and the answer.

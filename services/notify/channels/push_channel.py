@@ -1,4 +1,5 @@
-"""Web Push: a notification in a browser, encrypted for it (RFC 8030, 8291), signed for its service (8292)."""
+"""Web Push: a notification in a browser, encrypted for the browser (RFC 8030, 8291), signed for its service
+(8292)."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ _GONE: Final = frozenset({404, 410})
 
 
 class PushChannel(GroupingChannel):
-    """Shows messages in a browser; a newer message about an incident replaces the one before.
+    """Shows messages in a browser; a newer message about an incident replaces the earlier one.
 
     Args:
         target: The browser.

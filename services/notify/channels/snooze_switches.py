@@ -1,4 +1,4 @@
-"""Switches of Home Assistant that snooze watches: the gateway does it, with the rights of a token."""
+"""Home Assistant switches that snooze watches: the gateway does it, with the rights of a token."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class Switch:
     """A watch that can be snoozed.
 
     Attributes:
-        watch: Its id.
-        question: What it asks.
-        is_enabled: It is asked now.
-        is_snoozed: It is not asked now, and will be again without anybody's doing.
+        watch: The watch's id.
+        question: The watch's question.
+        is_enabled: Whether it is asked now.
+        is_snoozed: Whether it is not asked now, but will be again without further action.
     """
 
     watch: str
@@ -52,17 +52,17 @@ class Switch:
         """The switch of a watch as the gateway shows it (`WatchView`).
 
         Raises:
-            KeyError: It is not one.
+            KeyError: It is not a view of a watch.
         """
         watch = view["watch"]
         return cls(watch["id"], watch.get("question", ""), view["enabled"], bool(view.get("snoozed_until")))
 
 
 class WatchSwitches:
-    """The watches as the gateway shows them to the holder of a token.
+    """The watches that the gateway shows to the holder of a token.
 
     Args:
-        url: Of the gateway.
+        url: URL of the gateway.
         token: The token; its rights decide what is seen and what may be snoozed.
         patterns: Ids or patterns of the watches that have a switch; empty: all.
     """
@@ -75,7 +75,8 @@ class WatchSwitches:
         self._allowed = UriFetcher(("http", "https"), (host,), ("0.0.0.0/0", "::/0"), timeout_s=MESSAGE_S)
 
     def views(self) -> dict[str, Switch]:
-        """The watches that can be snoozed, by id; those of Kubernetes are changed with kubectl alone.
+        """The watches that can be snoozed, by id, without Kubernetes resources, which only kubectl can
+        change.
 
         Raises:
             DeliveryError: The gateway does not answer, or not to this token.
@@ -95,7 +96,7 @@ class WatchSwitches:
         """Stop asking a watch for a day.
 
         Raises:
-            DeliveryError: The gateway refuses it, or does not answer.
+            DeliveryError: The gateway rejects it, or does not answer.
         """
         body = Snooze()
         body.until.FromDatetime(datetime.now(UTC) + SNOOZE)
@@ -105,7 +106,7 @@ class WatchSwitches:
         """Ask a watch again.
 
         Raises:
-            DeliveryError: The gateway refuses it, or does not answer.
+            DeliveryError: The gateway rejects it, or does not answer.
         """
         self._call("POST", f"/v1/watches/{quote(watch, safe='')}/enable")
 
@@ -126,10 +127,10 @@ class SnoozeSwitches:
     """Announces a switch for each watch, keeps its state, and obeys it.
 
     Args:
-        watches: The gateway; None: there are no switches, and those of before are removed.
-        topic: Begins the topics of states.
-        discovery: Begins the topics of discovery.
-        name: Of the client, which keeps its switches apart from another notification's.
+        watches: The gateway; None: there are no switches, and earlier ones are removed.
+        topic: Prefix of the topics of states.
+        discovery: Prefix of the topics of discovery.
+        name: Name of the client, which keeps its switches apart from another notification's.
     """
 
     def __init__(self, watches: WatchSwitches | None, topic: str, discovery: str, name: str) -> None:
@@ -143,7 +144,7 @@ class SnoozeSwitches:
 
     @property
     def subscriptions(self) -> list[str]:
-        """Filters of what the broker is to send: states of before, and commands."""
+        """Topic filters to subscribe to: earlier states, and commands."""
         return [f"{self._base}/+/state", f"{self._base}/+/set"]
 
     @property
@@ -152,12 +153,12 @@ class SnoozeSwitches:
         return f"{self._base}/availability"
 
     def forget(self) -> None:
-        """Forget what another connection published."""
+        """Forget what an earlier connection published."""
         self._states.clear()
         self._availability = b""
 
     def take(self, topic: str, payload: bytes, retained: bool) -> None:
-        """Take a message of the broker; `turn` obeys it, on another thread."""
+        """Take a message from the broker; `turn` obeys it on another thread."""
         key, _, kind = topic.removeprefix(f"{self._base}/").partition("/")
         if kind == "state" and retained and payload:
             self._standing.add(key)
@@ -170,7 +171,7 @@ class SnoozeSwitches:
         return not self._commands.empty()
 
     def turn(self, availability: str, publish: Publish) -> None:
-        """Obey what waits, and publish what changed.
+        """Obey waiting commands, and publish what changed.
 
         Args:
             availability: Topic that says whether the service is connected.
@@ -205,13 +206,13 @@ class SnoozeSwitches:
                 self._standing.add(key)
 
     def _say(self, availability: bytes, publish: Publish) -> None:
-        """Publish whether the gateway answers, where that changed."""
+        """Publish whether the gateway answers, if that changed."""
         if availability != self._availability:
             publish(self.availability, availability)
             self._availability = availability
 
     def _obey(self, views: Mapping[str, Switch]) -> bool:
-        """Carry out the commands that wait; returns whether there were any."""
+        """Carry out the waiting commands; return whether there were any."""
         assert self._watches is not None
         newest: dict[str, str] = {}
         while True:
@@ -239,11 +240,11 @@ class SnoozeSwitches:
 
 
 def switch(base: str, key: str, availability: str, view: Switch) -> dict[str, Any]:
-    """Home Assistant's discovery of the switch of a watch.
+    """Home Assistant's discovery message for the switch of a watch.
 
     Args:
-        base: Begins the topics of switches.
-        key: Of the watch.
+        base: Prefix of the topics of switches.
+        key: Key of the watch.
         availability: Topic that says whether the service is connected.
         view: The watch.
     """

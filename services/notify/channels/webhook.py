@@ -1,4 +1,4 @@
-"""Webhooks: CloudEvents 1.0 as JSON, signed as Standard Webhooks say."""
+"""Webhooks: CloudEvents 1.0 as JSON, signed as Standard Webhooks require."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _GONE: Final = 410
 
 
 class WebhookChannel(Channel):
-    """Posts each message; the target has it once it answers with a status of 200 to 299.
+    """Posts each message; it is delivered if the target answers with a status of 200 to 299.
 
     Args:
         webhook: Address and keys.

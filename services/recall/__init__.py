@@ -1,1 +1,1 @@
-"""recall: questions about the past of cameras, answered over the chapters that prefill holds."""
+"""recall: answers questions about the past of cameras from the chapters that prefill holds."""

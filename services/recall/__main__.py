@@ -1,4 +1,4 @@
-"""`python -m lookout.services.recall`: questions about the past of cameras, over gRPC."""
+"""`python -m lookout.services.recall`: answers questions about the past of cameras over gRPC."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def add(context: Context[RecallSettings]) -> None:
     """Load the model and serve questions.
 
     Raises:
-        StartupError: the model or the durable tier cannot be used.
+        StartupError: The model or the durable tier cannot be used.
     """
     settings = context.settings
     os.nice(settings.niceness)  # windows of cameras come first where they share a processor
@@ -96,7 +96,7 @@ def _engine(settings: RecallSettings, folder: Path) -> TransformersEngine:
 def _finders(
     context: Context[RecallSettings], folder: Path, asker: Asker, landmarks: LandmarkReader, hidden: Hidden
 ) -> Finders:
-    """Searches, each with readers of its own."""
+    """Return what makes searches, each with readers of its own."""
     settings, engine = context.settings, asker.engine
     replicas: dict[int, Sequence[str]] = {STAGE_TOKENS: settings.token_replicas}
     node = Node(settings.store, settings.redis_url, replicas=replicas, security=settings)
@@ -121,7 +121,7 @@ def _finders(
 def _sources(
     context: Context[RecallSettings], directory: Directory, scenes: ScenesDirectory
 ) -> ChapterSources:
-    """Where chapters are read."""
+    """Return the sources from which chapters are read."""
     settings = context.settings
     holders = Holders(settings, traced=traced)
     return ChapterSources(holders, directory, scenes, replicas=settings.holders, durable=_durable(settings))

@@ -1,4 +1,5 @@
-"""A question over the chapters of one camera or of many, asked again without what is lost on the way."""
+"""Answers a question from the chapters of one or many cameras; if a chapter is lost meanwhile, asks again
+without it."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from lookout.rules.masks import Masks
 
 log = structlog.get_logger(__name__)
 TRIES = 4
-"""Of one question: with every chapter, then without those that were lost on the way."""
+"""Attempts for one question: with every chapter, then without those that were lost meanwhile."""
 
 
 class NothingRememberedError(HistoryError):
@@ -46,7 +47,10 @@ class NothingRememberedError(HistoryError):
 
 @dataclass(frozen=True, slots=True)
 class PastQuestion:
-    """What is asked. Times are Unix microseconds; `words` is the longest text in tokens, 0 for none."""
+    """A question about the past.
+
+    Times are Unix microseconds; `words` is the longest text in tokens, 0 for none.
+    """
 
     text: str
     since_us: int | None = None
@@ -57,19 +61,19 @@ class PastQuestion:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Asked:
-    """The answer of one camera.
+    """The answer for one camera.
 
     Attributes:
-        camera: its id.
-        answer: over its chapters; times are Unix microseconds.
-        chapters: that were read.
-        covered: ranges of frame times that were read, of the time asked for.
-        missing: what exists and could not be read, in words.
-        traffic: what was fetched.
-        list_s: seconds until the chapters were known.
-        tries: how often it was asked.
-        budget: tokens that each layer could read.
-        cheap: with a small budget only.
+        camera: The camera's id.
+        answer: The answer from its chapters; times are Unix microseconds.
+        chapters: The chapters that were read.
+        covered: Ranges of frame times that were read, within the time asked for.
+        missing: What exists but could not be read, in words.
+        traffic: What was fetched.
+        list_s: Seconds until the chapters were known.
+        tries: Number of attempts.
+        budget: Tokens that each layer could read.
+        cheap: Whether it was asked only with a small budget.
     """
 
     camera: str
@@ -85,28 +89,28 @@ class Asked:
 
     @property
     def whole(self) -> bool:
-        """Whether every token of the time asked for was read: a larger budget would read no more."""
+        """Whether every token of the time asked for was read, so that a larger budget would read no more."""
         return all(trace.tokens < self.budget for trace in self.answer.traces)
 
     @property
     def yes_no(self) -> bool:
-        """Whether the question is one of yes or no."""
+        """Whether the question is a yes/no question."""
         return asks_yes_no(self.answer.question)
 
 
 class Asker:
-    """Answers questions one after the other: they share the model.
+    """Answers questions one after the other, since they share the model.
 
     Args:
-        engine: gives the model.
-        sources: where chapters are.
-        model_digest: chapters of other models are named as missing.
-        cache_bytes: of chapters kept in memory.
-        retrieval: budgets; the frames are the question's.
-        foresee: fetch the next layer's bytes ahead.
-        fence: what was erased: a chapter that still has something of it is not read.
-        masks: what is hidden: a chapter from before the camera's mask is not read.
-        clock: seconds.
+        engine: Gives the model.
+        sources: Where chapters are.
+        model_digest: Chapters of other models are named as missing.
+        cache_bytes: Limit in bytes of chapters in memory.
+        retrieval: Budgets; the number of frames is the question's.
+        foresee: Fetch the next layer's bytes ahead.
+        fence: Erasures: a chapter that still has something of one is not read.
+        masks: Privacy masks: a chapter from before the camera's mask is not read.
+        clock: Seconds.
     """
 
     def __init__(
@@ -130,7 +134,7 @@ class Asker:
         self.cache = RangeCache(_unbound, cache_bytes)
 
     def find(self, cameras: str, question: PastQuestion) -> dict[str, Resolved]:
-        """The chapters of a camera, or of all that fit a pattern."""
+        """Find the chapters of a camera, or of all cameras that match a pattern."""
         past = self._sources.find(cameras, question.since_us, question.until_us, self._model_digest)
         for camera, resolved in past.items():
             for chapter, cause in self._erased(camera, resolved.chapters):
@@ -138,7 +142,7 @@ class Asker:
         return past
 
     def _erased(self, camera: str, chapters: Sequence[Chapter]) -> list[tuple[Chapter, str]]:
-        """Chapters that still have something of what was erased or is hidden since, and why."""
+        """Chapters that still have something that has been erased or masked since, and why."""
         out: dict[str, tuple[Chapter, str]] = {}
         hidden_us = self._masks.since_us(camera)
         for chapter in chapters:
@@ -153,19 +157,19 @@ class Asker:
 
     @property
     def engine(self) -> TransformersEngine:
-        """Gives the model."""
+        """The engine that has the model."""
         return self._engine
 
     @property
     def model_digest(self) -> str:
-        """Of the model whose chapters are read."""
+        """Digest of the model whose chapters are read."""
         return self._model_digest
 
     def erase(self, camera: str) -> int:
-        """Let go of everything of a camera's chapters, once no question reads them.
+        """Remove everything of a camera's chapters from memory, once no question reads it.
 
         Returns:
-            The ranges that were there.
+            The number of ranges that were removed.
         """
         with self._turn:
             return self.cache.forget_camera(camera)
@@ -178,17 +182,17 @@ class Asker:
         resolved: Resolved | None = None,
         on_text: Callable[[str], None] | None = None,
     ) -> Asked:
-        """Answer over a camera's past.
+        """Answer a question about a camera's past.
 
         Args:
-            camera: its id.
-            question: what is asked.
-            resolved: its chapters, where they are known already.
-            on_text: called with each piece of text; no piece is given twice.
+            camera: The camera's id.
+            question: The question.
+            resolved: The camera's chapters if they are known already.
+            on_text: Called with each piece of text; no piece is given twice.
 
         Raises:
-            NothingRememberedError: no chapter has a frame of that time, or nothing was read of one.
-            LookoutError: the question cannot be answered.
+            NothingRememberedError: No chapter has a frame of that time, or none could be read.
+            LookoutError: The question cannot be answered.
         """
         lost: dict[str, str] = {}
         streamed = 0
@@ -246,11 +250,11 @@ class Asker:
         return _asked(camera, question, resolved, past, answer)
 
     def _past(self, camera: str, question: PastQuestion, resolved: Resolved) -> Past:
-        """What a question reads of a camera.
+        """Return the past of a camera that a question reads.
 
         Raises:
-            NothingRememberedError: no chapter has a frame of that time.
-            LostChapterError: a chapter cannot be read.
+            NothingRememberedError: No chapter has a frame of that time.
+            LostChapterError: A chapter cannot be read.
         """
         try:
             return Past(
@@ -269,16 +273,21 @@ class Asker:
             raise NothingRememberedError(f"camera {camera}: {reasons}", unread=unread) from error
 
     def _check_erased(self, camera: str, past: Past) -> None:
-        """A question may have waited: nothing is read of what was erased meanwhile."""
+        """Check that nothing was erased or masked while the question waited.
+
+        Raises:
+            LostChapterError: A chapter has something of it.
+        """
         for chapter, cause in self._erased(camera, past.chapters):
             raise LostChapterError(chapter.name, cause)
 
     def ask_many(
         self, cameras: Mapping[str, Resolved], question: PastQuestion
     ) -> dict[str, Asked | NothingRememberedError]:
-        """Answer over the pasts of several cameras in one pass; p(yes) equals that of `ask` up to rounding.
+        """Answer about the pasts of several cameras in one pass; p(yes) equals that of `ask` up to
+        rounding.
 
-        A camera with a chapter that is lost on the way is asked again alone.
+        A camera of which a chapter is lost meanwhile is asked again alone.
         """
         answers = self.ask_each([(resolved, question) for resolved in cameras.values()])
         return dict(zip(cameras, answers, strict=True))
@@ -286,7 +295,8 @@ class Asker:
     def ask_each(
         self, questions: Sequence[tuple[Resolved, PastQuestion]]
     ) -> list[Asked | NothingRememberedError]:
-        """As `ask_many`, with a time of its own for each past; the text is that of the first."""
+        """Answer as `ask_many` does, with a time of its own for each past; the text is that of the first
+        question."""
         out: dict[int, Asked | NothingRememberedError] = {}
         pasts: dict[int, Past] = {}
         with self._turn:
@@ -332,7 +342,8 @@ def _asked(
 
 
 def _joint_us(past: Past) -> int:
-    """Frames no further apart than a stride and a half are one range: a missing block shows."""
+    """Longest distance of two frames in one covered range: a stride, at least 1 s, so that a missing block
+    shows."""
     strides = [int(chapter.head.about.get("stride_us", 0)) for chapter in past.chapters]
     return max(1_000_000, *strides)
 

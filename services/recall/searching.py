@@ -23,11 +23,11 @@ Finders = Callable[[], AbstractContextManager[Finder]]
 
 @dataclass(slots=True)
 class FleetMemory:
-    """The memory of a fleet, for one search (`lookout.past.find.finding.Memory`).
+    """The memory of a fleet for one search (`lookout.past.find.finding.Memory`).
 
     Attributes:
         asker: Reads chapters.
-        landmarks: What Redis has of them; None: there is no Redis.
+        landmarks: The landmarks in Redis; None: there is no Redis.
     """
 
     asker: Asker
@@ -35,7 +35,8 @@ class FleetMemory:
     _resolved: dict[str, Resolved] = field(default_factory=dict)
 
     def pasts(self, cameras: Sequence[str]) -> tuple[dict[str, CameraPast], list[str]]:
-        """The cameras that match, from Redis alone; from the holders where Redis knows none of them."""
+        """The pasts of matching cameras: from Redis alone, or from the holders if Redis knows none
+        of them."""
         reasons: list[str] = []
         if self.landmarks is not None:
             try:
@@ -70,7 +71,7 @@ class FleetMemory:
         return question_queries(self.asker.engine, question)
 
     def ask(self, spans: Sequence[PastSpan], question: str) -> list[SpanAnswer]:
-        """The answer over each span alone, in one pass through the layers."""
+        """Answer about each span separately, in one pass through the layers."""
         answers = self.asker.ask_each(
             [
                 (self._chapters(span.camera), PastQuestion(question, span.begin_us, span.end_us))

@@ -1,4 +1,4 @@
-"""`RecallService`: questions in, progress, text and answers out."""
+"""`RecallService`: takes questions, returns progress, text and answers."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ MOST_HITS: Final = 1000
 CAMERA_WORDS: Final = f"cameras: ids, or patterns with *: printable, 1 to {CAMERA_ID_BYTES} bytes in UTF-8"
 MOST_CLAUSES: Final = 4
 MOST_CAMERAS: Final = 1000
-"""Cameras that one question asks at most."""
+"""Most cameras of one question."""
 CHEAP_FRAMES: Final = 8
 """Frames of each camera that the first pass over many cameras reads."""
 TOGETHER: Final = 16
@@ -69,10 +69,11 @@ TOGETHER: Final = 16
 
 
 class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc]
-    """Answers questions one after the other, and searches; those that wait beyond `queue` are refused.
+    """Answers questions one after the other, and searches; more than `queue` waiting ones are rejected.
 
-    Codes: INVALID_ARGUMENT the question or its times cannot be; NOT_FOUND nothing is remembered of that time;
-    RESOURCE_EXHAUSTED too many questions wait; INTERNAL the model failed.
+    Codes: INVALID_ARGUMENT: the question or its times are not valid; NOT_FOUND: nothing is remembered of that
+    time; RESOURCE_EXHAUSTED: too many questions wait; INTERNAL: the model failed; UNAVAILABLE: any other
+    error.
     """
 
     NAME: str = DESCRIPTOR.services_by_name["RecallService"].full_name
@@ -156,7 +157,7 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
 
     @contextmanager
     def _place(self, context: grpc.ServicerContext) -> Iterator[None]:
-        """A place in the queue; counts how the question ended, and tells the caller of an error."""
+        """Hold a slot in the queue; count how the question ended, and report an error to the caller."""
         if not self._room.acquire(blocking=False):
             self._asks.labels("refused").inc()
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many questions wait: ask again later")
@@ -242,7 +243,7 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
     def _streamed(
         self, request: AskRequest, question: PastQuestion, context: grpc.ServicerContext
     ) -> Iterator[AskResponse]:
-        """Responses as they come: the question runs on a thread of its own."""
+        """Yield responses as they come; the question runs on a thread of its own."""
         responses: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
         def run() -> None:
@@ -290,10 +291,10 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
         context: grpc.ServicerContext,
         responses: queue.SimpleQueue[Any],
     ) -> None:
-        """A cheap pass over all cameras, then all frames for the best of them.
+        """Make a cheap pass over all cameras, then read all frames of the best of them.
 
-        Answers are ranked among those that could read as much: first the cameras that were read with all
-        frames, or whole, then those that were read with a few.
+        Answers are ranked among those that could read equally much: first the cameras that were read with all
+        frames, or completely, then those that were read with a few.
         """
         settings = self._settings
         responses.put(AskResponse(progress=AskProgress(stage="chapters", camera=pattern)))
@@ -347,7 +348,7 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
 def _pasts(
     finder: Finder, request: UnusualRequest | SimilarRequest, context: grpc.ServicerContext
 ) -> tuple[dict[str, CameraPast], str]:
-    """What the directory holds of the cameras that a request names; and why there may be more."""
+    """The directory's landmarks of the cameras that a request names, and a note if there may be more."""
     cameras = tuple(request.cameras) or ("*",)
     if not all(map(is_camera_id, cameras)):
         context.abort(grpc.StatusCode.INVALID_ARGUMENT, CAMERA_WORDS)
@@ -369,7 +370,7 @@ def _limit(request: UnusualRequest | SimilarRequest) -> int:
 
 
 def _scored(finder: Finder, spans: Sequence[tuple[PastSpan, float]]) -> list[ScoredSpan]:
-    """Spans for the wire, without those of which something is erased."""
+    """Spans for the wire, without those that contain something erased."""
     return [
         ScoredSpan(camera=span.camera, begin_us=span.begin_us, end_us=span.end_us, score=score)
         for span, score in spans
@@ -378,12 +379,12 @@ def _scored(finder: Finder, spans: Sequence[tuple[PastSpan, float]]) -> list[Sco
 
 
 def _rank(asked: Asked) -> tuple[float, str]:
-    """The most probable first; ties by name: the same chapters give the same order."""
+    """Sort by probability, highest first, and ties by name, so that the same chapters give the same order."""
     return -asked.answer.p_yes, asked.camera
 
 
 def answer_message(asked: Asked) -> CameraAnswer:
-    """One camera's answer for the wire."""
+    """One camera's answer as a message."""
     answer, cost = asked.answer, asked.answer.cost
     layers = max(1, len(answer.traces))
     message = CameraAnswer(
@@ -416,7 +417,7 @@ def answer_message(asked: Asked) -> CameraAnswer:
 
 
 def _moment(asked: Asked, time_us: int, share: float) -> Moment:
-    """A frame by its wall time, with the stream it is of."""
+    """A frame by its wall time, with its epoch and stream time."""
     chapter = next((chapter for chapter in asked.chapters if _shows(chapter, time_us)), None)
     if chapter is None:
         return Moment(time_us=time_us, weight=share)

@@ -1,4 +1,4 @@
-"""`lookout model serve`: a checkpoint that says yes or no to questions about pictures, over HTTP."""
+"""`lookout model serve`: a checkpoint that answers questions about pictures over HTTP."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from lookout.video.sandbox import SandboxPool, SandboxSettings
 
 #: bytes of a request: pictures in base64 and a question
 _BODY: Final = 16 << 20
-#: pictures of a request at most
+#: most pictures of a request
 _PICTURES: Final = 16
-#: seconds in which a request must have come
+#: seconds within which a request must arrive
 _RECEIVE_S: Final = 30.0
 _YES_NO: Final = re.compile(r"(.+?)\s+Answer with one word: yes or no\.?", re.DOTALL)
 _ONE_OF: Final = re.compile(r"(.+?)\s+Answer with one of: (.+?)\.?", re.DOTALL)
@@ -46,19 +46,19 @@ class AskedError(LookoutError):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request asks. question: as watches write it; pictures: JPEG, the oldest first."""
+    """What a request asks. question: as watches write it; pictures: JPEG, oldest first."""
 
     question: str
     pictures: tuple[bytes, ...]
 
 
 def read_request(body: bytes) -> Asked:
-    """The question and the pictures of a request (`/v1/chat/completions` of OpenAI).
+    """Parse the question and the pictures of a request (OpenAI's `/v1/chat/completions`).
 
-    The question is the last text: one before it says what the pictures are.
+    The question is the last text; an earlier one says what the pictures are.
 
     Raises:
-        AskedError: It is not one with pictures, or asks for more than yes, no or one of a list.
+        AskedError: The request has no valid pictures, or asks for more than yes, no or one of a list.
     """
     try:
         parts = json.loads(body)["messages"][-1]["content"]
@@ -81,12 +81,12 @@ def read_request(body: bytes) -> Asked:
 
 
 class Judge:
-    """A checkpoint that answers questions about pictures; one at a time.
+    """A checkpoint that answers questions about pictures, one at a time.
 
     Args:
         folder: The checkpoint.
         device: Where it runs: "cpu", "cuda", "cuda:1".
-        anyway: Answer also what the checkpoint was not trained for.
+        anyway: Also answer questions that the checkpoint was not trained for.
     """
 
     def __init__(self, folder: Path, device: str, *, anyway: bool = False) -> None:
@@ -100,10 +100,10 @@ class Judge:
         self._pool = SandboxPool(1, SandboxSettings(strict=sys.platform == "linux"))
 
     def answer(self, asked: Asked) -> tuple[str, int]:
-        """The answer in words, and how many tokens the pictures took.
+        """Return the answer in words, and how many tokens the pictures took.
 
         Raises:
-            LookoutError: A picture cannot be decoded, or the question not be asked.
+            LookoutError: A picture cannot be decoded, or the question cannot be asked.
         """
         from lookout.streams import decode_request
         from lookout.streams.session import Session
@@ -113,8 +113,8 @@ class Judge:
         pixels = self._pool.decode(_film(asked.pictures), request).pixels
         if len(pixels) != count:
             raise AskedError(f"image_url: {len(pixels)} of {count} pictures can be decoded")
-        # A model that was trained on windows sees one that the pictures share; of one picture a stride in
-        # which nothing moves.
+        # A model that was trained on windows sees one in which the pictures share the time; a single picture
+        # fills a stride in which nothing moves.
         samples = sampling.block_samples * (sampling.window_blocks if count > 1 else 1)
         frames = pixels[np.arange(samples) * count // samples]
         times = [index / sampling.fps for index in range(len(frames))]
@@ -137,13 +137,13 @@ class Judge:
 
 
 def server(judge: Judge, host: str, port: int, key: str) -> ThreadingHTTPServer:
-    """An OpenAI-compatible endpoint, `/v1/chat/completions`.
+    """Return a server with an OpenAI-compatible endpoint, `/v1/chat/completions`.
 
     Args:
-        judge: Answers.
+        judge: Answers the questions.
         host: The address to listen on.
-        port: 0: a free one.
-        key: What requests must carry as a bearer token; empty: nothing.
+        port: The port; 0: a free one.
+        key: The bearer token that requests must carry; empty: none.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -171,7 +171,7 @@ def server(judge: Judge, host: str, port: int, key: str) -> ThreadingHTTPServer:
             self.wfile.write(data)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing: questions are no one's business."""
+            """Log nothing: questions are confidential."""
 
     listening = ThreadingHTTPServer((host, port), Handler)
     listening.daemon_threads = True
@@ -179,7 +179,7 @@ def server(judge: Judge, host: str, port: int, key: str) -> ThreadingHTTPServer:
 
 
 def _film(pictures: Sequence[bytes]) -> bytes:
-    """Pictures (JPEG) as a video, which decoders take; nothing is decoded here.
+    """Wrap JPEG pictures into a video for the decoder, without decoding them.
 
     Raises:
         AskedError: One is empty.
@@ -227,7 +227,7 @@ def serve(
 ) -> None:
     """Answer questions about pictures with a second checkpoint, for second opinions.
 
-    An OpenAI-compatible endpoint: yes or no, or one of a list, with its probability. Until Ctrl-C.
+    It is an OpenAI-compatible endpoint: yes or no, or one of a list, with its probability. Ctrl-C ends it.
 
     Example:
 
@@ -245,7 +245,7 @@ def serve(
         listening = server(judge, host, port, key)
     except OSError as error:
         judge.close()
-        raise CliError(f"{host}:{port}: {error.strerror}; --port names another") from None
+        raise CliError(f"{host}:{port}: {error.strerror}; choose another port with --port") from None
     with ending_quietly(), listening:
         say(out, "{} answers at http://{}:{}/v1", checkpoint.name, host, listening.server_address[1])
         try:

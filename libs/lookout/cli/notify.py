@@ -1,4 +1,4 @@
-"""`lookout notify`: who is told of incidents, kept in a compacted topic."""
+"""`lookout notify`: manages who is told of incidents, in a compacted topic."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ TokenOption = Annotated[
 SecretOption = Annotated[
     list[str] | None,
     typer.Option(
-        help="Name of a file in the fleet's folder of secrets, in place of a secret here; with --webhook "
-        "twice while a key is replaced."
+        help="Name of a file in the fleet's folder of secrets, instead of a secret here; with --webhook "
+        "twice while a key is being replaced."
     ),
 ]
 WatchOption = Annotated[
@@ -75,7 +75,7 @@ QuietOption = Annotated[
     list[str] | None, typer.Option(help=f"Only critical incidents at these times: {_SCHEDULES}")
 ]
 UnclaimedOption = Annotated[
-    float, typer.Option(min=0.0, help="Escalation: only incidents that no one took up for so many minutes.")
+    float, typer.Option(min=0.0, help="Escalation: only incidents that nobody took up for this many minutes.")
 ]
 TenantOption = Annotated[str, typer.Option(help="Only cameras of this tenant.", show_default=False)]
 
@@ -101,15 +101,15 @@ def add(
 ) -> None:
     """Tell somebody of incidents from now on; the same NAME again changes it.
 
-    Of a fleet of this machine, keys and passwords go into a file of its folder, not into Kafka. Elsewhere put
-    them into the folder of the service (LOOKOUT_NOTIFY_SECRETS), and name their files with --secret.
+    If the fleet runs on this machine, keys and passwords go into a file in its folder, not into Kafka.
+    Otherwise put them into the service's folder (LOOKOUT_NOTIFY_SECRETS), and name their files with --secret.
 
     Example:
 
         lookout notify add phone --apprise ntfys://ntfy.sh/TOPIC --picture --quiet '22:00-06:00 Europe/Berlin'
     """
     if not is_camera_id(name):
-        raise CliError(f"{clean(name, 40)}: a name is printable text of 1 to 200 bytes")
+        raise CliError(f"{clean(name, 40)}: a name must be printable text of 1 to 200 bytes")
     if unknown := [kind for kind in event or () if kind not in _EVENTS]:
         raise CliError(f"--event {clean(unknown[0], 40)}: give one of {', '.join(_EVENTS)}")
     address = find_bootstrap(bootstrap)
@@ -142,7 +142,7 @@ def _set_channel(notification: Notification, keeper: _SecretKeeper, urls: dict[s
     """Put the one channel that was given into a notification.
 
     Raises:
-        CliError: None was given, or several; or its secret has no place.
+        CliError: None or several were given, or there is nowhere to put the secret.
     """
     given = [(channel, url) for channel, url in urls.items() if url is not None]
     if len(given) != 1:
@@ -230,19 +230,19 @@ def send_test(name: NameArgument, bootstrap: BootstrapOption = None) -> None:
 @app.command("remove", hidden=True)
 @app.command("rm")
 def remove(name: NameArgument, bootstrap: BootstrapOption = None) -> None:
-    """Remove a notification, and its secrets where the fleet runs on this machine."""
+    """Remove a notification, and its secrets if the fleet runs on this machine."""
     address = find_bootstrap(bootstrap)
     if name not in (notifications := _standing(address)):
         names = ", ".join(clean(known, 60) for known in sorted(notifications)[:10]) or "none"
         raise CliError(f"no notification {clean(name, 60)}; there are: {names}")
     send_and_confirm(address, NOTIFICATIONS.name, {name: None})
-    # Of MQTT notify needs it to take entities back, and removes it then.
+    # With MQTT, the service needs the password to take entities back, and then removes it.
     _SecretKeeper(address, name, []).forget(has_password=not notifications[name].HasField("mqtt"))
     say(out, "[green]✓[/] removed {}", name)
 
 
 def _standing(address: str) -> dict[str, Notification]:
-    """The notifications in the topic now; one that cannot be used is left out."""
+    """Read the notifications in the topic. One that cannot be used is left out, with a message."""
     check_reachable(address, NOTIFICATIONS.name)
     notifications: dict[str, Notification] = {}
     with reading(address, [NOTIFICATIONS.name], Position(oldest=True)) as reader:
@@ -258,10 +258,10 @@ def _standing(address: str) -> dict[str, Notification]:
 
 
 def _mqtt(url: str, keeper: _SecretKeeper) -> Mqtt:
-    """A broker by its URL.
+    """Return a broker from its URL.
 
     Raises:
-        CliError: It is not the URL of one.
+        CliError: It is not the URL of a broker.
     """
     try:
         parts = urlsplit(url)
@@ -279,12 +279,13 @@ def _mqtt(url: str, keeper: _SecretKeeper) -> Mqtt:
 
 
 class _SecretKeeper:
-    """Puts a secret into the folder of a fleet of this machine; elsewhere its file is named.
+    """Puts secrets into the folder of a fleet on this machine. For other fleets, the user names
+    their files.
 
     Args:
-        address: Of the fleet.
-        name: Of the notification.
-        names: Files that were named.
+        address: Kafka's address of the fleet.
+        name: Id of the notification.
+        names: Files that the user named.
     """
 
     def __init__(self, address: str, name: str, names: list[str]) -> None:
@@ -293,7 +294,7 @@ class _SecretKeeper:
         self._texts: dict[str, str] = {}
 
     def put(self, text: str) -> str:
-        """Remember a secret to be written; returns the name of its file.
+        """Remember a secret for `write`; return the name of its file.
 
         Raises:
             CliError: The fleet does not run here, and no file was named.
@@ -305,7 +306,7 @@ class _SecretKeeper:
         return self._file
 
     def put_token(self, text: str) -> str:
-        """Remember a token to be written; returns the name of its file.
+        """Remember a token for `write`; return the name of its file.
 
         Raises:
             CliError: The fleet does not run here.
@@ -315,7 +316,7 @@ class _SecretKeeper:
         return self._token_file
 
     def key(self) -> list[str]:
-        """The files with the keys of a webhook: those that were named, else one that is made, once."""
+        """Return the files with a webhook's keys: those that were named, else one that is generated once."""
         if self.names:
             return self.names
         path = self._check_here(self._fleet) / self._file
@@ -325,12 +326,12 @@ class _SecretKeeper:
         return [self._file]
 
     def write(self) -> None:
-        """Write what was remembered."""
+        """Write the remembered secrets."""
         for file, text in self._texts.items():
             replace_file(self._check_here(self._fleet) / file, text.encode())
 
     def forget(self, *, has_password: bool) -> None:
-        """Remove the token, and the secret where it is not to stay."""
+        """Remove the token, and with `has_password` the secret as well."""
         if self._fleet is not None:
             for file in (self._token_file, *([self._file] if has_password else [])):
                 (self._check_here(self._fleet) / file).unlink(missing_ok=True)

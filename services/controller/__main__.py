@@ -50,7 +50,7 @@ _SEND_S = 30.0
 _SHORTEST_ROUND_S = 0.5
 _ROUND_S = 1.0
 _PODS_S = 3.0
-#: without a round, or a look at the lease, the process hangs; a round may wait for Kafka and the API server
+#: a process with no round and no look at the lease for this long hangs; rounds may wait for Kafka and the API
 _STALL_S = 300.0
 #: reports of cameras that are read in a round
 _REPORTS = 500

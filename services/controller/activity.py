@@ -24,7 +24,7 @@ from lookout.wire import ALERTS, VERDICTS, WireError, from_json
 _NO_CHANGE: Final = frozenset({Alert.KIND_OPINION, Alert.KIND_REPORT, Alert.KIND_TEST})
 
 _ANSWERED = "answered"  # an outcome on the wire
-#: outcomes that count as covered: where a gate does not hold, the gate was looked at
+#: outcomes that count as covered: if a gate does not hold, at least the gate was checked
 _COVERED = (_ANSWERED, "gated")
 _RECENT = 500  # windows over which coverage is counted
 

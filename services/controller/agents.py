@@ -12,7 +12,7 @@ from lookout.runtime.worker import ServiceSettings
 from lookout.services.controller.convert import NO_AGENT, NO_ROOM, Condition
 from lookout.wire import CAMERA_REPORT
 
-#: reports of one answer of Redis
+#: most reports in one answer of Redis
 _BATCH = 250
 
 

@@ -29,7 +29,7 @@ from lookout.text import visible
 
 _CHUNK = 1 << 20
 _DONE = ".sha256"
-#: of files that say how a model is built and how its text is written
+#: endings of the files with a model's configuration and tokenizer
 _TEXTS = frozenset({".json", ".jinja", ".model", ".tiktoken", ".txt"})
 
 

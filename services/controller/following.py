@@ -12,8 +12,8 @@ from lookout.runtime.observe import logs
 from lookout.runtime.worker import ServiceSettings, polling
 from lookout.wire import prefixed
 
-_MESSAGES = 500  # of one turn
-_SESSION_MS = 10_000  # another process of this name waits so long for the partitions of one that was killed
+_MESSAGES = 500  # most messages of one poll
+_SESSION_MS = 10_000  # how long a process waits for the partitions of a killed one with its name
 
 
 class Follower:

@@ -95,7 +95,7 @@ def _moment(text: str) -> datetime:
 def status_of(answers: RecordingAnswers) -> dict[str, Any]:
     """The status that a job's answers give a resource, without conditions."""
     state = _STATES.get(answers.state, "running")
-    # Of a job nothing of which can be read, the reasons are those of its recordings.
+    # If nothing of a job can be read, the reasons are those of its recordings.
     reasons = [answers.reason, *(recording.reason for recording in answers.recordings)]
     reason = next(filter(None, reasons), "") if state == "refused" else answers.reason
     return {
@@ -231,7 +231,7 @@ class RecordingJobs:
         if not self._rounds.hold(RECORDING, resource):
             return
         if job not in self._names:
-            self._remove(RECORDING, name)  # a resource of this name that went without a word
+            self._remove(RECORDING, name)  # a resource of this name that was deleted unnoticed
             self._names[job] = name
         try:
             wanted = job_of(resource)

@@ -173,7 +173,7 @@ class Rounds:
                 failures.append(f"{kind.name} {clean(name, 100)}: {why}")
             if unwritten is None:  # an API server that is away makes each write wait
                 unwritten = self._statuses.write()
-        # Behind those that were not reached: a few that wait for Kafka in vain may take a round's whole time.
+        # After those that were not reached: a few that wait for Kafka in vain may take a round's whole time.
         for key in failed:
             self._changed.add(*key)
         unwritten = unwritten or self._statuses.write()
@@ -185,7 +185,7 @@ class Rounds:
         room, keys = max(0, self._statuses.spare()), list[Key]()
         last = list(self._news)[-1]
         for kind, marks in self._news.items():
-            # Half of the room for a kind, so that many cameras leave some to few watches.
+            # Half of the room for a kind, so that many cameras leave room for a few watches.
             share = room if kind is last else (room + 1) // 2
             taken = marks.take(share, self._statuses.is_due)
             room -= len(taken)

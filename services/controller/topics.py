@@ -37,7 +37,7 @@ from lookout.services.controller.settings import ControllerSettings
 from lookout.text import visible
 from lookout.wire import Topic, all_topics, camera_topics, canary_topics, prefixed
 
-#: exit codes: a later try may succeed; what is asked for is wrong, and trying again is in vain
+#: exit codes: a later attempt may succeed; the request is wrong, and another attempt is in vain
 FAILED, MISCONFIGURED = 1, 2
 _CALL_S = 10.0
 _PAUSE_S = 2.0

@@ -68,7 +68,7 @@ def make_app(parts: Parts) -> FastAPI:
     app = FastAPI(
         title="Lookout",
         version=lookout.__version__,
-        docs_url=None,  # its page loads scripts from elsewhere
+        docs_url=None,  # FastAPI's page loads scripts from other sites
         redoc_url=None,
         redirect_slashes=False,
     )
@@ -78,6 +78,6 @@ def make_app(parts: Parts) -> FastAPI:
     for module in ROUTES:
         app.include_router(module.router)
     mcp.install(app, parts)
-    console_files.install(app)  # last: it takes what is left
+    console_files.install(app)  # last: it serves every remaining path
     app.add_middleware(Protection, large=frozenset({uploads.PATH}))
     return app

@@ -16,9 +16,9 @@ from lookout.services.gateway.history.tables import EVENTS
 from lookout.services.gateway.principal import RECHECK_S, Principal
 from lookout.services.gateway.problems import ProblemError
 
-#: events of one read
+#: most events of one read
 _READ: Final = 500
-#: seconds after which the history is asked although nothing changed here: another replica may store it
+#: seconds after which the history is read even without a change here: another replica may write it
 _ASK_S: Final = 1.0
 #: seconds of silence after which a comment keeps the connection open
 _SILENCE_S: Final = 15.0
@@ -142,7 +142,7 @@ class Feed:
                     continue
                 if loop.time() - silent_since > _SILENCE_S:
                     silent_since = loop.time()
-                    # With an id: events that it may not see are passed over when it comes back.
+                    # The id lets a follower that reconnects skip events that it may not see.
                     yield f"id: {position.text()}\n: nothing\n\n".encode()
                 try:
                     await asyncio.wait_for(woken.wait(), RECHECK_S)

@@ -11,7 +11,7 @@ from lookout.errors import LookoutError, TransientError
 from lookout.runtime.observe import logs
 from lookout.text import clean
 
-#: what passes: the database, Kafka or a store does not answer
+#: temporary failures: the database, Kafka or a store does not answer
 _PASSING = (LookoutError, TransientError, sqlalchemy.exc.DBAPIError)
 
 

@@ -17,7 +17,7 @@ from lookout.v1.watches_pb2 import Watch
 from lookout.wire import names_id, tenant_of
 from lookout.wire.message_json import enum_name
 
-#: seconds after which an answer without an end asks whether its caller may still read it
+#: seconds between two checks that the caller of an endless answer may still read it
 RECHECK_S: Final = 10.0
 _GLOB: Final = re.compile(r"[*?\[]")
 

@@ -22,7 +22,7 @@ from lookout.v1.gateway_pb2 import Problem
 from lookout.wire import to_json
 
 MEDIA_TYPE: Final = "application/problem+json"
-#: what any route may answer
+#: problems that any route may answer with
 STATUSES: Final = (400, 401, 403, 404, 405, 408, 409, 411, 413, 415, 422, 429, 500, 503)
 
 
@@ -81,7 +81,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(WriteError)
     async def not_written(request: Request, error: WriteError) -> Response:
-        # It may have been written all the same: the same idempotency key again writes it once.
+        # It may have been written anyway: with the same idempotency key again it is written once.
         return problem_response(request, 503, f"{error}: send the same request again", {"Retry-After": "2"})
 
     @app.exception_handler(TransientError)

@@ -76,7 +76,7 @@ class HttpServer:
                 continue
             try:
                 self._context = self._read_certificate()
-            except StartupError as error:  # it is written just now, or wrong: the one before stays in use
+            except StartupError as error:  # it is being written, or wrong: the earlier one stays in use
                 logs.get("gateway").warning("the certificate cannot be read", error=str(error))
                 continue
             before = now

@@ -18,7 +18,7 @@ from lookout.text import clean, public_url
 from lookout.v1.gateway_pb2 import Upload
 from lookout.video.files.names import SUFFIXES
 
-#: an upload is removed after so long: anyone who still needs its answers has them in the job
+#: an upload is removed after this long; its answers remain in the job
 KEPT: Final = timedelta(days=7)
 #: seconds within which the next bytes must come
 _IDLE_S: Final = 30.0
@@ -64,7 +64,7 @@ class Uploads:
             async for chunk in _patient(chunks):
                 size += len(chunk)
                 self._arriving += len(chunk)
-                # The limit is of all: what was stored, what arrived since, and what is on its way.
+                # The limit is for everything: what is stored, what arrived since, and what is on its way.
                 if stored + self._arrived - arrived + self._arriving > self._limit:
                     raise ProblemError(
                         413,

@@ -31,7 +31,7 @@ from lookout.wire.headers import Headers
 
 KEY_HEADER: Final = "idempotency-key"
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,128}")
-#: seconds that a change waits until the history has it; afterwards the answer is what was asked for
+#: seconds that a change waits until the history has it; then the answer is what was requested
 _SEEN_S: Final = 10.0
 _ANSWER_S: Final = 10.0
 _POLL_S: Final = 0.02

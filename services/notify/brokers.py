@@ -10,7 +10,7 @@ from typing import Final
 from lookout.v1.notifications_pb2 import Mqtt, Notification
 from lookout.wire import stable_id
 
-#: begins the keys of records of state that are not about incidents
+#: prefix of the keys of state records that are not about incidents
 _PREFIX: Final = "broker "
 #: seconds between attempts
 _AGAIN_S: Final = 30.0

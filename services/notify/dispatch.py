@@ -29,11 +29,11 @@ from lookout.wire.limits import REASON
 #: messages to people at once, and seconds until one more is due: a flood becomes one message that counts
 _BURST: Final = 5
 _REFILL_S: Final = 30.0
-#: incidents that one message groups at most
+#: most incidents that one message groups
 _GROUP: Final = 1000
 _TURN_S: Final = 0.2
 _FIRST_PAUSE_S: Final = 0.25
-#: seconds between looks whether a channel that lasts is connected
+#: seconds between checks that a lasting channel is connected
 _KEEP_S: Final = 10.0
 
 
@@ -262,7 +262,7 @@ class Target:
             channel = self._open(notification)
             if isinstance(channel, ConnectedChannel):
                 channel.keep()
-        except Exception as error:  # deliveries say it as well, and repeat it
+        except Exception as error:  # deliveries report it as well, and retry
             self._log.warning(f"keep {self._name}", "a channel is not connected", error=str(error)[:300])
 
     def _retire(self, key: str, notification: Notification) -> None:
@@ -301,7 +301,7 @@ class Target:
         if not self._may_send(now):
             self._changed.wait(_TURN_S)
             return []
-        # With the last token of people's attention goes everything that is due.
+        # With the last token, everything that is due goes in one message.
         size = _GROUP if self._is_grouped() and self._tokens < 1.0 else 1
         incidents: list[str] = []
         while self._due and self._due[0][0] <= now and len(incidents) < size:
@@ -342,7 +342,7 @@ class Target:
                     channel.send(message)
         except DeliveryError as error:
             self._failed(batch, generation, str(error), final=error.final)
-        except Exception as error:  # a library's: this target tries again, the others go on
+        except Exception as error:  # from a library: this target tries again, the others continue
             self._failed(batch, generation, f"{type(error).__name__}: {error}"[:300], final=False)
         else:
             with self._changed:

@@ -31,9 +31,9 @@ REASONS: Final = {
 #: why a second model was not asked
 BUDGET: Final = "as many second opinions as LOOKOUT_OPINION_DAILY allows were asked for within 24 hours"
 NO_ENDPOINT: Final = "no second model is configured: set LOOKOUT_OPINION_URL and LOOKOUT_OPINION_MODEL"
-#: what people do later with a closed incident is told to those who were told of it
+#: how long actions on a closed incident are told to those who were told of the incident
 _REMEMBERED_MS: Final = 86_400_000
-#: kinds after which nothing more comes of an incident
+#: kinds after which an incident has no further alert
 _LAST: Final = frozenset({Alert.KIND_CLOSED, Alert.KIND_REPORT, Alert.KIND_TEST})
 _TAKES_UP: Final = frozenset(
     {
@@ -52,10 +52,10 @@ class Ending(StrEnum):
     """How a delivery ended."""
 
     DELIVERED = "delivered"
-    UNDELIVERED = "undelivered"  # it failed until the limit of time
+    UNDELIVERED = "undelivered"  # it failed until the time limit
     REJECTED = "rejected"  # the target will never take it
     REMOVED = "removed"  # with its notification
-    TOO_MANY = "too-many"  # so many events of the incident waited
+    TOO_MANY = "too-many"  # too many events of the incident waited
 
 
 @dataclass(frozen=True, slots=True)

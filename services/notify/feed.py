@@ -47,11 +47,11 @@ _SOURCES: Final = (ALERTS.name, ACTIONS.name)
 _BATCH: Final = 500
 _WAIT_S: Final = 0.1
 _STEP_S: Final = 30.0
-#: seconds without a turn after which a call of Kafka's client hangs. It does so now and then after a broker
-#: was killed, whatever its timeout, and nothing can end it but the process
+#: seconds without a turn after which a call of Kafka's client counts as hanging. That happens sometimes after
+#: a broker was killed, whatever the timeout, and only the end of the process ends it
 _HANGS_S: Final = 120.0
 _PAUSE_S: Final = 1.0
-#: seconds between looks for new partitions and for what can be forgotten
+#: seconds between checks for new partitions and for what can be forgotten
 _LOOK_S: Final = 30.0
 #: seconds after which unchanged offsets are committed again: Kafka forgets those of idle groups after a week
 _COMMIT_S: Final = 3600.0

@@ -12,7 +12,7 @@ from lookout.errors import LookoutRuntimeError
 from lookout.text import clean
 from lookout.v1.notifications_pb2 import Notification, NotificationEvent
 
-#: cameras that a message about many incidents names
+#: most cameras that a message about many incidents names
 _NAMED: Final = 5
 
 

@@ -21,7 +21,7 @@ from lookout.structured import MAX_ANSWER, StructuredQuestion, structure_of
 from lookout.text import clean
 from lookout.v1.alerts_pb2 import Alert, SecondOpinion
 
-#: seconds from the question to the answer, the picture included
+#: seconds from the question to the answer, including the pictures
 ANSWER_S: Final = 30.0
 #: seconds that a question waits for one of the threads; afterwards it is not asked
 WAIT_S: Final = 30.0
@@ -59,7 +59,7 @@ class Endpoint:
             _read(reply, opinion, structure_of(alert.question))
         except DeliveryError as error:
             opinion.reason = clean(str(error), 1000)
-        except Exception as error:  # a library's: the incident is told without an opinion
+        except Exception as error:  # from a library: the incident is told without an opinion
             opinion.reason = clean(f"{type(error).__name__}: {error}", 300)
         opinion.seconds = round(time.monotonic() - begun, 3)
         return opinion

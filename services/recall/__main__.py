@@ -48,7 +48,7 @@ def add(context: Context[RecallSettings]) -> None:
         StartupError: The model or the durable tier cannot be used.
     """
     settings = context.settings
-    os.nice(settings.niceness)  # windows of cameras come first where they share a processor
+    os.nice(settings.niceness)  # the windows of cameras come first if they share the CPU
     folder, digest = checked_model(settings, settings.model_dir)
     fence, erasures = live_fence(context)
     masks = live_masks(context)
@@ -68,7 +68,7 @@ def add(context: Context[RecallSettings]) -> None:
         sources,
         model_digest=digest,
         cache_bytes=settings.cache_bytes,
-        foresee=settings.device != "cpu",  # a CPU has no time to spare for it
+        foresee=settings.device != "cpu",  # on a CPU there is no spare time for it
         fence=fence,
         masks=masks,
     )

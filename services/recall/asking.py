@@ -212,7 +212,7 @@ class Asker:
                     resolved.lose(name, cause)
             list_s = self._clock() - begun
             try:
-                # Text that was streamed stands: a further try must not stream it twice.
+                # Streamed text cannot be withdrawn: a further attempt must not stream it twice.
                 answer = self._once(camera, question, resolved, None if streamed else tell)
             except LostChapterError as error:
                 log.warning("a chapter was lost while it was asked", chapter=error.chapter, error=str(error))

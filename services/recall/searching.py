@@ -79,7 +79,7 @@ class FleetMemory:
             ]
         )
         for span, answer in zip(spans, answers, strict=True):
-            # Further spans of a camera whose holder is gone do not try that holder again.
+            # A holder that is gone is not tried again for further spans of a camera.
             chapters = self._resolved.get(span.camera)
             if isinstance(answer, NothingRememberedError) and chapters is not None and chapters.chapters:
                 del self._resolved[span.camera]

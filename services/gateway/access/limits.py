@@ -10,7 +10,7 @@ from typing import Final
 
 _CALLERS: Final = 10_000
 _FREE_FAILURES: Final = 5
-#: a person's tabs and devices; each costs a connection and a read of the database for each change
+#: streams for a person's tabs and devices; each costs a connection, and a database read for each change
 _FOLLOWERS: Final = 20
 _LONGEST_WAIT_S: Final = 300.0
 

@@ -72,7 +72,7 @@ class Protection:
 
         async def receive_some() -> Message:
             nonlocal received, is_complete
-            if is_complete or not limited:  # anyone who asks again waits for the end of the connection
+            if is_complete or not limited:  # a caller that asks again waits for the end of the connection
                 return await receive()
             try:
                 async with asyncio.timeout_at(deadline):

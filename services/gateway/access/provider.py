@@ -23,7 +23,7 @@ from lookout.runtime.observe import logs
 from lookout.services.gateway.oidc_settings import OidcSettings
 from lookout.text import clean
 
-#: signatures with a provider's private key; with a shared secret, its public key could be used to forge one
+#: only signatures with a private key: if shared secrets were allowed, the public key could forge signatures
 ALGORITHMS: Final = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "Ed25519", "EdDSA"),
@@ -32,7 +32,7 @@ CALLBACK: Final = "/oidc/callback"
 SIGN_OUT: Final = "/oidc/sign-out"
 #: seconds by which clocks may differ
 LEEWAY_S: Final = 60
-#: a key that the provider withdraws counts until then; where it does not answer, until the second
+#: how long a key that the provider withdrew still counts; the second, if the provider does not answer
 _FRESH_S: Final = 600.0
 _STALE_S: Final = 3600.0
 #: seconds between two calls for keys, whoever sends tokens of unknown keys

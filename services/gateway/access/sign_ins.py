@@ -10,7 +10,7 @@ from lookout.services.gateway.principal import Principal
 from lookout.services.gateway.writes import Asking, Writes, entry
 from lookout.v1.access_pb2 import Role
 
-#: entries of failed sign-ins in a minute, from all addresses: whoever floods the API must not flood the log
+#: most entries of failed sign-ins per minute, from all addresses: a flooded API must not flood the log
 FAILED_PER_MINUTE: Final = 60
 _NOBODY: Final = Principal("", Role.ROLE_UNSPECIFIED)
 

@@ -8,7 +8,7 @@ from typing import Final
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-#: seconds from the first byte of a connection or request until its headers are there
+#: seconds from the begin of a connection or request until its headers must be complete
 HEAD_S: Final = 15.0
 
 

@@ -17,8 +17,8 @@ LEVELS: Final = (MINUTE_MS, HOUR_MS, DAY_MS)
 #: columns of the table with milliseconds by outcome, in the order of `OUTCOMES`
 TIMES: Final = tuple(f"{outcome.value}_ms" for outcome in OUTCOMES)
 
-#: of a piece of a minute: begin and end in milliseconds, place of the outcome (8 added where a verdict ends
-#: here), p(yes)
+#: a piece of a minute: begin and end in milliseconds, index of the outcome (plus 8 if a verdict ends here),
+#: p(yes)
 _PIECE: Final = struct.Struct("<HHBf")
 _ENDS: Final = 8
 
@@ -101,7 +101,7 @@ def pieces(row: VerdictRow, newest_ms: int) -> Iterator[tuple[int, int, int, boo
     """
     last = (row.end_ms - 1) // MINUTE_MS * MINUTE_MS if row.end_ms > 0 else 0
     start = max(row.start_ms, newest_ms, row.end_ms - LONGEST_MS)
-    if start >= row.end_ms:  # it covers nothing new; it is a verdict all the same
+    if start >= row.end_ms:  # it covers nothing new, but it counts as a verdict
         yield last, row.end_ms, row.end_ms, True
         return
     while True:
@@ -128,7 +128,7 @@ def add(bucket: Bucket, row: VerdictRow, covered_ms: int, at: tuple[int, int], *
     bucket.own += row.own
     bucket.device_us += row.device_us
     partition, offset = at
-    if bucket.first < 0 or partition != bucket.partition:  # the camera has moved: its newer records count
+    if bucket.first < 0 or partition != bucket.partition:  # the camera moved: its newer records count
         bucket.partition, bucket.first = partition, offset
     bucket.last = offset
     if row.p_yes == row.p_yes:

@@ -22,7 +22,7 @@ from lookout.text import public_url
 
 GENERATION: Final = "generation"
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
-#: of PostgreSQL's advisory lock that one replica takes while it changes the schema
+#: key of PostgreSQL's advisory lock that a replica takes while it changes the schema
 _SCHEMA_LOCK: Final = 0x6C6F_6F6B
 _BUSY_MS: Final = 30_000
 #: pages of SQLite's log after which it is copied into the file

@@ -48,7 +48,7 @@ def erase(connection: Connection, erasure: Erasure) -> None:
             )
         )
         connection.execute(INCIDENTS.delete().where(INCIDENTS.c.id == incident))
-    # When an event or a dead letter was written is not when its footage was taken: all of the camera's go.
+    # Events and dead letters know when they were written, not when footage was taken: remove all of them.
     connection.execute(EVENTS.delete().where(EVENTS.c.camera == erasure.camera))
     connection.execute(LETTERS.delete().where(LETTERS.c.key == erasure.camera))
     if erasure.whole:

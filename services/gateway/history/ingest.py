@@ -157,7 +157,7 @@ class Ingest:
             if not _is_of_a_record(error):
                 raise
             self._records.forget()
-            if len(messages) > 1:  # which one it is, in two halves
+            if len(messages) > 1:  # halve the batch to find the one that fails
                 middle = len(messages) // 2
                 self._store(messages[:middle])
                 self._store(messages[middle:])

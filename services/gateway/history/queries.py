@@ -35,7 +35,7 @@ from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import CAMERA_HEALTH, WATCHES, from_json, headers, names_id
 
-#: buckets of one answer
+#: most buckets of one answer
 BUCKETS_AT_MOST: Final = 20_000
 _FEW_CAMERAS: Final = 20
 
@@ -97,7 +97,7 @@ def _in_scope(
         for row in connection.execute(query)
         if (pattern is None or names_id(pattern, row.id)) and principal.sees(row.id, row.tenant)
     ]
-    # Incidents of many cameras are soon found in order of time; those of an index by camera are sorted first.
+    # Incidents of many cameras are found quickly in order of time; an index by camera would need a sort.
     return [column.in_(keys) if len(keys) <= _FEW_CAMERAS else (column + 0).in_(keys)]
 
 
@@ -127,7 +127,7 @@ def incidents(
     Raises:
         ProblemError: `after` is not a value from an earlier page.
     """
-    # The page is found in an index; rows with their alerts are read for it alone.
+    # The page is found in an index; rows with their alerts are read only for the page.
     query = sqlalchemy.select(INCIDENTS.c.id, INCIDENTS.c.start_ms)
     query = query.where(*_in_scope(connection, principal, criteria.camera, INCIDENTS.c.camera))
     if criteria.watch is not None:
@@ -518,7 +518,7 @@ def letters(connection: Connection, principal: Principal, after: str, limit: int
     for row in connection.execute(query):
         if not principal.sees(row.key, row.tenant):
             continue
-        # Letters of one millisecond stay on one page.
+        # Dead letters of the same millisecond stay on one page.
         if len(page) >= limit and row.time_ms != page[-1].time_ms:
             return [entry.body for entry in page], str(page[-1].time_ms)
         page.append(row)

@@ -75,7 +75,7 @@ from lookout.wire import (
     to_json,
 )
 
-#: read to their ends first: who may read what, what was erased, and what is hidden
+#: topics that are read to their ends first: who may read what, what was erased, and what is hidden
 TABLES: Final = (
     ACCESS.name,
     ERASURES.name,
@@ -100,7 +100,7 @@ STREAMS: Final = (
     *DEAD_LETTERS,
 )
 EVENT_NUMBER: Final = "event"
-#: age of a record beyond which nobody follows it any more
+#: age of a record after which followers no longer get it
 _EVENT_AGE_MS: Final = 7 * 86_400_000
 _KEY_CHARS: Final = 600
 
@@ -384,7 +384,7 @@ class Records:
         view = JobView()
         if isinstance(parsed, RecordingJob):
             view.request.CopyFrom(parsed)
-        else:  # its progress; the answers themselves are asked for
+        else:  # only its progress; the answers are fetched on request
             view.answers.id, view.answers.state = parsed.id, parsed.state
             view.answers.parts, view.answers.done = parsed.parts, parsed.done
         self._tell(batch, message, Event(kind="job", tenant=tenant_of(tenant), job=view))
@@ -426,7 +426,7 @@ class Records:
         written_us, camera = message.timestamp()[1] * 1000, key_text(message.key())
         erasures = self._erased(batch.connection).of(camera)
         if any(written_us <= erasure.requested_us for erasure in erasures):
-            return  # as `erase` removes those that were read before it
+            return  # `erase` removed those that were read earlier
         pairs = record_of(message).headers
         view = DeadLetterView(
             topic=str(message.topic()),

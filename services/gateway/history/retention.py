@@ -27,7 +27,7 @@ from lookout.services.gateway.settings import GatewaySettings
 
 #: events, requests and dead letters are followed up within days
 _SHORT_DAYS: Final = 7
-#: a step in which what is older goes while the database is too large
+#: step by which older rows are removed while the database is too large
 _STEP: Final = 0.8
 
 

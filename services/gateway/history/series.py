@@ -171,7 +171,7 @@ class SeriesBook:
         return _Series(new_key(insertion), 0, 0)
 
     def _bucket(self, connection: Connection, series: _Series, level: int, start: int) -> Bucket:
-        if start >= series.last_ms:  # nothing of the series is as new
+        if start >= series.last_ms:  # the series has nothing so new
             return Bucket()
         query = sqlalchemy.select(BUCKETS).where(
             BUCKETS.c.level == level, BUCKETS.c.series == series.key, BUCKETS.c.start_ms == start

@@ -128,7 +128,7 @@ def _stretches(
             dict.fromkeys(OUTCOMES, 0) if bucket is None else dict(zip(OUTCOMES, bucket.times, strict=True))
         )
         reasons = {outcome.value: time_ms for outcome, time_ms in times.items() if not outcome.watched}
-        # The first and last bucket may hold time before and after everything.
+        # The first and last bucket may contain time outside the range.
         is_inner = min(buckets) < at_ms and at_ms + size_ms < last_ms
         reasons[UNSEEN] = max(0, size_ms - sum(times.values())) if is_inner else 0
         reason = max(reasons, key=lambda name: reasons[name])

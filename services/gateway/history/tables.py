@@ -29,7 +29,7 @@ METADATA: Final = MetaData(
     }
 )
 
-#: SQLite gives numbers of its own to columns of this type alone
+#: the only type of columns for which SQLite assigns numbers
 _KEY = BigInteger().with_variant(Integer, "sqlite")
 
 FACTS = Table(
@@ -131,7 +131,7 @@ INCIDENTS = Table(
     Column("right", Boolean),
     Column("notes", Integer, nullable=False),
     Column("alert", LargeBinary, nullable=False),
-    # Lists are found in these alone, in their order, without the rows and their alerts.
+    # Lists come from these indexes alone, in their order, without reading the rows and their alerts.
     Index(
         "ix_incidents_start_ms",
         "start_ms",

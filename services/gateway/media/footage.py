@@ -25,21 +25,21 @@ from lookout.video.motion.grids import Mask, unpack_mask
 from lookout.video.segments.types import ClipSegment
 from lookout.wire import FRAMES, SEGMENTS, TOKENS, VERDICTS, WireError, headers, received
 
-#: requests that read Kafka at the same time
+#: most requests that read Kafka at the same time
 _READERS: Final = 4
 _ANSWER_S: Final = 10.0
-#: footage that is sent before its time, as of clocks that are ahead
+#: how early footage may be sent, by cameras whose clocks are ahead
 _LONGEST_MS: Final = 86_400_000
-#: by which a stage may be late, where nothing says when it read what it is about
+#: how late a stage may be if nothing says when it read its input
 _LATE_MS: Final = 600_000
-#: the same from a record of that time on
+#: the same if a record of about that time is known
 _NEAR_MS: Final = 180_000
 #: how much earlier records may be than where they are expected: tried one after the other. Decode may have
 #: been less late then
 _EARLIER_MS: Final = (15_000, _LATE_MS)
 _EARLIER_ANYWHERE_MS: Final = (15_000, _LATE_MS, _LONGEST_MS)
 
-#: by which clocks of services may differ
+#: how much the clocks of services may differ
 _CLOCKS_MS: Final = 60_000
 
 _Reader = TypeVar("_Reader", TopicReader, RecordReader)
@@ -168,7 +168,7 @@ class Footage:
             return record.value
         try:
             return self._uris.fetch(uri_of(record.value))
-        except BadRecordError as error:  # the host has it no longer, or was never allowed
+        except BadRecordError as error:  # the host no longer has it, or was never allowed
             logs.get("gateway").info("a segment is not there", camera=record.camera, error=str(error))
             return None
 
@@ -233,7 +233,7 @@ class Footage:
             except RecordsGoneError:
                 return plain
             with suppress(RecordsGoneError):
-                # Of a verdict the frames that it shows: it came later than they did.
+                # For a verdict use the frames that it shows, since it came later than they did.
                 if (shown := _shown_by(record)) is not None:
                     record = reader.read(FRAMES.name, shown.partition, [shown.offset], _ANSWER_S)[0]
         span = _span_of(record)

@@ -22,10 +22,10 @@ from lookout.v1.erasures_pb2 import Erasure
 from lookout.v1.lineage_pb2 import RecordRef
 from lookout.v1.media_pb2 import KeptEvidence
 
-#: seconds before and after an incident that its clip has
+#: seconds that a clip shows before and after its incident
 PAD_S: Final = 5.0
 WIDTH: Final = 1280
-#: after which nothing of a closed incident's time comes any more
+#: time after which no more footage of a closed incident comes
 _SETTLED_US: Final = 120_000_000
 
 
@@ -60,9 +60,9 @@ class Keeping:
         self.store, self._media, self._fence = store, media, fence
         self._limit, self._days, self._newest, self._clock = limit, days, newest, clock
         self._wanted, self._masks = wanted, masks
-        # Of changes of the store: an erasure that is confirmed leaves nothing that is just being written.
+        # Held while the store changes, so that a confirmed erasure leaves nothing that is just being written.
         self._lock = threading.Lock()
-        self._erased: list[Erasure] = []  # the history may know them later
+        self._erased: list[Erasure] = []  # the history may not know them yet
         # Of erased times, removed by a sweep before the erasure itself came: its receipt counts it.
         self._swept = deque[KeptEvidence](maxlen=10_000)
 
@@ -162,7 +162,7 @@ class Keeping:
             self._erased.append(erasure)
             evidence, halves, _ = self.store.list()
             hit = {kept.incident for kept in (*evidence, *self._swept) if _is_erased(fence, kept)}
-            # Of which camera half an entry is nobody knows.
+            # Nobody knows which camera an incomplete entry belongs to.
             for incident in hit | halves:
                 self.store.remove(incident)
                 count += 1

@@ -21,7 +21,7 @@ from lookout.wire import WireError, from_json, to_json
 CLIP: Final = "clip.mp4"
 PICTURE: Final = "picture.jpg"
 _MANIFEST: Final = "kept.json"
-#: ids of incidents are hexadecimal; nothing else may name an object
+#: ids of incidents, which are hexadecimal: nothing else may become part of an object's name
 _ID: Final = re.compile(r"[0-9A-Za-z_-]{1,64}")
 #: another gateway may have stored or removed something
 _FRESH_S: Final = 5.0

@@ -31,21 +31,21 @@ from lookout.video.segments.fragments import moved, split
 from lookout.video.segments.types import JoinedClip
 from lookout.wire import FRAMES, tenant_of
 
-#: views of the gateway, of one tenant's cameras, and of one viewer
+#: most views of the gateway, of one tenant's cameras, and of one viewer
 VIEWS: Final = 64
 _TENANT_VIEWS: Final = 16
 _VIEWER_VIEWS: Final = 4
-#: of footage between what a viewer is shown and what came
+#: how far a viewer may be behind the newest footage
 BEHIND_US: Final = 3_000_000
-#: a camera whose newest segment came earlier sends nothing
+#: a camera whose newest segment is older than this counts as sending nothing
 SILENT_S: Final = 30.0
-#: that a new viewer waits for a segment
+#: how long a new viewer waits for a segment
 _FIRST_S: Final = 10.0
-#: a viewer that takes nothing for so long is dropped
+#: a viewer that takes nothing for this long is dropped
 _SLOW_S: Final = 10.0
-#: nobody watches any more, and frames.v1 is still followed
+#: how long frames.v1 is still followed after the last viewer left
 _LINGER_S: Final = 30.0
-#: of one write: what is buffered for a viewer
+#: bytes of one write, which is all that is buffered for a viewer
 _SLICE: Final = 64 << 10
 _PAUSE_S: Final = 1.0
 _ANSWER_S: Final = 10.0
@@ -209,7 +209,7 @@ class Live:
             self._unread.discard(partition)
 
     def _take(self, filmed: FilmedSegment, arrived: float) -> None:
-        for frame in filmed.record.segment.frames:  # most of a record, and nothing that is shown
+        for frame in filmed.record.segment.frames:  # most of a record's bytes, and not needed here
             frame.ClearField("motion")
             frame.ClearField("residual")
         camera = filmed.record.camera
@@ -243,7 +243,7 @@ class View:
         self._head = self._first = b""
         self._number = 1
         self._last: FilmedSegment | None = None
-        self._ends_us = 0  # of what was shown, by the time of the stream that is sent
+        self._ends_us = 0  # end of what was shown, in the time of the sent stream
         self._checked_at = self._loop.time()
 
     def wake(self) -> None:
@@ -295,7 +295,7 @@ class View:
             if filmed is not None:
                 try:
                     return await asyncio.to_thread(self._media_of, filmed)
-                except (ProblemError, LookoutError) as error:  # damaged or erased: a hole
+                except (ProblemError, LookoutError) as error:  # damaged or erased: leave a hole
                     logs.get("gateway").info("not shown live", camera=self.camera, error=str(error)[:300])
                     continue
             if self._loop.time() > silent_at:

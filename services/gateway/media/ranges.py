@@ -23,7 +23,7 @@ def ranged(request: Request, data: bytes, media_type: str, headers: Mapping[str,
     """
     headers = {**headers, "accept-ranges": "bytes"}
     match = _RANGE.fullmatch(request.headers.get("range", "").strip())
-    # Of several ranges, or of another version, the whole is an answer as well.
+    # For several ranges, or another version, the whole is a valid answer.
     if match is None or request.headers.get("if-range", headers["etag"]) != headers["etag"]:
         return Response(data, 200, headers, media_type)
     first, last = match.groups()

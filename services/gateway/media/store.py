@@ -27,27 +27,27 @@ from lookout.video.sandbox import SandboxPool, SandboxSettings
 from lookout.video.segments.types import CodecError, JoinedClip, JoinRequest, Reason
 from lookout.wire import tenant_of
 
-#: of footage in one clip
+#: longest footage in one clip
 LONGEST_US: Final = 300_000_000
 #: where live fragments have their first picture: reordered pictures are decoded before it
 LIVE_US: Final = 60_000_000
 _ENDLESS_US: Final = 1 << 62
-#: by which the picture of a time may be earlier or later
+#: how much the picture of a time may be earlier or later
 NEAREST_US: Final = 5_000_000
-#: of the segments of one clip
+#: most bytes of the segments of one clip
 _CLIP_BYTES: Final = 128 << 20
 _CACHE_BYTES: Final = 256 << 20
-#: a clip whose time may still come is made again after so long
+#: a clip is made again after this long if footage of its time may still come
 _OPEN_S: Final = 10.0
 _CLOSED_S: Final = 600.0
-#: after which nothing of a time comes any more
+#: time after which no more footage of a time comes
 _SETTLED_US: Final = 120_000_000
 _QUALITY: Final = 85
 _DIMMED: Final = 4
 _WORKERS: Final = 2
-#: that a decoder may take: encoding five minutes of a masked camera is the longest
+#: time limit of a decoder: encoding five minutes of a masked camera takes longest
 _CPU_S: Final = 240.0
-#: views of one thing by one person within this time are one
+#: views of the same thing by the same person within this time count as one
 _VIEW_S: Final = 60.0
 
 #: whether the caller may see a camera of a tenant

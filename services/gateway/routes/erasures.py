@@ -58,7 +58,7 @@ def erase(
     if not is_camera_id(wanted.camera):
         raise ProblemError(400, "camera: a camera's id of 1 to 200 bytes is needed; patterns are not erased")
     with parts.database.reading() as connection:
-        # An id may be of several tenants' cameras, and an erasure is of the id: all of them must be visible.
+        # Cameras of several tenants may share an id, and the erasure is of the id: all must be visible.
         rows = queries.tenants_of(connection, wanted.camera)
     if not principal.unlimited and not (rows and all(principal.sees(wanted.camera, name) for name in rows)):
         raise not_found("camera", wanted.camera)
@@ -75,7 +75,7 @@ def erase(
         signer = ErasureSigner.of(parts.settings)
         for erasure in requests:
             signer.sign(erasure)
-        # Labels first: where that fails nothing is asked for, and the same call again does all of it.
+        # Labels first: if that fails, nothing was requested, and the same call again does all of it.
         if labels := _labels(parts, requests):
             rows_of_labels = label_rows(labels, principal.actor, remove=True)
             parts.writes.write_only(principal, asked, LABELS.name, rows_of_labels)

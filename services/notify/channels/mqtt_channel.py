@@ -31,7 +31,7 @@ _QOS: Final = 1
 #: seconds after which a broker that is silent counts as away
 _KEEPALIVE_S: Final = 30
 _GOODBYE_S: Final = 2.0
-#: looks at what a broker retains, until one finds nothing to take back
+#: most reads of what a broker retains, until one finds nothing to take back
 _LOOKS: Final = 10
 #: places of an entity's own retained messages in its discovery
 _OWN_PLACES: Final = ("state_topic", "json_attributes_topic", "image_topic")
@@ -107,8 +107,8 @@ class MqttChannel(ConnectedChannel):
     def retire(self, others: Sequence[Notification] = ()) -> None:
         client = self._open()
         heirs = [heir for heir in others if heir.HasField("mqtt") and place_of(heir.mqtt) == self._place]
-        # A broker may send retained messages in any order and drop some of very many: what a look finds is
-        # taken back before the next one, and the last one finds nothing.
+        # A broker may send retained messages in any order, and drop some of very many. What one read finds is
+        # taken back before the next; the last read finds nothing.
         for _ in range(_LOOKS):
             changes = self._changes(self._retained(client), heirs)
             for place, payload in changes.items():
@@ -119,7 +119,7 @@ class MqttChannel(ConnectedChannel):
             raise DeliveryError(f"{self._target.host}: the broker keeps what this user takes back")
         for place in (self._availability, self._switches.availability):
             self._publish(client, place, b"", retain=True)
-        self._client = None  # a farewell would leave its availability
+        self._client = None  # a clean disconnect would leave its availability
         client.disconnect()
         client.loop_stop()
 
@@ -200,7 +200,7 @@ class MqttChannel(ConnectedChannel):
         self._known.clear()
         self._switches.forget()
         if client is not None:
-            if client.is_connected():  # a broker sends the will only where a connection breaks
+            if client.is_connected():  # a broker sends the will only if a connection breaks
                 farewell = client.publish(self._availability, _OFFLINE.encode(), _QOS, retain=True)
                 with contextlib.suppress(ValueError, RuntimeError):
                     farewell.wait_for_publish(_GOODBYE_S)

@@ -19,7 +19,7 @@ from lookout.services.notify.settings import MESSAGE_S, NotifySettings
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.notifications_pb2 import Notification, NotificationEvent
 
-#: bytes of a picture
+#: most bytes of a picture
 _PICTURE: Final = 8 << 20
 #: seconds for the pictures of a second opinion, and until the gateway is asked for them again
 _FRAMES_S: Final = 10.0
@@ -54,7 +54,7 @@ class Channels:
             case "webhook":
                 return WebhookChannel(notification.webhook, self._secrets, self._allowed)
             case "apprise":
-                # Apprise knows a hundred services: loading it takes as long as all the rest of this one.
+                # Apprise knows a hundred services: importing it takes as long as the rest of this service.
                 from lookout.services.notify.channels.apprise_channel import AppriseChannel
 
                 return AppriseChannel(notification.apprise, self._secrets, self._allowed, self.picture)

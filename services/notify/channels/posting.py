@@ -59,7 +59,7 @@ def request(
     deadline = deadline or Deadline(time.monotonic() + allowed.timeout_s)
     received = bytearray()
     try:
-        with unguarded():  # it is checked here, and connected to as it is
+        with unguarded():  # the address was checked here, and is connected to unchanged
             url, place = allowed.place(address)
         where, own = request_of(url)
         sent: dict[bytes | str, bytes | str] = {**own, "content-length": str(len(body))}

@@ -21,10 +21,10 @@ from lookout.wire import names_id, stable_id, to_json
 
 ON: Final = "ON"
 OFF: Final = "OFF"
-#: how long a switch snoozes: it turns itself off after a day, should nobody do so before
+#: how long a switch snoozes: it turns itself off after a day if nobody does so earlier
 SNOOZE: Final = timedelta(hours=24)
 _BODY: Final = 16 << 20
-#: commands of one look; a sender that repeats itself without a pause has no more of them obeyed
+#: most commands obeyed in one turn, in case a sender repeats them without a pause
 _COMMANDS: Final = 100
 
 Publish = Callable[[str, bytes], None]
@@ -162,7 +162,7 @@ class SnoozeSwitches:
         key, _, kind = topic.removeprefix(f"{self._base}/").partition("/")
         if kind == "state" and retained and payload:
             self._standing.add(key)
-        # A command that is retained is as old as anything: it would snooze again at each connection.
+        # A retained command may be of any age, and would snooze again at each connection.
         elif kind == "set" and not retained and self._commands.qsize() < _COMMANDS:
             self._commands.put((key, payload.decode(errors="replace").strip()))
 
@@ -231,7 +231,7 @@ class SnoozeSwitches:
                     self._watches.wake(watch)
             except DeliveryError as error:
                 self._log.warning("a switch of Home Assistant is not obeyed", watch=watch, error=str(error))
-            if command:  # its switch shows what holds, also where nothing changed
+            if command:  # its switch shows the actual state, even if nothing changed
                 self._states.pop(self._key(watch), None)
         return bool(newest)
 

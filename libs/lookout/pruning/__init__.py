@@ -1,7 +1,8 @@
-"""Block maps to motion grids to keep masks: which patches of a frame the model must see.
+"""From block maps through motion grids to keep masks: which patches of a frame the model must see.
 
-In decode: `MotionGather` turns block maps into one motion grid per sampled frame. In prune-encode:
-`prune_block` turns the motion grids (or luma, without motion vectors) of a stride block into keep masks.
+In decode, `MotionGather` turns block maps into one motion grid per sampled frame. In prune-encode,
+`prune_block` turns the motion grids of a stride block (or luma, where there are no motion vectors) into keep
+masks.
 """
 
 from typing import TYPE_CHECKING
@@ -60,5 +61,5 @@ if TYPE_CHECKING:
         preset_policy as preset_policy,
     )
 
-# Decoders of a sandbox read no settings: pydantic is a quarter of their start.
+# Sandboxed decoders read no settings, and importing pydantic takes a quarter of their start.
 __getattr__ = lazy_names(__name__, {"settings": ["PRESETS", "PruningSettings", "preset_policy"]})

@@ -1,9 +1,9 @@
 """Motion between two sampled frames, gathered from every inter frame in between (CodecSight, section 3.3.1).
 
-Two rules. `union` (the paper) takes the largest displacement any frame showed; `signed-sum` adds the
-displacements along the P chain, so that noise around zero cancels and steady motion adds up. Both need an
-unbroken chain: an I-frame, a damaged frame, a jump of the clock or a codec without vectors makes the sample
-depend on luma instead.
+There are two rules. `union` (the paper) takes the largest displacement that any frame showed; `signed-sum`
+adds the displacements along the P chain, so that noise around zero cancels and steady motion adds up. Both
+need an unbroken chain: after an I-frame, a damaged frame, a jump of the clock, or with a codec without
+vectors, the sample is judged by luma instead.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Values = TypeVar("Values", F32, npt.NDArray[np.uint8])
 
 
 class GatherMethod(StrEnum):
-    """How displacements of several frames become one."""
+    """How the displacements of several frames are combined."""
 
     UNION = "union"
     SIGNED_SUM = "signed-sum"
@@ -49,14 +49,14 @@ class GatherMethod(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GatherSettings:
-    """What gathering depends on.
+    """Settings of gathering.
 
-    rows, cols, patch: the model's patch grid, patch in pixels; rule; residual: also measure R (costs luma of
+    rows, cols, patch: the model's patch grid, patch in pixels; rule; residual: also measure R (needs luma of
     every frame); cell: pixels of the coded picture along one side of a cell, 0: 8 for union (the smallest
     block FFmpeg reports), for signed-sum 16 (a macroblock), or 8 in pictures lower than 240; intra_share:
     signed-sum calls a cell new content when it and most of its neighbours were intra in at least two frames
-    and this share of the P-frames since the last sample; intra_limit: where more than this share of all cells
-    was intra (noise, exposure, a cut), intra says nothing about any one of them: the sample is based on luma.
+    and this share of the P-frames since the last sample; intra_limit: if more than this share of all cells
+    was intra (noise, exposure, a cut), intra blocks are not informative and the sample is judged by luma.
     """
 
     rows: int
@@ -73,7 +73,7 @@ class GatherSettings:
             raise ValueError(f"not a patch grid or not a share: {self}")
 
     def cells(self, geometry: Geometry) -> Cells:
-        """The cells of a coded picture."""
+        """Return the cells of a coded picture."""
         fine = self.rule is GatherMethod.UNION or min(geometry.width, geometry.height) < 240
         return Cells(geometry.width, geometry.height, self.cell or (8 if fine else 16))
 
@@ -85,29 +85,30 @@ class VectorChain(Protocol):
     """Displacement of every cell over one or more spans, each from one sample to the next."""
 
     def add(self, frames: Frames) -> None:
-        """Take the blocks of inter frames of the only span, in order."""
+        """Add the blocks of consecutive inter frames, to a chain of one span."""
 
     @property
     def redrawn(self) -> F64:
         """Share of the picture that was intra, over all P-frames: [spans]."""
 
     def displacement(self) -> tuple[F32, F32, Mask]:
-        """(dx, dy, new): float32 [spans, rows, cols] in coded pixels, bool [spans, rows, cols] where the
-        content is new."""
+        """Return (dx, dy, new): float32 [spans, rows, cols] in coded pixels, and bool [spans, rows, cols]
+        where the content is new."""
 
 
 class UnionChain:
-    """The largest displacement any block of any frame showed in a cell; a cell that was intra once is new."""
+    """The largest displacement that any block of any frame showed in a cell; a cell that was intra once is
+    new."""
 
     def __init__(self, cells: Cells) -> None:
         self.cells = cells
         size = cells.rows * cells.cols
-        # Squares are compared: the root of each would change no order.
+        # Squares are compared, which gives the same order without roots.
         self._dx, self._dy, self._square = (np.zeros(size, np.float32) for _ in range(3))
         self._new = np.zeros(size, np.bool_)
 
     def add(self, frames: Frames) -> None:
-        """Take the blocks of inter frames, in order."""
+        """Add the blocks of inter frames, in order."""
         for source, picture in frames:
             self._take(source.blocks(), picture)
 
@@ -126,20 +127,21 @@ class UnionChain:
 
     @property
     def redrawn(self) -> F64:
-        """0: the paper takes intra at its word."""
+        """Always 0: the paper takes every intra block as new content."""
         return np.zeros(1)
 
     def displacement(self) -> tuple[F32, F32, Mask]:
-        """The largest displacement and where anything was intra."""
+        """Return the largest displacement, and where anything was intra."""
         shape = (1, self.cells.rows, self.cells.cols)
         return self._dx.reshape(shape), self._dy.reshape(shape), self._new.reshape(shape)
 
 
 class SignedSumChain:
-    """Displacements added along the P chain, list 0 only; 3x3 median, also of persistent intra, one cell of
-    dilation.
+    """Displacements added along the P chain, list 0 only, after a 3x3 median, which also filters persistent
+    intra.
 
-    A B-frame is no link of the chain: only the last frame added, the sampled one, counts if it is one.
+    A B-frame is not a link of the chain: its displacement counts only if it is the last frame added, which is
+    the sampled one.
     """
 
     def __init__(self, cells: Cells, intra_share: float, spans: int = 1) -> None:
@@ -149,15 +151,15 @@ class SignedSumChain:
         self._own = np.zeros((2, spans, size), np.float32)
         self._intra = np.zeros((spans, size), np.int64)
         self._links = np.zeros(spans, np.int64)
-        self._half = half_areas(cells)  # a cell covered less is new content
+        self._half = half_areas(cells)  # a cell covered by less is new content
 
     def add(self, frames: Frames) -> None:
-        """Take the blocks of inter frames of the only span, in order."""
+        """Add the blocks of consecutive inter frames, to a chain of one span."""
         self.add_spans([frames])
 
     def add_spans(self, spans: Sequence[Frames]) -> None:
-        """Take the blocks of some inter frames of every span, in order; none is without frames. All at once,
-        as each step over arrays has its price."""
+        """Add the blocks of some inter frames of every span, in order; every span must have frames. All
+        spans are added at once, because each array operation has a fixed cost."""
         frames = [frame for span in spans for frame in span]
         counts = np.array([len(span) for span in spans])
         links = np.array([picture is not Picture.B for _, picture in frames])
@@ -170,7 +172,7 @@ class SignedSumChain:
         frame = owner[hit.block]
         place = frame * size + hit.cell
         area = np.bincount(place, hit.area, len(frames) * size)
-        # B-frames are no links: blocks of their second list leave cells uncovered that are not new.
+        # B-frames are not links: cells that only blocks of their second list cover are not new.
         new = (area.reshape(len(frames), size) < self._half) & links[:, None]
         ends = np.cumsum(counts)
         self._intra += np.add.reduceat(new, ends - counts, axis=0, dtype=np.int64)
@@ -193,7 +195,7 @@ class SignedSumChain:
                 self._own[axis] = self._spread(cell[sampled], part[sampled])
 
     def _spread(self, cell: Index, part: F64) -> F32:
-        """Sums of `part` by cell of a span, [spans, cells]."""
+        """Return the sums of `part` by cell of a span, [spans, cells]."""
         sums = np.bincount(cell, part, self._intra.size)
         return sums.astype(np.float32).reshape(self._intra.shape)
 
@@ -203,11 +205,11 @@ class SignedSumChain:
         return np.asarray(self._intra.mean(axis=1) / np.maximum(1, self._links), np.float64)
 
     def displacement(self) -> tuple[F32, F32, Mask]:
-        """The summed displacement after the median, and where content is persistently intra."""
+        """Return the summed displacement after the median, and where content is persistently intra."""
         shape = (-1, self.cells.rows, self.cells.cols)
         dx, dy = median3x3((self._sum + self._own).reshape(2, *self._intra.shape[:1], *shape[1:]))
         links = np.maximum(self._links, 1)
-        # Two frames at least, unless the span has only one: a single intra block is often the encoder's
+        # At least two frames, unless the span has only one: a single intra block is often the encoder's
         # choice, not new content.
         least = np.minimum(np.maximum(2, np.ceil(self.intra_share * self._links)), links)
         intra = (self._intra >= least[:, None]).reshape(shape).astype(np.uint8)
@@ -215,12 +217,13 @@ class SignedSumChain:
 
 
 def median3x3(values: Values) -> Values:
-    """Median of every 3x3 neighbourhood, the border repeated: [..., rows, cols] -> the same shape.
+    """Return the median of every 3x3 neighbourhood, with the border repeated: [..., rows, cols] -> the same
+    shape.
 
-    Columns of three are sorted; the median of nine is that of their largest least, middle middle and least
-    largest value.
+    Columns of three are sorted. The median of nine is the median of three values: the largest of the column
+    minima, the median of the column medians, and the smallest of the column maxima.
     """
-    if not values.any():  # a picture in which nothing moves is common, and stays as it is
+    if not values.any():  # common: nothing moves, and zeros stay zeros
         return values
     low, middle, high = _sorted3(*_shifted(values, axis=-2))
     low = _sorted3(*_shifted(low, axis=-1))[2]
@@ -230,13 +233,14 @@ def median3x3(values: Values) -> Values:
 
 
 def largest3x3(values: Values) -> Values:
-    """Largest value of every 3x3 neighbourhood: [..., rows, cols] -> the same shape."""
+    """Return the largest value of every 3x3 neighbourhood: [..., rows, cols] -> the same shape."""
     rows = _sorted3(*_shifted(values, axis=-2))[2]
     return _sorted3(*_shifted(rows, axis=-1))[2]
 
 
 def _shifted(values: Values, axis: int) -> tuple[Values, Values, Values]:
-    """The neighbours before, the values, the neighbours after; the border is its own neighbour."""
+    """Return the previous neighbours, the values and the next neighbours along an axis, with the border
+    repeated."""
     wide = np.concatenate([values.take([0], axis), values, values.take([-1], axis)], axis=axis)
     count = values.shape[axis]
     before, at, behind = (
@@ -246,7 +250,7 @@ def _shifted(values: Values, axis: int) -> tuple[Values, Values, Values]:
 
 
 def _sorted3(a: Values, b: Values, c: Values) -> tuple[Values, Values, Values]:
-    """Least, middle and largest, element by element."""
+    """Return least, middle and largest of three arrays, element by element."""
     low, high = np.minimum(a, b), np.maximum(a, b)
     middle = np.maximum(low, np.minimum(high, c))
     return np.minimum(low, c), middle, np.maximum(high, c)
@@ -254,7 +258,7 @@ def _sorted3(a: Values, b: Values, c: Values) -> tuple[Values, Values, Values]:
 
 @lru_cache(maxsize=16)
 def half_areas(cells: Cells) -> F32:
-    """Half of what each cell has inside the picture, in pixels: float32 [rows * cols]."""
+    """Return half of each cell's area inside the picture, in pixels: float32 [rows * cols]."""
     _, _, w, h = cells.boxes()
     half = 0.5 * w * h
     half.setflags(write=False)
@@ -262,10 +266,8 @@ def half_areas(cells: Cells) -> F32:
 
 
 def uncovered(cell: Index, area: F32, cells: Cells, picture: Picture) -> Mask:
-    """Cells of a P-frame less than half covered by inter blocks: new content. bool [rows * cols].
-
-    Blocks of both lists count once at most: areas are capped, and B-frames are never judged.
-    """
+    """Return the cells of a P-frame less than half covered by inter blocks, that is, new content: bool
+    [rows * cols]. None are for a B-frame."""
     if picture is Picture.B:
         return np.zeros(cells.rows * cells.cols, np.bool_)
     return np.asarray(np.bincount(cell, area, cells.rows * cells.cols) < half_areas(cells), np.bool_)
@@ -273,9 +275,9 @@ def uncovered(cell: Index, area: F32, cells: Cells, picture: Picture) -> Mask:
 
 @dataclass
 class MotionGather:
-    """The codec room's `Gather`: block maps of one segment -> V (and R) on the patch grid at each sample.
+    """Decode's `Gather`: block maps of one segment -> V (and R) on the patch grid at each sample.
 
-    Frames wait until the motions are asked for, or there are too many of them: arrays of many small frames
+    Frames are processed when the motions are requested, or when too many wait: arrays of many small frames
     cost hardly more than those of one.
     """
 
@@ -286,7 +288,7 @@ class MotionGather:
     _cells: int = 0
     _broken: bool = True
     _waiting: list[tuple[VectorSource, Picture]] = field(default_factory=list, repr=False)
-    _waiting_blocks: int = 0  # of all that waits
+    _waiting_blocks: int = 0  # of all waiting frames
     _closed: list[tuple[int, Frames]] = field(default_factory=list, repr=False)  # by place in _motions
     _motions: list[Motion] = field(default_factory=list, repr=False)
     _luma: npt.NDArray[np.uint8] | None = field(default=None, repr=False)
@@ -298,27 +300,28 @@ class MotionGather:
         return self.settings.rows, self.settings.cols
 
     def to_json(self) -> str:
-        """The settings, for a decoder process."""
+        """Return the settings, for a decoder process."""
         return json.dumps(asdict(self.settings))
 
     @classmethod
     def from_json(cls, text: str) -> MotionGather:
-        """A fresh gather with these settings."""
+        """Create a gather with these settings."""
         fields = json.loads(text)
         return cls(GatherSettings(**{**fields, "rule": GatherMethod(fields["rule"])}))
 
     @property
     def needs_all(self) -> bool:
-        """True where every frame counts: the chain of `signed-sum` has no unsampled B-frame as a link."""
+        """Whether every frame counts. It is False for `signed-sum`, in whose chain unsampled B-frames are
+        not links."""
         return self.settings.rule is GatherMethod.UNION
 
     @property
     def needs_luma(self) -> bool:
-        """True when R is wanted."""
+        """Whether R is measured."""
         return self.settings.residual
 
     def start(self, geometry: Geometry) -> None:
-        """Begin a segment, or another coded size: nothing is known of what came before."""
+        """Begin a segment, or another coded size: motion since the last sample is unknown."""
         self._settle()
         if geometry != self._geometry:
             s = self.settings
@@ -330,17 +333,17 @@ class MotionGather:
         self._luma = self._sampled = None
 
     def push(self, frame: FrameInfo, blocks: VectorSource | None, luma: npt.NDArray[np.uint8] | None) -> None:
-        """Take one decoded frame in presentation order."""
+        """Add one decoded frame in presentation order."""
         if luma is not None and self.settings.residual:
             self._luma = luma.copy()
-        # An I-frame has no vectors, and a damaged or skipped one hides what moved: the sample is based on
-        # luma.
+        # An I-frame has no vectors, and a damaged frame or a clock jump hides movement: the sample is judged
+        # by luma.
         if blocks is None or frame.corrupt or frame.jump or frame.picture.intra:
             self._broken = True
         if self._broken or blocks is None:
             self._waiting = []
             return
-        # What waits costs little; whether the chain holds is known at the next sample.
+        # Waiting frames cost little, and only the next sample shows whether the chain is unbroken.
         self._waiting.append((blocks, frame.picture))
         self._waiting_blocks += max(len(blocks), self._cells)
         if self._waiting_blocks > MOST_WAITING:
@@ -348,7 +351,7 @@ class MotionGather:
             self._add_waiting()
 
     def sample(self, frame: FrameInfo) -> None:
-        """The frame last pushed is sampled: motion begins again."""
+        """Mark the last pushed frame as sampled; motion is counted from it again."""
         del frame  # the frame last pushed
         s, place = self.settings, len(self._motions)
         self._motions.append(Motion(Basis.LUMA))
@@ -369,14 +372,14 @@ class MotionGather:
         self._sampled = self._luma
 
     def motions(self) -> list[Motion]:
-        """Motion at every sample since the last call, each since the sample before it, in model-input pixels;
-        in order."""
+        """Return the motion at every sample since the last call, in order, each relative to the sample
+        before it, in model-input pixels."""
         self._settle()
         out, self._motions = self._motions, []
         return out
 
     def _settle(self) -> None:
-        """The motions of all samples that wait."""
+        """Compute the motions of all waiting samples."""
         closed, self._closed = self._closed, []
         self._waiting_blocks = 0
         if not closed:
@@ -388,19 +391,19 @@ class MotionGather:
             self._motions[place] = motion
 
     def _add_waiting(self) -> None:
-        """Take what waits for the next sample into its chain."""
+        """Add the frames that wait for the next sample to its chain."""
         if self._waiting:
             self._chain = self._chain or self._new_chain()
             self._chain.add(self._waiting)
         self._waiting = []
 
     def _moved(self, chain: VectorChain, geometry: Geometry) -> list[Motion]:
-        """The motion of every span of a chain."""
+        """Return the motion of every span of a chain."""
         s, (_, patches) = self.settings, self._started()
         redrawn = chain.redrawn > s.intra_limit
         dx, dy, new = chain.displacement()
         size = np.hypot(*geometry.vectors(dx, dy)).astype(np.float32)
-        # New content moved by no known distance: it is above every threshold.
+        # The displacement of new content is unknown, so it must exceed every threshold.
         size[new] = np.inf
         if s.rule is GatherMethod.SIGNED_SUM:
             size = largest3x3(size)

@@ -1,7 +1,7 @@
 """Motion grids -> keep masks of one stride block (CodecSight, section 3.3.2).
 
-A block is decided as a whole from its sampled frames and the carry-over of the block before it: no clock, no
-hidden state, so a replay gives the same masks.
+A block is decided as a whole, from its sampled frames and the carry-over of the block before it. There is no
+clock and no hidden state, so a replay gives the same masks.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ U8 = npt.NDArray[np.uint8]
 F16 = npt.NDArray[np.float16]
 F32 = npt.NDArray[np.float32]
 
-# Nearer to whole windows for a point of their FLOPs; measured, see docs/pruning.md.
+# A smaller error against dense windows, for 1 % of their FLOPs; measured, see docs/pruning.md.
 DEFAULT_ANCHOR_SAMPLES: Final = 8
 # Model-input pixels per sample step; measured, see docs/pruning.md.
 DEFAULT_TAU: Final = {GatherMethod.UNION: 0.75, GatherMethod.SIGNED_SUM: 0.4}
 
 
 class Change(StrEnum):
-    """What says that a patch changed."""
+    """The evidence by which a patch counts as changed."""
 
-    LUMA = "luma"  # its pixels differ from what was last encoded of it
+    LUMA = "luma"  # its pixels differ from when it was last encoded
     VECTORS = "vectors"  # the codec's motion vectors (the paper); luma where they are missing
-    VECTORS_LUMA = "vectors-luma"  # vectors propose, luma decides
+    VECTORS_LUMA = "vectors-luma"  # moved by the vectors, and confirmed by luma
 
 
 class Anchors(StrEnum):
@@ -50,55 +50,55 @@ class Anchors(StrEnum):
 
 
 class Accumulation(StrEnum):
-    """What a patch is compared with."""
+    """The reference that a patch is compared with."""
 
     SINCE_ANCHOR = "since-anchor"  # a patch that moved stays kept until the next anchor (the paper)
     SINCE_ENCODED = "since-encoded"  # a patch is kept where it changed since it was last encoded
 
 
 class MaskPolicy(Protocol):
-    """What decides the keep masks of a stride block, before the vision tower runs.
+    """Decides the keep masks of a stride block, before the vision tower runs.
 
     It sees samples and the carry-over, never tokens: a record's masks say which patches the tower encoded,
-    and tokens are computed again from them. A rule that drops tokens after the tower is a `TokenPolicy`.
+    and tokens are recomputed from them. A policy that drops tokens after the tower is a `TokenPolicy`.
 
-    The same samples and carry-over give the same masks: a replay decides again. `repr` names every parameter:
-    it is part of the digest of the tokens.
+    The same samples and carry-over must give the same masks, because a replay decides again. `repr` must
+    include every parameter: it is part of the digest of the tokens.
     """
 
     @property
     def gathers(self) -> GatherMethod | None:
-        """How decode gathers motion vectors for it; None: it needs none."""
+        """How decode gathers motion vectors for it; None if it needs none."""
         return None
 
     @property
     def residual(self) -> bool:
-        """Whether decode measures what motion compensation leaves (`Sample.r`), too."""
+        """Whether decode also measures the residual of motion compensation (`Sample.r`)."""
         return False
 
     def masks(
         self, samples: Sequence[Sample], grid: GroupedPatches, carry: Carry | None
     ) -> tuple[list[TemporalMask], Carry | None]:
-        """The masks of one stride block, and what the next block must know.
+        """Return the masks of one stride block, and the carry-over for the next.
 
         Args:
-            samples: The sampled frames of the block, in the order of time.
+            samples: The sampled frames of the block, in time order.
             grid: Patches and groups of the model's input.
-            carry: What the block before left; None: a stream begins.
+            carry: Carry-over of the block before; None at the beginning of a stream.
 
         Returns:
             One mask for each of `temporal_pairs(len(samples), grid.temporal)`, and the carry-over, None where
-            there is nothing to know.
+            there is none.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedGroups:
-    """What the tower made of one temporal patch.
+    """The tower's output for one temporal patch.
 
-    anchor: whether it is encoded whole for those after it; keep: bool [group rows, group cols], what was
-    encoded; tokens: float32 [kept, hidden], in row-major order of the kept groups.
+    anchor: whether it is encoded whole for those after it; keep: bool [group rows, group cols], the groups
+    that were encoded; tokens: float32 [kept, hidden], in row-major order of the kept groups.
     """
 
     anchor: bool
@@ -107,30 +107,30 @@ class EncodedGroups:
 
 
 class TokenPolicy(MaskPolicy):
-    """A policy that also drops tokens after the vision tower, as it sees them.
+    """A policy that also drops tokens after the vision tower, based on the tokens.
 
     For `Pipeline` and evaluation: a fleet's records say what the tower encoded, not what was dropped after
-    it, so `PruningSettings` refuses these policies by name.
+    it, so these policies have no name that `PruningSettings` could select.
     """
 
     @abstractmethod
     def tokens(self, frames: Sequence[EncodedGroups]) -> list[Mask]:
-        """The tokens that windows see of one stride block.
+        """Return which tokens of one stride block windows see.
 
         Args:
-            frames: The block's temporal patches as they were encoded, in the order of time.
+            frames: The block's temporal patches as they were encoded, in time order.
 
         Returns:
-            For each of them bool [group rows, group cols], within what was encoded.
+            For each of them bool [group rows, group cols], a subset of the encoded groups.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class PrunePolicy:
-    """Patches that changed are kept: ours and the paper's rule are two sets of its parameters.
+    """Keeps the patches that changed. Lookout's rule and the paper's are two sets of its parameters.
 
     Attributes:
-        change: what says that a patch changed.
+        change: evidence by which a patch counts as changed.
         rule: how vectors were gathered.
         tau: threshold of M = V + alpha * R in model-input pixels per sample step; None: the measured default
             of `rule`.
@@ -138,8 +138,8 @@ class PrunePolicy:
         luma_tau: grey levels by which a patch must differ; None: learnt from the camera's noise.
         learning: how that threshold follows the noise.
         anchors: which frames are encoded whole.
-        anchor_samples: samples from one anchor to the next of the same block, at most; None: no limit.
-        accumulation: what a patch is compared with.
+        anchor_samples: most samples from one anchor to the next of the same block; None: no limit.
+        accumulation: the reference that a patch is compared with.
         everything: prune nothing.
     """
 
@@ -167,18 +167,18 @@ class PrunePolicy:
 
     @property
     def gathers(self) -> GatherMethod | None:
-        """How decode gathers motion vectors for it; None: it needs none."""
+        """How decode gathers motion vectors for it; None if it needs none."""
         return self.rule if self.needs_vectors else None
 
     @property
     def residual(self) -> bool:
-        """Whether motion is weighed with the residual."""
+        """Whether the residual is added to motion."""
         return self.alpha > 0
 
     def masks(
         self, samples: Sequence[Sample], grid: GroupedPatches, carry: Carry | None = None
     ) -> tuple[list[TemporalMask], Carry | None]:
-        """The masks of one stride block, and what the next block must know; see `MaskPolicy.masks`.
+        """Return the masks of one stride block, and the carry-over for the next; see `MaskPolicy.masks`.
 
         The first temporal patch without a damaged frame is encoded whole, whatever its frame type:
         the block's anchor. Damaged frames before it rely on the carry-over; without one they are
@@ -190,18 +190,18 @@ class PrunePolicy:
         return _changed(samples, grid, self, carry)
 
     def luma_threshold(self, noise: float | None) -> float:
-        """Grey levels for a camera of this noise; before anything is known of it, for a clean one."""
+        """Return the luma threshold in grey levels for a camera of this noise; None counts as no noise."""
         return self.learning(noise or 0.0) if self.luma_tau is None else self.luma_tau
 
     @property
     def threshold(self) -> float:
-        """tau, or the default of the rule."""
+        """`tau`, or the default of `rule`."""
         return DEFAULT_TAU[self.rule] if self.tau is None else self.tau
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One sampled frame as the prune stage sees it.
+    """One sampled frame, as input of pruning.
 
     pixels: uint8 [height, width, 3] RGB, the model's input; v, r: float16 [rows, cols] where basis is VECTORS
     (r may be missing); intra: an I-frame; corrupt: damaged, never an anchor.
@@ -216,15 +216,15 @@ class Sample:
 
     @cached_property
     def luma(self) -> U8:
-        """Of the pixels: uint8 [height, width]."""
+        """Luma of the pixels: uint8 [height, width]."""
         return luma(self.pixels)
 
 
 @dataclass(frozen=True, slots=True)
 class TemporalMask:
-    """What to encode of one temporal patch.
+    """The part of one temporal patch to encode.
 
-    frames: indices into the block's samples (one, or a pair; a lone last frame stands twice); keep: bool
+    frames: indices into the block's samples (one, or a pair; a lone last frame is repeated); keep: bool
     [group rows, group cols]; dynamic: bool [rows, cols], patches judged dynamic in these frames alone.
     """
 
@@ -235,17 +235,17 @@ class TemporalMask:
 
     @property
     def kept(self) -> int:
-        """Groups kept: tokens."""
+        """Number of groups kept, which is the number of tokens."""
         return int(self.keep.sum())
 
 
 @dataclass(frozen=True, slots=True)
 class Carry:
-    """What the next block needs of the one before: used only while a block has no anchor yet (damaged first
-    frames).
+    """State for the next block. All but the noise is used only until that block has an anchor, which damaged
+    first frames delay.
 
     active: bool [rows, cols], patches kept since the last anchor; content: uint8 [rows, cols], mean luma of
-    what was last encoded of each patch; noise: of the camera in grey levels (`pruning.noise`), None: unknown.
+    each patch when it was last encoded; noise: of the camera in grey levels (`pruning.noise`), None: unknown.
     """
 
     active: Mask
@@ -253,9 +253,8 @@ class Carry:
     noise: float | None = None
 
     def pack(self) -> bytes:
-        """Bytes for a checkpoint: under 1 KiB for grids of up to 28 x 28 patches, about 1 byte a patch
-        beyond.
-        """
+        """Return bytes for a checkpoint: under 1 KiB for grids of up to 28 x 28 patches, about 1 byte a patch
+        beyond."""
         rows, cols = self.active.shape
         body = pack_mask(self.active) + self.content.tobytes()
         noise = float("nan") if self.noise is None else self.noise
@@ -263,10 +262,10 @@ class Carry:
 
     @classmethod
     def unpack(cls, data: bytes) -> Carry | None:
-        """The carry-over packed before; None for no bytes.
+        """Return the packed carry-over; None for no bytes.
 
         Raises:
-            ValueError: They are not a carry-over.
+            ValueError: The bytes are not a carry-over.
         """
         if not data:
             return None
@@ -292,22 +291,23 @@ _VERSION: Final = 2
 
 @dataclass(slots=True)
 class _State:
-    """What is known while a block is walked through."""
+    """State while the temporal patches of a block are processed."""
 
     active: Mask  # since the last anchor
     moved: F32  # motion since a patch was last encoded
-    canvas: U8 | None = None  # luma of what was last encoded of each patch; None before this block's anchor
-    content: U8 | None = None  # its patch means, from the block before while there is no canvas
+    canvas: U8 | None = None  # luma of each patch when last encoded; None before this block's anchor
+    content: U8 | None = None  # patch means of the block before, used while there is no canvas
     anchored: bool = field(default=False)
-    since: int = 0  # samples from the last anchor on
+    since: int = 0  # samples since the last anchor, itself included
     noise: float | None = None  # of the camera
-    fresh: bool = False  # the canvas is the sample before, whole
+    fresh: bool = False  # the canvas is the whole previous sample
 
 
 def prune_block(
     samples: Sequence[Sample], grid: GroupedPatches, policy: MaskPolicy, carry: Carry | None = None
 ) -> tuple[list[TemporalMask], Carry | None]:
-    """Keep masks of one stride block, and what the next block must know, as the policy decides.
+    """Return the policy's keep masks of one stride block and the carry-over for the next, and check the
+    masks.
 
     Raises:
         ValueError: The masks do not fit the frames or the grid, or a motion grid does not fit the patch grid.
@@ -328,7 +328,7 @@ def prune_block(
 
 
 def drop_tokens(policy: TokenPolicy, frames: Sequence[EncodedGroups]) -> list[Mask]:
-    """The tokens that windows see of one stride block, as the policy decides.
+    """Return the tokens of one stride block that windows see, by the policy, and check them.
 
     Raises:
         ValueError: The masks do not fit what was encoded.
@@ -349,10 +349,10 @@ def drop_tokens(policy: TokenPolicy, frames: Sequence[EncodedGroups]) -> list[Ma
 def _changed(
     samples: Sequence[Sample], grid: GroupedPatches, policy: PrunePolicy, carry: Carry | None
 ) -> tuple[list[TemporalMask], Carry | None]:
-    """The masks of `PrunePolicy`."""
+    """Return the masks of `PrunePolicy`, and the carry-over."""
     shape = (grid.rows, grid.cols)
     if carry is not None and carry.active.shape != shape:
-        carry = None  # another model input: nothing to lean on
+        carry = None  # another model input: the carry-over does not apply
     state = _State(
         active=carry.active.copy() if carry else np.zeros(shape, np.bool_),
         moved=np.zeros(shape, np.float32),
@@ -368,13 +368,13 @@ def _changed(
 
 
 def temporal_pairs(count: int, temporal: int) -> list[tuple[int, ...]]:
-    """Indices of the frames of each temporal patch; a lone last frame is repeated."""
+    """Return the frame indices of each temporal patch; a lone last frame is repeated."""
     starts = range(0, count, temporal)
     return [tuple(min(i + j, count - 1) for j in range(temporal)) for i in starts]
 
 
 def motion(sample: Sample, alpha: float) -> F32:
-    """M = V + alpha * R, float32 [rows, cols]."""
+    """Return M = V + alpha * R, float32 [rows, cols]."""
     if sample.v is None:
         raise ValueError("a sample that is based on vectors has no motion grid")
     if alpha == 0 or sample.r is None:
@@ -389,11 +389,11 @@ def _patch(
     policy: PrunePolicy,
     state: _State,
 ) -> TemporalMask:
-    """Judge one temporal patch and bring the state forward."""
+    """Judge one temporal patch and update the state."""
     members = [samples[i] for i in dict.fromkeys(frames)]
-    # Also for an anchor, which is encoded whole: noise is learnt, and motion added, in every frame.
+    # Also for an anchor, though it is encoded whole: every frame updates noise and motion.
     judged = [_dynamic(sample, grid, policy, state) for sample in members]
-    # A token is of both frames of a pair: it is kept where either changed.
+    # A token covers both frames of a pair, so it is kept where either changed.
     dynamic: Mask = np.logical_or.reduce(judged)
     damaged = any(sample.corrupt for sample in members)
     anchor = _due(members, policy, state) and not damaged
@@ -411,20 +411,20 @@ def _patch(
         state.active |= dynamic
         keep = complete(dynamic, grid)
     state.since += len(members)
-    # The later frame of a pair: what comes next is compared with the newest picture that tokens hold.
+    # The later frame of a pair: later frames are compared with the newest encoded picture.
     _encoded(members[-1], keep, grid, state)
     return TemporalMask(frames, anchor, keep, dynamic)
 
 
 def _due(members: Sequence[Sample], policy: PrunePolicy, state: _State) -> bool:
-    """Whether an anchor is wanted here; a damaged frame puts it off."""
+    """Whether an anchor is due here; a damaged frame postpones it."""
     if not state.anchored or (policy.anchors is Anchors.GOP and any(sample.intra for sample in members)):
         return True
     return policy.anchor_samples is not None and state.since >= policy.anchor_samples
 
 
 def _dynamic(sample: Sample, grid: GroupedPatches, policy: PrunePolicy, state: _State) -> Mask:
-    """Patches of one frame that are not what was last encoded of them."""
+    """Return the patches of one frame that changed since they were last encoded."""
     if policy.change is Change.LUMA or sample.basis is not Basis.VECTORS:
         return _differs(sample, grid, policy, state)
     moved = _moved(sample, grid, policy, state)
@@ -434,7 +434,7 @@ def _dynamic(sample: Sample, grid: GroupedPatches, policy: PrunePolicy, state: _
 
 
 def _moved(sample: Sample, grid: GroupedPatches, policy: PrunePolicy, state: _State) -> Mask:
-    """Patches that moved, by the vectors."""
+    """Return the patches that moved, by the vectors."""
     m = motion(sample, policy.alpha)
     if m.shape != (grid.rows, grid.cols):
         raise ValueError(f"a motion grid of {m.shape} on a patch grid of {(grid.rows, grid.cols)}")
@@ -445,7 +445,7 @@ def _moved(sample: Sample, grid: GroupedPatches, policy: PrunePolicy, state: _St
 
 
 def _differs(sample: Sample, grid: GroupedPatches, policy: PrunePolicy, state: _State) -> Mask:
-    """Patches whose luma differs from what was last encoded of them."""
+    """Return the patches whose luma differs from when they were last encoded."""
     now = sample.luma
     if state.canvas is not None:
         gap = patch_difference(now, state.canvas, grid)
@@ -459,10 +459,10 @@ def _differs(sample: Sample, grid: GroupedPatches, policy: PrunePolicy, state: _
 
 
 def _encoded(sample: Sample, keep: Mask, grid: GroupedPatches, state: _State) -> None:
-    """The kept patches now hold this frame's content."""
+    """Record that the kept patches now hold this frame's content."""
     fresh = spread(keep, grid)
     state.moved[fresh] = 0
-    # Only against a whole picture is a difference the camera's noise; an older patch has aged, too.
+    # Only the difference from the whole previous sample is noise; older patches have also changed with time.
     state.fresh = bool(fresh.all()) and not sample.corrupt
     if not fresh.any():
         return

@@ -1,7 +1,7 @@
-"""Policies by name: the registry, and helpers that make a policy short.
+"""Policies by name: the registry, and helpers for writing a policy.
 
-The registry has policies that decide before the vision tower runs, so that a fleet can follow them. A
-`TokenPolicy`, which also drops tokens after the tower, is given as an object: `Pipeline(policy=...)`.
+The registry holds policies that decide before the vision tower runs, so that a fleet can use them. A
+`TokenPolicy`, which also drops tokens after the tower, is passed as an object: `Pipeline(policy=...)`.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ from lookout.video.motion.grids import GroupedPatches, Mask, spread
 
 
 class PolicyError(LookoutError, ValueError):
-    """There is no policy of that name, or its parameters make no sense."""
+    """The policy does not exist, or its parameters are invalid."""
 
 
 def anchored_masks(
     samples: Sequence[Sample], grid: GroupedPatches, choose: Callable[[list[Sample]], Mask]
 ) -> list[TemporalMask]:
-    """Masks of a stride block whose anchor is whole and whose other frames are decided one by one.
+    """Return masks of a stride block whose anchor is whole and whose later temporal patches `choose` decides.
 
     Args:
-        samples: The sampled frames of the block, in the order of time.
+        samples: The sampled frames of the block, in time order.
         grid: Patches and groups of the model's input.
-        choose: The groups to keep of the frames of one temporal patch: bool [group rows, group cols]. It is
-            asked after the anchor only.
+        choose: Returns the groups to keep for the frames of one temporal patch: bool [group rows, group
+            cols]. It is called only after the anchor.
 
     Returns:
-        The first temporal patch without a damaged frame is the anchor; those before it are whole, too.
+        The masks. The first temporal patch without a damaged frame is the anchor; those before it are whole,
+        too.
     """
     masks: list[TemporalMask] = []
     anchored = False
@@ -63,7 +64,7 @@ def anchored_masks(
 
 @dataclass(frozen=True)
 class WholeFrames(MaskPolicy):
-    """Every patch of every frame; no frame is compared with another, which takes a fifth of encoding."""
+    """Keeps every patch of every frame and compares no frames, which takes a fifth of encoding."""
 
     def masks(
         self, samples: Sequence[Sample], grid: GroupedPatches, carry: Carry | None = None
@@ -75,11 +76,11 @@ class WholeFrames(MaskPolicy):
 
 @dataclass(frozen=True, slots=True)
 class NamedPolicy:
-    """A line of the registry.
+    """An entry of the registry.
 
     Attributes:
         policy: The policy with its parameters.
-        keeps: What it keeps, for the table of docs/pruning.md.
+        keeps: What it keeps, for the table in docs/pruning.md.
     """
 
     policy: MaskPolicy
@@ -110,10 +111,10 @@ POLICIES: Final[Mapping[str, NamedPolicy]] = MappingProxyType(
 
 
 def policy_of(name: MaskPolicy | str) -> MaskPolicy:
-    """A policy by its name; a policy itself stays as it is.
+    """Return the policy of a name; a policy object is returned as it is.
 
     Raises:
-        PolicyError: No policy has that name, or what has it is not a policy.
+        PolicyError: The name is unknown, or the object is not a policy.
     """
     if not isinstance(name, str):
         if isinstance(name, type) or not callable(getattr(name, "masks", None)):
@@ -127,16 +128,15 @@ def policy_of(name: MaskPolicy | str) -> MaskPolicy:
 
 
 def keeping_everything(policy: MaskPolicy) -> MaskPolicy:
-    """The policy with every patch kept: what pruning is compared with. Anchors stay where the rule of changes
-    puts them.
-    """
+    """Return the policy with every patch kept, for comparison with pruning. Anchors stay where
+    `PrunePolicy` puts them."""
     if isinstance(policy, PrunePolicy):
         return replace(policy, everything=True)
     return PrunePolicy(everything=True)
 
 
 def policies_table() -> str:
-    """The registry as a table for docs/pruning.md."""
+    """Return the registry as a table for docs/pruning.md."""
     rows = [
         f"| `{name}` | {line.keeps} | {line.policy.gathers or 'none'} |" for name, line in POLICIES.items()
     ]

@@ -1,4 +1,5 @@
-"""Prediction blocks -> cells of the coded picture -> patches of the model's input, without Python loops."""
+"""Maps prediction blocks to cells of the coded picture to patches of the model's input, without Python
+loops."""
 
 from __future__ import annotations
 
@@ -12,13 +13,13 @@ from lookout.video.motion import Geometry, PredictionBlocks
 F32 = npt.NDArray[np.float32]
 Index = npt.NDArray[np.intp]
 
-# Positions pass through float32; an overlap thinner than this many pixels is rounding, not contact.
+# Positions are float32, so an overlap thinner than this many pixels counts as a rounding error.
 SLIVER = 1e-2
 
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """A grid of square cells over the coded picture; the last row and column may reach beyond it."""
+    """A grid of square cells over the coded picture; the last row and column may extend beyond it."""
 
     width: int
     height: int
@@ -26,18 +27,17 @@ class Cells:
 
     @property
     def rows(self) -> int:
-        """Cell rows."""
+        """Number of cell rows."""
         return -(-self.height // self.size)
 
     @property
     def cols(self) -> int:
-        """Cell columns."""
+        """Number of cell columns."""
         return -(-self.width // self.size)
 
     def boxes(self) -> tuple[F32, F32, F32, F32]:
-        """(x, y, w, h) of every cell in coded pixels, row-major, cut at the picture's edge; float32 [rows *
-        cols].
-        """
+        """Return (x, y, w, h) of every cell in coded pixels, row-major, cut at the picture's edge; float32
+        [rows * cols]."""
         x = np.tile(np.arange(self.cols, dtype=np.float32) * self.size, self.rows)
         y = np.repeat(np.arange(self.rows, dtype=np.float32) * self.size, self.cols)
         return x, y, np.minimum(self.width - x, self.size), np.minimum(self.height - y, self.size)
@@ -45,7 +45,7 @@ class Cells:
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """Which cells each block overlaps: parallel arrays, one entry for each overlapping pair.
+    """Overlaps of blocks and cells: parallel arrays, one entry for each overlapping pair.
 
     cell: flat cell index; block: index into the block map; area: overlap in pixels (float32).
     """
@@ -56,14 +56,14 @@ class Cover:
 
 
 def expand(start: Index, count: Index) -> tuple[Index, Index]:
-    """For ranges [start, start + count): (owner, value) of every member, ranges one after another."""
+    """Return (owner, value) of every member of the ranges [start, start + count), one range after another."""
     owner = np.repeat(np.arange(start.size), count)
     first = np.cumsum(count) - count
     return owner, np.arange(owner.size) - first[owner] + start[owner]
 
 
 def cover(blocks: PredictionBlocks, cells: Cells) -> Cover:
-    """The cells under every block; what lies outside the picture is cut off."""
+    """Return the cells under every block; parts of blocks outside the picture are cut off."""
     simple = _aligned(blocks, cells)
     if simple is not None:
         return simple
@@ -83,7 +83,7 @@ def cover(blocks: PredictionBlocks, cells: Cells) -> Cover:
 
 
 def _aligned(blocks: PredictionBlocks, cells: Cells) -> Cover | None:
-    """The cover where every block lies in one cell, as H.264's do in macroblocks; else None."""
+    """Return the cover where every block lies in one cell, as H.264's do in macroblocks; else None."""
     if not len(blocks):
         return None
     left, top = blocks.x.astype(np.int32), blocks.y.astype(np.int32)
@@ -100,7 +100,7 @@ def _aligned(blocks: PredictionBlocks, cells: Cells) -> Cover | None:
 
 @dataclass(frozen=True, slots=True)
 class PatchMap:
-    """Which patches each cell touches, through one geometry: pairs (cell, patch) of flat indices."""
+    """The patches that each cell touches under a geometry: pairs (cell, patch) of flat indices."""
 
     cell: Index
     patch: Index
@@ -126,10 +126,10 @@ class PatchMap:
         return cls(cell, row * cols + col, rows, cols)
 
     def largest(self, field: F32) -> F32:
-        """Per patch the largest of the cells touching it, 0 where none does: [n, rows, cols] of cells ->
-        [n, rows, cols] of patches."""
+        """Return for each patch the largest value of the cells that touch it, 0 where none does: [n, rows,
+        cols] of cells -> [n, rows, cols] of patches."""
         out = np.zeros((len(field), self.rows * self.cols), np.float32)
-        # `reduceat` takes runs of equal patches, so pairs are sorted by patch.
+        # `reduceat` reduces runs, so pairs are sorted by patch.
         order = np.argsort(self.patch, kind="stable")
         patch, starts = np.unique(self.patch[order], return_index=True)
         if len(patch):

@@ -1,4 +1,5 @@
-"""R: what motion compensation does not explain (CodecSight 3.3.1, Eq. 2), per patch instead of per block."""
+"""R, the part of the picture that motion compensation does not explain (CodecSight 3.3.1, Eq. 2), per patch
+instead of per block."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ F32 = npt.NDArray[np.float32]
 
 
 def compensated_difference(luma: U8, before: U8, dx: F32, dy: F32, cell: int) -> F32:
-    """|luma - before displaced|, float32 [height, width].
+    """Return |luma - before displaced|, float32 [height, width].
 
     luma, before: uint8 [height, width], the sampled frame and the one sampled before it; dx, dy: float32
     [cell rows, cell cols], displacement of each cell towards its reference in pixels (rounded to whole
@@ -30,16 +31,17 @@ def compensated_difference(luma: U8, before: U8, dx: F32, dy: F32, cell: int) ->
 
 
 def patch_means(values: F32, geometry: Geometry, rows: int, cols: int, patch: int) -> F32:
-    """Mean over each patch of a field on the coded picture: float32 [height, width] -> float32 [rows, cols].
+    """Return the mean of a field on the coded picture over each patch: float32 [height, width] -> float32
+    [rows, cols].
 
-    A pixel belongs to the patch its centre falls into. A patch without any (letterbox, or a picture of fewer
-    pixels than patches) reads 0.
+    A pixel belongs to the patch that its centre falls into. A patch without pixels (letterbox, or a picture
+    with fewer pixels than patches) has the mean 0.
     """
     height, width = values.shape
     x, y = np.arange(width, dtype=np.float32) + 0.5, np.arange(height, dtype=np.float32) + 0.5
     across, down = geometry.points(x, np.full_like(x, 0.5)), geometry.points(np.full_like(y, 0.5), y)
     turned = geometry.rotation in (90, 270)
-    # Turned by a quarter, columns of the picture are rows of patches.
+    # After a quarter turn, columns of the picture are rows of patches.
     by_col = _members(across[1] if turned else across[0], geometry, rows if turned else cols, patch, turned)
     by_row = _members(down[0] if turned else down[1], geometry, cols if turned else rows, patch, not turned)
     total = by_row @ values @ by_col.T
@@ -49,7 +51,7 @@ def patch_means(values: F32, geometry: Geometry, rows: int, cols: int, patch: in
 
 
 def _members(position: F32, geometry: Geometry, patches: int, patch: int, vertical: bool) -> F32:
-    """One-hot float32 [patches, pixels]: the patch along one axis that each position falls into."""
+    """Return one-hot float32 [patches, pixels]: the patch along one axis that each position falls into."""
     start = geometry.place[1] if vertical else geometry.place[0]
     size = geometry.place[3] if vertical else geometry.place[2]
     at = np.floor(position / patch).astype(np.intp)

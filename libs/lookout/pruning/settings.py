@@ -1,4 +1,4 @@
-"""The settings of pruning that decode and prune-encode share, and presets that stand for several of them."""
+"""Pruning settings that decode and prune-encode share, and presets that set several of them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from lookout.pruning.policies import POLICIES, PolicyError, keeping_everything, 
 
 
 class Preset(StrEnum):
-    """Names of settings that belong together."""
+    """Names of groups of settings that belong together."""
 
     DEFAULT = "default"
-    FAITHFUL = "faithful"  # the default's masks, and windows that compute more again
+    FAITHFUL = "faithful"  # the default's masks, and windows that recompute more
     CODECSIGHT = "codecsight"  # the paper's
     STRIDES = "strides"  # the default's masks, and windows that hold no KV
 
@@ -25,11 +25,11 @@ MOST_ANCHOR_SAMPLES: Final = 10_000  # a bound for schemas; no stride has as man
 _MASKS: Final = {
     Preset.FAITHFUL: "default",
     Preset.STRIDES: "default",
-}  # policies that have another name than their preset
+}  # presets whose policy has another name
 
 
 def masks_of(preset: str) -> str:
-    """The name in `POLICIES` of what a preset keeps.
+    """Return the name in `POLICIES` of a preset's policy.
 
     Raises:
         ValueError: There is no preset of that name.
@@ -46,7 +46,7 @@ PRESET_WORDS: Final = (
     "default, faithful (nearer to whole windows, for more arithmetic), codecsight (the paper's), "
     "strides (each stride asked alone, for a third of the arithmetic)"
 )
-"""What descriptions of settings say of presets."""
+"""Description of the presets, for descriptions of settings."""
 
 
 def _known(name: str) -> str:
@@ -60,7 +60,7 @@ PolicyName = Annotated[
 
 
 def preset_policy(name: str) -> PrunePolicy:
-    """The policy of a preset.
+    """Return the policy of a preset.
 
     Raises:
         ValueError: There is no preset of that name.
@@ -69,7 +69,7 @@ def preset_policy(name: str) -> PrunePolicy:
 
 
 class PruningSettings(BaseModel):
-    """How patches are judged. What is unset comes from the preset."""
+    """Settings of pruning. Unset ones come from the preset."""
 
     preset: Literal["default", "faithful", "codecsight", "strides"] = Field(
         "default", description=f"settings that belong together: {PRESET_WORDS}"
@@ -122,7 +122,7 @@ class PruningSettings(BaseModel):
 
     @property
     def _parameters(self) -> dict[str, Any]:
-        """What is set of the rule of changes, by the name of the setting."""
+        """Parameters of `PrunePolicy` that are set, by name."""
         names = (
             "change",
             "tau",
@@ -136,7 +136,7 @@ class PruningSettings(BaseModel):
 
     @property
     def policy(self) -> MaskPolicy:
-        """How patches are judged."""
+        """The policy that these settings describe."""
         base, named = policy_of(self.pruning or masks_of(self.preset)), self._parameters
         if isinstance(base, PrunePolicy):
             base = replace(base, **named)

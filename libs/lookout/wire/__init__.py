@@ -1,4 +1,4 @@
-"""The wire: topics, headers, CloudEvents and ids. Messages are generated from `protos/lookout/v1`."""
+"""The wire format: topics, headers, CloudEvents and ids. Messages are generated from `protos/lookout/v1`."""
 
 from lookout.wire.door import (
     Received as Received,

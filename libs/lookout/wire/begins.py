@@ -1,4 +1,4 @@
-"""When a recording begins, in a message."""
+"""The begin of a recording, as a message's fields."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from datetime import datetime, timedelta
 from lookout.v1.recordings_pb2 import PlannedRecording, RecordingAnswer, RecordingSettings
 
 Begun = RecordingSettings | PlannedRecording | RecordingAnswer
-"""What has `begins` and its offset from UTC."""
+"""Messages with `begins` and its offset from UTC."""
 
 
 def set_begin(message: Begun, begin: datetime | None) -> None:
-    """Say when a recording begins.
+    """Set when a recording begins.
 
     Args:
-        message: Where.
-        begin: The moment with its offset from UTC; None: it is not known.
+        message: The message to set it in.
+        begin: The moment with its offset from UTC; None leaves the message unchanged.
     """
     if begin is None:
         return

@@ -60,7 +60,7 @@ _BINARY: Final[dict[str, type[Message]]] = {
         for flow in (*topics.PIPELINE.values(), *topics.RECORDING_FLOWS, topics.NOTIFY)
     },
 }
-#: whose key is no part of its message: a checkpoint's is its camera, and that of erasures says what it is
+#: messages that do not contain their key: a checkpoint's is its camera, an erasure's tells the kind of record
 _KEYLESS: Final = frozenset({Checkpoint, Erasure})
 _KEYS: Final[dict[type[Message], Callable[[Any], str]]] = {
     FramesRecord: lambda message: message.camera,
@@ -80,7 +80,7 @@ _KEYS: Final[dict[type[Message], Callable[[Any], str]]] = {
     RecordingOutcome: lambda message: message.job,
     RecordingAnswers: lambda message: message.id,
 }
-#: what the fields of a message must have to do with each other
+#: checks that the fields of a message are consistent with each other
 _WHOLE: Final[dict[type[Message], Callable[[Any], None]]] = {
     FramesRecord: check_frames,
     RecordingPart: check_part,
@@ -90,7 +90,7 @@ M = TypeVar("M", bound=Message)
 
 
 class Received(Protocol):
-    """A record as it was read (`lookout.runtime.worker.Record`)."""
+    """A record as it was read from Kafka (`lookout.runtime.worker.Record`)."""
 
     @property
     def topic(self) -> str: ...
@@ -104,12 +104,12 @@ class Received(Protocol):
     def timestamp_ms(self) -> int: ...
 
 
-#: before this moment (2001) a record's time is not Kafka's clock: there is nothing to compare an epoch with
+#: a record time before this moment (2001) does not come from Kafka's clock, so no epoch is compared with it
 _CLOCK_MS: Final = 10**12
 
 
 def message_kind(topic: str) -> type[Message] | None:
-    """What the records of a topic are; None: bytes of their own (segments, dead letters)."""
+    """Return the message type of a topic's records; None for raw bytes (segments, dead letters)."""
     return _JSON.get(topic) or _BINARY.get(topic)
 
 
@@ -119,28 +119,28 @@ def is_json(topic: str) -> bool:
 
 
 def read_record(topic: str, value: bytes) -> Message:
-    """The message in a record of `topic`.
+    """Parse the message in a record of `topic`.
 
     Raises:
-        WireError: It is not such a message, or a field is outside its range.
+        WireError: The bytes are not such a message, or a field is outside its range.
     """
     if (kind := _JSON.get(topic)) is not None:
         return from_json(value, kind)
     if (kind := _BINARY.get(topic)) is not None:
         return from_bytes(value, kind)
-    raise WireError(f"{topic} has no message: its records are bytes")
+    raise WireError(f"{topic} has no message type: its records are raw bytes")
 
 
 def received(kind: type[M], record: Received) -> M:
-    """The message in a record that was read from Kafka, checked: the one way into every stage.
+    """Parse and check the message in a record from Kafka. Every stage reads its records with this function.
 
     Args:
-        kind: The message of the record's topic.
-        record: Its place, key, value and time.
+        kind: The message type of the record's topic.
+        record: The record: its topic, partition, key, value and time.
 
     Raises:
-        WireError: It is not such a message, a field is outside its range, its key is not the one that its
-            contents say, its epoch lies in the future, or it refers to what it cannot have been made from.
+        WireError: The value is not such a message, a field is outside its range, the key does not match the
+            content, the epoch lies in the future, or a reference is invalid.
     """
     if message_kind(record.topic) is not kind:
         raise WireError(f"records of {record.topic} are not {kind.DESCRIPTOR.full_name}")
@@ -152,16 +152,16 @@ def received(kind: type[M], record: Received) -> M:
 def check_message(
     message: Message, *, key: str | None = None, partition: int | None = None, record_ms: int = 0
 ) -> None:
-    """Check what the fields of a message have to do with each other, and with its record.
+    """Check that the fields of a message are consistent with each other and with its record.
 
     Args:
-        message: Its fields are within their ranges.
-        key: Of the record; None: not known.
-        partition: Of the record; None: not known.
+        message: A message whose fields are within their ranges.
+        key: The record's key; None: not known.
+        partition: The record's partition; None: not known.
         record_ms: The record's time in Kafka, Unix milliseconds; 0: not known.
 
     Raises:
-        WireError: They contradict each other.
+        WireError: The fields contradict each other or the record.
     """
     kind = type(message)
     if key is not None and kind not in _KEYLESS and (own := _KEYS[kind](message)) != key:
@@ -183,15 +183,16 @@ def check_message(
 def check_epoch(epoch: int, record_ms: int) -> None:
     """Check that a stream's epoch is not from the future.
 
-    An epoch is 1000 times the Unix milliseconds of its first segment, and readers leave out what is older
-    than the newest one they know: a record of a far epoch would silence its camera until then.
+    An epoch is 1000 times the Unix milliseconds of its first segment, plus its partition. Readers ignore
+    records older than the newest epoch they know, so a record of a far epoch would silence its camera until
+    then.
 
     Args:
-        epoch: As the record says.
+        epoch: The epoch in the record.
         record_ms: The record's time stamp in Kafka, Unix milliseconds.
 
     Raises:
-        WireError: It begins more than a day after the record was written.
+        WireError: The epoch begins more than a day after the record was written.
     """
     if record_ms > _CLOCK_MS and epoch > 1000 * (record_ms + EPOCH_AHEAD_MS):
         ahead_h = (epoch // 1000 - record_ms) / 3_600_000

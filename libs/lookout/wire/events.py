@@ -19,7 +19,8 @@ M = TypeVar("M", bound=Message)
 
 
 def event_headers(kind: str, source: str, subject: str, identity: str, time: str) -> Headers:
-    """CloudEvents attributes: type, source (the stage), subject (the camera), id and RFC 3339 time."""
+    """Return the CloudEvents attributes: type, source (the stage), subject (the camera), id and RFC 3339
+    time."""
     return names.encode(
         {
             "ce_specversion": "1.0",
@@ -34,12 +35,12 @@ def event_headers(kind: str, source: str, subject: str, identity: str, time: str
 
 
 def event_type(headers: Iterable[tuple[str, bytes | str | None]] | None) -> str | None:
-    """The `ce_type` of a record."""
+    """Return the `ce_type` of a record, or None."""
     return names.text(headers, "ce_type")
 
 
 def from_bytes(data: bytes, kind: type[M]) -> M:
-    """Parse binary protobuf.
+    """Parse binary protobuf, and check its ranges.
 
     Raises:
         WireError: The bytes are not such a message, or a field is outside its range.

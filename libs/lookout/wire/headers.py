@@ -1,4 +1,4 @@
-"""Kafka headers by name. Values are UTF-8 text."""
+"""Names of Kafka headers, and access to their values, which are UTF-8 text."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-# 18 digits fit 64 bits; `int` would take thousands, signs and underscores, too.
+# 18 digits fit 64 bits; `int` would also accept thousands of digits, signs and underscores.
 _NUMBER = re.compile(r"[0-9]{1,18}")
 Headers = tuple[tuple[str, bytes], ...]
 
 CONTENT_TYPE: Final = "content-type"
 TRACEPARENT: Final = "traceparent"
 CAPTURED_AT: Final = "captured-at"  # optional on segments: Unix milliseconds of the first frame
-#: its first value, of the year 2000: an earlier one is no time that a camera's clock tells
+#: its least value, of the year 2000: no camera's clock shows an earlier time
 FIRST_CAPTURED_MS: Final = 946_684_800_000
-#: where its values end, in the year 2255: epochs stay exact in every JSON reader, below 2^53
+#: bound of its values, in the year 2255: epochs stay below 2^53, which every JSON reader handles exactly
 LAST_CAPTURED_MS: Final = 9_000_000_000_000
-# on a segment without a value: the camera's segments are in another partition from now on, whose number it is
+# on a segment without a value: number of the partition that has the camera's segments from now on
 MOVED: Final = "lookout-moved"
-#: on the last segment of a recording: silence after it is no outage
+#: on the last segment of a recording: silence after it is not an outage
 LAST: Final = "lookout-last"
-TENANT: Final = "lookout-tenant"  # optional on segments: whose the camera is
+TENANT: Final = "lookout-tenant"  # optional on segments: the camera's tenant
 PRIORITY: Final = "lookout-priority"  # optional on segments: low, normal or high
 ARRIVED: Final = "lookout-arrived-ms"  # when the segment of a record reached Kafka, Unix milliseconds
 
-# On what people write:
+# On records that people write:
 ACTOR: Final = "lookout-actor"  # who
-KUBERNETES: Final = "kubernetes"  # the actor of records that follow a resource: the gateway leaves them alone
-REQUEST_KEY: Final = "lookout-request-key"  # the same on each copy of one request: readers take the first
+KUBERNETES: Final = "kubernetes"  # the actor of records that mirror a resource: the gateway leaves them alone
+REQUEST_KEY: Final = "lookout-request-key"  # equal on all copies of one request: readers take the first
 
 # On dead letters:
 REASON: Final = "lookout-reason"
@@ -37,19 +37,19 @@ STAGE: Final = "lookout-stage"
 SOURCE_TOPIC: Final = "lookout-source-topic"
 SOURCE_PARTITION: Final = "lookout-source-partition"
 SOURCE_OFFSET: Final = "lookout-source-offset"
-SOURCE_KEY: Final = "lookout-source-key"  # where its key was no UTF-8: the bytes of it, in hexadecimal
-SOURCE_LAST_OFFSET: Final = "lookout-source-last-offset"  # where it stands for several records: of the last
-RECORDS: Final = "lookout-records"  # where it stands for several records: how many
+SOURCE_KEY: Final = "lookout-source-key"  # if its key was not UTF-8: its bytes in hexadecimal
+SOURCE_LAST_OFFSET: Final = "lookout-source-last-offset"  # if it stands for several records: of the last
+RECORDS: Final = "lookout-records"  # if it stands for several records: how many
 DROPPED: Final = "lookout-dropped"  # parts of the record that did not fit: headers, value, key
 
-#: reason of the dead letter that stands for all records of an interval in which a camera was over its quota
+#: reason of a dead letter that stands for all records of an interval in which a camera was over its quota
 QUOTA: Final = "quota"
 URI_LIST: Final = "text/uri-list"
 JSON: Final = "application/json"
 
 
 def text(headers: Iterable[tuple[str, bytes | str | None]] | None, name: str) -> str | None:
-    """The last value of header `name` (the newest wins), or None."""
+    """Return the last value of header `name` (the newest wins), or None."""
     newest: str | None = None
     for key, value in headers or ():
         if key == name and value is not None:
@@ -58,11 +58,13 @@ def text(headers: Iterable[tuple[str, bytes | str | None]] | None, name: str) ->
 
 
 def number(headers: Iterable[tuple[str, bytes | str | None]] | None, name: str) -> int | None:
-    """The last value of header `name` as a number of at most 18 plain digits; None for anything else."""
+    """Return the last value of header `name` as a number of at most 18 plain digits; None for anything
+    else."""
     digits = text(headers, name) or ""
     return int(digits) if _NUMBER.fullmatch(digits) else None
 
 
 def encode(values: dict[str, str]) -> Headers:
-    """Headers as the client takes them; halves of surrogate pairs, which UTF-8 has not, become escapes."""
+    """Return headers as the Kafka client takes them; lone surrogates, which UTF-8 cannot encode, become
+    escapes."""
     return tuple((key, value.encode("utf-8", "backslashreplace")) for key, value in values.items())

@@ -13,8 +13,8 @@ CAMERA_ID_BYTES: Final = ID_BYTES
 
 
 def is_camera_id(text: str) -> bool:
-    """Whether `text` can be the id of a camera or a watch: printable, 1 to 200 bytes in UTF-8."""
-    # Characters first: a key may be megabytes, and half of a surrogate pair (not printable) cannot be
+    """Whether `text` is a valid id of a camera or a watch: printable, 1 to 200 bytes in UTF-8."""
+    # Characters are checked first: a key may be megabytes, and a lone surrogate (not printable) cannot be
     # encoded.
     if not 0 < len(text) <= ID_BYTES or not text.isprintable() or "\ufffd" in text:
         return False
@@ -22,19 +22,19 @@ def is_camera_id(text: str) -> bool:
 
 
 def names_id(pattern: str, identity: str) -> bool:
-    """Whether a pattern names a camera or a watch: it is its id, or a glob that fits it. An id may have what
-    a glob has: `yard [2]`.
-    """
+    """Whether a pattern matches a camera or a watch: it equals the id, or is a glob that matches it. An id
+    may itself contain glob characters: `yard [2]`."""
     return identity == pattern or fnmatch.fnmatchcase(identity, pattern)
 
 
 def key_text(key: bytes | str | None) -> str:
-    """A record's key as text; bytes that are not UTF-8 are written \\xff, so keys stay distinguishable."""
+    """Return a record's key as text; bytes that are not UTF-8 are escaped as \\xff, so keys stay distinct."""
     return key if isinstance(key, str) else (key or b"").decode("utf-8", "backslashreplace")
 
 
 def stable_id(*parts: str | int) -> str:
-    """32 hex digits of BLAKE2b; parts are length-prefixed, so no two lists of parts join to the same text."""
+    """Return 32 hex digits of BLAKE2b. Parts are length-prefixed, so no two lists of parts have the same
+    input."""
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         raw = str(part).encode()
@@ -44,20 +44,20 @@ def stable_id(*parts: str | int) -> str:
 
 
 def verdict_id(camera: str, epoch: int, watch: str, version: int, window: int) -> str:
-    """The id of the one outcome of a camera, epoch, watch, version and window."""
+    """Return the id of the one outcome of a camera, epoch, watch, version and window."""
     return stable_id("verdict", camera, epoch, watch, version, window)
 
 
 def incident_id(camera: str, epoch: int, watch: str, version: int, first_window: int) -> str:
-    """The id that an incident keeps from opening to closing."""
+    """Return the id that an incident keeps from opening to closing."""
     return stable_id("incident", camera, epoch, watch, version, first_window)
 
 
 def label_key(label: Label) -> str:
-    """The key of a label's record."""
+    """Return the key of a label's record."""
     return f"{label.camera}/{label.watch}/{label.incident}"
 
 
 def tensor_id(stage: str, camera: str, epoch: int, start_us: int, digest: str) -> str:
-    """The id of a cached tensor: readable, unique within an installation."""
+    """Return the id of a cached tensor: readable, unique within an installation."""
     return f"{stage}/{camera}/{epoch}/{start_us}/{digest}"

@@ -1,9 +1,9 @@
-"""Messages as JSON on the wire, and back.
+"""Conversion of messages to JSON and back.
 
 The form is protobuf JSON with four differences, so that a consumer needs no protobuf library: field names are
 those of the .proto files; 64-bit integers are numbers; enumeration values are lower case without their type's
 prefix ("answered", "opened"); numbers and booleans are always present, also when they are zero. Empty texts,
-lists and messages are left out. Times are RFC 3339, lengths of time are seconds, bytes are base64.
+lists and messages are left out. Times are RFC 3339, durations are seconds, bytes are base64.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Descriptor = Any
 
 
 class WireError(LookoutError, ValueError):
-    """Bytes that are not what their topic promises."""
+    """Bytes that are not a valid record of their topic."""
 
 
 def to_json(message: Message) -> bytes:
-    """The message as JSON: compact, keys sorted, UTF-8."""
+    """Return the message as JSON: compact, keys sorted, UTF-8."""
     return json.dumps(
-        # Sorted and without NaN: the same message is the same bytes at every replay, and every JSON reader
-        # takes them.
+        # Sorted and without NaN: a replay writes the same bytes for a message, and every JSON reader accepts
+        # them.
         _fields(message),
         sort_keys=True,
         ensure_ascii=False,
@@ -46,13 +46,13 @@ def to_json(message: Message) -> bytes:
 
 
 def from_json(data: bytes, kind: type[M]) -> M:
-    """Parse JSON as `to_json` writes it, or standard protobuf JSON.
+    """Parse JSON as `to_json` writes it, or standard protobuf JSON, and check its ranges.
 
     Unknown fields are ignored.
 
     Raises:
-        WireError: The bytes are not JSON, or a value does not fit its field or is outside its range. Nothing
-            else is raised, whatever the bytes are.
+        WireError: The bytes are not JSON, or a value does not fit its field or is outside its range. No other
+            exception is raised, whatever the bytes are.
     """
     message = from_own_json(data, kind)
     try:
@@ -63,7 +63,7 @@ def from_json(data: bytes, kind: type[M]) -> M:
 
 
 def from_own_json(data: bytes, kind: type[M]) -> M:
-    """Parse a message that this process wrote itself: as `from_json`, but no ranges are checked.
+    """Parse a message that this process wrote itself: like `from_json`, but without checking ranges.
 
     Raises:
         WireError: The bytes are not JSON, or a value does not fit its field.
@@ -79,26 +79,27 @@ def from_own_json(data: bytes, kind: type[M]) -> M:
     except WireError:
         raise
     except Exception as error:
-        # Any: the parsers raise ValueError for a number of 5 000 digits, UnicodeEncodeError for half a
-        # surrogate pair, AttributeError and TypeError for values of the wrong kind, and what their next
-        # release adds.
+        # Any exception: the parsers raise ValueError for a number of 5 000 digits, UnicodeEncodeError for a
+        # lone surrogate, AttributeError and TypeError for values of the wrong kind, and perhaps others in
+        # their next release.
         raise WireError(f"not a {name} in JSON: {_first_words(error)}") from error
     return message
 
 
 def _first_words(error: Exception) -> str:
-    """Why a parser refused, without the record: json_format quotes it whole, half a surrogate pair too."""
+    """Return the beginning of a parser's error, cleaned: json_format quotes the whole record in it, lone
+    surrogates included."""
     return clean(error, _QUOTED)
 
 
 def enum_prefix(enum: str) -> str:
-    """What every value of an enumeration begins with: "OUTCOME_" for "Outcome"."""
+    """Return the prefix of every value of an enumeration: "OUTCOME_" for "Outcome"."""
     words = "".join(f"_{letter}" if letter.isupper() else letter for letter in enum)
     return words.lstrip("_").upper() + "_"
 
 
 def enum_name(enum: str, value: str) -> str:
-    """A value's name on the wire: "answered" for OUTCOME_ANSWERED of "Outcome"."""
+    """Return a value's name on the wire: "answered" for OUTCOME_ANSWERED of "Outcome"."""
     return value.removeprefix(enum_prefix(enum)).lower().replace("_", "-")
 
 
@@ -112,7 +113,7 @@ def _fields(message: Message) -> dict[str, Any]:
         elif field.has_presence:
             if message.HasField(field.name):
                 fields[field.name] = _value(field, value)
-        # Numbers and booleans also where they are zero, for consumers that know no defaults of protobuf.
+        # Numbers and booleans are written even if zero, for consumers that do not know protobuf's defaults.
         elif value or not isinstance(value, str | bytes):
             fields[field.name] = _value(field, value)
     return fields
@@ -128,7 +129,7 @@ def _value(field: Descriptor, value: Any) -> Any:
 
 
 def _standard(fields: dict[str, Any], kind: Descriptor) -> dict[str, Any]:
-    """The same with the names of enumeration values that protobuf's parser knows."""
+    """Return the fields with enumeration values renamed for protobuf's parser."""
     standard = dict(fields)
     for name, value in fields.items():
         field = kind.fields_by_name.get(name)

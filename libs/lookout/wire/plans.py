@@ -1,4 +1,4 @@
-"""What parts, plans and outcomes of recording jobs must agree on before anything follows them."""
+"""Consistency checks of parts, plans and outcomes of recording jobs, made before they are used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def check_part(part: RecordingPart) -> None:
     """Check a part of a job.
 
     Raises:
-        RangeError: Its range is empty or runs backwards, or it asks nothing.
+        RangeError: Its range is empty or runs backwards, or it has no recording or no question.
     """
     if part.HasField("backtest"):
         _check_past(part.backtest)
@@ -26,7 +26,7 @@ def check_outcome(outcome: RecordingOutcome) -> None:
     """Check an outcome of a job.
 
     Raises:
-        RangeError: A plan whose numbers do not fit each other, or another job's.
+        RangeError: Its plan is inconsistent, or belongs to another job.
     """
     if outcome.HasField("plan"):
         check_plan(outcome.plan)
@@ -38,11 +38,11 @@ def check_plan(plan: RecordingPlan) -> None:
     """Check a plan.
 
     Raises:
-        RangeError: It does not have the parts that it counts.
+        RangeError: It does not have as many parts as it states, or a part's range runs backwards.
     """
     if plan.job.HasField("backtest"):
         counted = sum(plan.partition_parts)
-        # A plan of an earlier release has no ranges: its parts came with it.
+        # A plan of an earlier release has no ranges: its parts were written with it.
         if plan.past and not counted == plan.parts == len(plan.past):
             raise RangeError(
                 f"a plan of {plan.parts} parts has {len(plan.past)} ranges, {counted} by its partitions"
@@ -53,7 +53,7 @@ def check_plan(plan: RecordingPlan) -> None:
     counted = sum(recording.parts for recording in plan.recordings)
     if counted != plan.parts:
         raise RangeError(f"a plan of {plan.parts} parts has {counted} by its recordings")
-    # One of an earlier release has no spans either.
+    # A plan of an earlier release has no spans either.
     if any(recording.spans for recording in plan.recordings):
         for recording in plan.recordings:
             if len(recording.spans) != recording.parts:

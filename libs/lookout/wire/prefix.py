@@ -1,8 +1,8 @@
-"""What installations that share a Kafka or a Redis tell their names apart by.
+"""The name prefix that separates installations which share a Kafka or a Redis.
 
 Topics, consumer groups, transactional ids and Redis keys of a process begin with `LOOKOUT_PREFIX`. It is read
-once, from the environment, because the topic table is made of constants; all processes of an installation,
-commands included, need the same.
+once, from the environment, because the topic table consists of constants. All processes of an installation,
+commands included, need the same prefix.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ FLEET_KEYS: Final = f"{NAME_PREFIX}lookout:"
 REDIS_KEYS: Final = f"{FLEET_KEYS}{CANARY}:" if IS_CANARY else FLEET_KEYS
 #: one hash a camera, which the agent that pulls it writes: agent, state, error, segments, last_ms
 CAMERA_REPORT: Final = FLEET_KEYS + "{{{camera}}}:report"
-#: what Kafka takes in names of topics, with an end that keeps prefix and name apart in lists
+#: characters that Kafka accepts in topic names, and an end that separates the prefix from the name
 _PREFIXES: Final = re.compile(r"([a-z0-9][a-z0-9.-]{0,38}[.-])?")
 
 
 def prefixed(name: str) -> str:
-    """A name of this installation."""
+    """Return a name with this installation's prefix."""
     return NAME_PREFIX + name
 
 
 def prefix_fault(prefix: str = NAME_PREFIX) -> str | None:
-    """What a prefix must be, if it is something else; None: it can be used."""
+    """Return the rule that an invalid prefix breaks; None for a valid one."""
     if _PREFIXES.fullmatch(prefix):
         return None
     return (

@@ -1,7 +1,7 @@
 """Checks every field of a record against its bounds, wherever a record is read.
 
-The bounds are options of the fields in `protos/lookout/v1` (`bounds.proto`). protovalidate evaluates an
-expression (CEL) for each; here they are compiled once for each message into plain comparisons.
+The bounds are options of the fields in `protos/lookout/v1` (`bounds.proto`). protovalidate would evaluate an
+expression (CEL) for each; here they are compiled once per message type into plain comparisons.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from lookout.errors import LookoutError
 from lookout.v1.bounds_pb2 import Bounds, Range, bounds
 
 LARGEST: Final = 2**53
-"""What a JSON number holds exactly (RFC 8259, section 6). As microseconds 285 years: the sum of two
-times is a date.
-"""
+"""Largest integer that every JSON reader handles exactly (RFC 8259, section 6). In microseconds it is 285
+years, so the sum of two times is still a valid date."""
 
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
 _PACKAGE: Final = "lookout.v1."
@@ -41,27 +40,27 @@ _RANGES: Final[dict[int, tuple[float, float]]] = {
     Range.RANGE_SIDE: (0, 65_536),
     Range.RANGE_GRID: (0, 1024),
 }
-#: of a checkpoint's own message; as much as a record of a state topic holds
+#: limits of the message inside a checkpoint: as much as a record of a state topic holds
 _ANY: Final = {"google.protobuf.Any.type_url": 200, "google.protobuf.Any.value": 1 << 20}
 
 
 class RangeError(LookoutError, ValueError):
-    """A field outside its range."""
+    """A field is outside its range."""
 
 
 def number_range(field: _Descriptor) -> tuple[float, float]:
-    """The least and the largest value of a numeric field, both included."""
+    """Return the least and the largest value of a numeric field, both included."""
     own = _bounds(field)
     return _RANGES.get(own.range, (own.least, own.most))
 
 
 def size_limit(field: _Descriptor) -> int:
-    """The most characters of a text, or the most bytes of a bytes field."""
+    """Return the most characters of a text, or the most bytes of a bytes field."""
     return _ANY.get(field.full_name) or int(_bounds(field).size)
 
 
 def count_limit(field: _Descriptor) -> int:
-    """The most entries of a repeated field."""
+    """Return the most entries of a repeated field."""
     return int(_bounds(field).count)
 
 
@@ -71,10 +70,10 @@ def _bounds(field: _Descriptor) -> Bounds:
 
 
 def check_ranges(message: Message) -> None:
-    """Check every field of a message and of those in it.
+    """Check every field of a message, nested messages included.
 
     Raises:
-        RangeError: One is outside its range; the text names the field, the value and the range.
+        RangeError: A field is outside its range; the text names the field, the value and the range.
     """
     for check in _checks(message.DESCRIPTOR):
         check(message)
@@ -82,7 +81,7 @@ def check_ranges(message: Message) -> None:
 
 @cache
 def _checks(kind: _Descriptor) -> tuple[_Check, ...]:
-    """The comparisons of one kind of message. Messages of the wire do not contain themselves."""
+    """Return the comparisons for a message type. Messages of the wire are not recursive."""
     return tuple(check for field in kind.fields for check in _field_checks(kind, field))
 
 
@@ -105,7 +104,7 @@ def _number(path: str, field: _Descriptor) -> _Check:
     (low, high), name = number_range(field), field.name
 
     def check_one(message: Message) -> None:
-        if not low <= getattr(message, name) <= high:  # so written, it also refuses NaN
+        if not low <= getattr(message, name) <= high:  # in this form it also rejects NaN
             _refuse(path, getattr(message, name), low, high)
 
     def check_all(message: Message) -> None:
@@ -165,13 +164,14 @@ def _inner(field: _Descriptor) -> _Check:
 
 
 def _timestamps(path: str, field: _Descriptor) -> _Check:
-    """Within the years 1 to 9999, as a Timestamp promises: beyond, the conversions raise."""
+    """Return a check that a Timestamp is within the years 1 to 9999, as it promises: others fail to
+    convert."""
     name = field.name
 
     def check(message: Message) -> None:
         if message.HasField(name):
             time = getattr(message, name)
             if not (-62_135_596_800 <= time.seconds <= 253_402_300_799 and 0 <= time.nanos < 10**9):
-                raise RangeError(f"{_PACKAGE}{path}: {time.seconds} s is no time of the years 1 to 9999")
+                raise RangeError(f"{_PACKAGE}{path}: {time.seconds} s is not a time of the years 1 to 9999")
 
     return check

@@ -1,8 +1,9 @@
-"""What a message may refer to: records of one topic in its own partition, and tensors of one stage.
+"""Checks the references of messages: records of one topic in the message's own partition, and tensors of one
+stage.
 
-A reference from outside decides what a stage reads, waits for and makes again. It is checked where its
-message enters (`wire.door`), so every later reader may follow it. `tests/unit/wire/test_references.py` fails
-for a reference of a message that is missing here.
+An untrusted reference would decide what a stage reads, waits for and recomputes. It is checked where its
+message enters (`wire.door`), so that later readers may follow it. `tests/unit/wire/test_references.py` fails
+for a message reference that is missing here.
 """
 
 from __future__ import annotations
@@ -51,17 +52,17 @@ INPUTS: Final[dict[int, Topic]] = {
     STAGE_TOKENS: topics.FRAMES,
     STAGE_SAMPLES: topics.RECORDING_PARTS,
 }
-#: bytes of a number, of the dtypes that stages write
+#: bytes per number, for the dtypes that stages write
 _WIDTHS: Final = {"uint8": 1, "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 
 
 class BadReferenceError(LookoutError, ValueError):
-    """A message refers to what it cannot have been made from."""
+    """A message has a reference that it cannot have been made from."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
-    """Whose references are checked. partition: in which they must be; None: in any."""
+    """The message whose references are checked. partition: the one they must be in; None: any."""
 
     camera: str
     epoch: int
@@ -75,13 +76,13 @@ def check_references(message: Message, partition: int | None = None) -> None:
     """Check every reference of a message.
 
     Args:
-        message: A record's.
-        partition: Of the record: each stage writes to the partition number that it read from, so records of
-            cameras refer to that partition. None: the record's place is not known.
+        message: The message of a record.
+        partition: The record's partition. Each stage writes to the partition number that it read from, so
+            references of camera records stay within it. None: not known.
 
     Raises:
-        BadReferenceError: A record of another topic or partition or of no offset, or a tensor of another
-            stage, camera or epoch, or of a size that its shape does not have.
+        BadReferenceError: A record of another topic or partition or with an invalid offset; or a tensor of
+            another stage, camera or epoch, or whose size does not match its shape.
     """
     checks = _checks(message.DESCRIPTOR)
     if not checks:
@@ -99,7 +100,7 @@ def check_frames(record: FramesRecord) -> None:
     """Check that a record has a row of pixels for each of its frames.
 
     Raises:
-        BadReferenceError: It has more, or fewer.
+        BadReferenceError: The numbers differ.
     """
     segment = record.segment
     if segment.pixels.shape and segment.pixels.shape[0] != len(segment.frames):
@@ -180,7 +181,7 @@ def _check_record(path: str, at: RecordRef, topic: Topic, partition: int | None)
 
 
 def _check_size(ref: TensorRef) -> None:
-    """An empty reference is one of no tensor; of others the bytes must be those of the shape."""
+    """Check that a tensor has an id if it is not empty, and as many bytes as its shape needs."""
     if not ref.id and (ref.shape or ref.length):
         raise BadReferenceError("a tensor without an id")
     if not ref.shape:

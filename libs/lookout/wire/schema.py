@@ -1,8 +1,8 @@
-"""JSON Schema of the messages that travel as JSON, made from the .proto files with their comments.
+"""JSON Schema of the messages that travel as JSON, generated from the .proto files and their comments.
 
 `python -m lookout.wire.schema protos docs/schemas` writes a file for each of `PUBLISHED`. buf's plugin
-(protoc-gen-jsonschema) describes protobuf's own JSON, in which an enumeration's values have their prefix and
-64-bit integers are strings; the messages here are written otherwise (`message_json`), so it cannot be used.
+(protoc-gen-jsonschema) cannot be used: it describes protobuf's own JSON, in which enumeration values have
+their prefix and 64-bit integers are strings. The messages here are written otherwise (`message_json`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ PUBLISHED: Final = {
 _PACKAGE: Final = "lookout.v1."
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _Field = FieldDescriptorProto
-#: the other scalar types are integers that a JSON number holds exactly
+#: other scalar types are integers, which a JSON number holds exactly
 _SCALARS: Final[Mapping[int, dict[str, Any]]] = {
     _Field.TYPE_STRING: {"type": "string"},
     _Field.TYPE_BYTES: {"type": "string", "contentEncoding": "base64"},
@@ -57,15 +57,15 @@ _SCALARS: Final[Mapping[int, dict[str, Any]]] = {
 }
 
 
-#: what texts of some names look like
+#: patterns of text fields, by field name
 _PATTERNS: Final = {"tenant": TENANT_PATTERN}
 
 
 def schemas(protos: Path) -> dict[str, dict[str, Any]]:
-    """The schema of each published message, by file name.
+    """Return the schema of each published message, by file name.
 
     Args:
-        protos: The folder that holds `lookout/v1/*.proto`.
+        protos: The folder that contains `lookout/v1/*.proto`.
     """
     messages, comments = _read(protos)
     schemas = {}
@@ -79,10 +79,10 @@ def schemas(protos: Path) -> dict[str, dict[str, Any]]:
 
 
 def bundle(protos: Path) -> dict[str, dict[str, Any]]:
-    """The schemas of every message that the gateway's API takes or answers, by name: OpenAPI's components.
+    """Return the schemas of all messages in the gateway's API, by name, as OpenAPI components.
 
     Args:
-        protos: The folder that holds `lookout/v1/*.proto`.
+        protos: The folder that contains `lookout/v1/*.proto`.
     """
     messages, comments = _read(protos)
     definitions: dict[str, dict[str, Any]] = {}
@@ -102,7 +102,8 @@ def bundle(protos: Path) -> dict[str, dict[str, Any]]:
 
 
 def _read(protos: Path) -> tuple[Mapping[str, Any], Mapping[str, str]]:
-    """Messages and enumerations by full name; comments by full name of a message, field or value."""
+    """Return messages and enumerations by full name, and comments by full name of a message, field or
+    enumeration."""
     protoc = import_module("grpc_tools.protoc")
     sources = sorted(str(path) for path in (protos / "lookout/v1").glob("*.proto"))
     with tempfile.TemporaryDirectory() as folder:
@@ -202,7 +203,7 @@ def write(protos: Path, folder: Path, api: Path | None = None) -> None:
 
 
 def main() -> None:
-    """Entry point."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""The probabilities of a structured question's allowed answers, as messages have them."""
+"""Probabilities of a structured question's allowed answers, as messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lookout.v1.verdicts_pb2 import AnswerShare
 
 
 def share_messages(answers: Mapping[str, float]) -> list[AnswerShare]:
-    """The probabilities of allowed answers for the wire."""
+    """Return the probabilities of allowed answers as messages."""
     return [AnswerShare(answer=answer, p=p) for answer, p in answers.items()]
 
 

@@ -1,10 +1,11 @@
-"""Tenants: whose a camera, a watch or a job is; and what a camera's segments say of it.
+"""Tenants, the owners of cameras, watches and jobs; and the camera labels in the headers of segments.
 
-A tenant is a name. Cameras and jobs without one are of the tenant `default`. A watch with a tenant asks that
-tenant's cameras alone, one without asks all. What a camera's windows use is used by the camera's tenant.
+A tenant is a name. Cameras and jobs without one belong to the tenant `default`. A watch with a tenant covers
+only that tenant's cameras; one without covers all. The cost of a camera's windows counts for the camera's
+tenant.
 
-The name travels with the footage: it is a header of segments (`lookout-tenant`), and a field of the records
-that come of them. So a replay decides the same, whatever the camera's resource says by then.
+The name travels with the footage, as a header of segments (`lookout-tenant`) and a field of the records made
+from them. So a replay decides the same, even if the camera's resource has changed since.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from lookout.wire import headers
 from lookout.wire.limits import TENANT_CHARS
 from lookout.wire.message_json import WireError
 
-#: of cameras and jobs that name none
+#: tenant of cameras and jobs that name none
 DEFAULT_TENANT: Final = "default"
 
-#: of tenants, as JSON Schema writes it, with the empty name; the custom resources have the same
+#: pattern of tenant names for JSON Schema, the empty name included; the custom resources have the same
 TENANT_PATTERN: Final = rf"^([a-z0-9]([-a-z0-9_.]{{0,{TENANT_CHARS - 2}}}[a-z0-9])?)?$"
 _NAME: Final = re.compile(TENANT_PATTERN.removesuffix("$") + r"\Z")
-#: as command line, resources and headers name them; on the wire 0 stands for normal
+#: priorities by the names in command line, resources and headers; on the wire 0 stands for normal
 PRIORITIES: Final[dict[str, Watch.Priority]] = {
     "low": Watch.PRIORITY_LOW,
     "normal": Watch.PRIORITY_UNSPECIFIED,
@@ -35,7 +36,7 @@ _NAMES: Final = {number: name for name, number in PRIORITIES.items()} | {Watch.P
 
 
 def check_tenant(name: str) -> str:
-    """Check that a text names a tenant.
+    """Check that a text is a tenant's name.
 
     Args:
         name: The text; an empty one stands for the tenant `default`.
@@ -44,7 +45,7 @@ def check_tenant(name: str) -> str:
         The text.
 
     Raises:
-        WireError: It is no name.
+        WireError: The text is not a valid name.
     """
     if not _NAME.match(name):
         raise WireError(
@@ -55,25 +56,25 @@ def check_tenant(name: str) -> str:
 
 
 def tenant_of(name: str) -> str:
-    """The tenant that a field of the wire names."""
+    """Return the tenant of a field on the wire, in which an empty text means `default`."""
     return name or DEFAULT_TENANT
 
 
 def priority_name(priority: Watch.Priority) -> str:
-    """low, normal or high."""
+    """Return low, normal or high."""
     return _NAMES.get(priority, "normal")
 
 
 def labelled(labels: CameraLabels) -> bool:
-    """Whether they say anything but the defaults, which records leave out."""
+    """Whether any label differs from its default; records leave out labels that do not."""
     return bool(labels.tenant or labels.priority or labels.masks)
 
 
 def read_labels(record: headers.Headers) -> CameraLabels:
-    """What a segment's headers say of its camera.
+    """Return the camera labels in a segment's headers.
 
     Raises:
-        WireError: A header says nothing that there is.
+        WireError: The tenant's name or the priority is invalid.
     """
     tenant = check_tenant(headers.text(record, headers.TENANT) or "")
     priority = headers.text(record, headers.PRIORITY) or "normal"
@@ -83,7 +84,7 @@ def read_labels(record: headers.Headers) -> CameraLabels:
 
 
 def label_headers(camera: Camera) -> dict[str, str]:
-    """The headers of a camera's segments that say what `camera` says; none for what is the default."""
+    """Return the headers for a camera's segments that carry its labels; defaults are left out."""
     named = {headers.TENANT: camera.tenant}
     if camera.priority not in (Watch.PRIORITY_UNSPECIFIED, Watch.PRIORITY_NORMAL):
         named[headers.PRIORITY] = priority_name(camera.priority)

@@ -1,4 +1,4 @@
-"""The topic table: the one place that says which topics exist and how they are configured.
+"""The topic table: the one place that defines the topics and their configuration.
 
 The chart, the local fleet, the start-up check of every service and the docs derive from it.
 """
@@ -18,20 +18,20 @@ MAX_MESSAGE_BYTES: Final = 17 * 1024 * 1024  # a full segment and its headers
 HOUR_MS: Final = 3_600_000
 #: id of the watch that asks whether a camera is offline; its question is not asked of the model
 CAMERA_OFFLINE: Final = "camera-offline"
-#: what incidents of cameras have as their watch: decode opens them, and no such watch is asked of the model
+#: watch id of camera incidents, which decode opens; no question of it is asked of the model
 CAMERA_HEALTH: Final = "camera-health"
-#: what scheduled reports have as their watch and their camera: they are about all cameras of a tenant
+#: watch id and camera id of scheduled reports, which are about all cameras of a tenant
 SHIFT_REPORT: Final = "shift-report"
 EVERY_CAMERA: Final = "*"
-#: how far ahead of its writing a version of a watch may begin: so long the one before it survives compaction
+#: how far in the future a version of a watch may begin; compaction keeps the version before it for as long
 AHEAD_MS: Final = 7 * 24 * HOUR_MS
 
-#: a takeover reads the live state and what was written in the last minutes
+#: compaction delay of state topics: a takeover reads the live state and what was written since
 STATE_COMPACT_MS: Final = 2 * 60_000
 
 
 class Stage(StrEnum):
-    """The stages of the pipeline: the names of services, consumer groups and state topics."""
+    """The stages of the pipeline, which name services, consumer groups and state topics."""
 
     DECODE = "decode"
     PRUNE_ENCODE = "prune-encode"
@@ -46,8 +46,8 @@ class Topic:
     `pipeline` topics share one partition count: each stage writes to the partition number it read from.
     `lookout topics grow` adds partitions to those of cameras. `retention_ms` None means compacted: the newest
     value of a key stays for ever.
-    `broker_time`: ages count from when the broker got a record, whatever its producer says; replaced values
-    of a compacted topic stay for `keep_replaced_ms` at least, and for `compact_within_ms` at upper.
+    `broker_time`: age counts from the arrival of a record at the broker, whatever its producer's time stamp.
+    Replaced values of a compacted topic stay for at least `keep_replaced_ms` and at most `compact_within_ms`.
     """
 
     name: str
@@ -61,18 +61,18 @@ class Topic:
 
     @property
     def compacted(self) -> bool:
-        """Whether the topic is a table."""
+        """Whether the topic is compacted, that is, a table."""
         return self.retention_ms is None
 
     def config(self) -> dict[str, str]:
-        """Kafka's topic settings."""
+        """Return Kafka's settings for the topic."""
         cleanup = (
             {"cleanup.policy": "compact"}
             if self.retention_ms is None
             else {"cleanup.policy": "delete", "retention.ms": str(self.retention_ms)}
         )
-        # The broker checks the limit after it has decompressed: a small batch that becomes a large one is
-        # refused there. Footage does not compress, and our own records are not compressed.
+        # The broker checks the limit on the decompressed batch, so it rejects a small batch that decompresses
+        # to a large one. Footage does not compress, and Lookout's own records are not compressed.
         settings = {
             **cleanup,
             "max.message.bytes": str(self.max_message_bytes),
@@ -83,18 +83,19 @@ class Topic:
         if self.keep_replaced_ms:
             settings["min.compaction.lag.ms"] = str(self.keep_replaced_ms)
         if self.compact_within_ms:
-            # A segment that is written to is never compacted, so it has to end in time too.
+            # Kafka never compacts the active log segment, so it must be rolled in time, too.
             settings["segment.ms"] = settings["max.compaction.lag.ms"] = str(self.compact_within_ms)
             settings["min.cleanable.dirty.ratio"] = "0.1"
-            # Ends of transactions and deletions go as soon; by default they stay for a day.
+            # Transaction markers and tombstones are removed as soon; by default they stay for a day.
             settings["delete.retention.ms"] = str(self.compact_within_ms)
         return settings
 
     def tiered(self, local_hours: float) -> dict[str, str]:
-        """Kafka's settings of a topic whose older records lie in the broker's remote storage (KIP-405).
+        """Return Kafka's settings for a topic whose older records are in the broker's remote storage
+        (KIP-405).
 
         Args:
-            local_hours: So long records stay on the broker's own disk as well.
+            local_hours: Hours for which records also stay on the broker's own disk.
 
         Raises:
             ValueError: The topic is compacted, which Kafka does not tier.
@@ -107,9 +108,8 @@ class Topic:
         }
 
     def complaints(self, actual: Mapping[str, str]) -> list[str]:
-        """What is wrong with a broker's settings of this topic, one phrase each; retention is its owner's
-        choice.
-        """
+        """Return what is wrong with a broker's settings of this topic, one phrase each. Retention is not
+        checked: it is the operator's choice."""
         config = self.config()
         wrong = []
         if self.compacted != ("compact" in actual.get("cleanup.policy", "")):
@@ -129,7 +129,7 @@ SEGMENTS: Final = Topic(
     prefixed("camera.segments.v1"),
     "container bytes, or a URI (text/uri-list)",
     max_message_bytes=MAX_MESSAGE_BYTES,
-    broker_time=True,  # by a producer's old time stamps retention would remove what is not read yet
+    broker_time=True,  # otherwise a producer's old time stamps would let retention remove unread records
 )
 FRAMES: Final = Topic(prefixed("frames.v1"), "lookout.v1.FramesRecord")
 
@@ -163,17 +163,17 @@ WATCHES: Final = Topic(
     broker_time=True,
     keep_replaced_ms=AHEAD_MS,
 )
-#: cameras that are pulled by agents; those that publish their own segments need no record
+#: cameras that agents pull; cameras that publish their own segments need no record
 CAMERAS: Final = Topic(
     prefixed("cameras.v1"), "lookout.v1.Camera as JSON", pipeline=False, retention_ms=None, broker_time=True
 )
 
-#: what is erased, and who has erased it; kept for ever, since a pod may come back with an old disk
+#: erasures, and who has carried them out; kept for ever, since a pod may return with an old disk
 ERASURES: Final = Topic(
     prefixed("erasures.v1"), "lookout.v1.Erasure as JSON", pipeline=False, retention_ms=None, broker_time=True
 )
 
-#: what people say about incidents; erasing a camera removes its labels, so replaced values go soon
+#: people's labels of incidents; erasing a camera removes its labels, so replaced values are removed soon
 LABELS: Final = Topic(
     prefixed("labels.v1"),
     "lookout.v1.Label as JSON",
@@ -183,7 +183,7 @@ LABELS: Final = Topic(
     compact_within_ms=24 * HOUR_MS,
 )
 
-#: what people do with incidents; kept as long as the gateway keeps incidents
+#: people's actions on incidents; kept as long as the gateway keeps incidents
 ACTIONS: Final = Topic(
     prefixed("incident.actions.v1"),
     "lookout.v1.IncidentAction as JSON",
@@ -195,7 +195,7 @@ ACTIONS: Final = Topic(
 ACCESS: Final = Topic(
     prefixed("access.v1"), "lookout.v1.ApiToken as JSON", pipeline=False, retention_ms=None, broker_time=True
 )
-#: who changed or looked at what
+#: audit log: who changed or viewed what
 AUDIT: Final = Topic(
     prefixed("audit.v1"),
     "lookout.v1.AuditEntry as JSON",
@@ -204,7 +204,7 @@ AUDIT: Final = Topic(
     broker_time=True,
 )
 
-#: who is told of incidents, and how
+#: notifications: who is told of incidents, and how
 NOTIFICATIONS: Final = Topic(
     prefixed("notifications.v1"),
     "lookout.v1.Notification as JSON",
@@ -213,7 +213,7 @@ NOTIFICATIONS: Final = Topic(
     broker_time=True,
 )
 
-#: what is hidden of cameras' pictures
+#: privacy masks of cameras
 MASKS: Final = Topic(
     prefixed("masks.v1"),
     "lookout.v1.CameraMasks as JSON",
@@ -222,7 +222,7 @@ MASKS: Final = Topic(
     broker_time=True,
 )
 
-#: questions about recordings; the newest record of a job is in force
+#: recording jobs; the newest record of a job is in force
 RECORDINGS: Final = Topic(
     prefixed("recordings.v1"), "lookout.v1.RecordingJob as JSON", retention_ms=None, broker_time=True
 )
@@ -241,7 +241,7 @@ ANSWERS: Final = Topic(
 
 
 def state_topic(service: str) -> Topic:
-    """The compacted topic of one service's checkpoints (lookout.v1.Checkpoint)."""
+    """Return the compacted topic of one service's checkpoints (lookout.v1.Checkpoint)."""
     return Topic(
         prefixed(f"{service}.state.v1"),
         "lookout.v1.Checkpoint",
@@ -251,7 +251,8 @@ def state_topic(service: str) -> Topic:
 
 
 def dead_letters(source: Topic) -> Topic:
-    """Where records of `source` go that cannot be processed: the original bytes, the reason in headers."""
+    """Return the topic for records of `source` that cannot be processed: the original bytes, the reason in
+    headers."""
     return Topic(
         f"{source.name}.dlq",
         "original bytes",
@@ -262,15 +263,16 @@ def dead_letters(source: Topic) -> Topic:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What a service reads and writes.
+    """The topics that a service reads and writes.
 
     Several services may read one topic, each in its own consumer group, named after the service.
 
     Attributes:
-        name: Of the service; with the installation's prefix, of its consumer group and its state topic.
+        name: Name of the service; with the installation's prefix also that of its consumer group and of its
+            state topic.
         source: The topic that it reads.
-        outputs: Topics that it writes; none: its effect is outside Kafka.
-        letters: Whose dead letters it writes, without the prefix; empty: those of its source.
+        outputs: Topics that it writes; empty if its effect is outside Kafka.
+        letters: Name of the topic to whose dead letters it writes, without the prefix; empty: its source.
     """
 
     name: str
@@ -280,23 +282,23 @@ class Flow:
 
     @property
     def group(self) -> str:
-        """Its consumer group."""
+        """Name of its consumer group."""
         return prefixed(self.name)
 
     @property
     def state(self) -> Topic:
-        """Where its checkpoints are."""
+        """Topic of its checkpoints."""
         return state_topic(self.name)
 
     @property
     def dead_letters(self) -> Topic:
-        """Where records go that it cannot process; the header `lookout-stage` names the service."""
+        """Topic for records that it cannot process; the header `lookout-stage` names the service."""
         named = replace(self.source, name=prefixed(self.letters)) if self.letters else self.source
         return dead_letters(named)
 
     @property
     def topics(self) -> tuple[Topic, ...]:
-        """All of them."""
+        """All its topics."""
         return (self.source, *self.outputs, self.state, self.dead_letters)
 
 
@@ -307,7 +309,7 @@ _CANARY_PIPELINE: Final[dict[Stage, Flow]] = {
     Stage.PREFILL: Flow(f"{CANARY}-{Stage.PREFILL}", _tokens(f"{CANARY}."), (CANARY_VERDICTS,)),
 }
 CANARY_STAGES: Final = tuple(flow.name for flow in _CANARY_PIPELINE.values())
-"""The services of a canary."""
+"""Names of a canary's services."""
 
 PIPELINE: Final[dict[Stage, Flow]] = {
     Stage.DECODE: Flow(Stage.DECODE, SEGMENTS, (FRAMES, ALERTS)),
@@ -316,22 +318,24 @@ PIPELINE: Final[dict[Stage, Flow]] = {
     Stage.ALERTS: Flow(Stage.ALERTS, VERDICTS, (ALERTS,)),
     **(_CANARY_PIPELINE if IS_CANARY else {}),
 }
-"""The services of every installation; in a process of a canary, its two."""
+"""The services of every installation. In a canary's process, prune-encode and prefill are those of the
+canary."""
 
 PLAN: Final = Flow("recordings-plan", RECORDINGS, (RECORDING_RESULTS,))
 PARTS: Final = Flow("recordings", RECORDING_PARTS, (RECORDING_RESULTS,))
 REDUCE: Final = Flow("recordings-reduce", RECORDING_RESULTS, (RECORDING_PARTS, ANSWERS))
 RECORDING_FLOWS: Final = (PLAN, PARTS, REDUCE)
-"""The services of recordings as jobs: one folder, run by an installation that wants them."""
+"""The services of recording jobs: one folder of code, run only by installations that use them."""
 
 NOTIFY: Final = Flow("notify", ALERTS)
-"""The service of notifications. It reads what people do with incidents as well; one process of it works."""
+"""The notification service. It also reads people's actions on incidents; only one of its processes works."""
 
 
 def camera_topics() -> tuple[Topic, ...]:
-    """The topics whose records belong to a camera, inputs first; they grow together.
+    """Return the topics whose records belong to a camera, inputs first; they grow together. In a canary's
+    process, return those that it writes.
 
-    Those of recordings stay as they are: a job's records are in the partition that its request chose.
+    Those of recordings do not grow: a job's records are in the partition that its request chose.
     """
     if IS_CANARY:
         return canary_topics()
@@ -341,7 +345,7 @@ def camera_topics() -> tuple[Topic, ...]:
 
 
 def canary_topics() -> tuple[Topic, ...]:
-    """The topics that a canary writes."""
+    """Return the topics that a canary writes."""
     flows = tuple(_CANARY_PIPELINE.values())
     return (
         *(topic for flow in flows for topic in flow.outputs),
@@ -351,7 +355,7 @@ def canary_topics() -> tuple[Topic, ...]:
 
 
 def all_topics() -> tuple[Topic, ...]:
-    """Every topic of an installation, inputs first; in a process of a canary those that it writes."""
+    """Return every topic of an installation, inputs first; in a canary's process, those that it writes."""
     if IS_CANARY:
         return canary_topics()
     flows = (*PIPELINE.values(), *RECORDING_FLOWS, NOTIFY)

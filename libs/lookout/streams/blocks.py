@@ -1,8 +1,8 @@
-"""Sampled frames become stride blocks of kept tokens: prune, then encode.
+"""Turns sampled frames into stride blocks of kept tokens: prune, then encode.
 
 `stream_blocks` does it in one process. In the fleet prune-encode does it and prefill reads the tokens
-(docs/architecture.md), by the same rules: what the tower encodes (`frame_input`), what a window sees of it
-(`encoded_frame`), and which empty blocks stand for a hole (`empty_indices`).
+(docs/architecture.md), with the same functions: the tower's input (`frame_input`), the part of its output
+that a window uses (`encoded_frame`), and the empty blocks that stand for a hole (`empty_indices`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class StrideFrame:
     Attributes:
         sample: The pruning input.
         time_us: Its own stream time in microseconds.
-        slot: The point of the sampling grid that it was taken for.
+        slot: The point of the sampling grid for which it was chosen.
     """
 
     sample: Sample
@@ -39,10 +39,10 @@ class StrideFrame:
 
     @classmethod
     def of(cls, frame: SampledFrame, pixels: NDArray[np.uint8]) -> StrideFrame:
-        """A decoded frame.
+        """Return the stride frame of a decoded frame.
 
         Args:
-            frame: Its facts.
+            frame: Facts of the frame.
             pixels: uint8 [height, width, 3], RGB, the model's input.
         """
         info, motion = frame.info, frame.motion
@@ -62,7 +62,7 @@ class EncodedStrides:
     """Encoded strides.
 
     Attributes:
-        strides: The encoded frames of every stride, in the order of the strides.
+        strides: The encoded frames of every stride, in stride order.
         carry: Pruning state for the next stride.
         inputs: The tower's inputs, to count its FLOPs.
     """
@@ -73,13 +73,13 @@ class EncodedStrides:
 
     @property
     def frames(self) -> list[EncodedFrame]:
-        """Of all strides, one after the other."""
+        """The frames of all strides, one after the other."""
         return [frame for stride in self.strides for frame in stride]
 
 
 @dataclass(frozen=True, slots=True)
 class FrameTime:
-    """Return a sampled frame's stream time in microseconds and its grid point."""
+    """A sampled frame's stream time in microseconds and its grid point."""
 
     time_us: int
     slot: int
@@ -91,8 +91,8 @@ def frame_input(
     """Return the tower's input for one temporal patch.
 
     Args:
-        pixels: Of all frames of the block, each uint8 [height, width, 3].
-        frames: Those of the patch.
+        pixels: Pixels of all frames of the block, each uint8 [height, width, 3].
+        frames: Indices of the patch's frames.
         keep: bool [group_rows, group_cols].
     """
     return FrameInput(np.stack([pixels[number] for number in frames]), keep)
@@ -107,10 +107,11 @@ def encoded_frame(
     *,
     step_us: int,
 ) -> EncodedFrame:
-    """Return a temporal patch as windows use it: begins with its first frame, labelled by their mean time.
+    """Return a temporal patch as windows use it: it begins with its first frame, and its label is the mean
+    time of its first and last frame.
 
     Args:
-        shown: Its frames, in the order of time.
+        shown: Its frames, in time order.
         anchor: Whether it is encoded whole, for the frames after it.
         keep: bool [group_rows, group_cols].
         tokens: [kept, hidden].
@@ -129,16 +130,16 @@ def encoded_frame(
 
 
 def empty_indices(begin: int, end: int, window_blocks: int) -> range:
-    """Return the indices of empty blocks for a hole in [begin, end), at most one window of them: more
-    would not change the outcome."""
+    """Return the indices of empty blocks for a hole in [begin, end), at most as many as a window has
+    blocks: more would not change the outcome."""
     return range(begin, min(end, begin + window_blocks))
 
 
 def strides_of(frames: Iterable[StrideFrame], samples: int) -> Iterator[tuple[int, list[StrideFrame]]]:
-    """Frames of one stream, cut into strides on the sampling grid.
+    """Cut the frames of one stream into strides on the sampling grid.
 
     Args:
-        frames: In the order of time.
+        frames: In time order.
         samples: Grid points of a stride.
 
     Yields:
@@ -160,7 +161,7 @@ def encode_strides(
     Args:
         strides: The frames of every stride.
         tower: The vision tower.
-        policy: Which patches are kept.
+        policy: Decides which patches are kept.
         step_us: Microseconds between two points of the sampling grid.
         carry: State of the stride before; None at the start of a stream.
     """
@@ -187,13 +188,13 @@ def encode_strides(
 
 
 def _thinned(frames: Sequence[EncodedFrame], policy: MaskPolicy) -> Sequence[EncodedFrame]:
-    """Drop the tokens that the policy drops after the tower."""
+    """Apply a `TokenPolicy`: drop tokens after the tower."""
     if not isinstance(policy, TokenPolicy):
         return frames
     groups = [EncodedGroups(frame.anchor, frame.keep, frame.tokens.float().cpu().numpy()) for frame in frames]
     thinned = []
     for frame, keep in zip(frames, drop_tokens(policy, groups), strict=True):
-        # Tokens stand in row-major order of the encoded groups: the new mask is read at these alone.
+        # Tokens are in row-major order of the encoded groups, so the new mask is read only at those groups.
         left = torch.from_numpy(np.flatnonzero(keep[frame.keep])).to(frame.tokens.device)
         deepstack = None if frame.deepstack is None else frame.deepstack.index_select(1, left)
         thinned.append(
@@ -204,9 +205,9 @@ def _thinned(frames: Sequence[EncodedFrame], policy: MaskPolicy) -> Sequence[Enc
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamBlock:
-    """A stride block, and what decides whether windows with it are asked.
+    """A stride block, and the facts that decide whether windows with it are asked.
 
-    `encoded` are the masks that the tower ran on, where they are known: a frame's own mask has fewer groups
+    `encoded` are the masks that the tower ran on, if they are known: a frame's own mask has fewer groups
     where tokens were dropped after the tower.
     """
 
@@ -216,19 +217,19 @@ class StreamBlock:
 
     @property
     def seen(self) -> StrideBlock:
-        """Return the block for windows; without frames if none is usable."""
+        """The block as windows see it: without frames if it is not usable."""
         return self.block if self.facts.usable else replace(self.block, frames=())
 
     @property
     def masks(self) -> tuple[NDArray[np.bool_], ...]:
-        """Return the masks that the tower ran on, if known."""
+        """The masks that the tower ran on, else those of the frames."""
         return self.encoded or tuple(frame.keep for frame in self.block.frames)
 
     @classmethod
     def of(cls, block: StrideBlock, samples: int) -> StreamBlock:
         """Wrap an encoded block whose frames are all undamaged."""
         frames = len(block.frames)
-        # Frames of one block are of one input size, so there is at most one grid.
+        # All frames of a block have one input size, so there is at most one grid.
         grids = {(frame.keep.shape[0], frame.keep.shape[1]) for frame in block.frames}
         return cls(block, BlockFacts(block.index, samples, frames, grid=next(iter(grids), None)))
 
@@ -243,16 +244,17 @@ def stream_blocks(
     step_us: int,
     window_blocks: int,
 ) -> Iterator[StreamBlock]:
-    """The pruned and encoded blocks of one stream, as they end; strides without a frame are empty blocks.
+    """Yield the pruned and encoded blocks of one stream, each as it ends; strides without a frame are empty
+    blocks.
 
     Args:
         stream: Its name.
-        frames: Its sampled frames, in the order of time.
+        frames: Its sampled frames, in time order.
         tower: The vision tower.
-        policy: What is kept of each frame.
+        policy: Decides what is kept of each frame.
         samples: Grid points of a block.
         step_us: Microseconds between two points of the grid.
-        window_blocks: Blocks of a window: of a long hole no more empty blocks are given.
+        window_blocks: Blocks of a window, which also limits the empty blocks for one hole.
     """
     maker = BlockMaker(stream, tower, policy, samples=samples, step_us=step_us, window_blocks=window_blocks)
     for frame in frames:
@@ -262,8 +264,8 @@ def stream_blocks(
 
 @dataclass(slots=True, eq=False)
 class BlockMaker:
-    """Makes the blocks of one stream as its frames come; see `stream_blocks`. A copy (`copy.copy`) goes on
-    from here by itself."""
+    """Makes the blocks of one stream as its frames come; see `stream_blocks`. A copy (`copy.copy`) continues
+    independently."""
 
     stream: str
     tower: Tower
@@ -284,17 +286,18 @@ class BlockMaker:
         return blocks
 
     def end(self) -> list[StreamBlock]:
-        """Close the block of the pending frames, after the empty blocks before it; empty without frames."""
+        """Close the block of the pending frames; return it after the empty blocks before it. Empty without
+        pending frames."""
         members, self._open = self._open, ()
         if not members:
             return []
         index, samples = members[0].slot // self.samples, self.samples
-        # Holes come before the block after them, so that windows close in the order of time.
+        # Empty blocks of a hole come before the block after it, so that windows close in time order.
         blocks = [
             StreamBlock(StrideBlock(self.stream, hole, ()), BlockFacts(hole, samples, 0))
             for hole in empty_indices(self._following, index, self.window_blocks)
         ]
-        # Alone, although a batch of strides would be faster: a live window must not wait for the next
+        # One stride at a time, although a batch would be faster: a live window must not wait for the next
         # block.
         encoded = encode_strides([members], self.tower, self.policy, self.step_us, self._carry)
         self._following, self._carry = index + 1, encoded.carry

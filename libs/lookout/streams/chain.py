@@ -1,8 +1,8 @@
 """One stream's windows as a chain: plan, run, retry as a key window, audit, forget.
 
-What a window needs of an engine is written as a generator (`ChainRule.steps`): it gives requests and takes
-answers. A service sends them one by one to a batcher that other cameras share (`ChainRunner`); a player sends
-those of many streams as one batch (`run_batch`). Both plan the same windows.
+The engine's part of a window is written as a generator (`ChainRule.steps`), which yields requests and
+receives answers. A service sends them one by one to a batcher shared with other cameras (`ChainRunner`); a
+player sends those of many streams as one batch (`run_batch`). Both plan the same windows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lookout.models.engines import (
 )
 from lookout.models.windows import Planner, StrideBlock, WindowPlan, reuses_frames
 
-#: of a window: as planned, then as a key window
+#: attempts at a window: as planned, then as a key window
 TRIES: Final = 2
 
 
@@ -33,7 +33,7 @@ class Answerer(Protocol):
     """Answers one window (`lookout.services.prefill.batcher.Batcher`, `EngineAnswers`)."""
 
     def answer(self, request: WindowRequest) -> WindowAnswer:
-        """The answer to one window, its error inside."""
+        """Return the answer to one window; it contains any error."""
         ...
 
     def forget(self, stream: str) -> None:
@@ -48,7 +48,7 @@ class EngineAnswers:
     engine: Engine
 
     def answer(self, request: WindowRequest) -> WindowAnswer:
-        """The answer to one window, its error inside."""
+        """Return the answer to one window; it contains any error."""
         return self.engine.run([request])[0]
 
     def forget(self, stream: str) -> None:
@@ -62,9 +62,9 @@ class WindowChain:
 
     Attributes:
         key_every: Strides between key windows; at most those of the settings.
-        plan: The newest window, whose KV the engine should hold. None: the next one is a key window.
-        strides: Where strides are asked alone (`WindowSettings.alone`), the answers of those in the newest
-            window by index. What is missing is asked again, as after a restart.
+        plan: Plan of the newest window, whose KV the engine should hold. None: the next one is a key window.
+        strides: Where each stride is asked alone (`WindowSettings.alone`), the answers of the strides in the
+            newest window, by index. Missing ones are asked again, as after a restart.
     """
 
     key_every: int
@@ -74,12 +74,12 @@ class WindowChain:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """A key stride answered incrementally as well.
+    """Comparison of a key window with an incremental answer to the same window.
 
     Attributes:
         difference: Largest |p(yes) incremental - p(yes) in full| over the questions.
-        flops: What the incremental answer cost.
-        seconds: The measured time of the incremental answer; 0 where nobody measures.
+        flops: FLOPs of the incremental answer.
+        seconds: Measured time of the incremental answer; 0 if it is not measured.
     """
 
     difference: float
@@ -88,9 +88,9 @@ class Audit:
 
 
 def basis_of(plan: WindowPlan, answer: WindowAnswer) -> str:
-    """How a window was computed.
+    """Return how a window was computed.
 
-    `key`: whole, and a chain begins with it; `full`: it continues a chain, but every row after the prefix
+    `key`: in full, as the beginning of a chain; `full`: it continues a chain, but every row after the prefix
     was computed; `incremental`: KV of frames of the window before was reused.
     """
     if plan.parent is None:
@@ -101,7 +101,7 @@ def basis_of(plan: WindowPlan, answer: WindowAnswer) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredWindow:
-    """An answered window: how it was planned, what the engine said, and its audit if there was one."""
+    """An answered window: its plan, the engine's answer, and its audit if there was one."""
 
     plan: WindowPlan
     answer: WindowAnswer
@@ -119,7 +119,7 @@ WindowSteps = Generator[WindowRequest, WindowAnswer, AnsweredWindow]
 
 @dataclass(frozen=True, slots=True)
 class ChainRule:
-    """How the windows of a chain are planned, tried again and audited.
+    """How the windows of a chain are planned, retried and audited.
 
     Attributes:
         planner: Plans windows.
@@ -134,7 +134,8 @@ class ChainRule:
 
     @property
     def longest(self) -> int:
-        """Strides between key windows of a stream whose audits are within the limit."""
+        """Longest interval between key windows in strides: that of a stream whose audits are within the
+        limit."""
         return self.planner.settings.key_every
 
     def begin(self) -> WindowChain:
@@ -150,19 +151,19 @@ class ChainRule:
         key: bool | None = None,
         audited: bool = True,
     ) -> WindowSteps:
-        """Answer the window of `blocks`, and move the chain to it.
+        """Answer the window of `blocks`, and advance the chain to it.
 
         Args:
-            chain: Of the blocks' stream.
-            blocks: Of the window, oldest first.
+            chain: The chain of the blocks' stream.
+            blocks: Blocks of the window, oldest first.
             questions: Asked at the window's end.
-            key: True: compute it whole; False: continue the window before, where there is one; None: as the
-                stream's phase says.
+            key: True: compute it in full; False: continue the window before, where there is one; None: by the
+                stream's phase.
             audited: Whether a key window may be audited.
 
         Raises:
             EngineError: The window cannot be answered; the next one is a key window.
-            WindowError: The blocks make no window.
+            WindowError: The blocks do not form a window.
         """
         # A window that fails, or that the caller abandons, leaves the chain without a plan.
         previous, chain.plan = chain.plan, None
@@ -173,16 +174,16 @@ class ChainRule:
             return AnsweredWindow(plan, (yield self._request(plan, blocks, questions)).unwrap())
         due = key
         if due is None:
-            # Without a window before it the planner begins a chain by itself.
+            # Without a window before it the planner begins a chain anyway.
             due = previous is not None and self.planner.is_due(previous, chain.key_every)
         trial = None
         if due and previous is not None and audited and self.audit_limit is not None:
-            # Before the key window: that one overwrites the KV which the trial continues.
+            # The trial comes first, because the key window overwrites the KV that it continues.
             trial = yield from self._trial(previous, blocks, questions)
         plan = self.planner.plan(blocks, previous, key=due)
         if key is None and plan.parent is not None and not reuses_frames(plan):
-            # Computed whole all the same, after a burst: a new chain begins here, and the next key window is
-            # later. A window that is played again is planned as it was.
+            # After a burst the plan computes everything anyway, so a new chain begins here, and the next key
+            # window comes later. A replayed window (`key` is given) is planned as it was.
             plan = self.planner.plan(blocks, key=True)
         window = yield from self._answered(plan, blocks, questions)
         chain.plan = window.plan
@@ -195,8 +196,8 @@ class ChainRule:
     def _alone(
         self, chain: WindowChain, blocks: Sequence[StrideBlock], questions: Sequence[Question]
     ) -> WindowSteps:
-        """Each stride in a prompt of its own; of each question the answer of the stride with the largest
-        p(yes). Strides that were asked for the window before are not asked again."""
+        """Ask each stride in a prompt of its own, and return for each question the answer of the stride
+        with the largest p(yes). Strides that were asked for the window before are not asked again."""
         earlier, chain.strides = chain.strides, {}
         visible = [block for block in blocks if block.frames] or list(blocks)
         strides: dict[int, list[tuple[Question, Answer]]] = {}
@@ -205,7 +206,7 @@ class ChainRule:
             answers = [pair for pair in earlier.get(block.index, ()) if pair[0] in questions]
             answered = [question for question, _ in answers]
             missing = [question for question in questions if question not in answered]
-            # A window has a request at least.
+            # A window makes at least one request.
             if missing or (block is visible[-1] and not costs):
                 batch = missing or questions
                 request = self._request(self.planner.plan([block]), [block], batch)
@@ -222,7 +223,7 @@ class ChainRule:
             for question in questions
         ]
         chain.strides = strides
-        # The plan of the whole window, which nothing computes, says what is in it.
+        # The plan of the whole window is not computed; it only describes the window.
         plan = self.planner.plan(blocks)
         return AnsweredWindow(
             plan, WindowAnswer(plan.stream, plan.window, tuple(highest), reduce(add, costs))
@@ -231,11 +232,10 @@ class ChainRule:
     def _answered(
         self, plan: WindowPlan, blocks: Sequence[StrideBlock], questions: Sequence[Question]
     ) -> WindowSteps:
-        """The window as planned; where its stream is lost or fails, as a key window."""
+        """Answer the window as planned; if its stream is lost or fails, as a key window."""
         for remaining in reversed(range(TRIES)):
             answer = yield self._request(plan, blocks, questions)
-            # Only what the stream's own KV caused is tried again: an error of the window itself would come
-            # again.
+            # Only errors caused by the stream's KV are retried: an error of the window itself would recur.
             if not remaining or not isinstance(answer.error, (StreamLostError, StreamFailedError)):
                 return AnsweredWindow(plan, answer.unwrap())
             plan = self.planner.plan(blocks, key=True)
@@ -244,11 +244,11 @@ class ChainRule:
     def _trial(
         self, previous: WindowPlan, blocks: Sequence[StrideBlock], questions: Sequence[Question]
     ) -> Generator[WindowRequest, WindowAnswer, WindowAnswer | None]:
-        """The incremental answer of a key stride; None where the engine no longer has its KV."""
+        """Return the incremental answer to a key window; None where the engine no longer has its KV."""
         plan = self.planner.plan(blocks, previous, key=False)
         if plan.parent is None:
             return None
-        # Only p(yes) is compared: a description would be computed for nobody.
+        # Only p(yes) is compared, so no description is computed.
         plain = [replace(question, describe=0) for question in questions]
         answer = yield self._request(plan, blocks, plain)
         return answer if answer.error is None else None
@@ -266,7 +266,7 @@ class ChainRule:
             return max(1, every // 2)
         if audit.difference < self.audit_limit / 4:
             # Between a quarter of the limit and the limit nothing changes, so that the interval does not
-            # flutter.
+            # oscillate.
             return min(self.longest, every * 2)
         return every
 
@@ -276,14 +276,14 @@ def _p_yes(answer: Answer) -> float:
 
 
 class ChainRunner:
-    """Answers windows of chains one at a time; any thread may ask.
+    """Answers windows of chains one at a time; thread-safe.
 
-    A window continues the one before it only while the state that asks and the engine agree on the plan whose
-    KV is held. The engine compares digests, so KV that ran ahead of what is committed never answers: after an
-    abort or a takeover the state starts without a plan, and the window is a key window.
+    A window continues the one before it only if the caller's chain and the engine agree on the plan whose KV
+    is held. The engine compares digests, so KV that is ahead of the committed state is never used: after an
+    abort or a takeover the chain has no plan, and the window is a key window.
 
     Args:
-        rule: Plans windows, tries them again and audits them.
+        rule: Plans, retries and audits windows.
         answers: Answers them.
     """
 
@@ -299,11 +299,11 @@ class ChainRunner:
         key: bool | None = None,
         audited: bool = True,
     ) -> AnsweredWindow:
-        """Answer the window of `blocks`, and move the chain to it; see `ChainRule.steps`.
+        """Answer the window of `blocks`, and advance the chain to it; see `ChainRule.steps`.
 
         Raises:
             EngineError: The window cannot be answered; the next one is a key window.
-            WindowError: The blocks make no window.
+            WindowError: The blocks do not form a window.
         """
         steps = self.rule.steps(chain, blocks, questions, key=key, audited=audited)
         request = next(steps)
@@ -321,13 +321,13 @@ class ChainRunner:
 
 
 def run_batch(engine: Engine, windows: Sequence[WindowSteps]) -> list[AnsweredWindow]:
-    """The windows of several streams, in their order; each round of their requests is one batch.
+    """Return the windows of several streams, in their order. Each round of their requests is one batch.
 
     Raises:
         EngineError: A window cannot be computed.
     """
     answered: dict[int, AnsweredWindow] = {}
-    # Every generator asks for at least one answer before it ends.
+    # Every generator yields at least one request.
     requests = {place: next(steps) for place, steps in enumerate(windows)}
     while requests:
         answers = engine.run(list(requests.values()))

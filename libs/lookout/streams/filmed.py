@@ -1,4 +1,4 @@
-"""Pictures for people, out of the segments that frames records name."""
+"""Pictures for people, from the segments that frames records refer to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lookout.wire import MAX_MESSAGE_BYTES
 
 
 class SegmentDecoder(Protocol):
-    """A sandbox, or what decodes in this process."""
+    """A sandbox, or a decoder in this process."""
 
     def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment:
         """Decode one segment."""
@@ -31,16 +31,16 @@ def filmed_pictures(
     mask: PictureMask | None,
     whole: bool = False,
 ) -> dict[int, U8]:
-    """The sampled pictures of a segment as they were filmed, as far as they may be shown.
+    """Return the sampled pictures of a segment as they were filmed, with hidden areas masked.
 
     Args:
         decoder: Decodes the segment.
         data: The segment's bytes.
-        segment: What decode learnt from it.
-        rows: Which of its frames; those that it does not have are left out.
-        width: Of the pictures, in pixels; their height follows.
-        mask: What is hidden of them (`lookout.rules.masks.Masks.shown`).
-        whole: Everything that was filmed, also where the model's input is a part of it or has borders.
+        segment: Facts that decode recorded about it.
+        rows: The frames to return; rows that do not exist are left out.
+        width: Width of the pictures in pixels; their height follows.
+        mask: Hidden areas (`lookout.rules.masks.Masks.shown`).
+        whole: Return everything that was filmed, even if the model's input is a part of it or has borders.
 
     Returns:
         By row, uint8 [height, width, 3], RGB.
@@ -66,13 +66,14 @@ def filmed_pictures(
 
 
 def filmed_size(picture: Picture, width: int, *, whole: bool = False) -> tuple[int, int]:
-    """(width, height) for people whose whole area is the model's input, so that the grid of groups lies on
-    it; not larger than what was filmed, unless the model's input is.
+    """Return the (width, height) of a picture for people that covers exactly the area of the model's input,
+    so that the grid of groups can be drawn on it. It is not larger than what was filmed, unless the model's
+    input is.
 
     Args:
         picture: How coded pictures became model input.
         width: The largest width.
-        whole: The area is all that was filmed instead.
+        whole: Cover everything that was filmed instead.
     """
     across, down = picture.coded_width, picture.coded_height
     if picture.rotation in (90, 270):

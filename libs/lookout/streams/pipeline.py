@@ -1,8 +1,8 @@
-"""The whole system in one process, without Kafka: what to read first.
+"""The whole system in one process, without Kafka: the best place to start reading.
 
 A file becomes segments, segments become sampled frames, frames become stride blocks of kept tokens, blocks
-become windows, and every question is asked of every window. The fleet does the same with the same rooms, one
-step a service (docs/architecture.md).
+become windows, and every question is asked of every window. The fleet does the same with the same packages,
+one step per service (docs/architecture.md).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["Pipeline", "PipelineError", "Recollection", "Verdict", "ask_folder"]
 
 
 class PipelineError(LookoutError, ValueError):
-    """Settings that do not fit together."""
+    """The settings do not fit together, or the pipeline cannot do what was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Verdict:
             "full" for one that continues a chain but was computed in full.
         tokens_kept: Visual tokens of the window.
         tokens_total: Visual tokens of the window without pruning.
-        answers: Of a structured question the probability of each allowed answer; else empty.
+        answers: For a structured question, the probability of each allowed answer; else empty.
     """
 
     time: float
@@ -96,18 +96,18 @@ class Pipeline:
                 that comes with Lookout.
             questions: Yes/no questions, and structured ones: "How many people are in view? [0..5] when
                 count >= 3".
-            fps: Samples per second; None: as the model's folder says, else 2.
-            stride_s: Seconds by which windows slide, a whole number of samples; None: as the model's
-                folder says, else 8.
-            window_s: Length of a window in seconds, a whole number of strides; None: as the model's folder
-                says, else 40.
-            policy: Which patches are kept, a policy or a name in `lookout.pruning.POLICIES`; None: as the
-                preset says.
+            fps: Samples per second; None: as set in the model's folder, else 2.
+            stride_s: Seconds by which windows slide, a whole number of samples; None: as set in the model's
+                folder, else 8.
+            window_s: Length of a window in seconds, a whole number of strides; None: as set in the model's
+                folder, else 40.
+            policy: Decides which patches are kept: a policy or a name in `lookout.pruning.POLICIES`; None:
+                the preset's.
             preset: Masks and reuse of KV: a name in `lookout.models.presets.PRESETS`.
             device: Where the model runs: "cpu", "cuda", "cuda:1".
             memory: How much of the past to keep for `ask`: a duration ("2h"), a size ("500MB") or bytes.
             memory_dir: A folder that keeps it on disk; needs `memory`.
-            anyway: Take questions that the model's folder does not list as trained for.
+            anyway: Accept questions that the model's folder does not list as trained for.
 
         Raises:
             LookoutError: The settings do not fit together, or the model does not load.
@@ -123,7 +123,7 @@ class Pipeline:
         except (PresetError, models.SamplingError) as error:
             raise PipelineError(str(error)) from error
         self._policy, self._preset = None if policy is None else policy_of(policy), preset
-        # All that can be refused at once is refused above: the two models take seconds to load.
+        # Invalid arguments are rejected above, before the two models are loaded, which takes seconds.
         self._host = EngineHost(HostSettings(self._folder, device=device))
         self._engine = self._host.engine
         self._recall = None if memory is None else self._remembering(memory, memory_dir)
@@ -156,44 +156,46 @@ class Pipeline:
     def watch(self, source: str | Path | BinaryIO) -> Iterator[Verdict]:
         """Yield the verdicts of a video, window by window, as they are decided.
 
-        Where the clock of the video jumps, a new stream begins: windows never reach across a jump. Pipes and
-        cameras are read as they come, and end with the iteration; a camera that ends its stream, or cannot be
-        reached any more, raises `CodecError` after its last verdict. Watch it again to go on: its windows are
-        those of a new stream.
+        Where the clock of the video jumps, a new stream begins: windows never span a jump. Pipes and cameras
+        are read as they come, and closed when the iteration ends. A camera that ends its stream, or is no
+        longer reachable, raises `CodecError` after its last verdict. To continue, watch it again; its windows
+        then belong to a new stream.
 
         Args:
-            source: A file; an http(s) URL, which is downloaded first; a camera's address, rtsp:// or rtsps://,
-                with user name and password where it wants any; a webcam, /dev/video0; a file object or pipe
-                open for reading bytes; "-", which is standard input.
+            source: A file; an http(s) URL, which is downloaded first; a camera's address, rtsp:// or
+                rtsps://, with user name and password if it requires them; a webcam, /dev/video0; a file
+                object or pipe open for reading bytes; "-", which is standard input.
 
         Raises:
             CodecError: The source cannot be read, or breaks off.
-            PipelineError: It is another kind of address, nothing is asked, or the pipeline is closed.
+            PipelineError: The kind of source is not supported, there are no questions and no memory, or the
+                pipeline is closed.
         """
         return _verdicts(self.windows(source))
 
     def windows(self, source: str | Path | BinaryIO) -> Generator[SessionWindow]:
-        """Yield the windows of a video with their verdicts and costs, those without an answer included.
+        """Yield the windows of a video with their verdicts and costs, including those without an answer.
 
         Args:
             source: As for `watch`.
 
         Raises:
             CodecError: The source cannot be read, or breaks off.
-            PipelineError: It is another kind of address, nothing is asked, or the pipeline is closed.
+            PipelineError: The kind of source is not supported, there are no questions and no memory, or the
+                pipeline is closed.
         """
         if self._closed:
             raise PipelineError("this pipeline is closed: open another")
         if not self._questions and self._recall is None:
             raise PipelineError("no questions: give questions, or memory to ask about the past later")
-        # Not a generator itself: a closed pipeline must refuse at the call, not at the first `next`.
+        # Not a generator itself: a closed pipeline must raise at the call, not at the first `next`.
         windows = self._watch(source)
         self._watching.add(windows)
         return self._until_closed(windows)
 
     @property
     def questions(self) -> tuple[str, ...]:
-        """The questions that every window is asked."""
+        """The questions asked of every window."""
         return tuple(self._questions)
 
     @property
@@ -202,7 +204,7 @@ class Pipeline:
         return str(self._host.settings.device)
 
     def _until_closed(self, windows: Generator[SessionWindow]) -> Generator[SessionWindow]:
-        """Raise if the pipeline is closed before the end of the video."""
+        """Yield the windows; raise if the pipeline is closed before the end of the video."""
         yield from windows
         if windows in self._cut_off:
             raise PipelineError("this pipeline was closed before the end of the video")
@@ -231,7 +233,7 @@ class Pipeline:
         return _of_file(readable, name), name
 
     def _session(self, source: str) -> Session:
-        """A session for one reading of a source."""
+        """Open a session for one reading of a source."""
         camera = self._camera_of(source)
         return Session(
             engine=self._host,
@@ -248,13 +250,14 @@ class Pipeline:
         )
 
     def _remember(self, source: str, window: SessionWindow) -> None:
-        """Keep the block that closed a window, while the engine holds its KV."""
+        """Store the block that closed a window in the memory, while the engine holds its KV."""
         plan, blocks = window.played.plan, window.played.blocks
         if self._recall is not None and plan is not None:
             self._recall.close_block(plan, blocks[-1], round(window.begun * 1e6), source)
 
     def _camera_of(self, source: str) -> str:
-        """A name for a source's streams: its stem, numbered where another source or memory has that name."""
+        """Return a name for a source's streams: its stem, numbered if another source or memory has that
+        name."""
         if source not in self._cameras:
             stem = PurePath(source).stem or "camera"
             names_in_use = {*self._cameras.values(), *self._remembered()}
@@ -263,7 +266,7 @@ class Pipeline:
         return self._cameras[source]
 
     def _remembered(self) -> list[str]:
-        """Cameras of the folder of memories."""
+        """Return the cameras in the folder of memories."""
         if self._memory_dir is None or not Path(self._memory_dir).is_dir():
             return []
         return [path.name for path in Path(self._memory_dir).iterdir() if path.is_dir()]
@@ -272,11 +275,11 @@ class Pipeline:
         """Answer a question about the past, once for each stream watched so far; needs `memory`.
 
         Args:
-            question: What to ask. A question that begins with a verb such as "is" is a yes/no question.
+            question: The question. One that begins with a verb such as "is" is a yes/no question.
             options: `since`, `until` (seconds from the start of the source), `words`, `text`, `on_text`.
 
         Raises:
-            LookoutError: Nothing is remembered of that time, or the pipeline is closed.
+            LookoutError: The memory holds nothing of that time, or the pipeline is closed.
         """
         if self._closed:
             raise PipelineError("this pipeline is closed: open another, or ask its memory_dir")
@@ -290,7 +293,7 @@ class Pipeline:
     def close(self) -> None:
         """Free the model and end running `watch` iterations, with their processes and files."""
         self._closed = True
-        with ExitStack() as rest:  # whatever fails to close keeps nothing else open; last in, first out
+        with ExitStack() as rest:  # a failing close does not keep the others open; last in, first out
             rest.callback(self._host.close)
             if self._recall is not None:
                 rest.callback(self._recall.close)
@@ -304,7 +307,7 @@ _Push = tuple[Any, float | None]
 
 
 class _EndedError(Exception):
-    """Raise for a source that broke off, after its last verdicts."""
+    """A source broke off; `reason` is raised after its last verdicts."""
 
     def __init__(self, reason: CodecError) -> None:
         super().__init__(str(reason))
@@ -321,7 +324,7 @@ def _of_file(readable: Path | BinaryIO, name: str) -> Iterator[_Push]:
 
 def _of_camera(url: str) -> Generator[_Push]:
     segments = camera_segments(url)
-    first = next(segments)  # a camera that gives nothing is an error at once
+    first = next(segments)  # a camera that sends nothing raises at once
     yield first, None
     try:
         for segment in segments:
@@ -331,8 +334,8 @@ def _of_camera(url: str) -> Generator[_Push]:
 
 
 def _verdicts(windows: Generator[SessionWindow]) -> Iterator[Verdict]:
-    """Return the verdicts of answered windows."""
-    with closing(windows):  # who stops watching ends the reading of the source
+    """Yield the verdicts of answered windows."""
+    with closing(windows):  # closing the iterator stops reading the source
         for window in windows:
             for answer in window.answers:
                 yield Verdict(
@@ -348,10 +351,10 @@ def _verdicts(windows: Generator[SessionWindow]) -> Iterator[Verdict]:
 
 
 def _check_memory(memory: str | int | None, folder: str | Path | None) -> None:
-    """Refuse what is no length of a memory, or no folder for one.
+    """Check the size of a memory and its folder.
 
     Raises:
-        LookoutError: It is not valid.
+        LookoutError: The size is not valid, or the folder is a file.
     """
     if folder is not None and memory is None:
         raise PipelineError("memory_dir needs memory: how much of the past to keep, such as '2h'")
@@ -362,7 +365,7 @@ def _check_memory(memory: str | int | None, folder: str | Path | None) -> None:
 
 
 def _opened(source: str | Path | BinaryIO, opened: ExitStack) -> tuple[Path | BinaryIO, str]:
-    """Return the opened source and its name."""
+    """Return the source, opened or downloaded, and its name."""
     if not isinstance(source, (str, Path)):
         if not callable(getattr(source, "read", None)):
             raise PipelineError(f"a video is a path, a URL or a file object, not {source!r:.80}")
@@ -392,7 +395,7 @@ def _opened(source: str | Path | BinaryIO, opened: ExitStack) -> tuple[Path | Bi
 
 
 def _reads_bytes(file: BinaryIO) -> bool:
-    """Whether a file object gives bytes. One of another library may have no more than `read`."""
+    """Whether a file object returns bytes. One of another library may have no method but `read`."""
     try:
         return not isinstance(file, io.TextIOBase) and getattr(file, "readable", lambda: True)()
     except (OSError, ValueError):  # it is closed

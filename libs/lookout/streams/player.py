@@ -17,7 +17,7 @@ class PlayedWindow:
     """The outcome of a window: a plan and its answer, or why it was not answered.
 
     Attributes:
-        blocks: Of the window, oldest first.
+        blocks: Blocks of the window, oldest first.
         coverage: Share of its samples that were seen undamaged.
     """
 
@@ -42,14 +42,14 @@ class PlayerState:
 
 
 class Player:
-    """Plays any number of streams on one engine; windows of different streams are one batch.
+    """Plays any number of streams on one engine; windows of different streams form one batch.
 
-    Which blocks are a window and whether it is asked is what `WindowRule` says, as in the fleet.
+    `WindowRule` decides which blocks form a window and whether it is asked, as in the fleet.
 
     Args:
         engine: Computes the windows.
         planner: Plans them.
-        rule: Decides; None: the default for windows of the planner's length.
+        rule: Decides about windows; None: the default for windows of the planner's length.
         key: Passed to the planner for every window that continues another (False: no key windows).
     """
 
@@ -87,7 +87,7 @@ class Player:
     def state(self) -> PlayerState:
         """Return the state for `restore`."""
         return PlayerState(
-            # Copies: the chain goes on changing, a plan never does.
+            # Copies, because the chain changes; a plan never does.
             {name: (replace(stream.chain), tuple(stream.window)) for name, stream in self._streams.items()}
         )
 
@@ -105,10 +105,10 @@ class Player:
         self._streams.clear()
 
     def _opened(self, block: StreamBlock) -> PlayedWindow:
-        """The window that a block closes, before it is asked."""
+        """Return the window that a block closes, before it is asked."""
         state = self._streams.setdefault(block.block.stream, _Stream(self._chains.begin()))
         window = [*state.window, block]
-        # Also where the window is not asked: its blocks are part of the next ones.
+        # Also if the window is not asked, because its blocks are part of the next ones.
         state.window = window[-self._rule.length([member.block.index for member in window]) :]
         facts = [member.facts for member in state.window]
         return PlayedWindow(
@@ -150,12 +150,12 @@ def answered_windows(
     batch: int = 8,
     key: bool | None = None,
 ) -> dict[str, list[ClipWindow]]:
-    """The answered windows of whole streams, in the order of time, several streams at once.
+    """Return the answered windows of whole streams, in time order, several streams at once.
 
     Args:
         engine: Computes the windows.
         planner: Plans them.
-        streams: Blocks of each stream, rising.
+        streams: Blocks of each stream, in ascending order.
         questions: Asked at the end of every window.
         batch: Streams in one call of the engine.
         key: Passed to the planner for every window that continues another (False: no key windows).

@@ -14,7 +14,7 @@ from lookout.streams.window import NoAnswer, WindowRule
 
 
 class BlockGoneError(LookoutError):
-    """A block is gone, and its tokens cannot be computed again."""
+    """A block is gone, and its tokens cannot be recomputed."""
 
 
 class ReplayError(LookoutError):
@@ -26,10 +26,11 @@ class ChainWindow:
     """A window to replay.
 
     Attributes:
-        index: Of its newest block.
+        index: Index of its newest block.
         questions: Asked at its end.
         first: Index of its oldest block; None: as many blocks as the rule says.
-        since_key: Strides since the key window of its chain, as it was computed; None: the planner decides.
+        since_key: Strides since the key window of its chain, as originally computed; None: the planner
+            decides.
     """
 
     index: int
@@ -43,14 +44,14 @@ class ReplayedWindow:
     """Outcome of a replayed window: an answer, why it is not asked, or why it cannot be computed.
 
     Attributes:
-        window: What was asked for.
-        blocks: Of the window, oldest first; empty where some are gone.
+        window: The window that was requested.
+        blocks: Blocks of the window, oldest first; empty where some are gone.
         coverage: Share of its samples that were seen undamaged.
         answered: Its plan and answers. Until the next window is taken from the iterator, the engine holds
             its KV.
-        flops: What the language model computed for it, the windows of its chain before it included.
+        flops: FLOPs of the language model for it, including earlier windows of its chain that it needed.
         refusal: Why it is not asked.
-        error: Why it cannot be computed again.
+        error: Why it cannot be recomputed.
     """
 
     window: ChainWindow
@@ -73,16 +74,16 @@ def replay_chain(
 ) -> Iterator[ReplayedWindow]:
     """Replay windows of one stream.
 
-    A window whose `since_key` is known is computed by that chain: where the engine is not there yet, the
-    windows from its key window on are computed first, without questions.
+    A window whose `since_key` is known is computed by its original chain: unless the engine already holds the
+    window before it, the windows from its key window on are computed first, without questions.
 
     Args:
         engine: Computes the windows; the stream's KV is freed at the end.
-        planner: Plans them, with the settings that they were planned with.
-        blocks: The block of an index. Raises BlockGoneError where it is not available.
-        windows: Rising.
+        planner: Plans them, with the original settings.
+        blocks: Returns the block of an index. Raises BlockGoneError where it is not available.
+        windows: In ascending order.
         rule: Decides which windows are asked; None: all are.
-        left_out: Windows that are not played, by index; looked up when their turn comes.
+        left_out: Indices of windows that are not played; looked up just before each window.
 
     Yields:
         The outcome of every window that is not left out, in their order.
@@ -149,7 +150,7 @@ class _Replay:
         for step in range(since):
             index = window.index - since + step
             record = self._windows.get(index)
-            # A window that is not played again here is taken to be of the usual length.
+            # A window that is not replayed itself is assumed to have the usual length.
             first = record.first if record is not None else max(0, index - self._size + 1)
             member = ChainWindow(index, first=first, since_key=step)
             self._computed([block.seen for block in self._members(member)], member)
@@ -164,10 +165,10 @@ class _Replay:
         return answered
 
     def _members(self, window: ChainWindow) -> list[StreamBlock]:
-        """The blocks of a window, oldest first."""
+        """Return the blocks of a window, oldest first."""
         last = window.index
         oldest = max(0, last - self._size + 1)
-        # What this window and those that a chain may have to compute before it do not need is dropped.
+        # Drop blocks that neither this window nor the earlier windows of its chain need.
         since = window.since_key or 0
         self._blocks = {i: block for i, block in self._blocks.items() if i >= oldest - since}
         if window.first is not None:
@@ -176,7 +177,7 @@ class _Replay:
         for index in range(last - 1, oldest - 1, -1):
             try:
                 members.insert(0, self._block(index))
-            except BlockGoneError:  # the stream, or what is kept of it, begins after it
+            except BlockGoneError:  # the stream, or the part that is kept, begins later
                 break
         return members
 

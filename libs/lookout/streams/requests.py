@@ -1,6 +1,6 @@
 """Builds the decoder's request for a model's input.
 
-It needs no torch: the images that decode have none.
+It does not need torch, which images that only decode do not have.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ def decode_request(
     limits: Limits | None = None,
     mask: PictureMask | None = None,
 ) -> DecodeRequest:
-    """A request for frames at a model's input size.
+    """Return a request for frames at a model's input size.
 
-    Motion vectors are read where they are gathered, and only there. A segment that begins a stream is sampled
-    from its first grid point on, whatever came before.
+    Motion vectors are read only if they are gathered. A segment that begins a stream is sampled from its
+    first grid point on, whatever came before.
 
     Args:
-        width: Of the input, in pixels.
-        height: Of the input, in pixels.
-        gather: How motion vectors are gathered; None: pixels are compared, or nothing is.
+        width: Width of the input in pixels.
+        height: Height of the input in pixels.
+        gather: How motion vectors are gathered; None: they are not.
         grid: When to sample; None: twice a second.
-        fit: How the upright picture meets the input.
-        expected: Where the camera's stream should go on; None: the segment begins one.
+        fit: How the upright picture is fitted into the input.
+        expected: Where the camera's stream should continue; None: the segment begins one.
         first_slot: First free grid point, if the stream continues.
         tail: Whether the last grid cell is left to the next segment.
-        frames: Indexes of frames to give instead of those on the grid.
-        limits: Of the bytes that are decoded, and of what comes out.
-        mask: What is hidden of every picture.
+        frames: Indexes of frames to return instead of those on the grid.
+        limits: Limits of the segment.
+        mask: Areas hidden in every picture.
 
     Raises:
-        CodecError: No decoder makes pictures of that size.
+        CodecError: The size is not a valid picture size.
     """
     motion = None if gather is None else MotionGather(gather)
     return DecodeRequest(

@@ -1,4 +1,4 @@
-"""From a file to sampled frames."""
+"""Samples frames from files and segments."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from lookout.pruning import GatherMethod, GatherSettings, MaskPolicy
 from lookout.streams.blocks import StrideFrame
 from lookout.streams.requests import decode_request
 
-# By its room, not by name: `segments` imports FFmpeg with the decoder, and images of prefill have none.
+# The package, not its names: `segments` imports FFmpeg with the decoder, and prefill's image has no FFmpeg.
 from lookout.video import segments
 from lookout.video.segments import DecodedSegment, DecodeRequest, Limits, SamplingGrid, Tail
 
 LONGEST_S = 3600.0
-"""Seconds of a clip that are decoded."""
+"""Longest clip in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class ClipFrames:
     """The sampled frames of a clip.
 
     Attributes:
-        frames: In the order of time.
+        frames: In time order.
         step_us: Microseconds between two points of the sampling grid.
     """
 
@@ -45,7 +45,7 @@ def read_clip(
         vectors: How motion vectors are gathered; None: they are not read, and pixels are compared.
 
     Raises:
-        CodecError: The bytes cannot be decoded.
+        CodecError: The clip cannot be decoded.
     """
     step_us = round(1e6 / fps)
     request = _request(grid, step_us, vectors, limits=Limits(seconds=LONGEST_S))
@@ -61,8 +61,8 @@ class SourceFrame:
     """A sampled frame of a source.
 
     Attributes:
-        stream: Number of its stream, which grows where the source's clock jumps.
-        begun_us: When that stream begins in the source.
+        stream: Number of its stream, which increases where the source's clock jumps.
+        begun_us: Source time at which that stream begins.
         end_us: Stream time up to which its segment is decoded.
         frame: The frame.
     """
@@ -76,16 +76,17 @@ class SourceFrame:
 def segment_frames(
     source: Path | BinaryIO, grid: Grid, step_us: int, policy: MaskPolicy, *, window_us: int
 ) -> Iterator[SourceFrame]:
-    """The sampled frames of a source, cut at keyframes as a camera would and decoded segment by segment.
+    """Yield the sampled frames of a source, cut at keyframes as a camera would and decoded segment by
+    segment.
 
-    Where segments overlap, or a hole is no longer than a window, the stream goes on; any other jump of the
+    Where segments overlap, or a hole is no longer than a window, the stream continues; any other jump of the
     clock begins the next one. services/decode decides the same.
 
     Args:
         source: The video.
         grid: The model's input.
         step_us: Microseconds between two points of the sampling grid.
-        policy: Says whether motion vectors are gathered.
+        policy: Determines whether motion vectors are gathered.
         window_us: Microseconds of a window.
 
     Raises:
@@ -99,15 +100,15 @@ def segment_frames(
 @dataclass(slots=True, eq=False)
 class SegmentSampler:
     """Samples a source's segments one after the other; see `segment_frames`. A copy (`copy.copy`) continues
-    by itself.
+    independently.
 
     Attributes:
         request: How the next segment is decoded.
         window_us: Microseconds of a window.
-        stream: Number of the present stream; -1 before the first.
-        begun_us: When it begins in the source.
+        stream: Number of the current stream; -1 before the first.
+        begun_us: Source time at which it begins.
         watermark_us: Stream time up to which it is decoded.
-        heard_us: Time in the source up to which it is decoded.
+        heard_us: Source time up to which it is decoded.
     """
 
     request: DecodeRequest
@@ -121,20 +122,20 @@ class SegmentSampler:
     def of(
         cls, grid: Grid, step_us: int, policy: MaskPolicy, *, window_us: int, begun_us: int = 0
     ) -> SegmentSampler:
-        """A sampler that begins at `begun_us` of a source; the other arguments are those of
+        """Return a sampler that begins at `begun_us` of a source; the other arguments are those of
         `segment_frames`."""
         request = _request(grid, step_us, policy.gathers, tail=Tail.LEAVE)
         return cls(request, window_us, begun_us=begun_us)
 
     def add(self, data: bytes, start_us: int | None) -> list[SourceFrame]:
-        """The samples of the next segment; none where all of its time is decided already.
+        """Return the samples of the next segment; empty if all of its time was decoded before.
 
         Args:
             data: The segment.
-            start_us: When it begins in the source; None: where the one before it ends.
+            start_us: Source time at which it begins; None: where the one before it ends.
 
         Raises:
-            CodecError: It cannot be decoded; the sampler stays as it was.
+            CodecError: The segment cannot be decoded; the sampler is unchanged.
         """
         decoded = self._decoded(data, start_us)
         start_us = self.begun_us + self.watermark_us if start_us is None else start_us
@@ -153,8 +154,8 @@ class SegmentSampler:
         ]
 
     def _decoded(self, data: bytes, start_us: int | None) -> DecodedSegment:
-        """The segment; decoded as the beginning of a stream where its clock repeats, and its footage does
-        not."""
+        """Decode the segment; as the beginning of a stream if its clock repeats earlier times but its
+        footage is different."""
         decoder, request = segments.SoftwareDecoder(), self.request
         decoded = decoder.decode(data, request)
         if start_us is None or request.expected is None:
@@ -174,7 +175,8 @@ def _request(
     tail: Tail = Tail.KEEP,
     limits: Limits | None = None,
 ) -> DecodeRequest:
-    """What to decode for a model's input; without a method of gathering, motion vectors are not read."""
+    """Return the decoder's request for a model's input; without a gather method, motion vectors are not
+    read."""
     gather = None if method is None else GatherSettings(grid.rows, grid.cols, grid.patch, method)
     return decode_request(
         grid.width, grid.height, gather=gather, grid=SamplingGrid(step_us), tail=tail, limits=limits

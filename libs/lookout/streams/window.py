@@ -1,4 +1,4 @@
-"""Which blocks are a window, and whether it is asked."""
+"""Which blocks form a window, and whether it is asked."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-#: largest share of damaged samples of a window that is asked: up to it no answer changed sides when packets
-#: of real clips were dropped
+#: largest share of damaged samples with which a window is asked: up to it, dropping packets of real clips did
+#: not flip any answer
 MAX_DAMAGE: Final = 0.1
 
 
@@ -16,7 +16,7 @@ class NoAnswerKind(StrEnum):
     """Outcome of a window without an answer."""
 
     GAP = "gap"  # there was no picture
-    SKIPPED = "skipped"  # left out on purpose
+    SKIPPED = "skipped"  # left out deliberately
     DEGRADED = "degraded"  # it could not be answered
     GATED = "gated"  # the question's gate did not hold
 
@@ -89,12 +89,12 @@ class BlockFacts:
     """Facts about a block that decide whether a window with it is asked.
 
     Attributes:
-        index: Of the block in its stream.
+        index: Index of the block in its stream.
         samples: Grid points of the block.
-        frames: Frames that it has.
-        damaged: Damaged ones among them.
+        frames: Number of its frames.
+        damaged: Number of damaged frames among them.
         grid: Merge groups of a frame, (rows, columns); None without frames.
-        missing: Why it has no frames, where that is known.
+        missing: Why it has no frames, if that is known.
         foreign: Why it does not fit this configuration; it then counts as a block without frames.
         lost: Its tokens are lost permanently.
     """
@@ -116,15 +116,15 @@ class BlockFacts:
 
 @dataclass(frozen=True, slots=True)
 class WindowRule:
-    """Which blocks are a window, and whether it is asked.
+    """Which blocks form a window, and whether it is asked.
 
     Window k of a stream closes with block k. It holds the last `blocks` blocks, fewer at the beginning of a
     stream and after missing indices. A block without frames is part of windows, but the window
     that it closes has no answer.
 
     Attributes:
-        blocks: Blocks of a whole window.
-        max_damage: Largest share of damaged samples of a window that is asked.
+        blocks: Blocks of a full window.
+        max_damage: Largest share of damaged samples with which a window is asked.
     """
 
     blocks: int
@@ -134,10 +134,10 @@ class WindowRule:
         """Return how many of the newest blocks form the window.
 
         Args:
-            indices: Of the available blocks, ascending; the window closes with the last.
+            indices: Indices of the available blocks, ascending; the window closes with the last.
         """
         count = 1
-        # Backwards from the newest block, up to the first index that never came.
+        # Backwards from the newest block, up to the first missing index.
         while count < min(self.blocks, len(indices)) and indices[-count - 1] == indices[-count] - 1:
             count += 1
         return count
@@ -149,8 +149,8 @@ class WindowRule:
             window: Its blocks, oldest first.
         """
         newest = window[-1]
-        # A block without frames at the window's end says nothing about the present, whatever those before
-        # it show.
+        # A window that ends with a block without frames shows nothing of the present, whatever its earlier
+        # blocks show.
         if not newest.frames:
             return newest.missing or NoAnswer(Cause.NO_FRAMES, "no frames")
         if newest.foreign is not None:
@@ -173,12 +173,12 @@ class WindowRule:
         return None
 
     def coverage(self, window: Sequence[BlockFacts]) -> float:
-        """Share of the window's samples that were seen undamaged."""
+        """Return the share of the window's samples that were seen undamaged."""
         intact = sum(block.frames - block.damaged for block in window if block.usable)
         return min(1.0, intact / max(1, sum(block.samples for block in window)))
 
     def damage(self, window: Sequence[BlockFacts]) -> float:
-        """Share of the window's samples that are damaged, or are missing from a block with damage.
+        """Return the share of the window's samples that are damaged, or are missing from a block with damage.
 
         Samples missing elsewhere do not count as damage: a camera may send fewer frames than are sampled.
         """

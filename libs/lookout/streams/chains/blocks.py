@@ -1,4 +1,5 @@
-"""Token records as the blocks of a window: keep masks unpacked, embeddings fetched and cut into frames."""
+"""Converts token records to the blocks of a window: unpacks keep masks, fetches embeddings, cuts them into
+frames."""
 
 from __future__ import annotations
 
@@ -21,12 +22,12 @@ from lookout.video.motion import unpack_mask
 WIRE_CAUSES: Final[dict[Cause, lineage_pb2.Cause]] = {
     cause: getattr(lineage_pb2, f"CAUSE_{cause.name}") for cause in Cause
 }
-"""The causes as they are on the wire."""
+"""The causes' values on the wire."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedBlock:
-    """A block with its tokens. `degraded`: some were made again by lineage, because the directory did not
+    """A block with its tokens. `degraded`: some were recomputed by lineage, because the directory did not
     answer."""
 
     block: StrideBlock
@@ -39,19 +40,19 @@ def cause_of(value: lineage_pb2.Cause) -> Cause | None:
 
 
 def stream_name(record: tokens_pb2.TokensRecord) -> str:
-    """The engine's name of one epoch of one camera."""
+    """Return the engine's name of one epoch of one camera."""
     return f"{record.camera}/{record.epoch}"
 
 
 def block_facts(
     record: tokens_pb2.TokensRecord, samples: int, *, foreign: NoAnswer | None = None, lost: bool = False
 ) -> BlockFacts:
-    """Facts about a block that decide whether a window with it is asked.
+    """Return the facts about a block that decide whether a window with it is asked.
 
     Args:
         record: The block's record.
         samples: Grid points of a block.
-        foreign: Why it may stand in no window of this configuration (`foreign_reason`).
+        foreign: Why the block does not fit this configuration (`foreign_reason`).
         lost: Whether its tokens are lost permanently.
     """
     block = record.block
@@ -74,8 +75,8 @@ def foreign_reason(
 
     Args:
         record: The block's record.
-        model_digest: Of the engine's model; empty: not compared.
-        sampling: Of the windows; None: not compared.
+        model_digest: Digest of the engine's model; empty: not compared.
+        sampling: Sampling of the windows; None: not compared.
     """
     theirs = record.block.model_digest
     if theirs and model_digest and theirs != model_digest:
@@ -83,20 +84,20 @@ def foreign_reason(
     if sampling is not None and record.HasField("sampling") and record.sampling != sampling:
         return NoAnswer(
             Cause.OTHER_SAMPLING,
-            f"sampled at {sampling_text(record.sampling)}; LOOKOUT_FPS, _STRIDE_S and _WINDOW_S say "
+            f"sampled at {sampling_text(record.sampling)}; LOOKOUT_FPS, _STRIDE_S and _WINDOW_S set "
             f"{sampling_text(sampling)}",
         )
     return None
 
 
 def check_block(block: tokens_pb2.StrideBlock) -> None:
-    """Check that a block does not contradict itself.
+    """Check that a block is consistent.
 
     Raises:
-        BadRecordError: It does.
+        BadRecordError: The block contradicts itself.
     """
     total = 0
-    # A record comes from another process: what it says is checked before any row is fetched for it.
+    # A record comes from another process, so it is checked before any row is fetched for it.
     for number, patch in enumerate(block.patches):
         if not patch.frames or max(patch.frames) >= len(block.frames):
             raise BadRecordError("bad-tokens", f"patch {number} names frames that the block does not have")
@@ -115,10 +116,10 @@ def check_block(block: tokens_pb2.StrideBlock) -> None:
 
 
 def keep_mask(block: tokens_pb2.StrideBlock, patch: tokens_pb2.TemporalPatch) -> np.ndarray:
-    """bool [group_rows, group_cols] of a patch.
+    """Return the keep mask of a temporal patch: bool [group_rows, group_cols].
 
     Raises:
-        BadRecordError: The bits do not fit.
+        BadRecordError: The number of bits does not match.
     """
     try:
         return unpack_mask(patch.keep, block.group_rows, block.group_cols)
@@ -132,11 +133,11 @@ def empty_block(record: tokens_pb2.TokensRecord) -> StrideBlock:
 
 
 def load_block(record: tokens_pb2.TokensRecord, client: TensorClient, step_us: int) -> LoadedBlock:
-    """The block with its tokens. Raises the store's errors.
+    """Return the block with its tokens. Raises the store's errors.
 
     Args:
         record: The block's record.
-        client: Where its tokens are fetched.
+        client: Fetches its tokens.
         step_us: Microseconds of stream time between two samples.
     """
     block = record.block
@@ -172,6 +173,6 @@ def _fetch(client: TensorClient, ref: TensorRef, record: Message) -> tuple[torch
 
 
 def _torch(array: Array, dtype: str) -> torch.Tensor:
-    """Copy a tensor; the store's are read-only and shared."""
+    """Copy an array into a torch tensor; the store's arrays are read-only and shared."""
     copied = torch.from_numpy(np.array(array))
     return copied.view(torch.bfloat16) if dtype == "bfloat16" else copied

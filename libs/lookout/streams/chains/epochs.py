@@ -1,4 +1,4 @@
-"""The records of cameras' epochs, read out of Kafka: blocks, events, committed verdicts."""
+"""Reads the records of cameras' epochs from Kafka: blocks and committed verdicts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ENDLESS_MS: Final = 1 << 62
 class PastScope:
     """Cameras that match a glob, and windows that end in [since_ms, until_ms) (Unix milliseconds).
 
-    `cameras`: several globs instead of one. `tenant`: only what cameras of this tenant sent; empty: of all.
+    `cameras`: several globs instead of one. `tenant`: only records of this tenant's cameras; empty: of all.
     """
 
     camera: str = "*"
@@ -45,19 +45,19 @@ class PastScope:
     tenant: str = ""
 
     def is_own(self, tenant: str) -> bool:
-        """Whether a record is of the tenant; `tenant` as the record says it."""
+        """Whether a record belongs to the scope's tenant; `tenant` is the record's field."""
         return not self.tenant or tenant_of(tenant) == self.tenant
 
     def covers(self, camera: str) -> bool:
-        """Whether `camera` is one of them."""
+        """Whether the scope includes `camera`."""
         return any(names_id(pattern, camera) for pattern in self.cameras or (self.camera,))
 
     def includes(self, camera: str, end_ms: int) -> bool:
-        """Whether a window of `camera` that ends at `end_ms` is one of them."""
+        """Whether the scope includes a window of `camera` that ends at `end_ms`."""
         return self.covers(camera) and self.since_ms <= end_ms < self.until_ms
 
     def has(self, verdict: Verdict) -> bool:
-        """Whether the verdict is about one of them."""
+        """Whether the scope includes the verdict's window."""
         return self.includes(verdict.camera, verdict.end.ToMilliseconds())
 
 
@@ -81,7 +81,7 @@ class EpochRecords:
         return f"{self.camera}/{self.epoch}"
 
     def end_ms(self, window: int) -> int:
-        """Unix milliseconds at which a window ends whose newest block or verdict is at hand."""
+        """Return the Unix milliseconds at which a window ends, from its newest block, else from a verdict."""
         record = self.blocks.get(window)
         if record is None:
             return self.verdicts[window][0].end.ToMilliseconds()
@@ -98,22 +98,22 @@ def read_epochs(
     reach_s: float,
     complete: Complete = lambda epoch: True,
 ) -> list[EpochRecords]:
-    """The epochs of the cameras in scope, with all windows that chains of those in scope may need. Blocks and
-    verdicts of an erased time are left out, as those that retention has removed.
+    """Return the epochs of the cameras in scope, with all windows that chains of those in scope may need.
+    Blocks and verdicts of an erased time are left out, as if retention had removed them.
 
     Args:
         settings: How Kafka is reached.
-        scope: Which windows.
+        scope: The cameras and windows.
         reach_s: How far before the scope a chain of windows may begin, seconds.
-        complete: Whether all is there that the windows in scope need. Where it is not (a camera's clock is
-            ahead, or chains are longer than `reach_s`), the topics are read whole.
+        complete: Whether an epoch has everything that the windows in scope need. If not (a camera's clock is
+            ahead, or chains are longer than `reach_s`), the topics are read from their beginning.
 
     Returns:
-        Rising by camera and epoch.
+        Epochs sorted by camera and epoch.
 
     Raises:
         TimeoutError: A topic cannot be read to its end.
-        KafkaException: Kafka refuses.
+        KafkaException: Kafka reports an error.
     """
     start_ms = max(0, scope.since_ms - round(1000 * (reach_s + _SLACK_S)))
     epochs = _read(settings, scope, start_ms)
@@ -139,13 +139,13 @@ def _read(settings: ServiceSettings, scope: PastScope, start_ms: int) -> list[Ep
     for message in read_topic(settings, "replay", TOKENS.name, start_ms):
         record = block_record(message)
         if record is not None and scope.covers(record.camera) and not is_erased(record, fence):
-            # Of two records for one block the first was decided; prefill leaves the other out as stale.
+            # Of two records for one block, prefill used the first and ignored the other as stale.
             epoch_of(record).blocks.setdefault(record.block.index, record)
     return [epochs[key] for key in sorted(epochs)]
 
 
 def committed_verdict(message: Message) -> Verdict | None:
-    """The outcome of a record; None for what prefill did not write."""
+    """Return the verdict of a record; None for records that prefill did not write."""
     try:
         verdict = received(Verdict, record_of(message))
     except WireError:
@@ -154,13 +154,13 @@ def committed_verdict(message: Message) -> Verdict | None:
 
 
 def is_erased(record: TokensRecord, fence: Fence) -> bool:
-    """Whether a block touches an erased time."""
+    """Whether a block overlaps an erased time."""
     offset, block = record.wall_offset_us, record.block
     return fence.hides(record.camera, offset + block.start_us, offset + block.end_us) is not None
 
 
 def block_record(message: Message) -> TokensRecord | None:
-    """The record of a block; None for events, and for what prefill puts into its dead letters."""
+    """Return the record of a block; None for events, and for records that prefill rejects as dead letters."""
     try:
         record = received(TokensRecord, record_of(message))
         if not record.HasField("block"):

@@ -1,7 +1,7 @@
-"""Gates of watches: which questions a window is not asked, because something else must hold first.
+"""Gates of watches: which questions are not asked of a window, because another condition must hold first.
 
-A gate that says nothing never closes. The question is asked where the gate's watch does not ask the camera,
-had no answer in the window before or was changed meanwhile, and where a block was not seen whole.
+A gate without evidence never closes. The question is asked where the gate's watch does not cover the camera,
+had no answer in the window before or was changed since, and where a block was not seen in full.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from lookout.v1.watches_pb2 import Watch
 
 @dataclass(frozen=True, slots=True)
 class GateMemory:
-    """What gates remember of one version of a watch on one camera.
+    """State that gates keep about one version of a watch on one camera.
 
     Attributes:
         yes: Whether its newest window was answered yes; None: it had no answer.
-        due: Windows in which it is asked whatever its gate says. An incident that its newest yes opened, or
-            keeps open, closes by answers, so as many as its rule counts are still computed.
+        due: Windows in which it is asked even if its gate is closed. An incident that its newest yes opened
+            or keeps open is closed by answers, so as many as its rule counts are still computed.
     """
 
     yes: bool | None = None
@@ -45,17 +45,17 @@ _NOTHING = GateMemory()
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """The gates of one camera between two windows, as the newest verdicts left them. Immutable.
+    """The gates of one camera between two windows, after the newest verdicts. Immutable.
 
     Attributes:
-        memories: By watch and version; only watches that have a gate or are one.
+        memories: By watch and version; only watches that have a gate or that gate others.
     """
 
     memories: Mapping[tuple[str, int], GateMemory] = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
     def of(cls, states: Sequence[GateState]) -> Self:
-        """The gates that a checkpoint holds."""
+        """Return the gates stored in a checkpoint."""
         return cls(
             {
                 (state.watch, state.version): GateMemory(
@@ -66,7 +66,7 @@ class Gates:
         )
 
     def messages(self) -> list[GateState]:
-        """For a checkpoint."""
+        """Return the gates for a checkpoint."""
         return [
             GateState(watch=watch, version=version, yes=memory.yes, due=memory.due)
             for (watch, version), memory in sorted(self.memories.items())
@@ -75,11 +75,11 @@ class Gates:
     def closed(
         self, watches: Sequence[Watch], blocks: Sequence[tokens_pb2.StrideBlock], samples: int
     ) -> dict[str, NoAnswer]:
-        """The watches that a window is not asked, by id, and why.
+        """Return the watches that a window is not asked, by id, with the reasons.
 
         Args:
-            watches: Those in force on the camera.
-            blocks: Of the window, oldest first.
+            watches: Watches in force on the camera.
+            blocks: Blocks of the window, oldest first.
             samples: Grid points of a block.
         """
         by_id = {watch.id: watch for watch in watches}
@@ -89,10 +89,10 @@ class Gates:
         return {name: refusal for name, refusal in refusals.items() if refusal is not None}
 
     def after(self, watches: Sequence[Watch], verdicts: Sequence[Verdict]) -> Self:
-        """The gates after a window.
+        """Return the gates after a window.
 
         Args:
-            watches: Those in force.
+            watches: Watches in force.
             verdicts: One for each, in their order.
         """
         named = {watch.gate.watch for watch in watches if watch.gate.watch}
@@ -133,9 +133,10 @@ def has_gate(watch: Watch) -> bool:
 
 
 def says(verdict: Verdict, rule: Rule) -> bool | None:
-    """What an outcome says to the watches that it gates; None: nothing, so they are asked.
+    """Return whether an outcome counts as yes for the watches that it gates; None if it decides nothing, so
+    that they are asked.
 
-    A watch that was not asked itself, because of its own gate, says no: gates may follow one another.
+    A watch that was not asked itself, because of its own gate, counts as no: gates may be chained.
     """
     if verdict.outcome == Verdict.OUTCOME_GATED:
         return False
@@ -145,8 +146,9 @@ def says(verdict: Verdict, rule: Rule) -> bool | None:
 
 
 def due_after(due: int, verdict: Verdict, rule: Rule) -> int:
-    """In how many windows a watch is asked whatever its gate says, after an outcome of its own."""
-    if verdict.outcome == Verdict.OUTCOME_GAP:  # its incident is closed
+    """Return the number of windows in which a watch is still asked even if its gate is closed, after an
+    outcome of its own."""
+    if verdict.outcome == Verdict.OUTCOME_GAP:  # a gap closes its incident
         return 0
     if verdict.outcome != Verdict.OUTCOME_ANSWERED:
         return due
@@ -154,21 +156,22 @@ def due_after(due: int, verdict: Verdict, rule: Rule) -> int:
 
 
 def not_yes(watch: str) -> NoAnswer:
-    """The reason why a question waits for another watch."""
+    """Return the reason why a question waits for another watch."""
     return NoAnswer(
         Cause.GATE, f"its gate is closed: watch {clean(watch, 200)} did not answer yes in the window before"
     )
 
 
 def unmoved(watch: Watch, blocks: Sequence[tokens_pb2.StrideBlock], samples: int) -> NoAnswer | None:
-    """The reason why a question waits for motion; None where something moved, or a block was not seen whole.
+    """Return the reason why a question waits for motion; None if something moved or a block was not seen in
+    full.
 
-    Motion is what pruning kept of frames other than anchors. In a block that misses frames, or has damaged
-    ones, something may have moved.
+    Motion means groups that pruning kept in frames other than anchors. In a block with missing or damaged
+    frames, something may have moved.
 
     Args:
         watch: Its rule's zones are where motion counts; without zones it counts anywhere.
-        blocks: Of the window, oldest first.
+        blocks: Blocks of the window, oldest first.
         samples: Grid points of a block.
     """
     zones = rule_of(watch.rule).zones
@@ -187,7 +190,8 @@ def _activity(block: tokens_pb2.StrideBlock, patches: Sequence[tokens_pb2.Tempor
 
 
 def _in_circle(watch: Watch, watches: Mapping[str, Watch]) -> bool:
-    """Whether gates lead back to a watch: two that wait for each other would never be asked again."""
+    """Whether gates form a cycle through a watch or behind it: watches that wait for each other would
+    never be asked again."""
     seen = {watch.id}
     gate_watch = watches.get(watch.gate.watch)
     while gate_watch is not None:
@@ -199,15 +203,15 @@ def _in_circle(watch: Watch, watches: Mapping[str, Watch]) -> bool:
 
 
 class PastGate:
-    """The gate of one watch over windows of one epoch of the past, in their order.
+    """The gate of one watch over past windows of one epoch, in window order.
 
     Args:
         watch: The watch; without a gate all of its windows are asked.
-        epoch: The epoch's records. What another watch answered is read from its committed verdicts.
-        windows: Which blocks are a window, and whether it is asked.
+        epoch: The epoch's records. The answers of another watch are read from its committed verdicts.
+        windows: Decides which blocks form a window, and whether it is asked.
         samples: Grid points of a block.
-        first: Index of the first window asked. Where it is not the epoch's first, an incident may be open
-            then, so as many windows are asked as its rule counts.
+        first: Index of the first window asked. If it is not the epoch's first, an incident may be open then,
+            so as many windows are asked as its rule counts.
     """
 
     def __init__(
@@ -218,7 +222,7 @@ class PastGate:
         self._due = self._rule.n if first else 0
 
     def refusal(self, index: int) -> NoAnswer | None:
-        """Why a window is not asked; None where it is."""
+        """Return why a window is not asked; None where it is."""
         if not has_gate(self._watch) or self._due:
             return None
         blocks = self._blocks(index)
@@ -235,12 +239,12 @@ class PastGate:
         return unmoved(self._watch, [record.block for record in blocks], self._samples)
 
     def take(self, verdict: Verdict) -> None:
-        """Take the watch's outcome of the window."""
+        """Record the watch's outcome of the window."""
         self._due = due_after(self._due, verdict, self._rule)
 
     def _said(self, index: int) -> bool | None:
-        """What the gate's watch says about a window: its outcome of the window before, if it is of the same
-        version."""
+        """Return whether the gate's watch counts as yes for a window: its outcome of the window before, if
+        that is of the same version."""
         now, before = (
             next((v for v in self._epoch.verdicts.get(at, ()) if v.watch == self._watch.gate.watch), None)
             for at in (index, index - 1)

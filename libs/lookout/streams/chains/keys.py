@@ -1,4 +1,4 @@
-"""Which chain every window of an epoch belongs to, from the records at hand alone."""
+"""Finds the chain that every window of an epoch belongs to, from the available records alone."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from lookout.streams.chains.replay import computed_verdict, is_repeated
 
 
 def chain_keys(epoch: EpochRecords, planner: Planner) -> dict[int, int]:
-    """The key window of every window of an epoch.
+    """Return the key window of every window of an epoch.
 
-    Two readers that both have the records of a chain name the same key window, whatever else either has: so
-    chains can be shared out between workers.
+    Two readers that both have the records of a chain find the same key window, whatever other records they
+    have. So chains can be distributed over workers.
 
-    A computed verdict says its own. A repeated answer belongs to the chain of the answer before it, a window
-    without a record to that of the window before it. A window without an answer is a chain of its own. Where
-    no watch has asked, the stream's key strides decide.
+    A computed verdict states its key window. A repeated answer belongs to the chain of the answer before it,
+    a window without a record to that of the window before it. A window without an answer is a chain of its
+    own. If no watch asked, the stream's key strides decide.
 
     Args:
         epoch: Its records.
@@ -29,7 +29,7 @@ def chain_keys(epoch: EpochRecords, planner: Planner) -> dict[int, int]:
         if computed is not None:
             before = index - computed.since_key
         elif index not in epoch.blocks or is_repeated(epoch, index):
-            before = -1 if before is None else before  # it began before what was read
+            before = -1 if before is None else before  # its chain began before the records read
         elif verdicts:
             keys[index] = index
             continue
@@ -40,5 +40,5 @@ def chain_keys(epoch: EpochRecords, planner: Planner) -> dict[int, int]:
 
 
 def _key_stride(stream: str, index: int, planner: Planner) -> int:
-    """The newest key stride of a stream up to a window, or 0."""
+    """Return the newest key stride of a stream up to a window, or 0."""
     return next((number for number in range(index, 0, -1) if planner.is_key(stream, number)), 0)

@@ -1,7 +1,8 @@
-"""The chains of windows that begin in a range of one partition of tokens.v1, with all that replaying needs.
+"""Reads the chains of windows that begin in a range of one partition of tokens.v1, with everything that
+replaying them needs.
 
-A range is given by offsets, so that it means the same to every reader: no clock decides which chain is whose.
-What a chain needs beyond its range is read as well, before it and after it.
+A range is given by offsets, so that it means the same to every reader: no clock decides who owns a chain. The
+records that a chain needs before and after its range are read as well.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from lookout.wire import TOKENS, VERDICTS
 _READ_S: Final = 60.0
 #: by how much the clocks of two producers may differ
 _SLACK_MS: Final = 60_000
-#: how long after a block its verdict, or the end of its chain, may stand in Kafka
+#: how long after a block its verdict, or the end of its chain, may be written to Kafka
 _LATE_MS: Final = 3_600_000
-#: records by which a range is extended first
+#: records by which a range is first extended; doubled each time
 _EXTENSION: Final = 256
 
 
@@ -38,7 +39,7 @@ _EXTENSION: Final = 256
 class ChainRange:
     """Chains whose first block is a record of a partition of tokens.v1 in [first, stop).
 
-    `read_from`: where reading begins; earlier where a chain needs it.
+    `read_from`: offset at which reading begins; earlier where a chain needs it.
     """
 
     partition: int
@@ -52,9 +53,9 @@ class RangeRecords:
     """Result of reading a range.
 
     Attributes:
-        epochs: Rising by camera and epoch.
-        windows: By stream, those whose chain begins in the range.
-        other_tenants: Cameras that the scope names, whose records are of another tenant.
+        epochs: Sorted by camera and epoch.
+        windows: By stream, the windows whose chain begins in the range.
+        other_tenants: Cameras that the scope names, but whose records belong to another tenant.
     """
 
     epochs: Sequence[EpochRecords]
@@ -77,16 +78,16 @@ class PartitionLog(Protocol):
     lowest: int
 
     def blocks(self, first: int, stop: int) -> tuple[Sequence[PlacedBlock], bool]:
-        """The blocks in [first, stop), and whether the topic ends before `stop`."""
+        """Return the blocks in [first, stop), and whether the topic ends before `stop`."""
         ...
 
     def verdicts(self, since_ms: int, until_ms: int) -> Iterable[Verdict]:
-        """The verdicts of a time in Kafka."""
+        """Return the verdicts whose Kafka time is in a range."""
         ...
 
 
 class KafkaPartition:
-    """`PartitionLog` of a broker, without what was erased. A context manager.
+    """`PartitionLog` of a broker, without erased records. A context manager.
 
     Args:
         settings: How Kafka is reached.
@@ -95,7 +96,7 @@ class KafkaPartition:
     Raises:
         RecordsGoneError: The topic has no such partition.
         TimeoutError: A topic cannot be read to its end.
-        KafkaException: Kafka does not answer, or refuses.
+        KafkaException: Kafka does not answer, or reports an error.
     """
 
     def __init__(self, settings: ServiceSettings, partition: int) -> None:
@@ -116,15 +117,15 @@ class KafkaPartition:
         self._reader.close()
 
     def at(self, time_ms: int) -> int:
-        """The offset of the first record of tokens.v1 with this time in Kafka (Unix milliseconds) or a later
-        one, or the end."""
+        """Return the offset of the first record of tokens.v1 at or after this Kafka time (Unix
+        milliseconds), or the end."""
         offset = self._reader.at(TOKENS.name, [self._partition], max(0, time_ms), _READ_S)[self._partition]
         return offset if offset >= 0 else self._end
 
     def blocks(self, first: int, stop: int) -> tuple[list[PlacedBlock], bool]:
-        """As `PartitionLog.blocks`."""
+        """See `PartitionLog.blocks`."""
         blocks: list[PlacedBlock] = []
-        if first >= self._end:  # the client would begin at the other end
+        if first >= self._end:  # from there, the client would start at the earliest record
             return blocks, True
         self._reader.read_from(TOKENS.name, {self._partition: first})
         for message in self._messages(TOKENS.name):
@@ -136,7 +137,7 @@ class KafkaPartition:
         return blocks, True
 
     def verdicts(self, since_ms: int, until_ms: int) -> Iterator[Verdict]:
-        """As `PartitionLog.verdicts`."""
+        """See `PartitionLog.verdicts`."""
         start = self._reader.at(VERDICTS.name, [self._partition], since_ms, _READ_S)[self._partition]
         if start < 0:
             return
@@ -161,25 +162,25 @@ class KafkaPartition:
 
 
 def token_partitions(settings: ServiceSettings) -> list[int]:
-    """The partitions of tokens.v1.
+    """Return the partitions of tokens.v1.
 
     Raises:
-        KafkaException: Kafka does not answer, or refuses.
+        KafkaException: Kafka does not answer, or reports an error.
     """
     with closing(TopicReader(settings, "replay")) as reader:
         return reader.partitions(TOKENS.name, _READ_S)
 
 
 def token_ranges(settings: ServiceSettings, since_ms: int, until_ms: int) -> dict[int, ChainRange]:
-    """Return the records of tokens.v1 in a time range, by partition; empty partitions are left out.
+    """Return the ranges of tokens.v1 in a time range, by partition; empty ones are left out.
 
     Args:
         settings: How Kafka is reached.
-        since_ms: Kafka's time, Unix milliseconds; 0: from the beginning.
-        until_ms: As `since_ms`.
+        since_ms: Begin by Kafka's time, Unix milliseconds; 0: from the beginning.
+        until_ms: End by Kafka's time, Unix milliseconds.
 
     Raises:
-        KafkaException: Kafka does not answer, or refuses.
+        KafkaException: Kafka does not answer, or reports an error.
     """
     topic = TOKENS.name
     reader = TopicReader(settings, "replay")
@@ -196,18 +197,18 @@ def token_ranges(settings: ServiceSettings, since_ms: int, until_ms: int) -> dic
             offsets[partition] if offsets[partition] >= 0 else ends[partition] for offsets in (since, until)
         )
         if begin < stop:
-            # A chain that began before the time may reach into it.
+            # A chain that began earlier may extend into the time range.
             ranges[partition] = ChainRange(partition, 0, stop, begin)
     return ranges
 
 
 def read_range(log: PartitionLog, span: ChainRange, scope: PastScope, planner: Planner) -> RangeRecords:
-    """Read a range and what its chains need.
+    """Read a range and the other records that its chains need.
 
     Args:
         log: The partition.
         span: The range.
-        scope: Which windows.
+        scope: The cameras and windows.
         planner: Plans windows with the settings of the fleet.
     """
     return _RangeReader(log, span, scope, planner).read()
@@ -261,12 +262,12 @@ class _RangeReader:
             if not self.scope.covers(record.camera):
                 continue
             if not self.scope.is_own(record.labels.tenant):
-                if record.camera in self.scope.cameras:  # of those that only match a pattern it says nothing
+                if record.camera in self.scope.cameras:  # cameras that only match a glob are not reported
                     self.other_tenants.add(record.camera)
                 continue
             epoch = self._epoch(record.camera, record.epoch)
             index, offsets = record.block.index, self.offsets[epoch.stream]
-            # Of two records for one block the first was decided; prefill leaves the other out as stale.
+            # Of two records for one block, prefill used the first and ignored the other as stale.
             if offset < offsets.get(index, offset + 1):
                 offsets[index], epoch.blocks[index] = offset, record
         return at_end
@@ -284,12 +285,12 @@ class _RangeReader:
         return self.epochs.setdefault((camera, number), EpochRecords(camera, number))
 
     def _own(self, epoch: EpochRecords, whole: bool) -> list[int]:
-        """The windows of an epoch whose chain begins in the range.
+        """Return the windows of an epoch whose chain begins in the range.
 
         Args:
             epoch: Its records.
-            whole: Whether Kafka holds no earlier record: then what remains of a chain begins with its first
-                block that is there.
+            whole: Whether Kafka holds no earlier record. What remains of a chain then begins with its first
+                block that still exists.
         """
         offsets = {key: self._offset(epoch, key, whole) for key in set(self.keys[epoch.stream].values())}
         own = {
@@ -300,34 +301,34 @@ class _RangeReader:
         return [index for index, key in self.keys[epoch.stream].items() if key in own]
 
     def _offset(self, epoch: EpochRecords, key: int, whole: bool) -> int | None:
-        """Where a chain begins; 0: before what was read, None: after it."""
+        """Return the offset at which a chain begins; 0: before the records read, None: after them."""
         offsets = self.offsets[epoch.stream]
         if key in offsets:
             return offsets[key]
         later = [number for number in offsets if number > key]
         if later:
             return offsets[min(later)] if whole else 0
-        # Verdicts alone: of an epoch before those that have blocks, or of blocks that were not read.
+        # Only verdicts: of an epoch before those with blocks, or of blocks that were not read.
         read = self._read(epoch.camera)
         return 0 if read and epoch.epoch < min(read) else None
 
     def _read(self, camera: str) -> list[int]:
-        """The epochs of a camera of which blocks were read."""
+        """Return the epochs of a camera of which blocks were read."""
         return [epoch.epoch for epoch in self.epochs.values() if epoch.camera == camera and epoch.blocks]
 
     def _lacks_beginning(self, epoch: EpochRecords) -> bool:
-        """Whether an earlier block of a window may stand in Kafka that was not read."""
+        """Whether Kafka may hold an earlier block of a window that was not read."""
         keys, blocks = self.keys[epoch.stream], self.planner.settings.blocks
         oldest = min(epoch.blocks, default=0)
         return any(max(0, keys[index] - blocks + 1) < oldest for index in self.windows[epoch.stream])
 
     def _lacks_end(self, epoch: EpochRecords) -> bool:
-        """Whether a later window of the newest chain may stand in Kafka that was not read."""
+        """Whether Kafka may hold a later window of the newest chain that was not read."""
         chains, keys = self.chains[epoch.stream], self.keys[epoch.stream]
         newest = max(epoch.blocks, default=-1)
         if newest < 0 or keys[newest] not in chains or epoch.end_ms(newest) >= self.scope.until_ms:
             return False
-        # Answers are repeated for as long as nothing changes.
+        # Repeated answers extend a chain for as long as nothing changes.
         ended = newest - keys[newest] + 1 >= self.planner.settings.longest_chain
         if ended and not is_repeated(epoch, newest):
             return False

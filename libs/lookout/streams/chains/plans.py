@@ -1,4 +1,4 @@
-"""Names of the settings that windows are planned with."""
+"""Digest of the settings that windows are planned with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lookout.runtime.worker import digest
 
 
 def plan_digest(planner: Planner, *, reuse: bool) -> str:
-    """Names the settings that windows are planned with, as verdicts carry it: an answer is computed again
-    under the same."""
+    """Return the digest of the settings that windows are planned with. Verdicts carry it, so that an
+    answer is recomputed with the same settings."""
     settings = planner.settings
     return digest(*(getattr(settings, field.name) for field in fields(settings)), reuse)

@@ -22,20 +22,20 @@ from lookout.v1.lineage_pb2 import Sampling
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
 
-#: the block of a record, its tokens fetched or computed again; raises LineageBrokenError where they are gone
+#: returns the block of a record, its tokens fetched or recomputed; raises LineageBrokenError if they are gone
 LoadTokens = Callable[[TokensRecord], StrideBlock]
 
 
 @dataclass(frozen=True, slots=True)
 class BlockSource:
-    """The blocks of one epoch out of its records.
+    """The blocks of one epoch, from its records.
 
     Attributes:
         records: By index.
-        load: The block of a record.
+        load: Returns the block of a record.
         samples: Grid points of a block.
-        model_digest: Of the engine's model: a block of another one is not seen.
-        sampling: Of the windows; None: not compared.
+        model_digest: Digest of the engine's model; blocks of another model have no frames.
+        sampling: Sampling of the windows; None: not compared.
     """
 
     records: Mapping[int, TokensRecord]
@@ -45,10 +45,10 @@ class BlockSource:
     sampling: Sampling | None = None
 
     def __call__(self, index: int) -> StreamBlock:
-        """The block of an index.
+        """Return the block of an index.
 
         Raises:
-            BlockGoneError: There is no record of it, or its tokens cannot be computed again.
+            BlockGoneError: The block has no record, or its tokens cannot be recomputed.
         """
         record = self.records.get(index)
         if record is None:
@@ -64,7 +64,8 @@ class BlockSource:
 
 
 def computed_verdict(verdicts: Sequence[Verdict]) -> Verdict | None:
-    """Return a verdict that the engine computed, neither unanswered nor repeated."""
+    """Return the first verdict that the engine computed, neither unanswered nor repeated; None without
+    one."""
     answered = Verdict.OUTCOME_ANSWERED
     return next(
         (verdict for verdict in verdicts if verdict.outcome == answered and verdict.basis != "idle"), None
@@ -78,9 +79,9 @@ def is_repeated(epoch: EpochRecords, index: int) -> bool:
 
 
 def chain_windows(epoch: EpochRecords) -> list[ChainWindow]:
-    """The windows of an epoch, without questions, computed as they were where verdicts say how.
+    """Return the windows of an epoch, without questions, to be computed as they were where verdicts say how.
 
-    Windows that no watch asked about have no verdict: the planner decides about them.
+    The planner decides about windows that no watch asked, which have no verdict.
     """
     windows = []
     for index in sorted(epoch.blocks.keys() | epoch.verdicts.keys()):
@@ -109,21 +110,22 @@ def replay_epoch(
 ) -> Iterator[ReplayedWindow]:
     """Replay windows of one epoch of one camera.
 
-    Verification, back-tests and the rebuilding of a memory call it: they differ in the windows and questions.
+    Verification, back-tests and the rebuilding of a memory use it, with different windows and questions.
 
     Args:
         epoch: Its records.
-        windows: Rising; `chain_windows(epoch)`, or some of them, with questions.
+        windows: In ascending order; `chain_windows(epoch)`, or some of them, with questions.
         engine: Computes them; the epoch's KV is freed at the end.
         planner: Plans windows with the settings of the fleet.
-        load: The block of a record, its tokens fetched or computed again.
-        model_digest: Of the engine's model.
-        sampling: Of the windows; None: not compared.
+        load: Returns the block of a record, its tokens fetched or recomputed.
+        model_digest: Digest of the engine's model.
+        sampling: Sampling of the windows; None: not compared.
         rule: Decides which windows are asked; None: all are.
-        left_out: Windows that are not played, by index; looked up when their turn comes.
+        left_out: Indices of windows that are not played; looked up just before each window.
 
     Yields:
-        The outcome of every window that is not left out. Until the next one is taken, the engine holds its
+        The outcome of every window that is not left out. Until the next one is requested, the engine holds
+            its
         KV.
 
     Raises:

@@ -1,4 +1,4 @@
-"""How windows are planned, from a service's settings."""
+"""Window settings, from a service's settings."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from lookout.runtime.worker import WindowPlanSettings
 
 
 def windows_of(settings: WindowPlanSettings) -> WindowSettings:
-    """How a service plans windows."""
+    """Return how a service plans windows."""
     preset = preset_of(settings.preset).windows if settings.reuse else PRESETS["whole"]
     return replace(preset.sampled(settings), key_every=settings.key_every)

@@ -30,7 +30,7 @@ _OUTCOMES = {
 
 @dataclass(frozen=True, slots=True)
 class WindowTime:
-    """The window of an outcome. Times are stream time; `wall_offset_us` is Unix time at stream time 0."""
+    """The window of an outcome. Times are stream time; `wall_offset_us` is Unix time minus stream time."""
 
     camera: str
     epoch: int
@@ -57,14 +57,14 @@ def outcome(
     *,
     newest: tokens_pb2.StrideBlock | None = None,
 ) -> verdicts_pb2.Verdict:
-    """One outcome without an answer's fields.
+    """Return an outcome without an answer's fields.
 
     Args:
         span: The window.
         watch: The question.
         kind: The outcome.
         reason: Why there is no answer.
-        newest: The window's newest block. Its tokens are part of the cost whatever became of the window.
+        newest: The window's newest block, whose encoding is part of the cost even without an answer.
     """
     verdict = verdicts_pb2.Verdict(
         id=verdict_id(span.camera, span.epoch, watch.id, watch.version, span.window),
@@ -83,7 +83,7 @@ def outcome(
     )
     verdict.start.FromMilliseconds(span.start_wall_ms)
     verdict.end.FromMilliseconds(span.end_wall_ms)
-    # Blocks without patches went through no tower.
+    # Blocks without patches did not pass through the tower.
     if newest is not None and newest.patches:
         verdict.cost.flops_vision = newest.flops_vision
     return verdict
@@ -92,14 +92,14 @@ def outcome(
 def unanswered(
     span: WindowTime, watch: Watch, refusal: NoAnswer, *, newest: tokens_pb2.StrideBlock | None = None
 ) -> verdicts_pb2.Verdict:
-    """The outcome of a window without an answer."""
+    """Return the outcome of a window without an answer."""
     verdict = outcome(span, watch, _OUTCOMES[refusal.kind], refusal.reason, newest=newest)
     verdict.cause = WIRE_CAUSES[refusal.cause]
     return verdict
 
 
 def _numbers_of(rule: Rule) -> Rule:
-    """A rule without its schedule and zones: every window of every camera would carry them again."""
+    """Return a rule without its schedule and zones, which every verdict would otherwise repeat."""
     return Rule(
         threshold=rule.threshold,
         clear_threshold=rule.clear_threshold,
@@ -110,7 +110,7 @@ def _numbers_of(rule: Rule) -> Rule:
 
 
 def output(verdict: verdicts_pb2.Verdict) -> Output:
-    """The record of an outcome: CloudEvents, binary mode, JSON."""
+    """Return the record of an outcome: CloudEvents, binary mode, JSON."""
     headers = event_headers(
         VERDICT_TYPE, Stage.PREFILL, verdict.camera, verdict.id, verdict.end.ToJsonString()
     )
@@ -146,7 +146,7 @@ def _attended(
 def _reference(
     block: tokens_pb2.StrideBlock, patch: tokens_pb2.TemporalPatch, wall_offset_us: int
 ) -> verdicts_pb2.Evidence:
-    """The first frame of a temporal patch."""
+    """Return the first frame of a temporal patch, as evidence."""
     frame = block.frames[patch.frames[0]]
     evidence = verdicts_pb2.Evidence(row=frame.row)
     evidence.time.FromMicroseconds(wall_offset_us + frame.time_us)
@@ -175,7 +175,7 @@ def answered(
     *,
     blocks: Sequence[tokens_pb2.StrideBlock],
 ) -> verdicts_pb2.Verdict:
-    """The outcome of an answered question.
+    """Return the outcome of an answered question.
 
     Args:
         span: The window.
@@ -202,8 +202,8 @@ def answered(
 
 
 def _device_us(asked: AnsweredWindow, own_flops: int) -> int:
-    """A question's part of the engine's measured time for its window: by its own FLOPs, and evenly of the
-    rest, so that the parts of all questions add up to the whole.
+    """Return a question's part of the engine's measured time for its window, in microseconds: by its own
+    FLOPs, and an equal share of the rest, so that the parts of all questions add up to the whole.
 
     Args:
         asked: How the window was computed.
@@ -223,11 +223,12 @@ def cost_of(
     blocks: Sequence[tokens_pb2.StrideBlock],
     answer: engines.Answer,
 ) -> verdicts_pb2.Cost:
-    """What the window and one question cost, and the window with every patch and every token computed.
+    """Return the cost of the window and one question, and that of the window with every patch and every
+    token.
 
-    The vision tower encodes a block once: its FLOPs belong to the window that the block closes, so that the
-    costs of all windows add up to what was computed. `flops_dense` is the window alone, with all its blocks.
-    A question's FLOPs are its share by tokens, and those of its own text.
+    The vision tower encodes a block once. Its FLOPs belong to the window that the block closes, so that the
+    costs of all windows add up to what was computed. `flops_dense` is the cost of the window alone, with all
+    its blocks. A question's FLOPs are its share by tokens, plus those of its own text.
     """
     kept_tokens = sum(patch.kept for block in blocks for patch in block.patches)
     total = sum(len(block.patches) * block.group_rows * block.group_cols for block in blocks)
@@ -252,7 +253,7 @@ def cost_of(
 def repeated_verdict(
     span: WindowTime, watch: Watch, before: verdicts_pb2.Verdict, newest: tokens_pb2.StrideBlock
 ) -> verdicts_pb2.Verdict:
-    """The outcome of a window in which nothing changed: the answer before it.
+    """Return the outcome of a window in which nothing changed: it repeats the answer before it.
 
     Args:
         span: The window.
@@ -264,7 +265,7 @@ def repeated_verdict(
     verdict.p_yes, verdict.description, verdict.basis = before.p_yes, before.description, "idle"
     verdict.answers.extend(before.answers)
     verdict.cost.CopyFrom(before.cost)
-    # Nothing was computed but the newest block's tokens, which the vision tower has encoded already.
+    # Nothing was computed except the newest block's tokens, which the vision tower had already encoded.
     verdict.cost.flops_prefill = verdict.cost.flops_question = verdict.cost.device_us = 0
     verdict.cost.flops_vision = newest.flops_vision
     verdict.cost.tokens_reused, verdict.cost.tokens_refreshed = before.cost.tokens_kept, 0

@@ -1,4 +1,4 @@
-"""One camera or video on a model that others share: frames in, answers out, no Kafka (docs/session.md)."""
+"""One camera or video on a shared model: frames in, answers out, without Kafka (docs/session.md)."""
 
 from lookout.streams.session.errors import DeadlineError as DeadlineError, SessionError as SessionError
 from lookout.streams.session.host import EngineHost as EngineHost, HostSettings as HostSettings

@@ -21,11 +21,11 @@ from lookout.video.segments import SamplingGrid
 from lookout.video.segments.sampling import Selector
 
 Frames = NDArray[np.uint8] | Sequence[NDArray[np.uint8]]
-"""RGB pictures of any one size: uint8 [n, height, width, 3], or as many [height, width, 3]."""
+"""RGB pictures, all of one size in an array uint8 [n, height, width, 3], or a list of [height, width, 3]."""
 
 SECOND_US: Final = 1_000_000
 LATEST_S: Final = 9e9
-"""Of a frame: beyond the year 2255 in Unix time, and a slip of the unit in milliseconds."""
+"""Latest time of a frame in seconds: after the year 2255 in Unix time, so a larger one is in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,8 +34,8 @@ class ClosedBlock:
 
     Attributes:
         block: The block.
-        begun_us: When its stream begins in the source.
-        end_us: Stream time at which it ends: where its stride does, or the video.
+        begun_us: Source time at which its stream begins.
+        end_us: Stream time at which it ends: the end of its stride, or of the video.
     """
 
     block: StreamBlock
@@ -46,14 +46,14 @@ class ClosedBlock:
 @dataclass(slots=True, eq=False)
 class Feed:
     """State of a source between two pushes. A copy continues independently, so that a push that
-    fails leaves nothing behind.
+    fails leaves no trace.
 
     Attributes:
         name: Names the camera; a stream is `name/number`.
-        tower: Encodes.
-        policy: Prunes.
+        tower: The vision tower.
+        policy: The pruning policy.
         sampling: Sample rate, stride and window.
-        numbers: Of the next streams.
+        numbers: Numbers for the next streams.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Feed:
     _encoded: SegmentSampler | None = None
     _selector: Selector[tuple[NDArray[np.uint8], int]] | None = None
     _maker: BlockMaker | None = None
-    _stream: int = -1  # of the sampler, as the maker's
+    _stream: int = -1  # the sampler's stream that the maker's blocks belong to
     _begun_us: int = 0
     _decoded_us: int = 0
 
@@ -82,15 +82,15 @@ class Feed:
 
         Args:
             data: The segment.
-            start_s: When it begins in the source; None: where the one before ends. It counts where the clock
-                in the bytes does not continue the segment before, or says again what it said before.
+            start_s: Source time at which it begins; None: where the one before ends. It is used where the
+                clock in the bytes does not continue the segment before, or repeats earlier times.
 
         Raises:
-            CodecError: It cannot be decoded.
-            SessionError: The session was given frames before, or `start_s` is no time.
+            CodecError: The segment cannot be decoded.
+            SessionError: Frames were pushed to the session before, or `start_s` is not a valid time.
         """
         if self._selector is not None:
-            raise SessionError("this session was given frames: encoded bytes go to another session")
+            raise SessionError("frames were pushed to this session: open another session for encoded bytes")
         if self._encoded is None:
             sampling = self.sampling
             self._encoded = SegmentSampler.of(
@@ -111,10 +111,10 @@ class Feed:
         """Add frames with rising times, at any rate; those nearest to the sampling grid are used.
 
         Raises:
-            SessionError: Shapes or times do not fit, or the session was given encoded bytes before.
+            SessionError: Shapes or times are invalid, or encoded bytes were pushed to the session before.
         """
         if self._encoded is not None:
-            raise SessionError("this session was given encoded bytes: frames go to another session")
+            raise SessionError("encoded bytes were pushed to this session: open another session for frames")
         pictures = _checked(frames, times_s)
         times = [round(time * SECOND_US) for time in times_s]
         if self._selector is None and times:
@@ -127,7 +127,7 @@ class Feed:
                     f"{(self._begun_us + self._decoded_us) / SECOND_US:g} s"
                 )
             if time_us - self._begun_us - self._decoded_us > self.sampling.window_us:
-                blocks += self.end()  # windows never reach across a hole as long as one
+                blocks += self.end()  # a window never spans a hole longer than itself
                 self._begin(time_us)
             stream_us = time_us - self._begun_us
             assert self._selector is not None
@@ -137,7 +137,7 @@ class Feed:
         return blocks
 
     def end(self) -> list[ClosedBlock]:
-        """Return the remaining blocks; what is pushed next begins a new stream."""
+        """Return the remaining blocks; the next push begins a new stream."""
         blocks = []
         if self._selector is not None:
             blocks += self._sampled(self._selector.finish(None))
@@ -148,7 +148,7 @@ class Feed:
         return blocks
 
     def frame(self, frame: SourceFrame) -> list[ClosedBlock]:
-        """Take a sampled frame of a source; the blocks that end before it."""
+        """Add a sampled frame of a source; return the blocks that end before it."""
         blocks: list[ClosedBlock] = []
         if self._maker is None or frame.stream != self._stream:
             if self._maker is not None:
@@ -199,18 +199,18 @@ class Feed:
         return [ClosedBlock(block, self._begun_us, self._end_of(block, decoded, ended)) for block in blocks]
 
     def _end_of(self, block: StreamBlock, decoded_us: int, ended: bool) -> int:
-        """Stream time at which a block ends: where its stride does; or the video, if its stream `ended`, or
-        if a sample is missing after what was decoded."""
+        """Return the stream time at which a block ends: the end of its stride; or the end of the video, if
+        the stream has `ended` or more than one sample is missing after the decoded part."""
         end_us = (block.block.index + 1) * self.sampling.stride_us
         least_us = 0 if ended else self.sampling.step_us
         return decoded_us if end_us - decoded_us > least_us else end_us
 
 
 def _checked(frames: Frames, times_s: Sequence[float]) -> list[NDArray[np.uint8]]:
-    """The frames, each uint8 [height, width, 3].
+    """Return the frames, each uint8 [height, width, 3].
 
     Raises:
-        SessionError: They are something else, or there are not as many times.
+        SessionError: A frame has another type or shape, or the number of times differs.
     """
     pictures = [np.asarray(frame) for frame in frames]
     for number, picture in enumerate(pictures):
@@ -241,8 +241,8 @@ def _check_times(times_s: Sequence[float]) -> None:
 def _fitted(picture: NDArray[np.uint8], grid: Grid) -> NDArray[np.uint8]:
     """Scale a picture to the model's input size, as the decoder does."""
     if picture.shape[:2] == (grid.height, grid.width):
-        return picture.copy()  # the caller may use its buffer again
-    # FFmpeg is loaded only where pictures have another size.
+        return picture.copy()  # the caller may reuse its buffer
+    # FFmpeg is loaded only if pictures have another size.
     import av
 
     from lookout.video.motion import Fit

@@ -1,4 +1,4 @@
-"""A loaded model on a thread of its own, shared by all sessions of the same model and settings."""
+"""A loaded model on its own thread, shared by all sessions of the same model and settings."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from lookout.models.windows import Layout
 from lookout.streams.session.errors import DeadlineError, SessionError
 from lookout.values import check_whole
 
-#: engines, and the options that the `load_engine` of each takes in addition to those of a session
+#: engines, and the options that each one's `load_engine` takes in addition to those of a session
 ENGINES: Final = {
     "transformers": ("spill_dir", "rows_per_pass"),
     "vllm": ("max_rows", "max_batched_rows", "block_size", "kv_cache_bytes", "tensor_parallel", "eager"),
 }
 DTYPES: Final = ("float32", "bfloat16", "float16")
 BATCH: Final = 64
-"""Windows of a batch; the engine splits what does not fit its memory."""
+"""Most windows in a batch; the engine splits a batch that does not fit its memory."""
 
 Job = Callable[[], Any]
 T = TypeVar("T")
@@ -51,13 +51,13 @@ class HostSettings:
     """How a model is loaded; sessions with equal settings share it.
 
     Attributes:
-        folder: Of the checkpoint.
+        folder: Folder of the checkpoint.
         engine: One of `ENGINES`.
-        device: Of the tower and the transformers engine; vLLM's is that of its wheel. None: that of vLLM's
-            wheel for both, the CPU for the transformers engine.
-        dtype: Of weights and KV; None: as the engine's device wants it.
-        budget_bytes: Limit of the KV of all sessions together; None: 1 GiB on a CPU, on a GPU what weights
-            and one pass leave of its memory.
+        device: Device of the tower and the transformers engine; vLLM always uses that of its wheel. None: the
+            device of vLLM's wheel for both, or the CPU for the transformers engine.
+        dtype: Data type of weights and KV; None: the default of the engine's device.
+        budget_bytes: Limit of the KV of all sessions together; None: 1 GiB on a CPU, on a GPU the memory that
+            weights and one pass leave.
         options: More arguments of the engine's `load_engine`, as sorted pairs.
     """
 
@@ -88,13 +88,13 @@ class HostSettings:
             raise SessionError(str(error)) from None
         except TypeError as error:
             raise SessionError(f"options must have plain values: {error}") from None
-        # Sessions share a model by what they run on, not by how that was chosen.
+        # Set to the effective values, so that sessions share a model however its device was chosen.
         object.__setattr__(self, "device", device)
         if self.dtype is None:
             object.__setattr__(self, "dtype", default_dtype(engine_device(self.engine, device)))
 
     def load(self) -> AskingEngine:
-        """The engine."""
+        """Load the engine."""
         options: Mapping[str, Any] = {"budget_bytes": self.budget_bytes, **dict(self.options)}
         if self.engine == "vllm":
             return load_vllm(self.folder, dtype=self.dtype, **options)
@@ -105,7 +105,7 @@ class Patience:
     """Deadline and cancellation of a call.
 
     Args:
-        deadline_s: Seconds from now; None: for ever.
+        deadline_s: Seconds from now; None: no limit.
     """
 
     def __init__(self, deadline_s: float | None = None) -> None:
@@ -125,17 +125,17 @@ class Patience:
         return not self.cancelled and self.left() != 0
 
     def cancel(self) -> None:
-        """Cancel the call: work that has not begun does not begin."""
+        """Cancel the call: work that has not begun is not started."""
         with self._lock:
             self.cancelled = True
             if self._future is not None:
                 self._future.cancel()
 
     def check(self) -> None:
-        """Check that there is time left.
+        """Check that the call may start.
 
         Raises:
-            DeadlineError: There is no time left.
+            DeadlineError: The deadline has passed.
             CancelledError: The call was cancelled.
         """
         if self.cancelled:
@@ -144,48 +144,48 @@ class Patience:
             raise DeadlineError("the deadline passed before the engine was free")
 
     def watch(self, future: Future[Any]) -> None:
-        """`cancel` cancels this future from now on."""
+        """Let `cancel` cancel this future from now on."""
         with self._lock:
             self._future = future
             if self.cancelled:
                 future.cancel()
 
     def refuse_late(self, future: Future[Any]) -> None:
-        """Cancel a future whose work has not begun in time.
+        """Cancel a future if its work has not begun by the deadline.
 
         Raises:
-            DeadlineError: It had not.
+            DeadlineError: The work had not begun.
         """
         if not future.done() and future.cancel():
             raise DeadlineError("the deadline passed before the engine was free") from None
 
     def await_result(self, future: Future[Any]) -> Any:
-        """The result of a future, which is cancelled where time is over and it has not begun.
+        """Return the result of a future; cancel it if its work has not begun by the deadline.
 
         Raises:
-            DeadlineError: It had not begun in time.
-            CancelledError: The call was cancelled before it began.
-            Exception: What its work raised.
+            DeadlineError: The work had not begun in time.
+            CancelledError: The call was cancelled before its work began.
+            Exception: The exception of the work.
         """
         self.watch(future)
         left = self.left()
         try:
             return future.result(None if left < 0 else left)
         except TimeoutError:
-            # What has begun is waited for: an engine cannot stop in the middle of a window.
+            # Work that has begun is waited for: an engine cannot stop in the middle of a window.
             self.refuse_late(future)
             return future.result()
 
 
 class EngineHost:
-    """Owns an engine, its tower and the thread that computes: windows of different sessions that wait at the
-    same time are one batch.
+    """Owns an engine, its tower and the thread that computes: waiting windows of different sessions form one
+    batch.
 
     A question is computed alone: the last bits of a product depend on how many rows it has, and an answer
     must not depend on other callers.
 
     Args:
-        settings: What is loaded.
+        settings: The model and its settings.
     """
 
     def __init__(self, settings: HostSettings) -> None:
@@ -194,7 +194,7 @@ class EngineHost:
         self.tower: Tower = load_tower(settings.folder, device=str(settings.device), dtype=settings.dtype)
         self.layout: Layout = self.engine.layout
         self.process = os.getpid()
-        """Of the thread that computes."""
+        """Process of the computing thread."""
         self._names: set[str] = set()
         self._lock = threading.Lock()
         self._thread: BatchingThread[WindowRequest | Job, Any] = BatchingThread(
@@ -202,10 +202,10 @@ class EngineHost:
         )
 
     def take_name(self, name: str | None) -> str:
-        """Reserve a session name: `name`, else one with a number.
+        """Reserve a session name: `name`, else a numbered one.
 
         Raises:
-            SessionError: Another session has it.
+            SessionError: Another session has the name.
         """
         with self._lock:
             number = len(self._names) + 1
@@ -218,7 +218,7 @@ class EngineHost:
             return chosen
 
     def give_name(self, name: str) -> None:
-        """A session has ended."""
+        """Release the name of a session that has ended."""
         with self._lock:
             self._names.discard(name)
 
@@ -226,7 +226,7 @@ class EngineHost:
         """Reject work in a forked process, which has no computing thread: it would wait forever.
 
         Raises:
-            SessionError: This is another process than the one that loaded the model.
+            SessionError: This process is not the one that loaded the model.
         """
         if (here := os.getpid()) != self.process:
             raise SessionError(
@@ -263,14 +263,14 @@ def _batch(waiting: Sequence[WindowRequest | Job]) -> list[int]:
 
 
 class _Sign(Enum):
-    """Before the first piece, and after the last."""
+    """Markers before the first piece and after the last."""
 
     BEGUN = "begun"
     ENDED = "ended"
 
 
 class SharedEngine:
-    """An engine for one session: its windows wait in line with those of others (`Engine` protocol).
+    """An engine for one session: its windows queue with those of other sessions (`Engine` protocol).
 
     Args:
         host: Computes them.
@@ -279,7 +279,7 @@ class SharedEngine:
     def __init__(self, host: EngineHost) -> None:
         self._host = host
         self.patience = Patience()
-        """Of the call under way."""
+        """Deadline of the current call."""
 
     @property
     def layout(self) -> Layout:
@@ -292,12 +292,12 @@ class SharedEngine:
         return [self.patience.await_result(future) for future in futures]
 
     def call(self, job: Job) -> Any:
-        """The result of a job that runs alone on the engine's thread."""
+        """Return the result of a job that runs alone on the engine's thread."""
         return self.patience.await_result(self._host.submit(job))
 
     def stream(self, job: Callable[[Callable[[T], object]], A], take: Callable[[T], object]) -> A:
-        """The result of a job that runs alone on the engine's thread. What it gives on its way is taken on
-        the caller's: that may take time, and may fail."""
+        """Return the result of a job that runs alone on the engine's thread. The pieces that it produces
+        are passed to `take` on the caller's thread, where they may take time and may fail."""
         pieces: queue.SimpleQueue[T | _Sign] = queue.SimpleQueue()
 
         def begin() -> A:
@@ -351,14 +351,14 @@ class SharedEngine:
 
 @dataclass(slots=True, eq=False)
 class _Shared:
-    """A host and the sessions that use it; loading waits on the lock."""
+    """A host and the number of sessions that use it; loading holds the lock."""
 
     users: int = 0
     host: EngineHost | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-#: by the process, too: a fork has its parent's hosts without their threads
+#: keyed by process as well: a fork inherits its parent's hosts, but not their threads
 _HOSTS: Final[dict[tuple[int, HostSettings], _Shared]] = {}
 _LOCK: Final = threading.Lock()
 
@@ -391,6 +391,6 @@ def _leave(key: tuple[int, HostSettings]) -> None:
         if shared.users:
             return
         del _HOSTS[key]
-    # Outside of the lock: a running batch is waited for, and other models need not wait for it.
+    # Outside the lock: closing waits for a running batch, for which other models should not wait.
     if shared.host is not None:
         shared.host.close()

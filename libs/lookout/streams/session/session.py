@@ -42,43 +42,41 @@ class Session:
         ...     session.push(segment)  # encoded bytes, or frames with their times
         ...     session.ask("Is anyone lying on the ground?").p_yes
 
-    A push encodes the patches that changed and moves the window on; a question reads the window that is
-    held. Asking changes nothing: later, in another order or from several threads, the answers are the same
-    to the bit. A push or a question that fails leaves the session as it was. Where the byte budget took a
-    session's KV, its next window is computed whole, and `basis` says "key".
+    A push encodes the patches that changed and advances the window; a question reads the current window.
+    Asking changes nothing: later, in another order or from several threads, the answers are identical to the
+    bit. A push or a question that fails leaves the session as it was. If the byte budget evicted a session's
+    KV, its next window is computed in full, and `basis` is "key".
 
-    Sessions of the same model and settings share one loaded engine: windows that wait at the same time are
-    one batch. Calls of one session take turns. `apush`, `aask` and `adescribe` are the same for asyncio; a
-    task that is cancelled begins nothing.
+    Sessions of the same model and settings share one loaded engine, and their waiting windows form one batch.
+    Calls of one session run one at a time. `apush`, `aask` and `adescribe` are the same for asyncio; a
+    cancelled task starts no work.
 
     The first session loads the model; others with the same settings find it loaded.
 
     Args:
         model: Folder of a checkpoint of a family in `lookout.models.families`; None: the tiny model that
             comes with Lookout.
-        engine: "transformers" or "vllm"; or a host, whose owner closes it and keeps the streams' names
-            apart.
-        window_s: Seconds of a window, a whole number of strides; None: as the model's folder says, else
-            40. So for the next two.
+        engine: "transformers" or "vllm"; or a host, whose owner closes it and keeps stream names unique.
+        window_s: Seconds of a window, a whole number of strides; None: as set in the model's folder, else
+            40. None means the same for the next two.
         stride_s: Seconds by which it slides, a whole number of samples; else 8.
         fps: Samples a second; else 2.
         preset: Which patches are kept and how windows reuse KV: a name in `lookout.models.presets.PRESETS`.
-        policy: Which patches are kept, a policy or a name in `lookout.pruning.POLICIES`; None: as the preset
-            says.
+        policy: Decides which patches are kept: a policy or a name in `lookout.pruning.POLICIES`; None: the
+            preset's.
         questions: Yes/no questions that every window is asked as it closes.
         on_window: Called with every window as it closes, while the engine holds its KV.
-        name: Names the camera. It decides on which strides windows are computed whole, so equal names
-            give equal answers; None: one with a number.
-        numbers: Of its streams: a jump of the clock begins the next. None: from 0.
+        name: Names the camera. It determines which windows are key windows, so equal names give equal
+            answers; None: a numbered name.
+        numbers: Numbers of its streams; a jump of the clock begins the next. None: from 0.
         device: Where tower and transformers engine run: "cpu", "cuda", "cuda:1". None: with vLLM on the
             device of its wheel, else on the CPU.
-        dtype: Of weights and KV: "float32", "bfloat16" or "float16"; None: float32 on a CPU, what a GPU
-            computes natively else.
-        budget_bytes: Limit of the KV of all sessions of the engine. Where it does not hold them all,
-            those that came first keep theirs. None: 1 GiB on a CPU, on a GPU what weights and one pass
-            leave of its memory.
+        dtype: Data type of weights and KV: "float32", "bfloat16" or "float16"; None: float32 on a CPU, else
+            the one that the GPU computes natively.
+        budget_bytes: Limit of the KV of all sessions of the engine. If it cannot hold them all, the earliest
+            sessions keep theirs. None: 1 GiB on a CPU, on a GPU the memory that weights and one pass leave.
         options: More arguments of the engine's `load_engine`, such as vLLM's `tensor_parallel`.
-        anyway: Take questions that the model's folder does not list as trained for.
+        anyway: Accept questions that the model's folder does not list as trained for.
 
     Raises:
         LookoutError: The settings do not fit together, or the model does not load.
@@ -142,7 +140,7 @@ class Session:
         return self
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Session holds a stream's state and is not pickled: make one in every process")
+        raise TypeError("a Session holds a stream's state and cannot be pickled: create one in every process")
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -165,19 +163,19 @@ class Session:
 
         Args:
             data: An encoded segment that begins with a keyframe, or RGB frames, uint8 [n, height, width, 3].
-            times: Seconds of every frame, rising; of an encoded segment, when it begins, where the clock in
-                its bytes does not continue the one before (None: where that ends).
-            deadline_s: Seconds in which the engine must have begun.
+            times: Rising times of the frames in seconds. For an encoded segment, the time at which it begins,
+                used where the clock in its bytes does not continue the one before (None: where that ends).
+            deadline_s: Seconds within which the engine must have begun.
 
         Raises:
-            DeadlineError: It had not.
-            LookoutError: The bytes cannot be decoded, the frames do not fit, or a window cannot be computed.
+            DeadlineError: The engine had not begun in time.
+            LookoutError: The bytes cannot be decoded, the frames are invalid, or a window cannot be computed.
         """
         return self._in_turn(deadline_s, lambda _: self._push(data, times))
 
     def flush(self, *, deadline_s: float | None = None) -> list[SessionWindow]:
-        """Close the open stride at the end of a video and return the windows that close. What is pushed then
-        begins a new stream: windows do not reach across."""
+        """Close the open stride at the end of a video and return the windows that close. The next push
+        begins a new stream, and windows do not span both."""
         return self._in_turn(deadline_s, lambda _: self._take(self._feed.copy(), Feed.end))
 
     def ask(
@@ -192,12 +190,12 @@ class Session:
         """Ask about the newest window.
 
         Args:
-            question: What to ask.
+            question: The question.
             text: Answer in words; None: unless it is a yes/no question.
             on_text: Called with the pieces of an answer in words as they come.
-            deadline_s: Seconds in which the engine must have begun; a text ends when they are over.
-            how: Of an answer in words: `tokens`, `temperature`, `seed`, `stop`, and with vLLM `schema`
-                (`lookout.models.engines.TextSettings`).
+            deadline_s: Seconds within which the engine must have begun; a text ends at the deadline.
+            how: Settings of an answer in words: `tokens`, `temperature`, `seed`, `stop`, and with vLLM
+                `schema` (`lookout.models.engines.TextSettings`).
 
         Raises:
             DeadlineError: The engine had not begun in time.
@@ -208,7 +206,7 @@ class Session:
     def describe(
         self, prompt: str = DESCRIBE, *, deadline_s: float | None = None, **how: Any
     ) -> Iterator[str]:
-        """The answer in words to `prompt`, piece by piece; see `ask`. Closing the iterator ends it."""
+        """Yield the answer in words to `prompt`, piece by piece; see `ask`. Closing the iterator ends it."""
         pieces: queue.SimpleQueue[str | BaseException | None] = queue.SimpleQueue()
         patience = Patience(deadline_s)
 
@@ -233,7 +231,7 @@ class Session:
             thread.join()
 
     def close(self) -> None:
-        """Free what the session holds; the last session of an engine frees the model."""
+        """Free the session's resources; the last session of an engine frees the model."""
         with self._lock:
             if self._closed:
                 return
@@ -281,7 +279,7 @@ class Session:
         """Run work while no other call of this session runs.
 
         Raises:
-            SessionError: The session is closed or of another process, or the deadline has passed.
+            SessionError: The session is closed or belongs to another process, or the deadline has passed.
         """
         self._host.check_process()
         patience = patience or Patience(deadline_s)
@@ -291,7 +289,7 @@ class Session:
             if self._closed:
                 raise SessionError(f"session {self.name!r} is closed: open another")
             patience.check()
-            # `on_window` and `on_text` may ask, too.
+            # `on_window` and `on_text` may call `ask` themselves.
             before, self._engine.patience = self._engine.patience, patience
             try:
                 return work(patience)
@@ -372,7 +370,7 @@ class Session:
         return window
 
     def _encoding_flops(self, masks: Sequence[NDArray[np.bool_]]) -> int:
-        """What the tower computes for frames of which some groups are encoded."""
+        """Return the tower's FLOPs for frames with these masks of encoded groups."""
         grid = self._feed.tower.grid
         blank = np.broadcast_to(np.uint8(0), (1, grid.height, grid.width, 3))
         return self._feed.tower.flops([FrameInput(blank, mask) for mask in masks])
@@ -404,8 +402,8 @@ class Session:
         try:
             answer = self._engine.call(partial(self._host.engine.ask, plan, asked))
         except StreamLostError:
-            # The byte budget took its KV, or the preset holds none. Computed whole (or stride by stride) and
-            # thrown away, so that asking changes nothing.
+            # The byte budget evicted its KV, or the preset keeps none. The window is computed in full (or
+            # stride by stride) and discarded, so that asking changes nothing.
             rule, key = ChainRule(self._planner, reuse=False), True
             runner = ChainRunner(rule, EngineAnswers(self._engine))
             answer = runner.ask(rule.begin(), window.played.blocks, asked).answer
@@ -420,7 +418,8 @@ class Session:
         on_text: Callable[[str], object] | None,
         patience: Patience,
     ) -> SessionAnswer:
-        """An answer in words. It is one job of the engine's thread: what others push waits for its end."""
+        """Return an answer in words. It is one job of the engine's thread, so other sessions' pushes wait
+        for its end."""
         engine, plan = self._host.engine, _plan_of(window)
 
         def write(plan: WindowPlan, give: Callable[[str], object]) -> Cost:
@@ -433,7 +432,7 @@ class Session:
                     return cost
 
         def recomputed(give: Callable[[str], object]) -> Cost:
-            # Under a name of its own: the session's own stream stays as it is.
+            # Under another stream name, so that the session's own stream is unchanged.
             blocks = [replace(block, stream=f"{block.stream}?") for block in window.played.blocks]
             plan = self._planner.plan(blocks, key=True)
             try:
@@ -462,7 +461,7 @@ class Session:
 
 
 async def _awaited(patience: Patience, work: Callable[[], T]) -> T:
-    """Run work on a thread; cancelling the task cancels what has not begun."""
+    """Run work on a thread; cancelling the task cancels work that has not begun."""
     thread = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(thread)
@@ -497,10 +496,10 @@ def _answer(
 
 
 def _text_settings(how: Mapping[str, Any]) -> TextSettings:
-    """The settings of an answer in words.
+    """Return the settings of an answer in words.
 
     Raises:
-        SessionError: There is no setting of that name.
+        SessionError: A setting of that name does not exist.
     """
     names = [field.name for field in fields(TextSettings)]
     if unknown := [name for name in how if name not in names]:

@@ -10,7 +10,7 @@ from lookout.models.windows import StrideBlock
 from lookout.streams import PlayedWindow
 
 EVIDENCE = 3
-"""Number of frames of a window that are named as evidence."""
+"""Most frames of a window that are given as evidence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,13 @@ class SessionAnswer:
         end: Seconds at which it ends.
         basis: "key" for a window computed in full, "incremental" for one that reused KV of the window before,
             "full" for one that continues a chain but was computed in full.
-        cost: What it cost: of a window with its standing questions, or of the question alone.
-        evidence: Seconds of the frames that the answer looks at most, best first; of an answer in words, and
-            on vLLM, of those that show the newest stride best: anchors, then those with the most tokens.
+        cost: Cost of the window with its standing questions, or of the question alone.
+        evidence: Times in seconds of the frames that the answer attended to most, best first. For an answer
+            in words, and with vLLM, of the frames that show the newest stride best, in time order: anchors,
+            then those with the most tokens.
         p_yes: Probability of yes; None for an answer in words.
         text: The answer in words; None for yes or no.
-        answers: Of a structured question the probability of each allowed answer; else empty.
+        answers: For a structured question, the probability of each allowed answer; else empty.
     """
 
     question: str
@@ -49,15 +50,15 @@ class SessionWindow:
     Attributes:
         start: Seconds of the source at which it begins.
         end: Seconds at which it ends.
-        answers: To the standing questions, in their order; empty where the window is not asked.
-        basis: As in `SessionAnswer`; None where the window is not asked.
+        answers: To the standing questions, in their order; empty if the window is not asked.
+        basis: As in `SessionAnswer`; None if the window is not asked.
         tokens_kept: Visual tokens.
         tokens_total: Visual tokens without pruning.
         begun: Seconds of the source at which its stream begins.
         played: Its blocks, plan and answer.
-        refusal: Why it is not asked: no frames, or too many damaged ones. None: it is.
+        refusal: Why it is not asked: no frames, or too many damaged ones. None if it is asked.
         vision_flops: FLOPs of the vision tower for its newest block, which is encoded once.
-        vision_flops_dense: The same for all its blocks with every patch.
+        vision_flops_dense: FLOPs of the vision tower for all its blocks with every patch.
     """
 
     start: float
@@ -74,7 +75,8 @@ class SessionWindow:
 
 
 def evidence_of(block: StrideBlock, begun: float) -> tuple[float, ...]:
-    """Seconds of the frames that show a block best: anchors, then those with the most tokens."""
+    """Return the times in seconds of the frames that show a block best (anchors, then those with the most
+    tokens), in time order."""
     frames = sorted(block.frames, key=lambda frame: (not frame.anchor, -len(frame.kept)))[:EVIDENCE]
     return tuple(sorted(begun + frame.time_us / 1e6 for frame in frames))
 
@@ -82,6 +84,6 @@ def evidence_of(block: StrideBlock, begun: float) -> tuple[float, ...]:
 def attended(
     blocks: Sequence[StrideBlock], frames: Sequence[AttendedFrame], begun: float
 ) -> tuple[float, ...]:
-    """Seconds of frames that an answer looked at, in their order."""
+    """Return the times in seconds of the frames that an answer attended to, in their order."""
     own = {block.index: block.frames for block in blocks}
     return tuple(begun + own[one.block][one.frame].time_us / 1e6 for one in frames if one.block in own)

@@ -1,4 +1,4 @@
-"""Events of a stream, and the envelope that they and the stages' results share."""
+"""Events of a stream, and the envelope that they share with the stages' results."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ CAUSES: Final[Mapping[str, Cause]] = MappingProxyType(
         "masks": lineage_pb2.CAUSE_CONFIGURATION,
     }
 )
-"""Why an epoch ended, by the reason that people read."""
+"""Causes of an epoch's end, by the reason that people read."""
 
 
 def envelope(  # noqa: PLR0917
     kind: type[M], camera: str, epoch: int, wall_us: int, sampling: Sampling, labels: CameraLabels | None
 ) -> M:
-    """A record of one epoch, without its body.
+    """Return a record of one epoch, without its body.
 
     Args:
-        kind: Of which stage.
+        kind: The stage's message type.
         camera: The camera's id.
         epoch: Number of the epoch.
         wall_us: Unix time minus stream time, microseconds.
-        sampling: How the epoch is cut.
-        labels: What the camera's newest segment says of it; None: nothing but defaults.
+        sampling: Sampling of the epoch.
+        labels: Camera labels from its newest segment; None: only defaults.
     """
     return kind(camera=camera, epoch=epoch, wall_offset_us=wall_us, sampling=sampling, labels=labels)
 
 
 def forwarded(message: FramesRecord) -> TokensRecord:
-    """An event of decode as prune-encode passes it on."""
+    """Return an event of decode as prune-encode passes it on."""
     labels = message.labels if message.HasField("labels") else None
     record = envelope(
         TokensRecord, message.camera, message.epoch, message.wall_offset_us, message.sampling, labels
@@ -58,7 +58,7 @@ def forwarded(message: FramesRecord) -> TokensRecord:
 
 
 def gap(at_us: int, reason: str, until_us: int = 0) -> StreamEvent:
-    """The end of an epoch at stream time `at_us`; a gap whose end is known lasts until then.
+    """Return the end of an epoch at stream time `at_us`; a gap whose end is known lasts until then.
 
     Args:
         at_us: Stream time up to which the epoch is covered, microseconds.
@@ -75,7 +75,7 @@ def gap(at_us: int, reason: str, until_us: int = 0) -> StreamEvent:
 
 
 def late(segment: RecordRef, start_us: int, end_us: int) -> StreamEvent:
-    """A segment of which everything was covered before: nothing is reopened."""
+    """Return the event of a segment whose time was all covered before; it changes no outcome."""
     return StreamEvent(
         kind=StreamEvent.KIND_LATE,
         start_us=max(0, start_us),
@@ -87,7 +87,7 @@ def late(segment: RecordRef, start_us: int, end_us: int) -> StreamEvent:
 
 
 def skipped(segment: RecordRef, at_us: int, reason: str, cause: Cause) -> StreamEvent:
-    """A segment that was left out; its time will be missing from its blocks."""
+    """Return the event of a segment that was left out; its time will be missing from its blocks."""
     return StreamEvent(
         kind=StreamEvent.KIND_SKIPPED,
         start_us=at_us,

@@ -1,4 +1,4 @@
-"""Making a tensor again from the record that carries it: what every stage checks first."""
+"""Checks that every stage makes before it recomputes a tensor from the record that carries it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ M = TypeVar("M", FramesRecord, TokensRecord)
 
 
 def check_lineage(ref: TensorRef, record: Message, kind: type[M], body: str, fence: Fence) -> M:
-    """The record that a tensor is made from.
+    """Return the record that a tensor is made from, checked.
 
     Args:
         ref: The tensor.
-        record: What came with the request.
-        kind: The stage's message.
-        body: The field of it that carries tensors; it has `start_us` and `end_us`.
-        fence: What was erased.
+        record: The record that came with the request.
+        kind: The stage's message type.
+        body: Its field that carries tensors and has `start_us` and `end_us`.
+        fence: Erased times.
 
     Raises:
-        LineageBrokenError: Another message, another camera, or an erased time.
+        LineageBrokenError: The record has another type or camera, or its time was erased.
     """
     if not isinstance(record, kind) or not record.HasField(body):  # type: ignore[arg-type]
         raise LineageBrokenError(f"{ref.id}: it is made from a {kind.__name__} with a {body}")
@@ -40,10 +40,10 @@ def check_lineage(ref: TensorRef, record: Message, kind: type[M], body: str, fen
 
 
 def lineage_record(records: RecordSource, at: RecordRef, ref: TensorRef) -> Record:
-    """One of the records that a tensor is made from, read again.
+    """Read again one of the records that a tensor is made from.
 
     Raises:
-        LineageBrokenError: It is gone, or another camera's.
+        LineageBrokenError: The record is gone, or belongs to another camera.
         TransientError: Kafka does not answer in time.
     """
     try:

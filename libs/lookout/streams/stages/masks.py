@@ -1,4 +1,4 @@
-"""Privacy masks in a service: the table of `masks.v1`, and what is forgotten when one changes."""
+"""Privacy masks in a service: the table of `masks.v1`, and what is discarded when a mask changes."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from lookout.runtime.worker.topic_reader import read_topic
 from lookout.wire import MASKS, key_text
 
 _LOOK_S: Final = 0.5
-#: after which nothing is put into a store that was computed before a mask came
+#: seconds after which no data computed before a mask change is still being stored
 _IN_WORK_S: Final = 60.0
 
 
 def live_masks(context: Context[Any], forget: Callable[[str], object] | None = None) -> Masks:
-    """The masks of cameras, which follow their topic.
+    """Return the masks of cameras, which follow their topic.
 
     Args:
-        context: The service's.
-        forget: Called with each camera whose masks changed, and at the start with all that have some: what
-            was computed without a mask must not be given out.
+        context: The service's context.
+        forget: Called with each camera whose masks changed, and at the start with every camera that has
+            masks: data computed without a mask must not be passed on.
     """
     signed = SignedMasks(MaskSigner.of(context.settings))
     table = context.table(MASKS.name, check=signed.take, kept=1, deletion_fault=DELETED)
@@ -40,11 +40,12 @@ def live_masks(context: Context[Any], forget: Callable[[str], object] | None = N
 
 
 def read_masks_now(settings: ServiceSettings) -> Masks:
-    """The masks of cameras as Kafka has them now: none where a fleet of an earlier release has no such topic.
+    """Return the current masks of cameras in Kafka; none if the topic does not exist, as in a fleet of an
+    earlier release.
 
     Raises:
         TimeoutError: The topic cannot be read to its end.
-        KafkaException: Kafka refuses.
+        KafkaException: Kafka reports an error.
     """
     signed = SignedMasks(MaskSigner.of(settings))
     try:
@@ -57,7 +58,7 @@ def read_masks_now(settings: ServiceSettings) -> Masks:
 
 
 class _Forgetting:
-    """Forgets cameras whose masks changed: at once, and again once what was being computed is done."""
+    """Forgets cameras whose masks changed: at once, and again after work in progress has finished."""
 
     def __init__(self, table: Table, forget: Callable[[str], object]) -> None:
         self._table, self._forget = table, forget
@@ -65,12 +66,12 @@ class _Forgetting:
         self.stopped = threading.Event()
 
     def run(self) -> None:
-        """Follow the table."""
+        """Follow the table until stopped."""
         while not self.stopped.wait(_LOOK_S):
             self.round()
 
     def round(self) -> None:
-        """Forget what is due."""
+        """Forget the cameras that are due."""
         now = time.monotonic()
         changed = self._table.changes()
         due = {camera for camera, when in self._again.items() if when <= now}

@@ -1,4 +1,4 @@
-"""One camera's open unit: restored, joined by records, closed by them."""
+"""The open unit of one camera: restored from a checkpoint, extended and closed by records."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Camera(Generic[U]):
-    """A camera and its open unit, a frozen dataclass: it is replaced once all of a record is done."""
+    """A camera and its open unit. The unit is a frozen dataclass, replaced once all work of a record is
+    done."""
 
     camera: str
     unit: U
@@ -41,14 +42,14 @@ class Camera(Generic[U]):
 
 @dataclass(slots=True)
 class Draft:
-    """What a record gives, until it is done.
+    """The results of a record while it is being handled.
 
     Attributes:
         outputs: Records to write.
-        tensors: Put into the store for them; released again where the record fails.
+        tensors: Tensors put into the store for them; released again if the record fails.
         counts: Events by name.
         then: See `Result.then`.
-        forget: The camera is forgotten: its checkpoint is deleted.
+        forget: Forget the camera: its checkpoint is deleted.
     """
 
     outputs: list[Output] = field(default_factory=list)
@@ -62,21 +63,21 @@ class Draft:
         self.outputs.append(Output(topic, camera, message.SerializeToString(), tensors=tensors))
 
     def result(self, checkpoint: Checkpoint | None = None) -> Result:
-        """All of it, to be committed together with the checkpoint."""
+        """Return everything, to be committed together with the checkpoint."""
         if self.forget:
             checkpoint = None
         return Result(self.outputs, checkpoint, forget=self.forget, counts=self.counts, then=self.then)
 
 
 class KeyedStage(Handler[Camera[U]], Generic[U]):
-    """A stage whose cameras have open units. Units close by records, never by a clock.
+    """A stage with an open unit per camera. Units are closed by records, never by a clock.
 
-    A unit is a function of its checkpoint and the records that the checkpoint names: one that was restored
+    A unit is a function of its checkpoint and the records that the checkpoint names, so a restored unit
     equals one that was never interrupted.
 
     Args:
-        records: Where the records of an open unit are read again.
-        fence: What was erased.
+        records: Source from which the records of an open unit are read again.
+        fence: Erased times.
     """
 
     #: topic of the records that `offsets` names
@@ -87,41 +88,42 @@ class KeyedStage(Handler[Camera[U]], Generic[U]):
 
     @abstractmethod
     def begin(self, camera: str) -> U:
-        """The unit of a camera without a checkpoint."""
+        """Return the unit of a camera without a checkpoint."""
 
     @abstractmethod
     def restore(self, camera: str, stored: StoredCheckpoint) -> U:
-        """The unit of a checkpoint, without the records that it names."""
+        """Return the unit of a checkpoint, without the records that it names."""
 
     def offsets(self, stored: StoredCheckpoint) -> Sequence[int]:
-        """Offsets of the unit's records, in their order."""
+        """Return the offsets of the unit's records, in their order."""
         return ()
 
     def resume(self, unit: U, records: Sequence[Record], stored: StoredCheckpoint) -> U:
-        """The unit with its records; without any where retention removed one, so that it sees less."""
+        """Return the unit with its records. If retention removed any of them, `records` is empty, so that
+        it sees less."""
         return unit
 
     @abstractmethod
     def join(self, camera: Camera[U], record: Record, draft: Draft) -> U | None:
-        """The unit after a record. None: it is as before, and no checkpoint is written.
+        """Return the unit after a record. None: it is unchanged, and no checkpoint is written.
 
         Args:
-            camera: The camera. What is assigned to its unit stays, also where the record fails.
+            camera: The camera. Assignments to its unit persist, even if the record fails.
             record: The record.
-            draft: Takes what the record gives.
+            draft: Receives the record's results.
 
         Raises:
-            BadRecordError: Nothing can be made of the record.
+            BadRecordError: The record cannot be used.
             TransientError: Something that it needs is not available now.
         """
 
     def turn_down(self, camera: Camera[U], record: Record, reason: DeadLetter, draft: Draft) -> U | None:
-        """The unit after a record that becomes a dead letter; see `join`."""
+        """Return the unit after a record that becomes a dead letter; see `join`."""
         return None
 
     @abstractmethod
     def checkpoint(self, unit: U) -> Checkpoint:
-        """What `restore` needs."""
+        """Return the checkpoint that `restore` needs."""
 
     def load(self, camera: str, stored: StoredCheckpoint | None) -> Camera[U]:
         """See `Handler.load`."""
@@ -146,15 +148,15 @@ class KeyedStage(Handler[Camera[U]], Generic[U]):
         return self.change(state, lambda draft: self.turn_down(state, record, reason, draft))
 
     def ends(self, camera: str, active_ms: float) -> bool:
-        """A camera that was erased whole is forgotten once it is silent."""
+        """Whether the camera is forgotten: it was erased entirely and is silent."""
         return self._fence.ends(camera, active_ms)
 
     def change(self, camera: Camera[U], step: Callable[[Draft], U | None]) -> Result | None:
-        """What a step other than a record gives, such as a tick. None: nothing.
+        """Return the results of a step other than a record, such as a tick; None if there are none.
 
         Args:
             camera: The camera.
-            step: Gives its next unit; None: it is as before.
+            step: Returns its next unit; None: it is unchanged.
         """
         result = self._apply(camera, step)
         return None if result.empty else result
@@ -172,15 +174,15 @@ class KeyedStage(Handler[Camera[U]], Generic[U]):
         return draft.result(self.checkpoint(unit))
 
     def _undo(self, draft: Draft, tensors: int) -> None:
-        """Take back what a draft put into the store after its first `tensors`."""
+        """Remove what a draft put into the store after its first `tensors`."""
         del draft.tensors[tensors:]
 
 
 class ProducingStage(StoreLifecycle, KeyedStage[U], Generic[U]):
-    """A stage whose units give tensors, which the next stage fetches from its store.
+    """A stage whose units produce tensors, which the next stage fetches from its store.
 
     Args:
-        store: Takes the tensors.
+        store: Holds the tensors.
         records: See `KeyedStage`.
         fence: See `KeyedStage`.
         clock: Monotonic seconds.
@@ -197,7 +199,7 @@ class ProducingStage(StoreLifecycle, KeyedStage[U], Generic[U]):
         self._store, self._keeper = store, Keeper(store, clock)
 
     def put(self, draft: Draft, ref: TensorRef, array: Array, seconds: float, dtype: str = "") -> TensorRef:
-        """Put a tensor of `seconds` of stream time into the store.
+        """Put a tensor that covers `seconds` of stream time into the store.
 
         Raises:
             TransientError: The store is full; retry later.
@@ -208,11 +210,11 @@ class ProducingStage(StoreLifecycle, KeyedStage[U], Generic[U]):
         return ref
 
     def _undo(self, draft: Draft, tensors: int) -> None:
-        # Nobody will read what a part of the record left there.
+        # The results of a failed record are never read.
         self._store.release(draft.tensors[tensors:])
         super()._undo(draft, tensors)
 
 
 def reference_of(record: Record) -> RecordRef:
-    """Where a record stands."""
+    """Return a record's topic, partition and offset."""
     return RecordRef(topic=record.topic, partition=record.partition, offset=record.offset)

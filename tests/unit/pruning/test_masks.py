@@ -329,7 +329,7 @@ def test_wrong_grids_are_refused() -> None:
         prune_block([key(), Sample(GREY, Basis.VECTORS, np.zeros((3, 3), np.float16))], GRID, POLICY)
     with pytest.raises(ValueError, match="no motion grid"):
         prune_block([key(), Sample(GREY, Basis.VECTORS)], GRID, POLICY)
-    with pytest.raises(ValueError, match="whole groups"):
+    with pytest.raises(ValueError, match="cannot be divided into groups"):
         PatchGrid.merged(5, 4, 14, 2)
     with pytest.raises(ValueError, match="negative"):
         PrunePolicy(tau=-1)

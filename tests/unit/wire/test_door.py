@@ -123,7 +123,7 @@ def test_records_that_stopped_readers(value: bytes) -> None:
 
 
 def test_a_topic_of_bytes_has_no_message() -> None:
-    with pytest.raises(WireError, match="its records are bytes"):
+    with pytest.raises(WireError, match="its records are raw bytes"):
         read_record("camera.segments.v1", b"")
 
 

@@ -165,7 +165,7 @@ def test_what_cannot_be_cut_is_one_error_that_names_the_recording() -> None:
                 reader.clip(start_us, end_us)
     with (
         VideoReader(encode("h264", frames=20, bframes=2, speed=1)) as reader,
-        pytest.raises(CodecError, match="may show them in another order"),
+        pytest.raises(CodecError, match="may be shown in another order"),
     ):
         reader.clip(0, 1_000_000)
     with (

@@ -178,7 +178,7 @@ def test_what_was_not_asked_for_is_named(
 def test_motion_that_is_no_displacement_is_refused(cases: dict[str, Case]) -> None:
     case = cases["decode"]
     planes = case.planes[:-2] + np.array(np.nan, np.float16).tobytes()
-    with pytest.raises(ReplyError, match="no displacement"):
+    with pytest.raises(ReplyError, match="invalid displacement"):
         read(case.request, case.message, planes)
 
 

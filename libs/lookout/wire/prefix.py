@@ -12,14 +12,14 @@ import re
 from typing import Final
 
 NAME_PREFIX: Final = os.environ.get("LOOKOUT_PREFIX", "")
-#: set in processes of a canary: it reads what the fleet reads, and writes under names of its own
+#: whether this is a process of a canary, which reads the fleet's topics and writes to its own
 IS_CANARY: Final = bool(os.environ.get("LOOKOUT_CANARY"))
 CANARY: Final = "canary"
-#: what every key in Redis of the fleet begins with
+#: prefix of all Redis keys of the fleet
 FLEET_KEYS: Final = f"{NAME_PREFIX}lookout:"
-#: what every key in Redis that this process writes begins with
+#: prefix of all Redis keys that this process writes
 REDIS_KEYS: Final = f"{FLEET_KEYS}{CANARY}:" if IS_CANARY else FLEET_KEYS
-#: one hash a camera, which the agent that pulls it writes: agent, state, error, segments, last_ms
+#: one hash per camera, written by the agent that pulls it: agent, state, error, segments, last_ms
 CAMERA_REPORT: Final = FLEET_KEYS + "{{{camera}}}:report"
 #: characters that Kafka accepts in topic names, and an end that separates the prefix from the name
 _PREFIXES: Final = re.compile(r"([a-z0-9][a-z0-9.-]{0,38}[.-])?")

@@ -146,11 +146,11 @@ def _verdicts(mark: str) -> Topic:
     )
 
 
-#: what names of topics of this process's tokens and verdicts begin with
+#: prefix of the topics for this process's tokens and verdicts
 _MARK: Final = f"{CANARY}." if IS_CANARY else ""
 TOKENS: Final = _tokens(_MARK)
 VERDICTS: Final = _verdicts(_MARK)
-#: outcomes of a canary: nothing but the comparison reads them
+#: outcomes of a canary, which only the comparison reads
 CANARY_VERDICTS: Final = _verdicts(f"{CANARY}.")
 ALERTS: Final = Topic(
     prefixed("alerts.v1"), "CloudEvents, lookout.v1.Alert as JSON", retention_ms=30 * 24 * HOUR_MS

@@ -16,7 +16,7 @@ from lookout.video.segments.sets import with_sets
 
 #: packets held back in case a later one repeats their stamp; encoders usually reorder fewer
 _WINDOW: Final = 4
-#: most packets, and most bytes of them, among which an order is sought; larger groups pass unchanged
+#: most packets, and most bytes of them, among which an order is sought; a larger group is split there
 _MOST_PACKETS: Final = 5_000
 _MOST_BYTES: Final = 32 << 20
 

@@ -92,6 +92,28 @@ class Browser:
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, **place)
 
+    def drag(self, selector: str, begin: float, end: float) -> None:
+        """Drag through an element, from and to shares of its width; the pointer stays where it ends."""
+        box = self.evaluate(
+            "(box => [box.x, box.y, box.width, box.height])"
+            f"(document.querySelector({json.dumps(selector)}).getBoundingClientRect())"
+        )
+        x, y = [box[0] + share * box[2] for share in (begin, end)], box[1] + box[3] / 2
+        steps = (("mouseMoved", x[0]), ("mousePressed", x[0]), ("mouseMoved", x[1]), ("mouseReleased", x[1]))
+        for kind, place in steps:
+            button = "none" if place == x[0] and kind == "mouseMoved" else "left"
+            self.call("Input.dispatchMouseEvent", type=kind, x=place, y=y, button=button, clickCount=1)
+
+    def point(self, selector: str, across: float) -> None:
+        """Move the pointer onto an element, at a share of its width."""
+        box = self.evaluate(
+            "(box => [box.x, box.y, box.width, box.height])"
+            f"(document.querySelector({json.dumps(selector)}).getBoundingClientRect())"
+        )
+        self.call(
+            "Input.dispatchMouseEvent", type="mouseMoved", x=box[0] + across * box[2], y=box[1] + box[3] / 2
+        )
+
     def screenshot(self, path: Path) -> None:
         """What the window shows."""
         data = self.call("Page.captureScreenshot", format="png")["data"]

@@ -24,6 +24,16 @@ addEventListener("unhandledrejection", event => faults.push(String(event.reason)
 
 
 @contextmanager
+def faultless(profile: Path) -> Iterator[Browser]:
+    """A page that notes its faults in `faults`; the profile is an empty folder."""
+    with browser(profile) as opened:
+        opened.call("Page.enable")
+        opened.call("Page.addScriptToEvaluateOnNewDocument", source=_FAULTS)
+        opened.resize(1280, 900)
+        yield opened
+
+
+@contextmanager
 def console(process: GatewayProcess, client: httpx.Client, profile: Path) -> Iterator[Browser]:
     """A page with the session of a client.
 
@@ -32,14 +42,11 @@ def console(process: GatewayProcess, client: httpx.Client, profile: Path) -> Ite
         client: Whose cookies it takes.
         profile: An empty folder.
     """
-    with browser(profile) as opened:
-        opened.call("Page.enable")
-        opened.call("Page.addScriptToEvaluateOnNewDocument", source=_FAULTS)
+    with faultless(profile) as opened:
         for cookie in client.cookies.jar:
             opened.call(
                 "Network.setCookie", name=cookie.name, value=str(cookie.value), url=process.url, httpOnly=True
             )
-        opened.resize(1280, 900)
         opened.go(f"{process.url}/")
         eventually(lambda: opened.evaluate("document.querySelector('main h1') !== null"))
         yield opened

@@ -266,6 +266,7 @@ def test_an_incident_says_which_allowed_answer_was_likeliest(
     page: Browser, broker: KafkaServer, client: httpx.Client
 ) -> None:
     opened = alert("ramp", 6)
+    opened.question = "How many people are in view? [2..4] when count >= 4"
     windows = [verdict("ramp", 30 * 6 + number, p_yes) for number, p_yes in enumerate((0.3, 0.8))]
     for own, shares in zip(windows, ((0.7, 0.2, 0.1), (0.2, 0.1, 0.7)), strict=True):
         for answer, p in zip("234", shares, strict=True):
@@ -279,8 +280,10 @@ def test_an_incident_says_which_allowed_answer_was_likeliest(
     around = {"camera": "ramp", "since": since, "until": until, "limit": 10}
     eventually(lambda: len(client.get("/v1/verdicts", params=around).json().get("verdicts", ())) == 2)
     show(page, f"incidents/{opened.incident}?camera=ramp")
-    rows = "[...document.querySelectorAll('li:has(.track)')]"
+    rows = "[...document.querySelectorAll('li:has(> .track)')]"
     shown = f"{rows}.map((row) => [row.firstChild.textContent, row.lastChild.textContent])"
+    eventually(lambda: page.evaluate(shown) == [["4", "70 %"], ["2", "20 %"], ["3", "10 %"]])
+    show(page, f"report?camera=ramp&since={since}")
     eventually(lambda: page.evaluate(shown) == [["4", "70 %"], ["2", "20 %"], ["3", "10 %"]])
     assert page.evaluate("faults") == []
 

@@ -1,9 +1,10 @@
 // What can be said about a question before it is asked.
 import { text } from "./text";
-import type { Watch } from "./types";
+import type { Verdict, Watch } from "./types";
 
 /** Allowed answers and a condition at the end of a question. */
 const STRUCTURE = /\s*\[[^[\]]*\]\s*when\s+\S.*$/i;
+export const isStructured = (question = ""): boolean => STRUCTURE.test(question);
 const YES_NO = /^(is|are|am|was|were|do|does|did|has|have|had|can|could|will|would|should)\b/i;
 
 /** Doubts about a question, in words; none for a good one. */
@@ -22,3 +23,7 @@ export function doubts(question: string, id: string, others: Watch[]): string[] 
   if (same) found.push(text.watches.checks.same(same.id ?? ""));
   return found;
 }
+
+/** The verdict of the highest p(yes). */
+export const peakOf = (verdicts: Verdict[] = []): Verdict | undefined =>
+  verdicts.reduce<Verdict | undefined>((best, one) => ((one.p_yes ?? -1) > (best?.p_yes ?? -1) ? one : best), undefined);

@@ -41,7 +41,7 @@ class WatchActivity:
     last: Mapping[str, Any] | None = None  # a verdict's JSON
     incidents: dict[str, Alert] = field(default_factory=dict)  # the newest alert of each, oldest first
     answered: list[tuple[int, bool]] = field(default_factory=list)  # version, and whether it was answered
-    answered_at: float = field(default_factory=time.monotonic)  # or, before any, when it began
+    answered_at: float = field(default_factory=time.monotonic)  # before any answer, when following began
 
     def begin(self, first: int) -> None:
         """Drop everything of versions below `first`, now and when it comes late."""

@@ -23,8 +23,8 @@ GROUP, VERSION = "lookout.dev", "v1"
 FINALIZER = "lookout.dev/topic"
 _WATCH_S = 240
 _CALL_S = 15.0
-_PAGE = 500  # resources of one answer, as kubectl asks for them
-_GONE = 410  # the API server no longer knows what changed since then
+_PAGE = 500  # resources per page, as in kubectl
+_GONE = 410  # the status if the API server no longer knows the changes since a version
 
 
 @dataclass(frozen=True, slots=True)

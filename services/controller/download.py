@@ -142,7 +142,7 @@ def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> Non
         return
     content = tar.extractfile(member) if member.isfile() else None
     if content is None:
-        raise DownloadError(f"the archive holds something that is no file or folder: {member.name}")
+        raise DownloadError(f"the archive holds something that is neither a file nor a folder: {member.name}")
     target.parent.mkdir(parents=True, exist_ok=True)
     with content, target.open("wb") as file:
         shutil.copyfileobj(content, file, _CHUNK)

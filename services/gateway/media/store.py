@@ -165,7 +165,7 @@ class Media:
                 return self._checked(alert.camera, piece, sees)
         if alert.cause:
             return self.picture(alert.camera, alert.start.ToMicroseconds(), sees, size)
-        raise ProblemError(404, f"incident {alert.incident}: Kafka holds no picture of it any more")
+        raise ProblemError(404, f"incident {alert.incident}: Kafka no longer holds a picture of it")
 
     def picture(
         self, camera: str, at_us: int, sees: Sees, size: PictureSize, near: RecordRef | None = None
@@ -218,7 +218,7 @@ class Media:
             or _touches(self._fence(), camera, piece)
             or self._masks.lacks(camera, piece.masks)
         ):
-            raise ProblemError(404, f"camera {camera}: nothing of this time is there that you may see")
+            raise ProblemError(404, f"camera {camera}: there is nothing of this time that you may see")
         return piece
 
     def _made(self, key: tuple[Any, ...], make: Callable[[], Piece | None]) -> Piece | None:

@@ -50,7 +50,7 @@ def make_token(
     """Make a token; its secret is only in this answer."""
     parts = parts_of(request)
     if not wanted.name.strip():
-        raise ProblemError(400, "name: say whose the token is")
+        raise ProblemError(400, "name: say who the token is for")
     if wanted.role == Role.ROLE_UNSPECIFIED:
         raise ProblemError(400, "role: viewer, operator or administrator is needed")
     if wanted.HasField("expires") and wanted.expires.ToMilliseconds() <= time.time() * 1000:

@@ -38,7 +38,7 @@ from lookout.wire import to_json
 router = APIRouter(prefix="/v1/find", tags=["find"])
 _LATER_S = 10.0
 _SIMILAR_S = 30.0
-#: refusals of recall that say what is wrong, and their status
+#: recall's rejections that say what is wrong, and their HTTP status
 _TOLD = {
     grpc.StatusCode.INVALID_ARGUMENT: 400,
     grpc.StatusCode.NOT_FOUND: 404,

@@ -172,7 +172,7 @@ def verdicts(
     """Single verdicts of a camera from Kafka, by the end of their windows; five minutes by default."""
     begin_ms, end_ms = _range(since, until, 300_000)
     if end_ms - begin_ms > _HOUR_MS:
-        raise ProblemError(400, "since: single verdicts are read for an hour at most; /v1/timeline has sums")
+        raise ProblemError(400, "since: single verdicts are read for at most an hour; /v1/timeline has sums")
     parts = parts_of(request)
     with parts.database.reading() as connection:
         series = [

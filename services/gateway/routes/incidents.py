@@ -71,7 +71,8 @@ def list_incidents(
 
 
 def _note_search(parts: Parts, principal: Principal, asked: Asking, words: str) -> None:
-    """Write to the audit log who searched for what. The pages of one search, and its repetition, are one."""
+    """Write to the audit log who searched for what. The pages of one search, and its repetition, count as
+    one."""
     if parts.media.is_new_view(principal.actor, asked.address, "incident.search", words):
         parts.writes.note(principal, asked, entry("incident.search", words))
 
@@ -90,7 +91,8 @@ def act(
     identity: _Id,
     criteria: Annotated[IncidentAction, Depends(body_of(IncidentAction))],
 ) -> Response:
-    """Claim, acknowledge, resolve, reopen, note, or call it a false positive; `kind` and `note` are read."""
+    """Claim, acknowledge, resolve, reopen, note, or call it a false positive; only `kind` and `note` are
+    read."""
     parts = parts_of(request)
     before = _incident(parts, principal, identity)
     kind = enum_name("Kind", IncidentAction.Kind.Name(criteria.kind))
@@ -132,9 +134,10 @@ def act(
 
 
 def _label(parts: Parts, principal: Principal, act: IncidentAction) -> None:
-    """Write to labels.v1 what an act says of the answer, for back-tests and reports.
+    """Write the label that an act implies to labels.v1, for back-tests and reports.
 
-    Before the act, and not as what the request wrote: a request that is repeated after a kill writes both.
+    It is written before the act, and not as the request's own record: a request that is repeated after a kill
+    then writes both.
     """
     if act.kind not in (RESOLVE, FALSE_POSITIVE, REOPEN):
         return

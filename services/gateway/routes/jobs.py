@@ -98,7 +98,7 @@ def _ask(parts: Parts, principal: Principal, asked: Asking, job: RecordingJob) -
         check_job(job)
         with parts.database.reading() as connection:
             if queries.document(connection, RECORDINGS.name, job.id) is not None:
-                raise ProblemError(409, f"id: there is a job {job.id} already; give another, or none")
+                raise ProblemError(409, f"id: job {job.id} exists already; give another id, or none")
         audit = entry("job.ask", job.id, tenant=job.tenant)
         parts.writes.write(principal, asked, RECORDINGS.name, {job.id: to_json(job)}, audit)
     return answer(_job(parts, principal, job.id), 202)

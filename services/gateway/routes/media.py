@@ -30,9 +30,9 @@ from lookout.v1.media_pb2 import ClipFacts, KeptEvidence
 from lookout.wire import VERDICTS, from_json
 
 router = APIRouter(prefix="/v1", tags=["media"])
-#: tells a program which codec a clip has before it plays it: not every browser plays hevc
+#: header with a clip's codec, since not every browser plays hevc
 CODEC_HEADER: Final = "lookout-codec"
-#: a privacy mask hides something of the answer
+#: header that says that a privacy mask hides something of the answer
 MASKED_HEADER: Final = "lookout-masked"
 _PICTURE: Final = {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}}
 _VIDEO: Final = {"video/mp4": {"schema": {"type": "string", "format": "binary"}}}
@@ -237,7 +237,7 @@ def _alert(parts: Parts, principal: Principal, identity: str) -> tuple[Alert, Ke
     if parts.keeping is not None:
         try:
             kept = parts.keeping.find(identity, principal.sees)
-        except TransientError as error:  # what Kafka has is shown all the same
+        except TransientError as error:  # what Kafka has is shown anyway
             logs.get("gateway").warning("kept evidence is away", error=str(error)[:300])
     with parts.database.reading() as connection:
         row_and_acts = queries.incident(connection, principal, identity)
@@ -245,7 +245,7 @@ def _alert(parts: Parts, principal: Principal, identity: str) -> tuple[Alert, Ke
         return from_json(row_and_acts[0].alert, Alert), kept
     if kept is None:
         raise not_found("incident", identity)
-    return kept.alert, kept  # the history may have been made again since alerts.v1 lost it
+    return kept.alert, kept  # the history may have been rebuilt after alerts.v1 lost it
 
 
 def _sees(parts: Parts, principal: Principal, camera: str) -> Sees:

@@ -31,7 +31,7 @@ from lookout.wire.limits import NOTIFICATIONS as MOST
 
 router = APIRouter(prefix="/v1/notifications", tags=["notifications"])
 _Id = Annotated[str, Path(max_length=200)]
-#: a test waits for its target, and for a picture
+#: seconds for a test, which waits for its target and for a picture
 _TEST_S: Final = 45.0
 _STATES_S: Final = 3.0
 

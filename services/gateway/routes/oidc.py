@@ -27,9 +27,9 @@ router = APIRouter(prefix="/oidc", tags=["session"])
 _REDIRECT: dict[str, Any] = route(None, status=303, openapi_extra={"security": []})
 _COOKIE: Final = "lookout-sign-in"
 _PATH: Final = "/oidc"
-#: seconds that a person has at the provider
+#: seconds that a person has to sign in at the provider
 _PATIENCE_S: Final = 900
-#: after which no provider takes a code of the same sign-in any more
+#: seconds after which no provider accepts a code of the same sign-in
 _USED_S: Final = 86_400.0
 
 

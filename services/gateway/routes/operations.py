@@ -70,7 +70,7 @@ def dead_letter(
     parts, name = parts_of(request), f"{topic}/{partition}/{offset}"
     with parts.database.reading() as connection:
         row = queries.letter(connection, principal, topic, partition, offset)
-        # A segment's own time is in the bytes that nobody could read: any erasure of the camera hides them.
+        # The time of a segment is in bytes that nobody could read, so any erasure of the camera hides them.
         hidden = row is not None and bool(erased(connection).of(row.key))
     if row is None or hidden:
         raise not_found("dead letter", name)
@@ -194,7 +194,7 @@ def fleet(request: Request, principal: Administrator) -> Response:
             )
         )
     except KafkaException as error:
-        # Findings of a Kafka that does not answer are worth more than an error.
+        # If Kafka does not answer, the findings are worth more than an error.
         found = list(fleet_state.findings(settings))
         logs.get("gateway").warning("the fleet's lag is not known", error=error_text(error.args[0]))
         return answer(FleetView(version=lookout.__version__, findings=found))

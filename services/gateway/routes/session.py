@@ -18,7 +18,7 @@ from lookout.v1.access_pb2 import Role
 from lookout.v1.gateway_pb2 import SessionView
 
 router = APIRouter(tags=["session"])
-#: gateways that share the link's file might both read a secret before one of them replaces it
+#: seconds that a used link is remembered: two gateways may read a secret before one of them replaces it
 _LINK_S = 86_400.0
 _REDIRECT: dict[str, Any] = route(None, status=303)
 

@@ -17,7 +17,7 @@ from lookout.services.gateway.writes import Asked
 from lookout.v1.access_pb2 import Role
 
 router = APIRouter(prefix="/v1/shared", tags=["media"])
-#: who looked, in the audit log: a link, at an address
+#: the actor in the audit log: a link, with the caller's address
 _ACTOR: Final = "shared-link"
 _Incident = Annotated[str, Path(max_length=64)]
 
@@ -35,7 +35,7 @@ def holder(
     parts = parts_of(request)
     key = parts.link_key
     if key is None or not is_signed(key, request.url.path, until, signature):
-        raise ProblemError(401, "this link has ended or is not one of this installation: sign in instead")
+        raise ProblemError(401, "this link has expired or is not of this installation: sign in instead")
     wait_s = parts.rate.wait_s(f"{_ACTOR} {address_of(request)}")
     if wait_s:
         raise too_many(wait_s, f"more than {parts.settings.calls_per_minute} calls in a minute")

@@ -67,5 +67,5 @@ def send_test_alert(request: Request, principal: Administrator, asked: Asked) ->
     parts = parts_of(request)
     parts.writes.note(principal, asked, entry("alert.test", identity))
     if not parts.writes.await_places(parts.writes.tell(event)):
-        raise ProblemError(503, "alerts.v1 took the test alert, and it did not come back: see Operations")
+        raise ProblemError(503, "alerts.v1 took the test alert, but it did not come back: see Operations")
     return answer(TestAlert(id=identity, time=event.end))

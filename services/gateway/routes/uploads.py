@@ -17,7 +17,7 @@ from lookout.services.gateway.writes import Asked, entry
 from lookout.v1.gateway_pb2 import Upload
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
-#: its bodies are as large as recordings are
+#: the path whose bodies may be as large as recordings
 PATH: Final = "/v1/uploads"
 _BODY: Final = {
     "requestBody": {

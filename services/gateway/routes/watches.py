@@ -28,7 +28,7 @@ from lookout.wire.topics import AHEAD_MS
 router = APIRouter(prefix="/v1/watches", tags=["watches"])
 _Id = Annotated[str, Path(max_length=200)]
 _Body = Annotated[Watch, Depends(body_of(Watch))]
-#: a snooze ends before the version that it replaces may be compacted away
+#: longest snooze: it must end before the version that it replaces may be compacted away
 _SNOOZE_MS: Final = AHEAD_MS - 3_600_000
 
 
@@ -92,7 +92,7 @@ def snooze(
             on.CopyFrom(before)
             on.version, on.disabled = off.version + 1, False
             on.active_from.CopyFrom(target.until)
-            # Both in one batch of the client: of two records of one partition Kafka takes both, or none.
+            # Both go in one batch of the client: of two records in one partition Kafka takes both, or none.
             rows = [(identity, checked(off)), (identity, checked(on))]
             places = parts.writes.write_only(principal, asked, WATCHES.name, rows)
             parts.writes.note(principal, asked, entry("watch.snooze", identity, tenant=before.tenant))

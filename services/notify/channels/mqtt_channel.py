@@ -116,7 +116,9 @@ class MqttChannel(ConnectedChannel):
             if not changes:
                 break
         else:
-            raise DeliveryError(f"{self._target.host}: the broker keeps what this user takes back")
+            raise DeliveryError(
+                f"{self._target.host}: the broker does not let this user remove retained messages"
+            )
         for place in (self._availability, self._switches.availability):
             self._publish(client, place, b"", retain=True)
         self._client = None  # a clean disconnect would leave its availability

@@ -135,14 +135,14 @@ def _say(problems: Sequence[str], code: int) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        description="Create Lookout's topics, bring those of an older release up to date, refuse wrong ones."
+        description="Create Lookout's topics, update those of an older release, reject wrong ones."
     )
-    parser.add_argument("--partitions", type=int, required=True, help="of every pipeline topic")
+    parser.add_argument("--partitions", type=int, required=True, help="partitions of every pipeline topic")
     parser.add_argument("--replication", type=int, required=True, help="copies of each partition")
     parser.add_argument(
-        "--check", action="store_true", help="create and change nothing; missing topics are wrong"
+        "--check", action="store_true", help="create and change nothing; a missing topic is an error"
     )
-    parser.add_argument("--canary", action="store_true", help="those of a canary as well")
+    parser.add_argument("--canary", action="store_true", help="create the topics of a canary as well")
     parser.add_argument("--wait-s", type=float, default=300.0, help="how long Kafka may take to answer")
     parser.add_argument(
         "--retention-hours", type=_retention, action="append", default=[], metavar="TOPIC=HOURS"

@@ -1,4 +1,5 @@
-"""Recordings (QuickVideo): groups of frames, which KV entries stay, decode and prefill overlapped."""
+"""Prefill of recordings (QuickVideo): groups of frames, the KV entries that stay, and decoding overlapped
+with prefill."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from lookout.recordings.types import (
 if TYPE_CHECKING:
     from lookout.recordings.groups import GroupPlanner as GroupPlanner, grouped as grouped
 
-#: what imports torch: settings and timings need none
+#: names whose modules import torch; settings and timings do not
 _LAZY = {"groups": ["GroupPlanner", "grouped"]}
 
 

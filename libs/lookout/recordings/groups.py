@@ -1,4 +1,4 @@
-"""From encoded frames to the plans of groups: rows, labels, positions, what stays."""
+"""Plans groups from encoded frames: rows, labels, positions, and the entries that stay."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from lookout.recordings.types import GroupPlan, PrefillSettings, RecordingError
 
 @dataclass(frozen=True, slots=True)
 class GroupPlanner:
-    """Plans the groups of recordings; holds no state of theirs.
+    """Plans the groups of recordings; keeps no state between calls.
 
     Attributes:
         layout: The checkpoint's prompt.
         settings: How to prefill.
-        frames: The most frames a recording has; labels are wide enough for them.
-        seconds: The longest recording; labels are wide enough for it.
+        frames: The most frames of a recording; labels are wide enough for them.
+        seconds: The length of the longest recording; labels are wide enough for it.
     """
 
     layout: Layout
@@ -42,23 +42,23 @@ class GroupPlanner:
     def plan(
         self, recording: str, frames: Sequence[EncodedFrame], previous: GroupPlan | None = None
     ) -> GroupPlan:
-        """The plan of the next group.
+        """Return the plan of the next group.
 
         Args:
             recording: Names the recording.
-            frames: The group's frames, in order. Those without a kept token are left out of the prompt.
+            frames: The group's frames, in order. Frames without a kept token are left out of the prompt.
             previous: The plan of the group before; None: the recording's first group.
 
         Raises:
             RecordingError: No frame has a token, or frames go back in time.
-            PositionRangeError: The model was not made for so many positions.
+            PositionRangeError: The positions exceed the model's limit.
         """
-        # A frame without tokens would leave a label and frame marks in the prompt, and nothing to see.
+        # A frame without tokens would leave only a label and frame marks in the prompt.
         shown = [frame for frame in frames if len(frame.kept)]
         if not shown:
             raise RecordingError(f"{recording}: a group of {len(frames)} frames holds no token")
         group = 0 if previous is None else previous.group + 1
-        # Labels and positions count from the recording's first frame, so that groups go on where one ended.
+        # Labels and positions count from the recording's first frame, so that each group continues the last.
         origin = shown[0].slot_us if previous is None else previous.origin_us
         times = [origin, *(frame.slot_us for frame in shown)]
         if any(later < earlier for earlier, later in pairwise(times)):
@@ -88,7 +88,7 @@ class GroupPlanner:
         )
 
     def plans(self, recording: str, frames: Sequence[EncodedFrame]) -> list[GroupPlan]:
-        """The plans of all groups of a recording whose frames are at hand."""
+        """Return the plans of all groups of a recording whose frames are all available."""
         out: list[GroupPlan] = []
         for group in grouped(frames, self.settings.group_frames):
             out.append(self.plan(recording, group, out[-1] if out else None))
@@ -96,7 +96,7 @@ class GroupPlanner:
 
     @property
     def label(self) -> LabelStyle | None:
-        """The layout's label, wide enough for the recording."""
+        """The layout's label style, wide enough for the recording."""
         style = self.layout.label
         if style is None:
             return None
@@ -104,7 +104,8 @@ class GroupPlanner:
         return replace(style, width=max(style.width, len(str(largest))))
 
     def rows(self, frames: int, tokens: int) -> int:
-        """Rows of a recording of `frames` frames of `tokens` tokens each, with its prefix."""
+        """Return the rows of a recording of `frames` frames with `tokens` tokens each, the prefix
+        included."""
         return len(self.layout.prefix) + frames * (tokens + self._opening + len(self.layout.frame_close))
 
     @property
@@ -138,11 +139,11 @@ class GroupPlanner:
         origin: int,
         first: int,
     ) -> tuple[Rows, int]:
-        """Positions of the group's rows, and the first after the recording so far."""
+        """Return the positions of the group's rows, and the first position after them."""
         rule = self.layout.positions
         edges = np.array([part[2:6] for part in parts if part.block >= 0], dtype=np.int64)
         before, counts, after = np.diff(edges, axis=1).T
-        # The rule numbers a group on its own; `continued` then moves it after the groups before.
+        # The rule numbers a group on its own; `continued` then shifts it to follow the groups before.
         rows = RowLayout(0 if previous is not None else len(self.layout.prefix), before, counts, after)
         positions, question = rule.place(
             rows, frames, compact=self.settings.compact, origin_us=origin, first=first
@@ -164,8 +165,8 @@ class GroupPlanner:
         return ids
 
     def _competing(self, parts: Sequence[PromptPart]) -> Rows:
-        """The rows that may be dropped: never the prefix."""
-        # Text is cheap and says when a frame was: with `keep_text` only visual rows may be dropped.
+        """Return the rows that may be dropped; the prefix is never among them."""
+        # Text is cheap and gives a frame's time: with `keep_text` only visual rows may be dropped.
         visual = self.settings.keep_text
         ranges = [
             np.arange(part.visual_start, part.visual_stop) if visual else np.arange(part.start, part.stop)
@@ -177,7 +178,7 @@ class GroupPlanner:
 
 
 def grouped(frames: Iterable[EncodedFrame], size: int) -> Iterator[list[EncodedFrame]]:
-    """Groups of `size` frames that have a token; the last may be smaller."""
+    """Yield groups of `size` frames that have a token; the last may be smaller."""
     group: list[EncodedFrame] = []
     for frame in frames:
         if len(frame.kept):

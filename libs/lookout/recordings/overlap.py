@@ -1,6 +1,6 @@
 """Decode and prefill one after the other, in turns, or at the same time (QuickVideo section 3.3).
 
-Knows nothing of videos or models: a producer gives groups, a consumer takes them.
+Independent of videos and models: a producer yields groups, a consumer takes them.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Timings:
     Attributes:
         mode: How it ran.
         start_s: Until decoding could begin: opening the recording, counting its packets, and loading the
-            tower where this is the first recording.
-        decode_s: Per group, waiting for the producer, the pauses that the full queue forced left out.
-        prefill_s: Per group, the consumer.
+            tower if this is the first recording.
+        decode_s: Per group, time spent waiting for the producer, without the pauses forced by a full queue.
+        prefill_s: Per group, time spent in the consumer.
         total_s: From the beginning to the end of the last prefill, `start_s` included.
         answer_s: Decoding of the answers, after `total_s`.
     """
@@ -52,17 +52,17 @@ class Timings:
 
     @property
     def t_dec(self) -> float:
-        """Decoding of all groups."""
+        """Time to decode all groups."""
         return sum(self.decode_s)
 
     @property
     def t_prefill(self) -> float:
-        """Prefill of all groups."""
+        """Time to prefill all groups."""
         return sum(self.prefill_s)
 
     @property
     def bound(self) -> float:
-        """Equation 3: max(t_dec + last prefill, t_prefill + first decode) + start."""
+        """Equation 3's lower bound: max(t_dec + last prefill, t_prefill + first decode) + start."""
         if not self.prefill_s:
             return self.start_s
         late = self.t_dec + self.prefill_s[-1]
@@ -71,8 +71,10 @@ class Timings:
 
     @property
     def ideal(self) -> float:
-        """What perfect overlap of exactly these groups takes: f_i = max(f_{i-1}, d_i) + p_i, where d_i is
-        when group i is decoded. Never below the bound of Equation 3."""
+        """The time that a perfect overlap of exactly these groups takes, at least Equation 3's bound.
+
+        f_i = max(f_{i-1}, d_i) + p_i, where d_i is the time at which group i is decoded.
+        """
         end = decoded = self.start_s
         for decode, prefill in zip(self.decode_s, self.prefill_s, strict=True):
             decoded += decode
@@ -81,11 +83,11 @@ class Timings:
 
     @property
     def efficiency(self) -> float:
-        """Equation 3's bound over the time it took; 1 is perfect."""
+        """Equation 3's bound divided by the time taken; 1 is perfect."""
         return self.bound / self.total_s if self.total_s > 0 else 1.0
 
     def summary(self) -> dict[str, float | str]:
-        """The figures of a result."""
+        """Return the figures that a result reports."""
         return {
             "mode": self.mode.value,
             "start_s": round(self.start_s, 3),
@@ -107,7 +109,7 @@ class _Made(Generic[T]):
 
 
 class _Failure:
-    """What the producer raised."""
+    """An exception that the producer raised."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -122,23 +124,23 @@ def run_groups(
     start_s: float = 0.0,
     busy: Callable[[], float] | None = None,
 ) -> tuple[list[R], Timings]:
-    """Take every group once, in order.
+    """Consume every group once, in order.
 
     Args:
-        groups: The producer: the next group is ready when the iterator gives it. For `INTERLEAVED` it must
-            not work ahead.
+        groups: The producer: an iterator that returns a group once it is ready. For `INTERLEAVED` it must not
+            work ahead.
         consume: Prefills a group.
         mode: How the two share the time.
         waiting: Groups that may wait for the consumer.
-        start_s: Seconds spent before, counted into the total.
-        busy: Seconds the producer has really worked so far, where it works ahead of its iterator; asked after
-            every group.
+        start_s: Seconds spent before the call, added to the total.
+        busy: Returns the seconds that the producer has worked so far, if it works ahead of its iterator;
+            called after every group.
 
     Returns:
         What `consume` returned for every group, and the timings.
 
     Raises:
-        Exception: What either of the two raised. The other one is stopped, and no thread is left behind.
+        Exception: What either of the two raised. The other one is stopped, and no thread is left running.
     """
     begin = time.perf_counter()
     timed_groups: Iterable[_Made[T]] = _timed(groups, busy)
@@ -182,14 +184,14 @@ def _timed(groups: Iterable[T], busy: Callable[[], float] | None) -> Iterator[_M
 
 
 def _ahead(made: Iterable[_Made[T]], waiting: int) -> Iterator[_Made[T]]:
-    """Take from `made` on a thread, at most `waiting` groups ahead."""
+    """Consume `made` on a thread, at most `waiting` groups ahead."""
     queue: Queue[_Made[T] | _Failure | None] = Queue(maxsize=waiting)
     stopped = threading.Event()
 
     def offer(item: _Made[T] | _Failure | None) -> None:
         while not stopped.is_set():
             try:
-                # Not for ever: after a consumer that failed nobody takes an item, and `stopped` must be seen.
+                # With a time-out: if the consumer fails, nobody takes items, and `stopped` must be seen.
                 queue.put(item, timeout=0.1)
             except Full:
                 continue
@@ -204,7 +206,7 @@ def _ahead(made: Iterable[_Made[T]], waiting: int) -> Iterator[_Made[T]]:
                     break
             offer(None)
         except BaseException as error:
-            # Raised by the consumer, in its thread: an exception of this one would reach nobody.
+            # The consumer raises it in its own thread: here it would reach nobody.
             offer(_Failure(error))
         finally:
             close = getattr(source, "close", None)
@@ -226,5 +228,5 @@ def _ahead(made: Iterable[_Made[T]], waiting: int) -> Iterator[_Made[T]]:
             yield item
     finally:
         stopped.set()
-        # The caller closes the recording next, which this thread may still read.
+        # The caller closes the recording next, and the thread may still be reading it.
         thread.join()

@@ -16,15 +16,16 @@ if TYPE_CHECKING:  # they import torch; settings need none
 
 
 class RecordingError(LookoutError, ValueError):
-    """Frames, settings or a request from which no prefill can be planned."""
+    """Frames, settings or a request that cannot be planned."""
 
 
 class Score(StrEnum):
-    """Which KV entries of a group stay (QuickVideo section 3.2): those of the highest score.
+    """Which KV entries of a group stay (QuickVideo section 3.2): those with the highest score.
 
     `KEY_NORM`: small key norm, the paper's default. `VALUE_NORM`: large value norm. `ATTENTION`: dot product
-    with the mean query of the questions. For comparison, at equal cost: `LARGE_KEY_NORM`, the opposite of the
-    paper's default, `RANDOM` by a seed, `UNIFORM` evenly spaced rows, `FIRST` the group's first rows.
+    with the mean query of the questions. For comparison, at equal cost: `LARGE_KEY_NORM`: the opposite of the
+    paper's default. `RANDOM`: random rows from a seed. `UNIFORM`: evenly spaced rows. `FIRST`: the group's
+    first rows.
     """
 
     KEY_NORM = "key-norm"
@@ -44,9 +45,9 @@ class PrefillSettings:
         group_frames: Encoded frames of a group; activations grow with it, KV does not.
         rho: Share of each group's entries that stays, per layer and KV head.
         score: Which entries stay.
-        keep_text: Labels and the tokens around frames stay; only visual rows compete.
+        keep_text: Keep labels and the tokens around frames; only visual rows compete.
         compact: Number kept tokens of a 1-D model consecutively instead of on the full grid.
-        seed: Draws the rows of `Score.RANDOM`.
+        seed: Seed for the rows of `Score.RANDOM`.
     """
 
     group_frames: int = 16
@@ -63,8 +64,8 @@ class PrefillSettings:
             raise RecordingError(f"rho={self.rho:g} must be above 0 and at most 1")
 
     def keeps(self, rows: int) -> int:
-        """How many of `rows` competing rows stay."""
-        # A product like 0.2 * 15 must not be rounded up to the next row.
+        """Return how many of `rows` competing rows stay."""
+        # 0.07 * 100 is slightly above 7 in floating point and must not be rounded up to 8.
         return min(rows, math.ceil(self.rho * rows - 1e-9))
 
 
@@ -73,7 +74,7 @@ class GroupPlan:
     """One group of a recording, as an engine prefills it: plain data, no tensors.
 
     Rows are numbered in prompt order from the group's first; the first group begins with the prefix. A row
-    attends to the kept entries of all earlier groups and to the group's rows up to its own.
+    attends to the kept entries of all earlier groups and to the group's rows up to itself.
 
     Attributes:
         recording: Names the recording.
@@ -86,7 +87,7 @@ class GroupPlan:
         keep: See `competing`.
         question_position: Position of the first row after the group.
         origin_us: Sampling time of the recording's first frame.
-        before: Rows of the groups before this one.
+        before: Number of rows in the groups before this one.
     """
 
     recording: str
@@ -103,15 +104,15 @@ class GroupPlan:
 
     @property
     def rows(self) -> int:
-        """Rows of the group."""
+        """Number of rows in the group."""
         return len(self.token_ids)
 
     @property
     def kept(self) -> int:
-        """Entries that stay, per layer and KV head."""
+        """Number of entries that stay, per layer and KV head."""
         return self.rows - len(self.competing) + self.keep
 
     @property
     def frames(self) -> int:
-        """Frames of the group."""
+        """Number of frames in the group."""
         return sum(part.block >= 0 for part in self.parts)

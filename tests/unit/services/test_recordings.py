@@ -255,7 +255,7 @@ def test_a_folder_is_its_files_and_what_cannot_be_read_is_named(
     assert reasons["clip.mp4"] == ""
     assert reasons["broken.mp4"]
     assert "No such file" in reasons["gone.mp4"]
-    assert "below no folder that may be read" in reasons["passwd"]
+    assert "not in a folder that may be read" in reasons["passwd"]
     assert "'gopher' is not read" in reasons["a"]
     assert "is not read" in reasons["::"]
 
@@ -273,7 +273,7 @@ def test_no_way_leads_out_of_the_folders(services: Services, clip: Path) -> None
         link.unlink()
     *refused, last = outcomes(services)[0].plan.recordings
     assert len(refused) == 3
-    assert all("below no folder that may be read" in recording.reason for recording in refused)
+    assert all("not in a folder that may be read" in recording.reason for recording in refused)
     assert (last.uri, last.reason) == (clip.as_uri(), "")  # the folder, without the link in it
 
 

@@ -170,7 +170,7 @@ def test_a_pod_makes_nothing_but_the_parts_own_pixels(analyzer: Analyzer, clip: 
     part = from_bytes(services.topics.records[RECORDING_PARTS.name][0].value, RecordingPart)
     with pytest.raises(StoreError, match="another model's input size"):
         pods.client.fetch(samples_ref(part, (28, 28)), part)
-    for wrong, why in (("file:///etc/passwd", "below no folder"), ("file:///nowhere.mp4", "below no folder")):
+    for wrong, why in (("file:///etc/passwd", "not in a folder"), ("file:///nowhere.mp4", "not in a folder")):
         part.uri = wrong
         with pytest.raises(StoreError, match=why):
             pods.client.fetch(samples_ref(part, pods.size), part)

@@ -1,7 +1,7 @@
-"""Questions about a recording, answered much faster than it plays (QuickVideo as a whole).
+"""Questions about a recording, answered much faster than it plays (all of QuickVideo).
 
 A recording is cut into parts of as many frames as the model reads at once. A part is prefilled group by group
-while later frames are decoded, and every question is asked at its end: any number of questions cost one
+while later frames are decoded, and every question is asked at its end, so any number of questions share one
 prefill. Parts are independent and plain data, so a job is the same call with some of them.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lookout.recordings.analysis.recording import analyze as analyze, release as release
     from lookout.recordings.analysis.run import encode_frames as encode_frames
 
-#: what imports torch or FFmpeg: who reads answers, or plans them, needs none
+#: names whose modules import torch or FFmpeg; reading or planning answers needs neither
 _LAZY = {
     "analyzer": ["Analyzer"],
     "clips": ["ClipFile", "write_clips"],

@@ -1,4 +1,4 @@
-"""A model that is ready to analyse recordings."""
+"""A loaded model that analyses recordings."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from lookout.video.segments.sampling import Pick
 
 
 class Analyzer:
-    """A model, ready to analyse recordings. Calls take turns. It is loaded with the first recording that can
-    be read.
+    """A model that analyses recordings, one call at a time. It is loaded with the first readable recording.
 
-    A context manager: at its end the model is freed.
+    As a context manager it frees the model at its end.
 
     Args:
         model: Folder of a checkpoint; None: the tiny model that comes with Lookout.
         device: Where it runs.
-        dtype: Data type of its weights and KV; None: as the device wants it.
+        dtype: Data type of its weights and KV; None: the default for the device.
 
     Raises:
-        LookoutError: There is no such model or device; the first recording, where the model does not load.
+        LookoutError: There is no such model or device. If the model does not load, the first recording raises
+            it.
     """
 
     def __init__(
@@ -51,22 +51,22 @@ class Analyzer:
         self._device, self._dtype = device, dtype
 
     def load(self) -> None:
-        """Load the model now, not with the first recording."""
+        """Load the model now instead of with the first recording."""
         self.tower, self.engine  # noqa: B018 - properties that load
 
     @cached_property
     def tower(self) -> Tower:
-        """The vision tower; loaded when it is first needed."""
+        """The vision tower; loaded on first use."""
         return load_tower(self.folder, device=self._device, dtype=self._dtype)
 
     @cached_property
     def layout(self) -> Layout:
-        """The model's prompt, which needs no weights."""
+        """The model's prompt layout; reading it loads no weights."""
         return load_layout(self.folder)
 
     @cached_property
     def engine(self) -> TransformersEngine:
-        """The language model; loaded when it is first needed."""
+        """The language model; loaded on first use."""
         return load_engine(self.folder, self._device, self._dtype, layout=self.layout)
 
     def close(self) -> None:
@@ -87,7 +87,7 @@ class Analyzer:
 
     @property
     def digest(self) -> str:
-        """Names the checkpoint: its configuration, and the size and time of its files."""
+        """An identifier of the checkpoint, from its configuration and the sizes and times of its files."""
         state = hashlib.blake2b((self.folder / "config.json").read_bytes(), digest_size=12)
         for path in sorted(self.folder.glob("*.safetensors")):
             facts = path.stat()
@@ -95,19 +95,20 @@ class Analyzer:
         return state.hexdigest()
 
     def part_frames(self, settings: AnalysisSettings) -> int:
-        """Samples of a part: what the settings say, what the model was trained for, or what it can count.
+        """Return the samples of a part: the setting, else what the model was trained for, else what fits its
+        positions.
 
         Raises:
-            AnalysisError: The model cannot count one frame.
+            AnalysisError: The model's positions do not suffice for one frame.
         """
         return part_frames(self.folder, self.layout, settings)
 
     def planner(self, settings: AnalysisSettings, frames: int = 9999) -> GroupPlanner:
-        """The planner of a part of at most so many frames."""
+        """Return a planner for parts of at most this many frames."""
         return planner(self.layout, settings, frames)
 
     def parts(self, reader: RecordingReader, settings: AnalysisSettings) -> tuple[list[Pick], list[Part]]:
-        """The samples of a recording, and the parts they are cut into.
+        """Return the samples of a recording, and the parts that they are cut into.
 
         Raises:
             AnalysisError: The range holds no sample.
@@ -130,14 +131,14 @@ class Analyzer:
         Args:
             reader: The recording.
             questions: Yes/no questions.
-            settings: How.
-            parts: Which of `self.parts(...)`, in order; None: all.
+            settings: How to analyse it; None: the defaults.
+            parts: Some of `self.parts(...)`, in order; None: all.
             on_part: Called with every part as soon as it is answered.
             progress: Called after every group.
             begun: `time.perf_counter()` before the recording was opened, for the timings.
 
         Returns:
-            The parts' results, the timings, and the sampling, which knows its work and gaps.
+            The parts' results, the timings, and the sampling with its work and gaps.
         """
         how = settings or AnalysisSettings()
         begun = time.perf_counter() if begun is None else begun

@@ -1,4 +1,4 @@
-"""When a recording begins by the clock: as the caller says, else as its file says."""
+"""When a recording begins by the clock: as given by the caller, else as stated in its file."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from lookout.video.files.begin import begin_numbers, begin_of_numbers
 
 GIVEN: Final = "given"
 FILE: Final = "file"
-"""Who says when a recording begins."""
-#: the times of a recording stay dates: 1970 to 2200
+"""Where the time at which a recording begins is from."""
+#: with these limits, every time within a recording is a valid date
 _EARLIEST, _LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 
 
 def given_begin(value: datetime | str) -> datetime:
-    """A moment that a caller gives; without an offset it is local.
+    """Check a moment that a caller gives; without an offset it is local time.
 
     Args:
         value: The moment, or its text in ISO 8601.
@@ -35,14 +35,14 @@ def given_begin(value: datetime | str) -> datetime:
 
 
 def begin_and_source(given: datetime | str | None, stated: datetime | None) -> tuple[datetime | None, str]:
-    """When a recording begins and who says so: `given`, `file`, or nobody.
+    """Return when a recording begins, and where that is from: `given`, `file`, or empty if it is unknown.
 
     Args:
-        given: By the caller.
-        stated: By its file.
+        given: The caller's value.
+        stated: The file's value.
 
     Raises:
-        AnalysisError: What the caller gives is no time.
+        AnalysisError: The caller's value is not a valid time.
     """
     if given is not None:
         return given_begin(given), GIVEN

@@ -1,4 +1,4 @@
-"""Clips of what an analysis found: the ranges that say yes, cut at keyframes without encoding again."""
+"""Clips of an analysis: the ranges with the answer yes, cut at keyframes without re-encoding."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from lookout.video.sandbox import open_recording
 from lookout.video.segments import CodecError
 
 CLIP_S: Final = 60.0
-"""Seconds of a clip at most; of a longer range those around its strongest moment."""
-_STEM_BYTES: Final = 150  # of a clip's name; file systems take 255 in all
+"""Most seconds of a clip; a clip of a longer range shows the part around its strongest moment."""
+_STEM_BYTES: Final = 150  # for the recording's part of a clip's name; file systems allow 255 in all
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class ClipRange:
     Attributes:
         start_s: Begin in seconds.
         end_s: End in seconds.
-        questions: Those whose answer is yes there.
+        questions: Questions whose answer is yes there.
         p_yes: The largest probability in it.
         strongest_s: The time on which that answer depends most.
     """
@@ -43,11 +43,11 @@ class ClipRange:
 
 @dataclass(frozen=True, slots=True)
 class ClipFile:
-    """A clip on the disk, or why it could not be made.
+    """A clip on disk, or why it could not be made.
 
     Attributes:
         path: The file; None: it could not be cut.
-        moment: The range it shows; the clip begins with the keyframe before it.
+        moment: The range that it shows; the clip begins with the keyframe before it.
         start_s: Time of the clip's first picture in the recording.
         end_s: Time at which its last picture ends.
         reason: Why it could not be cut.
@@ -60,7 +60,7 @@ class ClipFile:
     reason: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the clip as JSON-compatible data."""
         return {
             "path": None if self.path is None else str(self.path),
             "questions": list(self.moment.questions),
@@ -72,7 +72,7 @@ class ClipFile:
 
 
 def clip_ranges(found: Analysis) -> list[ClipRange]:
-    """The ranges that say yes, in the order of time; questions with the same range share one.
+    """Return the ranges with the answer yes, in order of time; questions with the same range share one.
 
     Args:
         found: The answers.
@@ -101,7 +101,7 @@ def _range(found: Analysis, place: int, start_s: float, end_s: float) -> ClipRan
 
 
 def shortened(own: ClipRange, seconds: float) -> ClipRange:
-    """A range of at most so many seconds around the strongest moment of another."""
+    """Limit a range to this many seconds around its strongest moment."""
     if own.end_s - own.start_s <= seconds:
         return own
     start_s = max(own.start_s, min(own.strongest_s - seconds / 2, own.end_s - seconds))
@@ -111,11 +111,11 @@ def shortened(own: ClipRange, seconds: float) -> ClipRange:
 def cut_clips(
     reader: RecordingReader, ranges: Sequence[ClipRange]
 ) -> Iterator[tuple[ClipRange, RecordingClip | str]]:
-    """Each range with its clip, or with why it cannot be cut.
+    """Yield each range with its clip, or with the reason why it cannot be cut.
 
     Args:
         reader: The recording.
-        ranges: Which.
+        ranges: The ranges to cut.
     """
     for own in ranges:
         try:
@@ -132,29 +132,30 @@ def write_clips(
     sandbox: bool = False,
     name: str | None = None,
 ) -> list[ClipFile]:
-    """Write a clip of every range that says yes, without encoding again and without sound.
+    """Write a clip of every range with the answer yes, without re-encoding and without sound.
 
     Example:
         >>> found = lookout.analyze("garden.mp4", ["Is a person in view?"])
         >>> for clip in lookout.recordings.analysis.write_clips(found, "clips"):
         ...     print(clip.path, clip.moment.questions)
 
-    A clip of a range of more than a minute shows the minute around its strongest moment. Names are the
-    recording's, begin and end, so that they sort by time; a second call replaces them.
+    If a range is longer than a minute, its clip shows the minute around its strongest moment. A file's name
+    consists of the recording's name, begin and end, so that names sort by time; a second call replaces the
+    files.
 
     Args:
         found: The answers.
-        folder: Where; it is made if it is missing.
-        source: Where to read the recording; None: under the name that the answers have.
-        sandbox: Cut in confined processes: for files from unknown sources.
-        name: What the names of its clips begin with; None: the name of its file.
+        folder: Where clips are written; created if it is missing.
+        source: Where to read the recording; None: the source in the answers.
+        sandbox: Cut in sandboxed processes: for files from unknown sources.
+        name: Prefix of the clips' names; None: the name of the recording's file.
 
     Returns:
-        The clips in the order of time, and those that could not be cut with the reason.
+        The clips in order of time, and those that could not be cut, with the reason.
 
     Raises:
         AnalysisError: The folder cannot be written.
-        CodecError: The recording cannot be read any more.
+        CodecError: The recording can no longer be read.
     """
     ranges = clip_ranges(found)
     name = name or recording_stem(found.source)
@@ -182,7 +183,7 @@ def _written(folder: Path, name: str, own: ClipRange, clip: RecordingClip | str)
 
 
 def recording_stem(source: str) -> str:
-    """A recording's name for its clips.
+    """Return a recording's name as the prefix of its clips' names.
 
     Args:
         source: Its path or URL.
@@ -193,7 +194,7 @@ def recording_stem(source: str) -> str:
 
 
 def _clock(at_s: float) -> str:
-    """Seconds as hh-mm-ss.mmm, which file systems take and which sorts by time."""
+    """Format seconds as hh-mm-ss.mmm, which is valid in file names and sorts by time."""
     seconds, milliseconds = divmod(round(at_s * 1000), 1000)
     minutes, seconds = divmod(seconds, 60)
     return f"{minutes // 60:02d}-{minutes % 60:02d}-{seconds:02d}.{milliseconds:03d}"

@@ -1,4 +1,4 @@
-"""Where a recording is cut into parts. Without torch: who plans jobs loads no model."""
+"""Cuts a recording into parts. Imports no torch, since services that plan jobs load no model."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from lookout.video.segments.sampling import Pick
 def cut_parts(
     reader: RecordingReader, settings: AnalysisSettings, size: int
 ) -> tuple[list[Pick], list[Part]]:
-    """The samples of a recording, and the parts they are cut into. No part spans a hole.
+    """Return the samples of a recording, and the parts that they are cut into. No part spans a hole.
 
     Args:
         reader: The recording.
-        settings: Its samples, and the time range.
-        size: Samples of a part at most.
+        settings: The sample rate and the time range.
+        size: Most samples of a part.
 
     Raises:
         AnalysisError: The range holds no sample.
@@ -49,8 +49,8 @@ def cut_parts(
 
 
 def gaps_in_file(reader: RecordingReader, settings: AnalysisSettings) -> tuple[Gap, ...]:
-    """What a recording does not show, though nothing that was decoded says so: its holes in the time range,
-    and where it breaks off.
+    """Return what a recording does not show and decoding does not report: holes in the time range, and a
+    broken-off end.
 
     Args:
         reader: The recording.
@@ -68,7 +68,7 @@ def gaps_in_file(reader: RecordingReader, settings: AnalysisSettings) -> tuple[G
 
 
 def picks_of(reader: RecordingReader, settings: AnalysisSettings) -> list[Pick]:
-    """The samples of a recording."""
+    """Return the samples of a recording."""
     return reader.picks(settings.fps, start_us=round(settings.start_s * 1e6), end_us=_end_us(settings))
 
 
@@ -77,8 +77,11 @@ def _end_us(settings: AnalysisSettings) -> int | None:
 
 
 def part_bounds(samples: int, size: int) -> list[int]:
-    """Where parts of at most `size` samples begin and end. Where the last would have less than half of that,
-    the last two share evenly: an answer from two samples would count as much as one from a whole part."""
+    """Return the bounds of parts of at most `size` samples.
+
+    If the last part would have less than half of that, the last two share evenly: otherwise an answer from
+    two samples would count as much as one from a whole part.
+    """
     bounds = [*range(0, samples, size), samples]
     if len(bounds) > 2 and bounds[-1] - bounds[-2] < size / 2:
         bounds[-2] = bounds[-3] + -(-(samples - bounds[-3]) // 2)
@@ -86,7 +89,8 @@ def part_bounds(samples: int, size: int) -> list[int]:
 
 
 def trained_frames(folder: Path) -> int | None:
-    """The frames of the windows that a checkpoint of `watchbench` was trained on; None for other models."""
+    """Return the frames of the windows that a `watchbench` checkpoint was trained on; None for other
+    models."""
     path = folder / "watchbench.json"
     if not path.is_file():
         return None

@@ -1,4 +1,4 @@
-"""Finished parts of a request in a file, so that a run that was stopped continues after them."""
+"""Keeps the finished parts of a request in a file, so that an interrupted run can continue."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from lookout.recordings.analysis.settings import AnalysisError, AnalysisSettings
 from lookout.text import clean
 from lookout.video.files import RecordingReader
 
-#: how recordings are cut into parts: another number where their bounds change
+#: version of the cutting into parts: raise it when the bounds of parts change
 _CUTTING = 2
 
 
 class Journal:
-    """Finished parts of one request, one JSON object a line after a line that names the request.
+    """The finished parts of one request: a line that identifies the request, then one JSON object a line.
 
-    A line that a stopped run left half written is ignored; another request's journal is begun again. A file
-    that is no journal is never replaced.
+    An incomplete line of an interrupted run is ignored. A journal of another request is started over. A file
+    that is not a journal is never replaced.
     """
 
     def __init__(self, path: Path, identity: str) -> None:
         self.path, self.identity = path, identity
 
     def read(self) -> dict[int, PartResult]:
-        """The parts that are finished, by number. Begins the file where it is missing or another's.
+        """Return the finished parts by number. Creates the file if it is missing or another request's.
 
         Raises:
-            AnalysisError: What is there is no journal.
+            AnalysisError: The path holds something that is not a journal.
         """
         lines = self._lines()
         if not lines or lines[0].get("request") != self.identity:
@@ -50,9 +50,9 @@ class Journal:
         return {result.part.number: result for result in results}
 
     def _lines(self) -> list[dict[str, Any]]:
-        """The whole lines of the file."""
+        """Return the complete lines of the file."""
         if not self.path.name or (self.path.exists() and not self.path.is_file()):
-            raise AnalysisError(f"journal={clean(self.path)} is no file: name one, such as run.jsonl")
+            raise AnalysisError(f"journal={clean(self.path)} is not a file: name one, such as run.jsonl")
         text = self.path.read_bytes() if self.path.is_file() else b""
         lines: list[dict[str, Any]] = []
         for line in text.splitlines():
@@ -60,13 +60,13 @@ class Journal:
                 lines.append(json.loads(line))
             except (ValueError, RecursionError):
                 break
-        # Its first line is written with the file, so a journal always has it.
+        # A journal is created with its first line, so every journal has it.
         if text and not (lines and isinstance(lines[0], dict) and "request" in lines[0]):
             raise AnalysisError(f"journal={clean(self.path)} is a file of another kind: it is not replaced")
         return lines
 
     def add(self, result: PartResult) -> None:
-        """Remember a part."""
+        """Append a finished part."""
         with self.path.open("a") as file:
             file.write(json.dumps(result.to_dict()) + "\n")
             file.flush()
@@ -75,7 +75,8 @@ class Journal:
 def identity_of(
     model: str, reader: RecordingReader, questions: Sequence[Question], settings: AnalysisSettings
 ) -> str:
-    """Names a request: the model's digest, recording, questions, and the settings that change answers."""
+    """Return an identifier of a request: model digest, recording, questions, and settings that change
+    answers."""
     canonical = dataclasses.replace(settings, mode=Mode.OVERLAPPED, waiting=1, threads=None)
     table = reader.table
     state = hashlib.blake2b(digest_size=16)

@@ -1,4 +1,4 @@
-"""Questions about a whole recording: all its parts, those that are finished already left out."""
+"""Questions about a whole recording; parts that are finished already are skipped."""
 
 from __future__ import annotations
 
@@ -53,20 +53,21 @@ def analyze(
         questions: Yes/no questions; together they cost one prefill.
         model: Folder of a checkpoint; None: the tiny model that comes with Lookout.
         device: Where the model runs.
-        settings: How; `options` replace some of its fields, `rho`, `score` and `group_frames` those of its
-            `prefill`.
-        journal: File that remembers finished parts: a run that was stopped continues after them. A file of
-            another kind is refused.
+        settings: How to analyse it. `options` replace single fields; `rho`, `score` and `group_frames`
+            replace those of its `prefill`.
+        journal: File that keeps finished parts, so that an interrupted run continues after them. A file of
+            another kind is rejected.
         on_part: Called with every part as soon as it is answered.
         progress: Called after every group.
-        analyzer: A model that is loaded already; None: that of the last call stays loaded (see `release`).
+        analyzer: A loaded model; None: the model of the last call, which stays loaded (see `release`), or a
+            new one.
         sandbox: Decode in sandboxed processes: for files from unknown sources.
-        begins: When its first frame was taken, or the text of that in ISO 8601; without an offset it is local
-            time. None: what its file says, where that can be true.
-        anyway: Take questions that the model's folder does not list as trained for.
+        begins: When its first frame was taken, as a moment or its text in ISO 8601; without an offset it is
+            local time. None: what its file says, if that is plausible.
+        anyway: Accept questions that the model's folder does not list as trained for.
 
     Raises:
-        AnalysisError: The request makes no sense.
+        AnalysisError: The request is invalid.
         QuestionError: The model was not trained to answer such a question.
         CodecError: The recording cannot be read.
     """
@@ -104,7 +105,8 @@ _keeping = threading.Lock()
 
 
 def _loaded(model: Path | str | None, device: str) -> Analyzer:
-    """The model of the last call, if this one wants the same; it stays loaded for the next."""
+    """Return the model of the last call if it is the same one, else a new one; it stays loaded for the
+    next call."""
     fresh = Analyzer(model, device=device)
     key = (fresh.digest, device)
     with _keeping:

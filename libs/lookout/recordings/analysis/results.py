@@ -1,4 +1,4 @@
-"""What an analysis gives: parts and their answers, and the whole; plain data."""
+"""Results of an analysis as plain data: parts, their answers, and the whole recording."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-    # they import torch; who reads answers needs none
+    # they import torch, which reading answers does not need
     from lookout.models.engines import Question
     from lookout.models.engines.transformers.prefill import RecordingAnswer
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Samples [first, stop) of a recording, prefilled and asked alone.
+    """Samples [first, stop) of a recording, prefilled and asked on their own.
 
     Attributes:
-        number: Of the part in its recording, from 0.
+        number: Number of the part in its recording, from 0.
         first: Its first sample.
         stop: The sample after its last.
         start_s: Begin, in seconds since the first frame.
@@ -51,9 +51,9 @@ class PartAnswer:
     Attributes:
         question: The question.
         p_yes: Probability of yes.
-        text: A description, where asked for and the answer is yes.
-        seen_s: Times in seconds, each with its share of the answer's attention, best first.
-        answers: Of a structured question the probability of each allowed answer; else empty.
+        text: A description, if it was asked for and the answer is yes.
+        seen_s: Times in seconds, each with its share of the answer's attention, the largest first.
+        answers: For a structured question, the probability of each allowed answer; else empty.
     """
 
     question: str
@@ -65,19 +65,19 @@ class PartAnswer:
 
 @dataclass(frozen=True, slots=True)
 class PartResult:
-    """One part as it came out.
+    """The result of one part.
 
     Attributes:
-        part: Which.
+        part: The part.
         frames: Samples that were decoded.
         answers: In the order of the questions.
         rows: Prompt rows prefilled.
-        kept: Entries that stayed, per layer and KV head.
-        kv_bytes: KV at the end of the part.
+        kept: KV entries that stayed, per layer and KV head.
+        kv_bytes: Size of the KV at the end of the part.
         flops: FLOPs of prefill and questions, by stage.
         tokens: Visual tokens that were encoded.
         tokens_total: Visual tokens of whole frames.
-        damaged: Samples, of `frames`, that damage in the file reached.
+        damaged: Samples among `frames` that are affected by damage in the file.
         gaps: What could not be decoded.
     """
 
@@ -94,12 +94,12 @@ class PartResult:
     gaps: tuple[Gap, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the result as JSON-compatible data."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> PartResult:
-        """From JSON."""
+        """Build a result from the data of `to_dict`."""
         answers = tuple(
             PartAnswer(
                 a["question"],
@@ -121,13 +121,13 @@ class QuestionAnswer:
     Attributes:
         question: The question.
         p_yes: The largest probability of any part.
-        part: The part it comes from.
+        part: The part with that probability.
         start_s: That part's begin.
         end_s: That part's end.
-        seen_s: The times it is based on, with their share of the answer's attention.
+        seen_s: The times that the answer is based on, each with its share of the answer's attention.
         yes_s: Ranges of parts whose probability is above a half.
-        text: A description, where asked for and the answer is Yes.
-        answers: Of a structured question the probability of each allowed answer in that part; else empty.
+        text: A description, if it was asked for and the answer is yes.
+        answers: For a structured question, the probability of each allowed answer in that part; else empty.
     """
 
     question: str
@@ -145,30 +145,30 @@ COLUMNS: Final = (
     *("recording", "question", "start_s", "end_s", "p_yes", "answers", "moments_s", "text", "gap"),
     *("start_time", "end_time"),
 )
-"""Of a table of answers."""
+"""Columns of a table of answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """Everything about a recording that was asked.
+    """All answers about a recording.
 
     Attributes:
         source: Path or URL.
         seconds: Length of the recording.
         frames: Frames of the recording.
-        questions: What was asked.
+        questions: The questions.
         answers: In the order of the questions.
         parts: Every part, in order.
         gaps: What could not be decoded.
-        timings: t_dec, t_prefill, t_total, Equation 3's bound and the efficiency of this run; None where no
-            part was left to do.
-        work: What decoding did: packets, frames decoded, and so on.
+        timings: t_dec, t_prefill, t_total, Equation 3's bound and the efficiency of this run; None if no part
+            was left to do.
+        work: Counts of the decoding: packets, frames decoded, and so on.
         wall_s: Seconds of this run.
         run_s: Seconds of the recording that this run answered: fewer than `seconds` for a time range, or
-            where an earlier run was stopped.
-        complete: False where the run was stopped.
-        begins: When the recording's first frame was taken; None: nobody says so.
-        begins_from: Who says so: `given` or `file`; empty: nobody.
+            after an interrupted run.
+        complete: False if the run was stopped.
+        begins: When the recording's first frame was taken; None: unknown.
+        begins_from: Where that time is from: `given` or `file`; empty: unknown.
     """
 
     source: str
@@ -192,7 +192,7 @@ class Analysis:
         return f"Analysis({self.source!r}, {self.seconds:.1f} s, {parts}, {{{answers}}})"
 
     def _repr_html_(self) -> str:
-        """A table of the answers, for notebooks."""
+        """Return a table of the answers, for notebooks."""
         rows = "".join(
             f"<tr><td>{html.escape(answer.question)}</td><td>{answer.p_yes:.2f}</td>"
             f"<td>{answer.start_s:.1f} to {answer.end_s:.1f}</td></tr>"
@@ -230,7 +230,8 @@ class Analysis:
         return axes
 
     def time_at(self, at_s: float) -> datetime | None:
-        """The time by the clock at a place in the recording; None: nobody says when it begins.
+        """Return the clock time at a moment of the recording; None if it is unknown when the recording
+        begins.
 
         Args:
             at_s: Seconds since its first frame.
@@ -238,13 +239,13 @@ class Analysis:
         return None if self.begins is None else self.begins + timedelta(seconds=at_s)
 
     def rows(self) -> list[dict[str, Any]]:
-        """A table, as `pandas.DataFrame` takes it: a row for each part and question, then one for each gap.
+        """Return a table for `pandas.DataFrame`: a row for each part and question, then one for each gap.
 
         Returns:
             Rows with the same columns: `recording`, `question`, `start_s` and `end_s` of the part or gap,
-            `p_yes`, `answers` (of a structured question the probability of each), `moments_s` (times that the
-            answer is based on, best first), `text`, `gap` (its reason), `start_time` and `end_time` (by the
-            clock, where it is known). What does not apply is None.
+            `p_yes`, `answers` (for a structured question, the probability of each), `moments_s` (times that
+            the answer is based on, the most important first), `text`, `gap` (its reason), `start_time` and
+            `end_time` (clock times, if known). Values that do not apply are None.
         """
         empty: dict[str, Any] = dict.fromkeys(COLUMNS)
 
@@ -269,7 +270,7 @@ class Analysis:
         return answered + missing
 
     def table(self) -> DataFrame:
-        """`rows` as a data frame: numbers and times have their types, what does not apply is missing.
+        """Return `rows` as a data frame with typed numbers and times; values that do not apply are missing.
 
         Example:
             >>> found = lookout.analyze("garden.mp4", ["Is a person in view?"])
@@ -292,7 +293,7 @@ class Analysis:
         return frame
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the analysis as JSON-compatible data."""
         out = dataclasses.asdict(self)
         out["timings"] = None if self.timings is None else self.timings.summary()
         out["begins"] = self._text_at(0.0)
@@ -326,7 +327,8 @@ class Analysis:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is. `decoded`, `prefilled`: samples; `samples`, `parts`: in all; `done`: parts."""
+    """Progress of a run. `decoded` and `prefilled` count samples and `done` counts parts; `samples` and
+    `parts` are the totals."""
 
     decoded: int
     prefilled: int
@@ -336,18 +338,18 @@ class Progress:
 
 
 def gaps_of_parts(results: Iterable[PartResult], gaps_in_file: Iterable[Gap]) -> list[Gap]:
-    """What a recording does not show, in order.
+    """Return what a recording does not show, in order.
 
     Args:
         results: Its parts.
-        gaps_in_file: What no part says (`lookout.recordings.analysis.cutting.gaps_in_file`).
+        gaps_in_file: Gaps that no part reports (`lookout.recordings.analysis.cutting.gaps_in_file`).
     """
     gaps = [*_joined(gap for result in results for gap in result.gaps), *gaps_in_file]
     return sorted(gaps, key=lambda gap: (gap.start_us, gap.end_us))
 
 
 def _joined(gaps: Iterable[Gap]) -> list[Gap]:
-    """Gaps of parts in order, those that go on in the next part as one."""
+    """Join gaps that continue in the next part."""
     out: list[Gap] = []
     for gap in gaps:
         if out and (out[-1].end_us, out[-1].reason) == (gap.start_us, gap.reason):
@@ -358,7 +360,7 @@ def _joined(gaps: Iterable[Gap]) -> list[Gap]:
 
 
 def part_answer(question: Question, found: RecordingAnswer) -> PartAnswer:
-    """A part's answer to a question, as the engine gave it."""
+    """Convert the engine's answer to a question about a part."""
     times = tuple((moment.time_us / 1e6, moment.share) for moment in found.evidence)
     answer = found.answer
     shares = named_shares(question.text, answer.shares)
@@ -366,7 +368,8 @@ def part_answer(question: Question, found: RecordingAnswer) -> PartAnswer:
 
 
 def answer_of(question: str, place: int, results: Sequence[PartResult]) -> QuestionAnswer:
-    """One question over all parts: the part of the largest probability, and all that say Yes."""
+    """Combine a question's answers over all parts: the part with the largest probability, and the ranges
+    with yes."""
     answered = [(result.answers[place], result.part) for result in results if result.answers]
     if not answered:
         raise CodecError(Reason.NO_FRAMES, f"none of {len(results)} parts has a frame that could be decoded")

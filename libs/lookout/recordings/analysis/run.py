@@ -1,4 +1,5 @@
-"""One run over some parts of a recording: decoded frames in groups, groups prefilled, parts answered."""
+"""One run over some parts of a recording: frames are decoded in groups, groups are prefilled, parts are
+answered."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from lookout.video.motion import Basis
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Model:
-    """A loaded model."""
+    """A loaded model: vision tower and engine."""
 
     tower: Tower
     engine: TransformersEngine
@@ -29,7 +30,7 @@ class Model:
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """Frames on their way from the decoder to the prefill; `ends`: the last group of its part."""
+    """Frames on their way from the decoder to the prefill. `ends`: this is the last group of its part."""
 
     part: Part
     frames: list[FileFrame]
@@ -52,15 +53,15 @@ class _Open:
 
 
 class PartsRun:
-    """The state of one run: groups from frames, parts from groups.
+    """The state of one run: makes groups of frames, and part results of groups.
 
     Args:
         model: Tower and engine.
         planner: Plans groups of a part.
         questions: Asked at the end of every part.
-        settings: How.
-        parts: Which, in order.
-        gaps: What could not be decoded of a part whose samples have come.
+        settings: How to analyse the recording.
+        parts: The parts to answer, in order.
+        gaps: Returns what could not be decoded of a part, once its samples are read.
         on_part: Called with every part as soon as it is answered.
         progress: Called after every group.
     """
@@ -86,7 +87,8 @@ class PartsRun:
         self._planner = planner
 
     def groups(self, sampling: Sampling) -> Iterator[Group]:
-        """Groups of decoded frames; every part ends with a group, an empty one where frames are missing."""
+        """Yield groups of decoded frames. Every part ends with a group, which is empty if frames are
+        missing."""
         size = self.settings.prefill.group_frames * self.model.tower.grid.temporal
         frames = iter(sampling)
         buffer: list[FileFrame] = []
@@ -106,7 +108,7 @@ class PartsRun:
             buffer, position = [], stop
 
     def take(self, group: Group) -> None:
-        """Encode and prefill a group; answer at the end of a part."""
+        """Encode and prefill a group; answer the questions at the end of a part."""
         if group.frames:
             self._add(group)
         self._prefilled += len(group.frames)
@@ -176,13 +178,13 @@ class PartsRun:
 def encode_frames(
     tower: Tower, frames: Sequence[FileFrame], settings: AnalysisSettings, carry: Carry | None = None
 ) -> EncodedStrides:
-    """Frames of a file pruned and encoded, stride by stride of the samples at hand.
+    """Prune and encode frames of a file, one stride of the given samples after the other.
 
     Args:
         tower: The vision tower.
-        frames: In the order of time.
-        settings: `stride_frames` are a stride, `masks` say which patches are encoded.
-        carry: What the frames before left; None: a part begins.
+        frames: In order of time.
+        settings: `stride_frames` is the length of a stride; `masks` says which patches are encoded.
+        carry: The carry-over of the frames before; None: a part begins.
     """
     members = [
         StrideFrame(

@@ -1,4 +1,4 @@
-"""JSON Schema of what `lookout analyze --json` prints, made from the dataclasses of the answers.
+"""JSON Schema of the output of `lookout analyze --json`, generated from the dataclasses of the answers.
 
 `python -m lookout.recordings.analysis.schema docs/schemas` writes it.
 """
@@ -21,16 +21,16 @@ from lookout.video.files import Gap
 
 FILE: Final = "analysis.json"
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
-#: present with an option alone; every other field is in every object
+#: fields that are present only with an option; all others are in every object
 _OPTIONAL: Final = {"AnalysisReport": {"clips"}}
 
 
 @dataclass(frozen=True)
 class Timed:
-    """A span of the recording by the clock.
+    """A span of the recording in clock time.
 
     Attributes:
-        start_time: Begin, ISO 8601; null: nobody says when the recording begins.
+        start_time: Begin, ISO 8601; null: it is unknown when the recording begins.
         end_time: End, the same way.
     """
 
@@ -45,7 +45,7 @@ class GapReport(Gap, Timed):
 
 @dataclass(frozen=True)
 class PartReport(PartResult, Timed):
-    """One part as it came out."""
+    """The result of one part."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class AnswerReport(QuestionAnswer, Timed):
     """The answer to one question about the whole recording.
 
     Attributes:
-        yes_times: `yes_s` by the clock; empty: nobody says when the recording begins.
+        yes_times: `yes_s` in clock time; empty: it is unknown when the recording begins.
     """
 
     yes_times: tuple[tuple[datetime, datetime], ...] = ()
@@ -68,9 +68,9 @@ class TimingsReport:
         start_s: Before decoding began.
         t_dec: Decoding.
         t_prefill: Vision tower and prefill.
-        t_total: Both together.
-        t_answer: Asking.
-        bound: The least that both can take together (QuickVideo, Equation 3).
+        t_total: From the beginning to the end of the last prefill.
+        t_answer: Answering the questions.
+        bound: Lower bound of `t_total` for these two durations (QuickVideo, Equation 3).
         efficiency: That bound, as a share of `t_total`.
     """
 
@@ -86,11 +86,11 @@ class TimingsReport:
 
 @dataclass(frozen=True, slots=True)
 class ClipReport:
-    """A clip of a range that says yes, or why it could not be made.
+    """A clip of a range with the answer yes, or why it could not be made.
 
     Attributes:
         path: The file; null: it could not be cut.
-        questions: Those whose answer is yes there.
+        questions: Questions whose answer is yes there.
         p_yes: The largest probability in it.
         start_s: Time of the clip's first picture in the recording.
         end_s: Time at which its last picture ends.
@@ -107,12 +107,12 @@ class ClipReport:
 
 @dataclass(frozen=True)
 class AnalysisReport(Analysis):
-    """What `lookout analyze --json` prints of a recording, an object a line.
+    """The output of `lookout analyze --json` for a recording, one object a line.
 
     Attributes:
-        timings: How this run spent its time; null where no part was left to do, and from a fleet.
-        begins: When the recording's first frame was taken, ISO 8601; null: nobody says so.
-        clips: With `--clips`: a clip of every range that says yes.
+        timings: How this run spent its time; null if no part was left to do, and from a fleet.
+        begins: When the recording's first frame was taken, ISO 8601; null: unknown.
+        clips: With `--clips`: a clip of every range with the answer yes.
     """
 
     answers: tuple[AnswerReport, ...]  # type: ignore[assignment]
@@ -123,7 +123,7 @@ class AnalysisReport(Analysis):
 
 
 def analysis_schema() -> dict[str, Any]:
-    """The schema of one object."""
+    """Return the schema of one object."""
     schema = TypeAdapter(AnalysisReport).json_schema(mode="serialization")
     definitions = schema.pop("$defs")
     kinds: tuple[type, ...] = (
@@ -147,7 +147,7 @@ def analysis_schema() -> dict[str, Any]:
 
 
 def _describe(body: dict[str, Any], kind: type) -> None:
-    """Put what docstrings say into the schema of a dataclass; titles and defaults say nothing."""
+    """Add the docstrings to the schema of a dataclass; remove titles and defaults, which add nothing."""
     words: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         words |= _attributes(base.__doc__ or "") if is_dataclass(base) else {}
@@ -159,7 +159,7 @@ def _describe(body: dict[str, Any], kind: type) -> None:
 
 
 def _attributes(text: str) -> Mapping[str, str]:
-    """What an `Attributes:` section of a docstring says, by name."""
+    """Return the `Attributes:` section of a docstring by name."""
     section = text.partition("Attributes:\n")[2]
     entries = re.findall(r"^ {8}(\w+): (.*(?:\n {12}.*)*)", section, re.MULTILINE)
     return {name: " ".join(words.split()) for name, words in entries}

@@ -1,4 +1,4 @@
-"""How a recording is analysed: plain data."""
+"""Settings of a recording's analysis: plain data."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from lookout.values import check_finite, check_whole
 from lookout.video.motion import Fit
 
 PART_FRAMES = 768
-"""Samples of a part at most, unless more are asked for: what Qwen's own processors read at once."""
+"""Most samples of a part by default: what Qwen's own processors read at once."""
 
 MOST = 1_000_000
-"""No count of samples, groups or threads is above it."""
+"""Upper limit of every count of samples, groups or threads."""
 
 
 class AnalysisError(LookoutError, ValueError):
-    """A request that makes no sense."""
+    """An invalid request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +34,20 @@ class AnalysisSettings:
         start_s: Begin of the time range, in seconds since the first frame.
         end_s: End of the time range, excluded; None: to the end.
         prefill: Groups, and which KV entries stay.
-        part_frames: Samples of a part; None: as many as the model was trained for, or can count, but no more
-            than `PART_FRAMES`.
+        part_frames: Samples of a part; None: as many as the model was trained for, else as many as fit its
+            positions, at most `PART_FRAMES`.
         prune: Encode only the patches that changed since they were last encoded; False: all.
-        preset: Whose patches `prune` keeps: a name in `lookout.models.presets.PRESETS` that reads no motion
-            vectors. What it says of windows has no place here: a part is read once, in groups.
+        preset: The preset whose patches `prune` keeps: a name in `lookout.models.presets.PRESETS` that reads
+            no motion vectors. Its window settings do not apply: a part is read once, in groups.
         policy: Which patches are encoded, and which tokens stay: a policy or a name in
             `lookout.pruning.POLICIES`, with or without `prune`; None: as the preset says.
-        stride_frames: With `prune`, every so many samples one is encoded whole.
+        stride_frames: With `prune`, one in this many samples is encoded whole.
         mode: How decoding and prefill share the time.
         waiting: Groups that may wait for the prefill.
         threads: Decoding threads; None: the cores that this process may use.
-        fit: How a picture meets the model's input.
-        evidence: So many times are named per answer.
-        describe: Up to so many tokens of text for every answer that is Yes.
+        fit: How a picture is fitted to the model's input.
+        evidence: How many times are named for each answer.
+        describe: Most tokens of text for every answer that is yes; 0: no text.
     """
 
     fps: float = 2.0
@@ -83,13 +83,13 @@ class AnalysisSettings:
 
     @property
     def masks(self) -> MaskPolicy:
-        """Which patches of a stride are encoded."""
+        """The policy that decides which patches of a stride are encoded."""
         if self.policy is not None:
             return policy_of(self.policy)
         return preset_of(self.preset).masks if self.prune else WholeFrames()
 
     def _check_masks(self) -> None:
-        """Refuse what no recording can be pruned with: it is decoded in parallel, without motion vectors."""
+        """Reject policies that need motion vectors: a recording is decoded in parallel, without them."""
         try:
             policies: dict[str, MaskPolicy] = {"preset": preset_of(self.preset).masks}
             if self.policy is not None:
@@ -107,7 +107,7 @@ class AnalysisSettings:
 
 
 def with_options(settings: AnalysisSettings, options: Mapping[str, Any]) -> AnalysisSettings:
-    """Settings with some fields replaced, those of `prefill` by their own names.
+    """Return settings with some fields replaced; those of `prefill` go by their own names.
 
     Raises:
         AnalysisError: There is no such field.

@@ -1,4 +1,5 @@
-"""How many samples of a recording a model reads at once, by its configuration: no weights are needed."""
+"""How many samples of a recording a model reads at once, from its configuration alone: no weights are
+needed."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ QUESTION_ROOM = 512
 
 
 def part_frames(folder: Path, layout: Layout, settings: AnalysisSettings) -> int:
-    """Samples of a part: what the settings say, what the model was trained for, or what it can count.
+    """Return the samples of a part: the setting, else what the model was trained for, else what fits its
+    positions.
 
     Args:
         folder: The model's checkpoint; configuration and tokenizer are enough.
@@ -23,7 +25,7 @@ def part_frames(folder: Path, layout: Layout, settings: AnalysisSettings) -> int
         settings: How recordings are sampled.
 
     Raises:
-        AnalysisError: The model cannot count one frame.
+        AnalysisError: The model's positions do not suffice for one frame.
         VisionError: Its configuration cannot be used.
     """
     if settings.part_frames is not None:
@@ -41,5 +43,5 @@ def part_frames(folder: Path, layout: Layout, settings: AnalysisSettings) -> int
 
 
 def planner(layout: Layout, settings: AnalysisSettings, frames: int = 9999) -> GroupPlanner:
-    """The planner of a part of at most so many frames."""
+    """Return a planner for parts of at most this many frames."""
     return GroupPlanner(layout, settings.prefill, frames, frames / settings.fps)

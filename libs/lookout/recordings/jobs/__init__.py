@@ -1,4 +1,5 @@
-"""Questions about recordings as jobs: requests, plans, parts and outcomes as messages, and their sources."""
+"""Jobs: questions about recordings as messages. Requests, plans, parts, outcomes, and the sources of
+recordings."""
 
 from lookout.recordings.jobs.answers import analysis_of as analysis_of, answers_of as answers_of
 from lookout.recordings.jobs.outcomes import (

@@ -1,4 +1,4 @@
-"""A job's outcomes as one answer, by the rules of `lookout analyze`."""
+"""Combines a job's outcomes into one answer, as `lookout analyze` does."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from lookout.wire import MAX_MESSAGE_BYTES
 from lookout.wire.begins import set_begin
 from lookout.wire.shares import share_messages, shares_of
 
-#: bytes of the JSON of an answer; the message in binary is smaller
+#: most bytes of an answer in binary; its JSON is larger
 _MOST_BYTES = MAX_MESSAGE_BYTES // 4
 
 
 def answers_of(
     plan: RecordingPlan, outcomes: Mapping[int, PartOutcome], state: RecordingAnswers.State
 ) -> RecordingAnswers:
-    """The answers of a job that has ended.
+    """Return the answers of a job that has ended.
 
     Args:
         plan: The job's plan.
-        outcomes: By the part's number in the job; parts that are missing were never answered.
+        outcomes: By the part's number in the job; a missing part was never answered.
         state: How it ended.
     """
     answers = RecordingAnswers(
@@ -48,7 +48,7 @@ def answers_of(
         begin, answer.begins_from = begin_and_source(begin_of(plan.job.settings), begin_of(recording))
         set_begin(answer, begin)
         answers.recordings.append(answer)
-    if answers.ByteSize() > _MOST_BYTES:  # long descriptions; those of the best part of each question stay
+    if answers.ByteSize() > _MOST_BYTES:  # long descriptions: only those of each question's best part stay
         for answer in answers.recordings:
             for outcome in answer.parts:
                 for part_answer in outcome.answers:
@@ -60,7 +60,7 @@ def answers_of(
 def _answer(
     recording: PlannedRecording, outcomes: Sequence[PartOutcome], questions: Sequence[str]
 ) -> RecordingAnswer:
-    """One recording over its parts."""
+    """Combine one recording's outcomes over its parts."""
     results = [result_of(outcome, questions) for outcome in outcomes]
     gaps = gaps_of_parts(results, map(gap_of, recording.gaps))
     answer = RecordingAnswer(
@@ -98,7 +98,7 @@ def _question_message(best: QuestionAnswer) -> RecordingQuestionAnswer:
 
 
 def analysis_of(answer: RecordingAnswer) -> Analysis:
-    """A recording's answers as `lookout analyze` gives them, without timings."""
+    """Return a recording's answers in the form of `lookout analyze`, without timings."""
     questions = tuple(entry.question for entry in answer.answers)
     return Analysis(
         source=answer.uri,

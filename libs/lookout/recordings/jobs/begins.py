@@ -1,4 +1,4 @@
-"""When a recording begins, as a message says."""
+"""When a recording begins, according to a message."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from lookout.wire.begins import Begun
 
 
 def begin_of(message: Begun) -> datetime | None:
-    """When a recording begins, at the offset that was named for it; None: the message does not say, or names
-    no time that a recording begins at."""
+    """Return when a recording begins, at the message's offset; None if the message names no time, or an
+    invalid one."""
     if not message.HasField("begins"):
         return None
     try:

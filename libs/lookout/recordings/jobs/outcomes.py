@@ -1,4 +1,4 @@
-"""Parts and their outcomes: between messages and what analysis computes with."""
+"""Converts parts and their outcomes between messages and the types of analysis."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CUT = 40
 
 
 def part_of(span: PartSpan) -> Part:
-    """A part as analysis knows it."""
+    """Convert a part's message to analysis's type."""
     return Part(span.number, span.first, span.stop, span.start_s, span.end_s)
 
 
@@ -35,14 +35,14 @@ def span_of(part: Part) -> PartSpan:
 
 
 def unanswered(part: RecordingPart, reason: str) -> PartOutcome:
-    """The outcome of a part that has no answers."""
+    """Return the outcome of a part without answers."""
     return PartOutcome(
         number=part.number, recording=part.recording, span=part.span, reason=reason_text(reason)
     )
 
 
 def outcome_of(part: RecordingPart, result: PartResult, model_digest: str) -> PartOutcome:
-    """The outcome of a part that was read."""
+    """Return the outcome of a part that was analysed."""
     flops = result.flops
     return PartOutcome(
         number=part.number,
@@ -73,7 +73,7 @@ def outcome_of(part: RecordingPart, result: PartResult, model_digest: str) -> Pa
 
 
 def result_of(outcome: PartOutcome, questions: Sequence[str]) -> PartResult:
-    """The inverse of `outcome_of`; a part without answers is a gap with its reason."""
+    """The inverse of `outcome_of`; a part without answers becomes a gap with its reason."""
     part = part_of(outcome.span)
     gaps = tuple(gap_of(gap) for gap in outcome.gaps)
     if outcome.reason:
@@ -111,7 +111,7 @@ def result_of(outcome: PartOutcome, questions: Sequence[str]) -> PartResult:
 
 
 def moments(seen_s: Iterable[tuple[float, float]]) -> list[RecordingMoment]:
-    """(time in seconds, share of attention) as messages."""
+    """Convert pairs of time in seconds and share of attention to messages."""
     return [RecordingMoment(time_s=time_s, share=share) for time_s, share in seen_s]
 
 
@@ -121,7 +121,8 @@ def times(messages: Iterable[RecordingMoment]) -> tuple[tuple[float, float], ...
 
 
 def gap_messages(gaps: Sequence[Gap]) -> list[RecordingGap]:
-    """Gaps as messages; where there are more than a record names, the last one stands for the rest."""
+    """Convert gaps to messages; if there are more than a record may hold, the last one stands for the
+    rest."""
     named = list(gaps[:RECORDING_GAPS])
     if len(gaps) > len(named):
         rest = gaps[RECORDING_GAPS - 1 :]
@@ -141,5 +142,5 @@ def gap_of(message: RecordingGap) -> Gap:
 
 
 def reason_text(reason: str) -> str:
-    """A reason that fits a record, and that a terminal can show."""
+    """Return a reason that fits a record and can be shown in a terminal."""
     return clean(reason, REASON - _CUT)

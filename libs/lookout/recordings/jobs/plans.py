@@ -1,4 +1,4 @@
-"""A job's recordings, listed and cut into parts by the rules of `lookout analyze`."""
+"""Lists a job's recordings and cuts them into parts, as `lookout analyze` does."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from lookout.wire.begins import set_begin
 from lookout.wire.limits import JOB_ANSWERS, JOB_PARTS, JOB_RECORDINGS, JOB_S, URI_CHARS
 
 PartFrames = Callable[[AnalysisSettings], int]
-"""How many samples of a part the model reads at once (`Analyzer.part_frames`)."""
-#: bytes of a plan; a record of recording.results.v1 holds 1 MiB
+"""Returns how many samples of a part the model reads at once (`Analyzer.part_frames`)."""
+#: most bytes of a plan; a record of recording.results.v1 holds 1 MiB
 _MOST_BYTES = 900_000
 
 
 def job_digest(job: RecordingJob) -> str:
-    """Names what a job asks, whenever it does and whether it is cancelled or not."""
+    """Return a digest of what a job asks, without the time of the request and its cancellation."""
     asked = RecordingJob()
     asked.CopyFrom(job)
     asked.ClearField("cancelled")
@@ -43,15 +43,15 @@ def job_digest(job: RecordingJob) -> str:
 
 
 def settings_of(message: RecordingSettings, threads: int | None = None) -> AnalysisSettings:
-    """How analysis is to work.
+    """Return the settings of an analysis from a message.
 
     Args:
-        message: As a request has it; 0 stands for the default.
+        message: The request's settings; 0 stands for the default.
         threads: Decoding threads.
 
     Raises:
-        AnalysisError: A setting makes no sense.
-        RecordingError: One of the prefill does not.
+        AnalysisError: A setting is invalid.
+        RecordingError: A setting of the prefill is invalid.
     """
     usual = AnalysisSettings()
     prefill = PrefillSettings(
@@ -71,10 +71,10 @@ def settings_of(message: RecordingSettings, threads: int | None = None) -> Analy
 
 
 def settings_message(settings: AnalysisSettings) -> RecordingSettings:
-    """The inverse of `settings_of`, without what is an installation's own.
+    """The inverse of `settings_of`, without settings that are local to an installation.
 
     Raises:
-        AnalysisError: The policy is an object: a fleet knows policies by their names.
+        AnalysisError: The policy is an object: a fleet knows policies by name only.
     """
     if not isinstance(settings.policy, str | None):
         raise AnalysisError("a fleet knows policies by their names in lookout.pruning.POLICIES")
@@ -92,12 +92,12 @@ def settings_message(settings: AnalysisSettings) -> RecordingSettings:
 
 
 def refused(job: RecordingJob, reason: str) -> RecordingPlan:
-    """The plan of a job that is not followed."""
+    """Return the plan of a rejected job."""
     return RecordingPlan(job=job, reason=reason_text(reason))
 
 
 def expiry_of(job: RecordingJob, now_ms: int) -> Timestamp:
-    """When a job ends at the latest.
+    """Return when a job ends at the latest.
 
     Args:
         job: The request.
@@ -110,16 +110,17 @@ def expiry_of(job: RecordingJob, now_ms: int) -> Timestamp:
 
 
 def plan_job(job: RecordingJob, sources: Sources, part_frames: PartFrames, *, now_ms: int) -> RecordingPlan:
-    """List a job's recordings and cut each into parts. One that cannot be read is named in the plan.
+    """List a job's recordings and cut each into parts. An unreadable recording is in the plan with its
+    reason.
 
     Args:
         job: The request.
         sources: Where recordings are read.
-        part_frames: How many samples of a part the model reads at once.
+        part_frames: Returns how many samples of a part the model reads at once.
         now_ms: The request's time in Kafka, Unix milliseconds.
 
     Raises:
-        JobError: The job cannot be followed.
+        JobError: The job is invalid or too large.
         TransientError: A host does not answer.
     """
     check_job(job)
@@ -143,16 +144,17 @@ def plan_job(job: RecordingJob, sources: Sources, part_frames: PartFrames, *, no
 
 
 def has_parts(plan: RecordingPlan) -> bool:
-    """Whether a plan says what its parts are. That of an earlier release does not: parts came with it."""
+    """Whether a plan holds its parts. Plans of an earlier release do not: their parts came in records of
+    their own."""
     return bool(plan.past) or any(recording.spans for recording in plan.recordings)
 
 
 def planned_part(plan: RecordingPlan, number: int, home: int) -> RecordingPart:
-    """A part of a job.
+    """Return a part of a job.
 
     Args:
         plan: The job's plan.
-        number: Of the part in the job.
+        number: Number of the part in the job.
         home: Partition that collects the outcomes.
     """
     job = plan.job
@@ -163,7 +165,7 @@ def planned_part(plan: RecordingPlan, number: int, home: int) -> RecordingPart:
         part.backtest.job.CopyFrom(job.backtest)
         if job.tenant:  # a job reads cameras of its own tenant only
             part.backtest.job.watch.tenant = job.tenant
-        part.backtest.job.ClearField("labels")  # they are compared with the windows of all parts
+        part.backtest.job.ClearField("labels")  # labels are compared once, with the windows of all parts
         return part
     first = 0
     for place, recording in enumerate(plan.recordings):
@@ -178,7 +180,8 @@ def planned_part(plan: RecordingPlan, number: int, home: int) -> RecordingPart:
 
 
 def _listed(job: RecordingJob, sources: Sources) -> list[str]:
-    """Every recording of a job, those that are none with it: reading them says why."""
+    """Return every recording of a job. URIs that cannot be listed are included: reading them gives the
+    reason."""
     uris: dict[str, None] = {}
     for uri in job.uris:
         try:
@@ -197,7 +200,7 @@ def _listed(job: RecordingJob, sources: Sources) -> list[str]:
 def _cut(
     uri: str, sources: Sources, part_frames: PartFrames, settings: AnalysisSettings, tenant: str
 ) -> PlannedRecording:
-    """A recording and its parts."""
+    """Plan one recording: cut it into parts, or note why it cannot be read."""
     try:
         with (
             sources.open(uri, asker=tenant) as source,

@@ -1,4 +1,4 @@
-"""Ranges of recordings behind a URL or in an object store, with tries and a limit of bytes."""
+"""Reads ranges of recordings behind a URL or in an object store, with retries and a byte limit."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, Protocol
 from lookout.errors import BadRecordError, LookoutError, TransientError
 from lookout.video.files.ranged import RangedSource
 
-#: tries of a host that does not answer, and seconds between them: a job names what it cannot read and goes on
+#: attempts on a host that does not answer, and seconds between them; then the job continues without it
 TRIES, PAUSE_S = 3, 2.0
-#: bytes, or a quarter of what was asked for, that a connection must give before it breaks, else it counts as
-#: failed; broken connections of a part
+#: least bytes (or a quarter of the request, if that is less) that a connection must give before it breaks,
+#: else it counts as failed; most broken connections of a part
 LEAST_BYTES, PART_TRIES = 1 << 16, 30
 _VERSION = 120
 
@@ -21,33 +21,34 @@ class SourceError(LookoutError):
 
 
 class AwayError(SourceError):
-    """A recording whose host does not give it now."""
+    """A recording whose host is unavailable for now."""
 
 
 class VersionRanges(Protocol):
-    """Reads ranges of one version of a recording's bytes. `size`: its bytes; `version`: what names it."""
+    """Reads ranges of one version of a recording. `size`: its bytes; `version`: the version's name."""
 
     size: int
     version: str
 
     def read(self, start: int, stop: int, take: Callable[[bytes], object]) -> None:
-        """Read the bytes [start, stop), tried once; where that fails some may have been taken.
+        """Read the bytes [start, stop) in one attempt; before a failure, `take` may have been called.
 
         Raises:
-            BadRecordError: No other try would help.
-            TransientError: Another may.
+            BadRecordError: Another attempt would not help.
+            TransientError: Another attempt may help.
         """
 
 
 class RangedRecording(RangedSource):
-    """A recording of which only what is asked for is fetched. A broken connection goes on where it broke.
+    """A recording of which only the requested bytes are fetched. A broken connection is resumed where it
+    broke.
 
     Args:
-        name: How messages call it.
-        ranges: Read it.
+        name: What messages call it.
+        ranges: Reads its bytes.
         limit: Bytes that may be fetched until `renew`.
-        pause: Waits between tries.
-        away: Called where the host is given up.
+        pause: Waits between attempts.
+        away: Called when the host is given up.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class RangedRecording(RangedSource):
         self._spent = self._failures = 0
 
     def renew(self) -> None:
-        """Another part begins: its bytes and its broken connections are counted from 0."""
+        """Reset the counts of bytes and broken connections: another part begins."""
         self._spent = self._failures = 0
 
     def _fetched(self, start: int, stop: int) -> bytes:
@@ -81,7 +82,7 @@ class RangedRecording(RangedSource):
             except BadRecordError as error:
                 raise SourceError(f"{self.name}: {error.detail}") from error
             except TransientError as error:
-                # A host that sends a byte a connection must not keep a job for ever.
+                # A host that sends one byte per connection must not hold up a job for ever.
                 least = min(LEAST_BYTES, (stop - start - before) // 4)
                 failures = failures + 1 if len(body) - before <= least else 1
                 self._failures += 1
@@ -96,8 +97,8 @@ class ObjectRanges:
     """An object of a store that is read in ranges.
 
     Args:
-        store: Of obstore.
-        key: The object's.
+        store: An obstore store.
+        key: The object's key.
     """
 
     def __init__(self, store: Any, key: str) -> None:
@@ -108,10 +109,10 @@ class ObjectRanges:
         """Ask for the object's size and version.
 
         Returns:
-            Whether it has a version.
+            Whether it has a usable version.
 
         Raises:
-            BadRecordError: It is not there.
+            BadRecordError: The object does not exist.
             TransientError: The store does not answer.
         """
         import obstore
@@ -127,7 +128,7 @@ class ObjectRanges:
         return 0 < len(self.version) <= _VERSION and self.version.isprintable()
 
     def read(self, start: int, stop: int, take: Callable[[bytes], object]) -> None:
-        """As `VersionRanges.read`."""
+        """See `VersionRanges.read`."""
         import obstore
         from obstore.exceptions import BaseError, PreconditionError
 
@@ -140,7 +141,7 @@ class ObjectRanges:
             raise BadRecordError("uri-changed", "it changed while it was read") from error
         except (BaseError, OSError, ValueError) as error:
             raise TransientError(first_line(error)) from error
-        facts = answer.meta  # not every store heeds the condition
+        facts = answer.meta  # not every store honours `if_match`
         if (facts["size"], facts["e_tag"]) != (self.size, self.version):
             raise BadRecordError("uri-changed", "it changed while it was read")
         if len(body) != stop - start:
@@ -149,5 +150,5 @@ class ObjectRanges:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's text, else its name."""
+    """Return the first line of an error's text, or the error's name if it has none."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,4 +1,4 @@
-"""What a job may ask; the command line and the service that plans check the same."""
+"""Checks of a job's request, shared by the command line and the planning service."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from lookout.wire.ranges import RangeError, check_ranges
 
 
 class JobError(LookoutError, ValueError):
-    """A job that cannot be followed."""
+    """An invalid job."""
 
 
 def check_job(job: RecordingJob) -> None:
-    """Check what needs neither a model nor a recording.
+    """Check everything in a job that needs neither a model nor a recording.
 
     Raises:
-        JobError: The job cannot be followed; the text names the field.
+        JobError: The job is invalid; the text names the field.
     """
     try:
         check_ranges(job)
@@ -51,23 +51,23 @@ def check_job(job: RecordingJob) -> None:
 
 
 def asked_questions(job: RecordingJob) -> list[str]:
-    """The questions of a job about recordings, each on one line.
+    """Return a job's questions about recordings, each on one line.
 
     Raises:
-        JobError: One cannot be asked (`question_text`).
+        JobError: A question is invalid (`question_text`).
     """
     return [question_text(question, JobError) for question in job.questions]
 
 
 def check_begins(job: RecordingJob, recordings: int) -> None:
-    """Check when the first frame was taken, where a request says so.
+    """Check the time of the first frame, if a request gives one.
 
     Args:
         job: The request.
-        recordings: How many it is about, as far as that is known.
+        recordings: How many recordings it is about, as far as that is known.
 
     Raises:
-        JobError: It is no time that a recording begins at, or there are several recordings.
+        JobError: The time is invalid, or there are several recordings.
     """
     settings = job.settings
     if not settings.HasField("begins"):

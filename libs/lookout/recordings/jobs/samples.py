@@ -1,4 +1,4 @@
-"""A part's pixels, made by one process and read by another: facts of its frames, then their pixels."""
+"""A part's pixels, made by one process and read by another: metadata of the frames, then their pixels."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from lookout.video.segments.sampling import Pick
 
 
 class SamplesError(LookoutError):
-    """Pixels that are not those of a part."""
+    """Pixels that do not belong to the part."""
 
 
-_COUNT = 8  # bytes in front: the length of the facts
+_COUNT = 8  # bytes at the start, which hold the length of the metadata
 
 
 def samples_ref(part: RecordingPart, size: tuple[int, int]) -> TensorRef:
-    """Names the pixels of a part: what they are made from, and the (height, width) of the model's input."""
+    """Return the reference to a part's pixels, derived from their source and the model's input (height,
+    width)."""
     asked = part.settings
     end_s = asked.end_s if asked.HasField("end_s") else None
     facts = (part.uri, part.mark, part.span.first, part.span.stop, asked.fps, asked.start_s, end_s, *size)
@@ -43,7 +44,7 @@ def pack_samples(sampling: Sampling, picks: Sequence[Pick], size: tuple[int, int
 
     Args:
         sampling: The frames.
-        picks: What was sampled.
+        picks: The samples that were asked for.
         size: (height, width) of a frame.
     """
     facts = PartSamples(height=size[0], width=size[1])
@@ -64,15 +65,15 @@ def pack_samples(sampling: Sampling, picks: Sequence[Pick], size: tuple[int, int
 
 
 class SampledReader(RecordingReader):
-    """A recording whose samples of one part are decoded already.
+    """A recording with the samples of one part already decoded.
 
     Args:
         reader: The recording; stays open.
-        data: What `pack_samples` gave, uint8.
+        data: The uint8 array from `pack_samples`.
     """
 
     def __init__(self, reader: RecordingReader, data: U8) -> None:
-        # Not through the base class: sorting the times of a long recording again for every part costs.
+        # The base class is not called: it would sort the times of a long recording again for every part.
         self.facts, self.table = reader.facts, reader.table
         self._order, self._times = reader._order, reader._times
         self._reader, self._data = reader, data
@@ -83,7 +84,7 @@ class SampledReader(RecordingReader):
         return self._reader.size
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to close."""
 
     def _sampling(  # noqa: PLR0917
         self,
@@ -104,7 +105,7 @@ class _PackedSampling(Sampling):
     """The frames of packed samples.
 
     Raises:
-        SamplesError: They are not those of the picks.
+        SamplesError: They do not match the picks.
     """
 
     def __init__(
@@ -164,4 +165,4 @@ class _PackedSampling(Sampling):
         return 0.0
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to close."""

@@ -36,24 +36,24 @@ from lookout.video.files.names import SUFFIXES, video_files
 
 T = TypeVar("T")
 _PIECE = 1 << 20
-#: recordings or parts for which a host is given up before it is asked no more, and seconds until it is again
+#: how often a host is given up before it is no longer contacted, and seconds until it is contacted again
 GIVEN_UP: Final = 5
 FORGOTTEN_S: Final = 600.0
-_HOSTS: Final = 4096  # that are remembered
+_HOSTS: Final = 4096  # most hosts that are remembered
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _OBJECTS = frozenset({"s3", "gs", "az"})
 
 
 @dataclass(frozen=True, slots=True)
 class OpenSource:
-    """A recording that is read.
+    """A recording that is open for reading.
 
     Attributes:
-        uri: How the job calls it.
-        data: A file, or what is read in ranges.
-        mark: A file's size and time of change, else the size and version that its host names, or the size and
-            digest of what was fetched; another mark is another recording.
-        fetched: The file is a copy, which nobody changes.
+        uri: The job's name for it.
+        data: A file, or a recording that is read in ranges.
+        mark: Identifies the recording's content: a file's size and modification time, else the size and
+            version from its host, or the size and digest of the copy.
+        fetched: The file is a private copy, which nobody changes.
     """
 
     uri: str
@@ -62,29 +62,29 @@ class OpenSource:
     fetched: bool = False
 
     def check(self) -> None:
-        """Check that the recording is as it was when it was opened; called around every part.
+        """Check that the recording has not changed since it was opened; call it around every part.
 
         Raises:
             SourceError: It changed, or is gone.
         """
         if isinstance(self.data, RangedRecording):
-            self.data.renew()  # every range was of one version
+            self.data.renew()  # all ranges are of one version, so nothing else needs a check
         elif not self.fetched and (mark := _mark(self.uri, self.data)) != self.mark:
             raise SourceError(f"{public_url(self.uri)} changed while it was read ({self.mark}, now {mark})")
 
 
 class NoRoomError(TransientError):
-    """The disk does not hold what is fetched now; the recording is tried again when others have left."""
+    """The disk has no room for a copy now; the recording is retried once others have been removed."""
 
 
 class Sources:
-    """Opens what is allowed.
+    """Opens recordings from allowed places.
 
     Args:
-        roots: Folders; what is below them may be read, links that lead elsewhere may not.
-        fetcher: Fetches from hosts; None: none is.
+        roots: Folders whose content may be read; links that lead outside may not be followed.
+        fetcher: Fetches from hosts; None: no host is allowed.
         stores: `s3://bucket/folder`; objects below may be read. Credentials come from the usual variables.
-        pause: Waits between tries.
+        pause: Waits between attempts.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Sources:
         self._absent = _AbsentHosts()
 
     def listed(self, uri: str) -> list[str]:
-        """A recording, or the video files of a folder (of a store: its URI ends with `/`).
+        """Return the recording itself, or the video files of a folder (in a store, its URI ends with `/`).
 
         Raises:
             SourceError: It may not be read, or a folder holds no video file.
@@ -113,7 +113,7 @@ class Sources:
         if url.scheme != "file":
             return [uri]
         path = self._allowed(uri, url)
-        if not os.path.isdir(path):  # False too for names that no file can have
+        if not os.path.isdir(path):  # also False for impossible names
             return [uri]
         try:
             files = [file for file in video_files(path) if self._within(file.resolve())]
@@ -125,17 +125,18 @@ class Sources:
 
     @contextmanager
     def open(self, uri: str, mark: str | None = None, asker: str = "") -> Iterator[OpenSource]:
-        """A recording's bytes, for as long as the block lasts: ranges where its host serves them and names a
-        version of the bytes, else a copy.
+        """Open a recording within the block.
+
+        It is read in ranges if its host supports them and names a version of the bytes; else it is copied.
 
         Args:
-            uri: Which.
-            mark: What `OpenSource.mark` was when the job was planned; None: any.
-            asker: For whom: a host that fails for one asker again and again is asked no more for it for a
+            uri: The recording.
+            mark: The `OpenSource.mark` from when the job was planned; None: any.
+            asker: Who asks. A host that keeps failing for one asker is not contacted for that asker for a
                 while.
 
         Raises:
-            SourceError: It may not be read, is not there, or is another one by now.
+            SourceError: It may not be read, does not exist, or has changed.
             NoRoomError: The disk has no room for a copy now.
         """
         url = _parsed(uri)
@@ -159,17 +160,17 @@ class Sources:
             yield _same(OpenSource(uri, Path(file.name), size_and_digest, fetched=True), mark)
 
     def _ranges(self, uri: str, url: SplitResult, opened: ExitStack) -> VersionRanges | None:
-        """How ranges of a recording are read; None where its host serves none."""
+        """Return a reader of the recording's ranges; None if its host does not support them."""
         ranges: UriRanges | ObjectRanges
         if url.scheme in _OBJECTS:
-            key = self._key(uri, url)  # before anything is opened: what may not be read is refused
+            key = self._key(uri, url)  # first, so that nothing is opened for an object that may not be read
             ranges = ObjectRanges(_bucket(url), key)
         else:
             ranges = opened.enter_context(UriRanges(self._fetcher, uri))
         return ranges if ranges.begin() else None
 
     def _fetched(self, uri: str, url: SplitResult, path: str, away: Callable[[], object]) -> str:
-        """Fetch a recording into a file; its mark."""
+        """Fetch a recording into a file; returns its mark."""
 
         def fetch() -> str:
             with _Copy(uri, path, self._fetcher.limit) as copy:
@@ -182,11 +183,11 @@ class Sources:
         return self._tried(uri, fetch, away)
 
     def _tried(self, uri: str, fetch: Callable[[], T], away: Callable[[], object]) -> T:
-        """What a few tries give; `away` is called where they failed.
+        """Return the result of `fetch`, with a few attempts; `away` is called if they all fail.
 
         Raises:
-            AwayError: They failed.
-            SourceError: None more would help.
+            AwayError: All attempts failed.
+            SourceError: Another attempt would not help.
             NoRoomError: The disk has no room now.
         """
         for last in (*[False] * (TRIES - 1), True):
@@ -212,7 +213,7 @@ class Sources:
         if not self._within(path):
             roots = ",".join(map(str, self._roots)) or "nothing"
             raise SourceError(
-                f"{public_url(uri)} is below no folder that may be read; LOOKOUT_RECORDING_ROOTS={roots}"
+                f"{public_url(uri)} is not in a folder that may be read; LOOKOUT_RECORDING_ROOTS={roots}"
             )
         return path
 
@@ -250,7 +251,7 @@ class Sources:
         return [f"{url.scheme}://{url.netloc}/{name}" for name in names]
 
     def _key(self, uri: str, url: SplitResult) -> str:
-        """An object's key, as it stands in its URI.
+        """Return an object's key from its URI.
 
         Raises:
             SourceError: It may not be read.
@@ -260,16 +261,16 @@ class Sources:
         if not inside or ".." in key.split("/") or "@" in url.netloc:
             stores = ",".join(self._stores) or "nothing"
             raise SourceError(
-                f"{public_url(uri)} is in no store that may be read; LOOKOUT_RECORDING_STORES={stores}"
+                f"{public_url(uri)} is not in a store that may be read; LOOKOUT_RECORDING_STORES={stores}"
             )
         return key.rstrip("/")
 
 
 class _AbsentHosts:
-    """Hosts that were given up, by who asked. Thread-safe.
+    """Hosts that were given up, by who asked for them. Thread-safe.
 
-    A job may name thousands of recordings of one host, and every part of a recording is read by itself: each
-    would wait for all its tries again.
+    A job may name thousands of recordings of one host, and every part of a recording is read by itself.
+    Without this, each of them would go through all attempts again.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -277,7 +278,7 @@ class _AbsentHosts:
         self._times: OrderedDict[tuple[str, str], list[float]] = OrderedDict()
 
     def add(self, host: tuple[str, str]) -> None:
-        """A recording of the host was given up."""
+        """Note that a recording of the host was given up."""
         with self._lock:
             self._times[host] = [*self._recent(host), self._clock()]
             self._times.move_to_end(host)
@@ -285,18 +286,18 @@ class _AbsentHosts:
                 self._times.popitem(last=False)
 
     def check(self, uri: str, host: tuple[str, str]) -> None:
-        """Check that a host may be asked.
+        """Check that a host may be contacted.
 
         Raises:
-            AwayError: It was given up several times a short while ago.
+            AwayError: It was given up several times recently.
         """
         with self._lock:
             recent = self._recent(host)
         if len(recent) >= GIVEN_UP:
             again_s = recent[-GIVEN_UP] + FORGOTTEN_S - self._clock()
             raise AwayError(
-                f"{public_url(uri)} is not asked for: its host was given up {len(recent)} times; "
-                f"it is asked again in {max(1.0, again_s):.0f} s"
+                f"{public_url(uri)} is not read: its host failed {len(recent)} times; "
+                f"it is contacted again in {max(1.0, again_s):.0f} s"
             )
 
     def _recent(self, host: tuple[str, str]) -> list[float]:
@@ -305,7 +306,7 @@ class _AbsentHosts:
 
 
 class _Copy:
-    """A file that takes a recording piece by piece, and the digest of what it took."""
+    """A file that takes a recording piece by piece, with a digest of what it took."""
 
     def __init__(self, uri: str, path: str, limit: int) -> None:
         self._uri, self._limit, self._size = uri, limit, 0
@@ -341,12 +342,16 @@ class _Copy:
 
     @property
     def mark(self) -> str:
-        """Of what was taken."""
+        """Size and digest of what was taken."""
         return f"{self._size} bytes, {self._digest.hexdigest()}"
 
 
 def _same(source: OpenSource, mark: str | None) -> OpenSource:
-    """The source, if its mark is the one that is asked for."""
+    """Return the source if it has this mark.
+
+    Raises:
+        SourceError: It has another one: the recording changed.
+    """
     if mark is not None and source.mark != mark:
         raise SourceError(
             f"{public_url(source.uri)} changed since the job was planned ({mark}, now {source.mark})"
@@ -355,10 +360,10 @@ def _same(source: OpenSource, mark: str | None) -> OpenSource:
 
 
 def _parsed(uri: str) -> SplitResult:
-    """The parts of a URI; an absolute path is one of a file.
+    """Split a URI; an absolute path counts as a file's.
 
     Raises:
-        SourceError: It is not a valid URI.
+        SourceError: It is not a valid URI, or its scheme is not supported.
     """
     if uri.startswith("/"):
         return SplitResult("file", "", uri, "", "")
@@ -366,7 +371,7 @@ def _parsed(uri: str) -> SplitResult:
         url = urlsplit(uri)
         _ = url.port
     except ValueError as error:
-        raise SourceError(f"no URI ({error})") from error
+        raise SourceError(f"not a valid URI ({error})") from error
     if url.scheme not in ("file", "http", "https", *_OBJECTS):
         raise SourceError(
             f"{public_url(uri)}: scheme {url.scheme!r} is not read; name a file (file:///folder/clip.mp4)"
@@ -375,9 +380,9 @@ def _parsed(uri: str) -> SplitResult:
 
 
 def _path_of(uri: str, url: SplitResult) -> Path:
-    """The path of a `file://` URI, or of an absolute path."""
+    """Return the path of a `file://` URI, or of an absolute path."""
     if "\x00" in uri or "%00" in uri:
-        raise SourceError("a path holds no zero character")
+        raise SourceError("a path must not contain a null character")
     if uri.startswith("/"):
         return Path(uri)
     if url.netloc not in ("", "localhost") or not url.path.startswith("/"):
@@ -395,7 +400,7 @@ def _mark(uri: str, path: Path) -> str:
 
 
 def _bucket(url: SplitResult) -> Any:
-    """The store of an object.
+    """Open the store of an object.
 
     Raises:
         SourceError: It cannot be opened: credentials are missing, or the address cannot be used.

@@ -130,7 +130,7 @@ def test_a_file_that_is_no_journal_is_not_replaced(content: bytes, tmp_path: Pat
         run(journal=path)
     assert path.read_bytes() == content
     for name in (tmp_path, Path(".")):
-        with pytest.raises(AnalysisError, match=r"is no file: name one, such as run\.jsonl"):
+        with pytest.raises(AnalysisError, match=r"is not a file: name one, such as run\.jsonl"):
             run(journal=name)
 
 

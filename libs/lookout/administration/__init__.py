@@ -1,4 +1,5 @@
-"""What people change in a fleet, as records: command line and gateway write them by the same functions."""
+"""Changes that people make to a fleet, as records. The command line and the gateway write them with the same
+functions."""
 
 from typing import TYPE_CHECKING
 

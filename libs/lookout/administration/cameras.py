@@ -1,4 +1,4 @@
-"""Cameras that agents pull, as they are asked for."""
+"""Checks of cameras that agents are asked to pull."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_camera(camera: Camera) -> None:
 
 
 def time_zone_fault(name: str) -> str:
-    """What is wrong with the time zone of a camera's place; empty: nothing, or it has none."""
+    """Return what is wrong with a camera's time zone; empty if it is valid or not set."""
     if not name or is_time_zone(name):
         return ""
     return f"{clean(name, 40)!r} is not an IANA time zone such as Europe/Berlin"

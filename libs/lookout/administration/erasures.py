@@ -1,4 +1,4 @@
-"""Erasures as they are asked for."""
+"""Requests to erase footage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lookout.v1.erasures_pb2 import Erasure
 
 
 class ErasureError(LookoutError):
-    """An erasure that cannot be asked for; the text says why."""
+    """An invalid request to erase; the text says why."""
 
 
 def erasure_requests(
@@ -22,20 +22,21 @@ def erasure_requests(
     by: str,
     newest_epoch: Callable[[str], tuple[int, int] | None],
 ) -> list[Erasure]:
-    """What is asked for: the range, and after it footage of a clock that is ahead, where there is no end.
+    """Return the records of a request: its range and, if it has no end, footage of a clock that is ahead.
 
-    Such footage is a range of its own: one up to its end would also hide what comes until then, once the
-    clock is right.
+    Such footage gets a range of its own. One range up to its end would also hide everything filmed until
+    then, once the clock is right.
 
     Args:
-        camera: Whose.
+        camera: The camera's id.
         begin_us: Wall time, Unix microseconds; None: from the beginning.
         end_us: Wall time; None: up to now.
         by: Who asks.
-        newest_epoch: The wall time of a camera's newest epoch, Unix microseconds, or None if it has no epoch.
+        newest_epoch: Returns begin and end of a camera's newest epoch in wall time, Unix microseconds; None
+            if it has no epoch.
 
     Raises:
-        ErasureError: The range is empty, or the camera a pattern.
+        ErasureError: The range is empty, or the camera is a pattern.
     """
     now_us = int(time.time() * 1e6)
     first = new_erasure(camera, begin_us, end_us, now_us, by[:200])

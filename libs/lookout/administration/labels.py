@@ -1,4 +1,4 @@
-"""Labels as records."""
+"""Records of labels."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from lookout.wire import label_key, to_json
 
 
 def label_rows(labels: Sequence[Label], by: str, *, remove: bool = False) -> dict[str, bytes | None]:
-    """The records of labels, or those that take them back.
+    """Return the records of labels, or the records that remove them.
 
     Args:
-        labels: What a person says; the time and the name of who says it are set where they are not.
-        by: Who says it.
-        remove: Take them back.
+        labels: People's opinions; unset times and names are filled in.
+        by: Who gives them.
+        remove: Remove them.
     """
     for entry in labels:
         if not entry.HasField("labelled"):

@@ -1,4 +1,4 @@
-"""Masks as people change them."""
+"""New versions of privacy masks."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from lookout.wire import is_camera_id, to_json
 from lookout.wire.ranges import check_ranges
 
 _VERSIONS: Final = 100
-#: of a record, which Kafka takes up to 1 MiB
+#: most bytes of a record; Kafka takes up to 1 MiB
 _BYTES: Final = 900_000
 
 
 class MaskError(LookoutError):
-    """Masks that cannot be written; the text names the field and why."""
+    """Invalid masks; the text names the field and why."""
 
 
 def next_masks(
     camera: str, before: CameraMasks | None, hide: Sequence[Zone], keep: Sequence[Zone], by: str
 ) -> CameraMasks:
-    """A camera's masks with a version that holds from now on.
+    """Return a camera's masks with a new version that applies from now on.
 
-    The oldest versions are left out where there are too many; what was filmed before the rest and is not
-    decoded yet is then hidden whole.
+    If there are too many versions, the oldest are left out. Footage from before the remaining ones that is
+    not decoded yet is then hidden completely.
 
     Args:
         camera: Its id.
         before: Its masks so far.
-        hide: Nothing inside these is shown.
-        keep: If there are any, nothing outside these is shown.
-        by: Who writes it.
+        hide: Polygons inside which nothing is shown.
+        keep: Polygons outside which nothing is shown, if there are any.
+        by: Who writes the version.
 
     Raises:
-        MaskError: They cannot be applied.
+        MaskError: The masks are invalid or too large.
     """
     if not is_camera_id(camera):
         raise MaskError("camera: printable text of 1 to 200 bytes is needed")
@@ -63,9 +63,9 @@ def next_masks(
 
 
 def uncovers(before: CameraMasks | None, after: CameraMasks) -> bool:
-    """Whether the newest version may show something that the one before it hides.
+    """Whether the newest version may show something that the previous one hides.
 
-    It does not if it has all polygons of the one before that hide, and no other ones to keep.
+    It does not if it has all of the previous version's polygons to hide, and no other polygons to keep.
     """
     old = before.versions[-1] if before is not None and before.versions else MaskVersion()
     new = after.versions[-1]

@@ -1,4 +1,5 @@
-"""Watches: what is in their topic, which version comes next, and a change that two people make at once."""
+"""Watches: what their topic holds, which version comes next, and changes that two people make at the same
+time."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from lookout.v1.watches_pb2 import Watch
 from lookout.wire import CAMERA_OFFLINE, key_text, to_json
 from lookout.wire.limits import ALL_WATCHES, CAMERA_WATCHES
 
-#: times that a change is written until its version is its own
+#: most attempts to write a change under a version of its own
 _RACES: Final = 5
 
 
@@ -23,14 +24,14 @@ class WatchError(LookoutError):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is in the topic of watches now.
+    """What the topic of watches holds now.
 
     Attributes:
-        watches: Of each id the newest record that can be used.
-        unusable: Why the newest record of a key cannot be used, by the key as text.
+        watches: The newest valid record of each id.
+        unusable: By key, as text: why its newest record cannot be used.
         keys: Every key with a record, as text and as it is in Kafka.
-        written: Of each id the records that the topic still has and that can be used, oldest first; those
-            from before it was removed as well.
+        written: By id: the valid records that the topic still has, oldest first, those from before the watch
+            was removed included.
     """
 
     watches: dict[str, Watch] = field(default_factory=dict)
@@ -39,12 +40,13 @@ class Standing:
     written: dict[str, list[Watch]] = field(default_factory=dict)
 
     def version_after(self, identity: str) -> int:
-        """The version of a watch that is written next, which no record of its id has. One that was removed
-        and is added again begins after its old versions: an incident of an old one would go on under the
-        new question.
+        """Return the next version of a watch, which no record of its id has.
+
+        Versions of a watch that was removed and added again continue after its old ones: otherwise an
+        incident of an old version would continue under the new question.
 
         Raises:
-            WatchError: The watch does not exist.
+            WatchError: There is no further version.
         """
         newest = max(self.written.get(identity, ()), key=lambda watch: watch.version, default=None)
         try:
@@ -53,10 +55,10 @@ class Standing:
             raise WatchError(f"watch {clean(identity, 60)}: {error}") from None
 
     def take(self, key: bytes, value: bytes | None) -> None:
-        """Put one record in its place."""
+        """Apply one record."""
         identity = key_text(key)
         self.unusable.pop(identity, None)
-        if value is None:  # nothing else removes a watch: one of zero bytes leaves it in force
+        if value is None:  # nothing else removes a watch; an empty value leaves it in force
             self.watches.pop(identity, None)
             self.keys.pop(identity, None)
             return
@@ -71,7 +73,7 @@ class Standing:
 
 
 def standing_of(rows: Iterable[tuple[bytes, bytes | None]]) -> Standing:
-    """What is in the topic, by its records. One that cannot be used leaves the one before it in force."""
+    """Return what the topic holds, from its records. An invalid record leaves the previous one in force."""
     standing = Standing()
     for key, value in rows:
         standing.take(key, value)
@@ -79,10 +81,10 @@ def standing_of(rows: Iterable[tuple[bytes, bytes | None]]) -> Standing:
 
 
 def checked(watch: Watch) -> bytes:
-    """A watch as its record; its question is put on one line, as readers have it.
+    """Return a watch as its record, with its question put on one line as readers expect it.
 
     Raises:
-        WatchError: It cannot be followed.
+        WatchError: The watch is invalid.
     """
     try:
         check_watch(watch)
@@ -93,10 +95,10 @@ def checked(watch: Watch) -> bytes:
 
 
 def check_crowd(watch: Watch, standing: Mapping[str, Watch]) -> None:
-    """Check that a watch is not one too many of all cameras, or of one.
+    """Check that a new watch does not exceed the limits of all watches, or of one camera's.
 
     Raises:
-        WatchError: It is.
+        WatchError: It exceeds one; the text names the limit.
     """
     if watch.id not in standing and len(standing) >= ALL_WATCHES:
         raise WatchError(f"there are {len(standing)} watches, {ALL_WATCHES} at most: remove some first")
@@ -116,14 +118,14 @@ def check_crowd(watch: Watch, standing: Mapping[str, Watch]) -> None:
 
 
 def check_gate(watch: Watch, standing: Mapping[str, Watch]) -> None:
-    """Check that the gate of a watch is there, and does not wait for the watch itself.
+    """Check that the gate of a watch exists and does not depend on the watch itself.
 
     Args:
         watch: The watch.
-        standing: Those in the topic, by id.
+        standing: The watches in the topic, by id.
 
     Raises:
-        WatchError: It is not, or it does.
+        WatchError: The gate does not exist, or is part of a cycle.
     """
     path = [watch.id]
     gate = watch.gate.watch
@@ -139,7 +141,7 @@ def check_gate(watch: Watch, standing: Mapping[str, Watch]) -> None:
                     f"gate: watch {clean(gate, 60)} does not exist: add it first, or choose another"
                 )
             return
-        if len(path) > len(standing) + 2:  # a circle that the watch is not part of
+        if len(path) > len(standing) + 2:  # a cycle that the watch is not part of
             return
         gate = gate_watch.gate.watch
 
@@ -147,18 +149,18 @@ def check_gate(watch: Watch, standing: Mapping[str, Watch]) -> None:
 def change_watch(
     watch: Watch, read: Callable[[], Standing], write: Callable[[Mapping[str, bytes | None]], object]
 ) -> None:
-    """Write a watch, and see to it that its version is its own: another command, or another program, may
-    have written the same one since the topic was read.
+    """Write a watch under a version of its own, although others may have written that version meanwhile.
 
-    Whoever wrote first is told; whoever wrote last writes again, so that incidents of the first one close.
+    Of two writers with the same version, the first gets an error and the last writes again with the next
+    version, so that incidents of the first one's watch close.
 
     Args:
-        watch: The watch; its version is raised where another record has it.
+        watch: The watch; its version is raised if another record has it.
         read: Reads the topic.
         write: Writes records by key and waits until Kafka has them.
 
     Raises:
-        WatchError: The watch cannot be followed, or was changed at the same time.
+        WatchError: The watch is invalid, or was changed at the same time.
     """
     for _ in range(_RACES):
         write({watch.id: checked(watch)})
@@ -175,4 +177,4 @@ def change_watch(
             return
         watch.version = standing.version_after(watch.id)
         watch.active_from.GetCurrentTime()
-    raise WatchError(f"watch {clean(watch.id, 60)} is changed by somebody else without a pause: try it again")
+    raise WatchError(f"watch {clean(watch.id, 60)} keeps being changed by somebody else: try again")

@@ -1,4 +1,4 @@
-"""Records that people write: confirmed by Kafka, with who wrote them and for which request."""
+"""Writes people's records: confirmed by Kafka, with their author and the request that they belong to."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ class WriteError(LookoutError):
 
 
 def this_user() -> str:
-    """The user of this machine, as records name who wrote them."""
+    """Return user@host, the author of records that are written on this machine."""
     return f"{getpass.getuser()}@{socket.gethostname()}"[:200]
 
 
-#: keys and values; None deletes. Of pairs a key may occur twice
+#: keys and values; None deletes. In a sequence of pairs a key may occur twice
 Records = Mapping[str, bytes | None] | Mapping[bytes, bytes | None] | Sequence[tuple[str, bytes | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who writes, and for which request.
+    """The author of records, and the request that they belong to.
 
     Attributes:
-        actor: A token's name, a person's, or user@host of a command.
-        key: The same on each copy of one request; readers take the first record.
+        actor: The name of a token or person, or user@host for a command.
+        key: Identifies the request; of several copies, readers take the first record.
     """
 
     actor: str = field(default_factory=this_user)
     key: str = field(default_factory=lambda: secrets.token_hex(16))
 
     def headers(self) -> headers.Headers:
-        """As headers of a record."""
+        """Return the origin as headers of a record."""
         return headers.encode({headers.ACTOR: self.actor, headers.REQUEST_KEY: self.key})
 
 
 @dataclass(frozen=True, slots=True)
 class RecordPlace:
-    """Where a record is."""
+    """Where a record is in Kafka."""
 
     topic: str
     partition: int
@@ -62,13 +62,13 @@ class RecordPlace:
 
 
 class Writer:
-    """Writes records and waits until Kafka has them. Safe for several threads at a time.
+    """Writes records and waits until Kafka has them. Thread-safe.
 
     Args:
-        options: Of a Kafka client.
-        explain: The reason of a failure in words, from Kafka's error; None: Kafka's own words.
-        timeout_s: Seconds after which a record without an answer has failed.
-        logger: Gets what the client would else print on standard error.
+        options: Kafka client options.
+        explain: Returns the reason for a Kafka error in words; None: Kafka's own words.
+        timeout_s: Seconds after which an unanswered record has failed.
+        logger: Gets what the client would otherwise print on standard error.
     """
 
     def __init__(
@@ -100,17 +100,17 @@ class Writer:
         on_done: Callable[[str], None] | None = None,
         more: headers.Headers = (),
     ) -> list[RecordPlace]:
-        """Write records (None deletes) and wait until Kafka has them; returns where they are.
+        """Write records (None deletes) and wait until Kafka has them; return where they are.
 
         Args:
             topic: Where they go.
             records: Keys and values.
             origin: Who writes; None: this user.
-            on_done: Is told the key of each record that Kafka has.
-            more: Headers beyond those of the origin.
+            on_done: Called with the key of each record that Kafka has.
+            more: Headers in addition to those of the origin.
 
         Raises:
-            WriteError: One was refused, with Kafka's reason.
+            WriteError: Kafka refused a record or did not answer in time.
         """
         places: list[RecordPlace] = []
         failures: list[str] = []
@@ -129,7 +129,7 @@ class Writer:
         pairs = [*(origin or Origin()).headers(), *more]
         for key, value in records.items() if isinstance(records, Mapping) else records:
             self._hand_over(topic, key=key, value=value, headers=pairs, on_delivery=delivered)
-        # Longer than a record may take: what is not confirmed then has its reason.
+        # Longer than a record may take, so that every record is confirmed or has failed by then.
         deadline = time.monotonic() + 2 * self._timeout_s
         while records and not complete.is_set() and time.monotonic() < deadline:
             self._producer.poll(0.05)
@@ -143,9 +143,10 @@ class Writer:
     def send(
         self, topic: str, key: str, value: bytes, origin: Origin, failed: Callable[[str], object]
     ) -> None:
-        """Give a record to the client and return at once; `failed` is told why Kafka did not take it.
+        """Pass a record to the client and return at once; `failed` is called with the reason if Kafka does
+        not take it.
 
-        It is told on the thread of a later call.
+        `failed` is called on the thread of a later call.
         """
 
         def delivered(error: KafkaError | None, _message: Message) -> None:
@@ -161,7 +162,7 @@ class Writer:
             failed("the client's buffer is full")
 
     def _hand_over(self, topic: str, **record: Any) -> None:
-        """Give a record to the client; waits while its buffer is full."""
+        """Pass a record to the client; wait while its buffer is full."""
         while True:
             try:
                 self._producer.produce(topic, **record)

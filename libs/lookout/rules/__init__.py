@@ -1,4 +1,5 @@
-"""Verdicts become incidents: threshold, k of n, cooldown, schedule, zones, coverage. Pure, in event time."""
+"""Rules that turn verdicts into incidents: threshold, k of n, cooldown, schedule, zones, coverage. Pure
+functions in event time."""
 
 from lookout.rules.coverage import (
     CoverageInterval as CoverageInterval,

@@ -10,7 +10,7 @@ from lookout.rules.types import Outcome, WatchVerdict
 
 @dataclass(frozen=True, slots=True)
 class CoverageInterval:
-    """[start_ms, end_ms) of one watch on one camera, Unix milliseconds."""
+    """The outcome of one watch on one camera in [start_ms, end_ms), Unix milliseconds."""
 
     camera: str
     watch: str
@@ -20,14 +20,15 @@ class CoverageInterval:
 
 
 def coverage_intervals(answers: Iterable[WatchVerdict]) -> list[CoverageInterval]:
-    """Disjoint intervals in time order per camera and watch; neighbours of one outcome are joined.
+    """Return disjoint intervals in time order per camera and watch; neighbours with the same outcome are
+    joined.
 
-    Windows overlap: each accounts only for what no earlier window covered. Time that no outcome covers is
-    absent: it was not looked at.
+    Windows overlap, so each one accounts only for time that no earlier window covered. Time without an
+    outcome is absent: it was not analysed.
     """
     newest: dict[tuple[str, str], CoverageInterval] = {}
     intervals: list[CoverageInterval] = []
-    # By the end: a window is decided when it ends, so a later one never covers time before it.
+    # Sorted by end: a window is decided when it ends, so a later one never covers time before it.
     for answer in sorted(answers, key=lambda a: (a.camera, a.watch, a.end_ms)):
         key = (answer.camera, answer.watch)
         last = newest.get(key)

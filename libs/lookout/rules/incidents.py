@@ -1,4 +1,4 @@
-"""Verdicts become incidents: a pure function of the state and the next verdict, in event time."""
+"""Turns verdicts into incidents: a pure function of the state and the next verdict, in event time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lookout.rules.types import (
 )
 from lookout.rules.zones import inside_any
 
-PEAK_STEP: Final = 0.1  # a rise worth another event
+PEAK_STEP: Final = 0.1  # least rise of the peak that causes another event
 EVIDENCE_WINDOWS: Final = 3
 
 CLEARED: Final = "cleared"
@@ -34,11 +34,11 @@ _BLIND: Final = frozenset({Outcome.SKIPPED, Outcome.DEGRADED, Outcome.GATED})
 def step(
     state: WatchState | None, answer: WatchVerdict, incident: str
 ) -> tuple[WatchState, list[IncidentEvent]]:
-    """The state after `answer` and the events it caused.
+    """Return the state after `answer` and the events that it caused.
 
-    `incident` is the id that an incident opening at this answer gets; the caller derives it from the answer,
-    so a replay gives the same ids. An answer that is not newer than the newest one seen changes nothing. A
-    version may be lower than the one before: a watch that was removed and added again starts at version 1.
+    `incident` is the id of an incident that this answer opens; the caller derives it from the answer, so a
+    replay gives the same ids. An answer that is not newer than the newest one seen changes nothing. A version
+    may be lower than the previous one: a watch that was removed and added again starts at version 1.
     """
     if state is None:
         state = WatchState(answer.version, answer.epoch)
@@ -57,8 +57,8 @@ def step(
     if answer.outcome is Outcome.GAP:
         state, closed = _close(replace(state, recent=(), held_since_ms=0), GAP)
         return state, events + closed
-    # Nothing was seen: an open incident stays open, and no answer is counted as a no. That the condition held
-    # all the time is not known either.
+    # Nothing was seen: an open incident stays open, and nothing counts as a no. Whether the condition held
+    # all the time is unknown too.
     if answer.outcome in _BLIND:
         return replace(state, held_since_ms=0), events
     state, further = _judged(state, answer, incident)
@@ -66,7 +66,7 @@ def step(
 
 
 def remove(state: WatchState, reason: str = REMOVED) -> tuple[WatchState, list[IncidentEvent]]:
-    """Close the open incident of a watch, or of a camera, that is gone."""
+    """Close the open incident of a watch, or of a camera, that was removed."""
     return _close(state, reason)
 
 
@@ -95,14 +95,15 @@ def _judged(state: WatchState, answer: WatchVerdict, identity: str) -> tuple[Wat
 
 
 def _scored(state: WatchState, answer: WatchVerdict) -> WatchState:
-    """An open incident's score is that of the newest answer, also when that answer closes it."""
+    """Set an open incident's score to the newest answer's, even if that answer closes it."""
     if state.incident is None:
         return state
     return replace(state, incident=replace(state.incident, score=answer.p_yes))
 
 
 def _is_yes(state: WatchState, answer: WatchVerdict) -> bool:
-    """Between the thresholds an open incident continues; a zone decides only whether one may begin."""
+    """Whether an answer counts as yes. Between the thresholds an open incident continues; a zone only decides
+    whether an incident may begin."""
     rule = answer.rule
     if answer.p_yes < rule.clear:
         return False
@@ -127,7 +128,8 @@ def _open(state: WatchState, answer: WatchVerdict, identity: str) -> tuple[Watch
 
 
 def _update(state: WatchState, answer: WatchVerdict, yes: bool) -> tuple[WatchState, list[IncidentEvent]]:
-    """Follow the incident; an event is due when the peak rises or the windows reach a power of two."""
+    """Add the answer to the incident; an event is due if the peak rises or its windows reach a power of
+    two."""
     incident = state.incident
     assert incident is not None
     strongest = sorted([*incident.evidence, (answer.p_yes, answer.evidence)], key=lambda item: -item[0])
@@ -153,8 +155,7 @@ def _close(
     if state.incident is None:
         return state, []
     event = _event(EventKind.CLOSED, state, state.incident, reason)
-    # Only an incident that cleared is followed by a cooldown: a gap or a new version says nothing about the
-    # scene.
+    # Only an incident that cleared starts a cooldown: a gap or a new version says nothing about the scene.
     until = state.newest_ms + rule.cooldown_ms if rule else state.cooldown_until_ms
     return replace(state, incident=None, cooldown_until_ms=until), [event]
 
@@ -164,7 +165,7 @@ def _event(kind: EventKind, state: WatchState, incident: Incident, reason: str =
 
 
 def _covered(state: WatchState, answer: WatchVerdict) -> WatchState:
-    """Move on to the answer's window; an open incident counts the time that no earlier answer covered."""
+    """Advance to the answer's window; an open incident counts the time that no earlier answer covered."""
     state = _on_clock_of(state, answer)
     incident = state.incident
     if incident is not None:
@@ -175,11 +176,11 @@ def _covered(state: WatchState, answer: WatchVerdict) -> WatchState:
 
 
 def _on_clock_of(state: WatchState, answer: WatchVerdict) -> WatchState:
-    """The state on the clock of the answer, which may have been set back since the answer before.
+    """Return the state on the answer's clock, which may have been set back since the previous answer.
 
-    What is left of a cooldown, and how long an incident has lasted, stay as they are; the time for which a
-    condition must hold begins again. A gap may begin before the end of a window whose last stride broke off:
-    that is no clock set back.
+    The rest of a cooldown and the age of an incident are kept; the time for which a condition must hold
+    begins again. A gap may begin before the end of a window whose last stride broke off: that does not mean
+    that the clock was set back.
     """
     if answer.end_ms >= state.newest_ms or answer.outcome is Outcome.GAP:
         return state

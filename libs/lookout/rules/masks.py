@@ -1,9 +1,9 @@
-"""Privacy masks: which ones hold for a picture. Everything that gets at pixels of a camera asks here.
+"""Privacy masks: which ones apply to a picture. All code that reads a camera's pixels asks here.
 
-The rule has two halves. Decode hides what any version hides that was in force from when a segment was filmed
-until it is decoded; its records name the polygons by their fingerprints. Whoever shows a picture later hides
-what its record names and what the version in force now hides: a new version covers older footage as well, and
-what was filmed under a version stays hidden when it is lifted.
+The rule has two halves. Decode hides whatever is hidden by any version that was in force between the time a
+segment was filmed and the time it is decoded; its records name the polygons by their fingerprints. Code that
+shows a picture later hides what the picture's record names and what the version in force now hides. So a new
+version covers older footage as well, and what was filmed under a version stays hidden after it is lifted.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from lookout.video.motion.hiding import WHOLE, MaskLayer, PictureMask, Polygon
 from lookout.wire import WireError, from_json
 from lookout.wire.ranges import RangeError, check_ranges
 
-#: for which a version still hides what is filmed after it: segments come late, and clocks differ
+#: microseconds for which an ended version still applies: segments arrive late, and clocks differ
 GRACE_US: Final = 120_000_000
-#: in place of the fingerprints of versions that a record does not have any more
+#: stands for the fingerprints of versions that a record no longer has
 _FORGOTTEN: Final = "forgotten"
 
 
 @dataclass(frozen=True, slots=True)
 class AppliedMask:
-    """What is hidden of a picture.
+    """The mask of a picture.
 
     Attributes:
         names: Fingerprints of its layers.
@@ -41,10 +41,10 @@ class AppliedMask:
 
 
 class Masks:
-    """The masks of all cameras, as a topic has them now. Thread-safe.
+    """The masks of all cameras, as their topic has them now. Thread-safe.
 
     Args:
-        newest: The newest record of a camera in masks.v1; None: it never had one.
+        newest: Returns the newest record of a camera in masks.v1; None: it never had one.
     """
 
     def __init__(self, newest: Callable[[str], bytes | None] = lambda _: None) -> None:
@@ -52,28 +52,28 @@ class Masks:
         self._parsed: dict[str, tuple[bytes, _CameraMasks]] = {}
 
     def known(self, camera: str) -> bool:
-        """Whether a camera ever had a mask, also one that was lifted since."""
+        """Whether a camera ever had a mask, even if it has been lifted since."""
         return self._newest(camera) is not None
 
     def filmed(self, camera: str, begin_us: int) -> AppliedMask:
-        """What decode hides of a segment.
+        """Return the mask that decode applies to a segment.
 
         Args:
             camera: Its id.
-            begin_us: When it was filmed, Unix microseconds.
+            begin_us: When the segment was filmed, Unix microseconds.
         """
         return self._masks(camera).since(begin_us)
 
     def again(self, camera: str, names: Iterable[str]) -> AppliedMask | None:
-        """What was hidden of a segment that is decoded again, so that it gives the same pixels.
+        """Return the mask of a segment that is decoded again, so that it gives the same pixels.
 
         Args:
             camera: Its id.
-            names: What its record names.
+            names: The fingerprints in its record.
 
         Returns:
-            None where the pixels must not be made again: the record names a mask that is not known any more,
-            or lacks the one in force now.
+            The mask; None if the pixels must not be made again, because the record names a mask that is no
+            longer known or lacks the one in force now.
         """
         masks, named = self._masks(camera), tuple(names)
         if masks.lacks(named) or not set(named) <= masks.layers.keys():
@@ -81,26 +81,27 @@ class Masks:
         return masks.named(named)
 
     def shown(self, camera: str, names: Iterable[str]) -> AppliedMask:
-        """What is hidden of a picture that is shown now.
+        """Return the mask of a picture that is shown now.
 
         Args:
             camera: Its id.
-            names: What the picture's record names; a mask that is not known any more hides everything.
+            names: The fingerprints in the picture's record; one that is no longer known hides everything.
         """
         masks = self._masks(camera)
         return masks.named(tuple(sorted({*names, *masks.current})))
 
     def lacks(self, camera: str, names: Iterable[str]) -> bool:
-        """Whether something was computed without the mask in force now.
+        """Whether something was computed without the mask that is in force now.
 
         Args:
             camera: Its id.
-            names: What its record names.
+            names: The fingerprints in its record.
         """
         return self._masks(camera).lacks(names)
 
     def since_us(self, camera: str) -> int:
-        """Since when all is hidden that is hidden now, Unix microseconds; 0: nothing is."""
+        """Return since when everything that is hidden now has been hidden, Unix microseconds; 0: nothing
+        is hidden."""
         return self._masks(camera).current_since_us
 
     def _masks(self, camera: str) -> _CameraMasks:
@@ -115,15 +116,15 @@ class Masks:
 
 @dataclass(frozen=True, slots=True)
 class _CameraMasks:
-    """A camera's masks.
+    """One camera's masks.
 
     Attributes:
-        layers: Of each fingerprint what it hides.
+        layers: What each fingerprint hides.
         spans: Fingerprints with the times at which their versions ended, Unix microseconds.
         current: Fingerprints of the version in force.
-        current_since_us: Since when all of them are.
-        begins_us: Of the oldest version that is known; what was filmed before it may have been hidden by
-            others. 0: all are known.
+        current_since_us: Since when all of them have applied.
+        begins_us: Begin of the oldest known version. Footage from before it may have been hidden by earlier
+            versions. 0: all versions are known.
     """
 
     layers: dict[str, MaskLayer]
@@ -134,7 +135,7 @@ class _CameraMasks:
 
     @classmethod
     def of(cls, masks: CameraMasks) -> _CameraMasks:
-        """As a record says."""
+        """Build the masks from a record."""
         versions = [(version.since.ToMicroseconds(), layers_of(version)) for version in masks.versions]
         spans = tuple(
             (name, ended_us) for (_, layers), (ended_us, _) in pairwise(versions) for name in layers
@@ -142,7 +143,7 @@ class _CameraMasks:
         current = tuple(versions[-1][1])
         since_us = 0
         if current:
-            # Back to the oldest version from which on none of them was ever missing.
+            # Go back to the oldest version since which none of them was ever missing.
             holding = takewhile(lambda version: set(current) <= version[1].keys(), reversed(versions))
             since_us = list(holding)[-1][0]
         all_layers = {name: layer for _, layers in versions for name, layer in layers.items()}
@@ -150,19 +151,19 @@ class _CameraMasks:
         return cls(all_layers, spans, current, since_us, begins_us)
 
     def since(self, begin_us: int) -> AppliedMask:
-        """Of everything that was in force since a time."""
+        """Return a mask of everything that was in force since a time."""
         ended = [name for name, end_us in self.spans if begin_us < end_us + GRACE_US]
         names = sorted({*ended, *self.current})
         return self.named((*names, _FORGOTTEN) if begin_us < self.begins_us else tuple(names))
 
     def named(self, names: tuple[str, ...]) -> AppliedMask:
-        """Of these; one that is not known hides everything."""
+        """Return a mask of these layers; an unknown one hides everything."""
         if not names:
             return AppliedMask()
         return AppliedMask(names, PictureMask(tuple(self.layers.get(name, WHOLE) for name in names)))
 
     def lacks(self, names: Iterable[str]) -> bool:
-        """Whether something of the version in force is not among these."""
+        """Whether a layer of the version in force is missing from these."""
         return not set(self.current) <= set(names)
 
 
@@ -170,11 +171,13 @@ _NOTHING: Final = _CameraMasks({})
 
 
 def layers_of(version: MaskVersion) -> dict[str, MaskLayer]:
-    """What a version hides: one layer for each polygon that hides, and one for those that are kept, by a
-    fingerprint of their points. Layers that two versions share have the same one.
+    """Return what a version hides, by fingerprint: a layer for each polygon to hide, and one for all those to
+    keep.
+
+    A fingerprint depends on the points alone, so versions that share a polygon share its fingerprint.
 
     Raises:
-        RuleError: One of its polygons is not valid; the text names it.
+        RuleError: A polygon is invalid; the text names it.
     """
     layers: dict[str, MaskLayer] = {}
     for place, zone in enumerate(version.hide):
@@ -205,14 +208,14 @@ def _polygons(zones: Iterable[Zone]) -> tuple[Polygon, ...]:
 
 
 def read_masks(key: str, value: bytes) -> CameraMasks:
-    """The masks in a record of masks.v1.
+    """Parse and check the masks in a record of masks.v1.
 
     Args:
         key: The record's key, which is the camera's id.
         value: The record's value.
 
     Raises:
-        RuleError: They cannot be applied; the text names the field and why.
+        RuleError: The masks are invalid; the text names the field and why.
     """
     try:
         masks = from_json(value, CameraMasks)
@@ -226,10 +229,10 @@ def read_masks(key: str, value: bytes) -> CameraMasks:
 
 
 def check_masks(masks: CameraMasks) -> None:
-    """Check that masks can be applied.
+    """Check that masks are valid.
 
     Raises:
-        RuleError: They cannot; the text names the field and why.
+        RuleError: The masks are invalid; the text names the field and why.
     """
     if not masks.versions:
         raise RuleError("versions: give at least one; a version without polygons hides nothing")

@@ -1,4 +1,4 @@
-"""Messages of the wire as the plain data that the rules work on."""
+"""Converts messages of the wire format to the plain data of the rules."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ _OUTCOMES = {
 
 
 def rule_of(message: watches_pb2.Rule, question: str = "") -> Rule:
-    """The rule of a watch, with defaults for what is not set.
+    """Return the rule of a watch, with defaults for what is not set.
 
     Args:
         message: The rule as it was written.
-        question: The watch's, whose condition may have to hold for some time (`count >= 3 for 10 s`).
+        question: The watch's question, whose condition may have to hold for some time
+            (`count >= 3 for 10 s`).
 
     Raises:
-        RuleError: A field has a value that cannot be followed.
+        RuleError: A field has an invalid value.
     """
     if not math.isfinite(message.cooldown_s * 1000):
         raise RuleError(f"cooldown must be a number of seconds, not {message.cooldown_s}")
     return Rule(
-        # 0 is what protobuf has for a number that was not set.
+        # In protobuf an unset number is 0.
         threshold=message.threshold or 0.5,
         clear_threshold=message.clear_threshold or None,
         k=message.k or 1,
@@ -45,16 +46,16 @@ def rule_of(message: watches_pb2.Rule, question: str = "") -> Rule:
 
 
 def schedule_of(spans: Iterable[watches_pb2.ScheduleEntry]) -> tuple[ScheduleEntry, ...]:
-    """Weekly spans as the rules see them.
+    """Convert weekly spans.
 
     Raises:
-        RuleError: One cannot be followed.
+        RuleError: A span is invalid.
     """
     return tuple(_entry(span) for span in spans)
 
 
 def _entry(message: watches_pb2.ScheduleEntry) -> ScheduleEntry:
-    # `time` knows no 24:00; as an end 00:00 is the same moment, since it is not after the start.
+    # `time` has no 24:00; as an end 00:00 means the same, because it is not after the start.
     start, end = _time_of_day(message.start), _time_of_day("00:00" if message.end == "24:00" else message.end)
     return ScheduleEntry(start, end, frozenset(message.weekdays or range(1, 8)), message.time_zone or "UTC")
 
@@ -70,14 +71,14 @@ def _time_of_day(text: str) -> time:
 
 
 def verdict_of(verdict: verdicts_pb2.Verdict, rule: Rule | None = None) -> WatchVerdict:
-    """A verdict as the rules see it.
+    """Convert a verdict.
 
     Args:
         verdict: The message.
-        rule: The rule to follow; None: the one that the message carries.
+        rule: The rule to apply; None: the one in the message.
 
     Raises:
-        RuleError: The outcome is unknown, or the rule cannot be followed.
+        RuleError: The outcome is unknown, or the rule or the activity is invalid.
     """
     outcome = _OUTCOMES.get(verdict.outcome)
     if outcome is None:

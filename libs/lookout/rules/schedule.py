@@ -10,7 +10,7 @@ from lookout.rules.types import ScheduleEntry
 
 
 def in_schedule(schedule: Sequence[ScheduleEntry], moment_ms: int) -> bool:
-    """Whether Unix time `moment_ms` lies in one of the spans; an empty schedule is always."""
+    """Whether Unix time `moment_ms` lies in one of the spans; an empty schedule always applies."""
     return not schedule or any(_in_span(span, moment_ms) for span in schedule)
 
 

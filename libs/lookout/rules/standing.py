@@ -1,4 +1,4 @@
-"""Which watches stand at a moment, by the newest records of their topic."""
+"""Which watches are active at a moment, according to the newest records of their topic."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from lookout.wire import CAMERA_OFFLINE, WireError, from_json
 
 
 def is_watched(row: bytes | None, now_ms: float, camera: str = "", tenant: str | None = None) -> bool:
-    """Whether a watch is active: one that is disabled, or asks the camera no longer, from a later moment on
-    is active until then.
+    """Whether a watch is active.
 
-    One that cannot be read counts as active: prefill reports it, and its incidents stay open.
+    A change takes effect at the record's `active_from`: a watch that is disabled, or stops covering the
+    camera, from a later moment on is active until then. A record that cannot be read counts as active:
+    prefill reports it, and its incidents stay open.
 
     Args:
-        row: The newest record of the watch.
+        row: The newest record of the watch; None: there is none.
         now_ms: Unix milliseconds.
         camera: The camera's id.
-        tenant: Whose the camera is; None: that is not known, and any camera counts as asked.
+        tenant: The camera's tenant; None: unknown, and every camera counts as covered.
     """
     if row is None:
         return False
@@ -33,7 +34,7 @@ def is_watched(row: bytes | None, now_ms: float, camera: str = "", tenant: str |
 
 
 def offline_watch(row: bytes | None, now_ms: float) -> Watch | None:
-    """The watch `camera-offline`, or None if no active, readable one exists."""
+    """Return the watch `camera-offline`; None if there is no active, readable one."""
     if row is None or not is_watched(row, now_ms):
         return None
     try:
@@ -43,14 +44,16 @@ def offline_watch(row: bytes | None, now_ms: float) -> Watch | None:
 
 
 def asks_for_outages(history: Mapping[str, Sequence[bytes]], now_ms: float, camera: str, tenant: str) -> bool:
-    """Whether the watch `camera-offline` decides about a camera's outages: it covers the camera, and some
-    other watch asks it. Then nobody else opens an incident of them.
+    """Whether the watch `camera-offline` decides about a camera's outages.
+
+    It does if it covers the camera and some other watch is active there. Then nothing else opens incidents
+    for outages.
 
     Args:
-        history: Of every watch its records, oldest first.
+        history: The records of every watch, oldest first.
         now_ms: Unix milliseconds.
         camera: The camera's id.
-        tenant: Whose the camera is.
+        tenant: The camera's tenant.
     """
     newest = {name: rows[-1] for name, rows in history.items() if rows}
     watch = offline_watch(newest.pop(CAMERA_OFFLINE, None), now_ms)

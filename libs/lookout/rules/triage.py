@@ -1,4 +1,4 @@
-"""What people's acts make of an incident: its state, its assignee, and whether its answer was right."""
+"""What people's actions make of an incident: its state, its assignee, and whether its answer was right."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ACKNOWLEDGED = IncidentState.INCIDENT_STATE_ACKNOWLEDGED
 _RESOLVED, _WRONG = IncidentState.INCIDENT_STATE_RESOLVED, IncidentState.INCIDENT_STATE_FALSE_POSITIVE
 _REOPENED = IncidentState.INCIDENT_STATE_REOPENED
 _OPEN: Final = frozenset({_NEW, _CLAIMED, _ACKNOWLEDGED, _REOPENED})
-#: of each act the states that it may follow, and the one that it leads to
+#: for each action, the states in which it is allowed and the state that it leads to
 STEPS: Final[dict[IncidentAction.Kind, tuple[frozenset[IncidentState], IncidentState]]] = {
     IncidentAction.KIND_CLAIM: (frozenset({_NEW, _ACKNOWLEDGED, _REOPENED}), _CLAIMED),
     IncidentAction.KIND_ACKNOWLEDGE: (frozenset({_NEW, _CLAIMED, _REOPENED}), _ACKNOWLEDGED),
@@ -25,14 +25,14 @@ STEPS: Final[dict[IncidentAction.Kind, tuple[frozenset[IncidentState], IncidentS
 
 @dataclass(frozen=True, slots=True)
 class Triage:
-    """Where an incident stands in the hands of people.
+    """The handling of an incident by people.
 
     Attributes:
         state: Its state.
         assignee: Who claimed it; empty: nobody.
         right: Whether its answer was right; None: nobody said so.
-        said_ms: When that was said, Unix milliseconds.
-        notes: How many acts have a note.
+        said_ms: When that was said or withdrawn, Unix milliseconds.
+        notes: How many actions have a note.
     """
 
     state: IncidentState = _NEW
@@ -43,12 +43,12 @@ class Triage:
 
 
 def allowed(triage: Triage, kind: IncidentAction.Kind) -> bool:
-    """Whether an act fits the state of an incident."""
+    """Whether an action is allowed in the incident's state."""
     return kind == IncidentAction.KIND_NOTE or (kind in STEPS and triage.state in STEPS[kind][0])
 
 
 def step(triage: Triage, act: IncidentAction) -> Triage:
-    """An incident after an act; one that does not fit its state changes nothing."""
+    """Return an incident's handling after an action; one that is not allowed changes nothing."""
     if not allowed(triage, act.kind):
         return triage
     if act.note:
@@ -67,7 +67,7 @@ def step(triage: Triage, act: IncidentAction) -> Triage:
 
 
 def triage_of(acts: Iterable[IncidentAction]) -> Triage:
-    """An incident after its acts, in the order of the topic."""
+    """Return an incident's handling after its actions, in the order of the topic."""
     triage = Triage()
     for act in acts:
         triage = step(triage, act)

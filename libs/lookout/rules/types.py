@@ -14,7 +14,7 @@ from lookout.wire.limits import COOLDOWN_S, LAST_ANSWERS
 
 
 class RuleError(LookoutError, ValueError):
-    """A rule that cannot be followed; the message names the field and why."""
+    """An invalid rule; the message names the field and why."""
 
 
 class Outcome(StrEnum):
@@ -29,7 +29,8 @@ class Outcome(StrEnum):
 
     @property
     def watched(self) -> bool:
-        """Whether the camera was looked at: a gate that does not hold was, in place of its question."""
+        """Whether the camera was analysed. A gated window was: its gate was evaluated instead of the
+        question."""
         return self in (Outcome.ANSWERED, Outcome.IDLE, Outcome.GATED)
 
 
@@ -46,14 +47,14 @@ def is_time_zone(name: str) -> bool:
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        # OSError: "America" and "Etc" are folders of the database, and a file name has a limit.
+        # OSError: "America" and "Etc" are folders of the database, and a name may be too long for a file.
         return False
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleEntry:
-    """A weekly span in the camera's time zone; one whose `end` is not after `start` runs past midnight."""
+    """A weekly span in the camera's time zone; if `end` is not after `start`, it runs past midnight."""
 
     start: time
     end: time
@@ -83,9 +84,9 @@ class Zone:
 class Rule:
     """When answers become an incident.
 
-    An answer is yes from `threshold` on and no below `clear_threshold`; between them it is yes while an
-    incident is open. One opens at a yes when at least `k` of the last `n` answers are, and every answer was
-    for `hold_ms`; it closes when fewer than `k` are.
+    An answer is yes at `threshold` and above, and no below `clear_threshold`. Between them it is yes only
+    while an incident is open. An incident opens at a yes if at least `k` of the last `n` answers are yes and
+    every answer has been yes for `hold_ms`. It closes when fewer than `k` are.
     """
 
     threshold: float = 0.5
@@ -119,7 +120,8 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """Where the picture changed: `cells` are the true cells of a rows x cols grid, row-major indices."""
+    """Where the picture changed: `cells` are row-major indices of the cells with changes in a rows x cols
+    grid."""
 
     rows: int
     cols: int
@@ -128,7 +130,7 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class WatchVerdict:
-    """One committed outcome of a watch's window. Times are Unix milliseconds of the window.
+    """One committed outcome of a watch's window. Times are the window's, in Unix milliseconds.
 
     `evidence` is opaque to the rules: serialised references to frames, best first.
     """
@@ -149,7 +151,7 @@ class WatchVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Milliseconds of a watch by outcome: "nothing happened" is not the same as "nobody looked"."""
+    """A watch's time in milliseconds, by outcome. It tells "nothing happened" from "nobody looked"."""
 
     answered: int = 0
     idle: int = 0
@@ -163,7 +165,7 @@ class Coverage:
 class Incident:
     """An open incident.
 
-    `evidence` holds (p_yes, frames) of the strongest windows, strongest first; `coverage` counts the time
+    `evidence` holds (p_yes, frames) of the strongest windows, strongest first. `coverage` counts the time
     since the incident opened.
     """
 
@@ -181,8 +183,9 @@ class Incident:
 class WatchState:
     """The state of one watch on one camera.
 
-    `window` is the newest window seen of this epoch, -1: none; `recent` holds the last answers, newest last;
-    `held_since_ms` is the end of the first window since which every one was a yes, 0: the newest was not.
+    `window` is the newest window seen of this epoch; -1: none. `recent` holds whether each of the last
+    answers was yes, newest last. `held_since_ms` is the end of the first window of the current run of yes
+    answers; 0: the newest answer was no, or the run was interrupted.
     """
 
     version: int
@@ -196,7 +199,7 @@ class WatchState:
 
     @property
     def quiet(self) -> bool:
-        """True where a new state would behave the same: no incident, no recent yes, no cooldown."""
+        """Whether a new state would behave the same: no incident, no recent yes, no cooldown."""
         return self.incident is None and not any(self.recent) and self.cooldown_until_ms <= self.newest_ms
 
 

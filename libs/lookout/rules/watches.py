@@ -1,4 +1,4 @@
-"""The one check of a watch: writers and readers both call it."""
+"""The check of a watch, shared by everything that writes or reads watches."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from lookout.wire import (
 from lookout.wire.limits import ID_BYTES, LEAST_THRESHOLD, WATCH_BYTES
 from lookout.wire.ranges import RangeError, check_ranges
 
-#: ids that no watch may have, and whose they are
+#: reserved ids, and what they are used for
 _TAKEN = {CAMERA_HEALTH: "cameras' own incidents", SHIFT_REPORT: "scheduled reports"}
 _LAST_VERSION = 2**32 - 1  # uint32
 
 
 def read_watch(key: str, value: bytes) -> tuple[Watch, Rule]:
-    """The watch in a record of watches.v1, and its rule as prefill and alerts follow it.
+    """Parse and check the watch in a record of watches.v1; return it with its rule.
 
     Args:
         key: The record's key, which is the watch's id.
         value: The record's value.
 
     Raises:
-        RuleError: It is no watch, or one that cannot be followed; the text says why.
+        RuleError: The record is not a valid watch; the text says why.
     """
     if len(value) > WATCH_BYTES:
         raise RuleError(f"{len(value)} bytes, {WATCH_BYTES} at most")
@@ -43,7 +43,7 @@ def read_watch(key: str, value: bytes) -> tuple[Watch, Rule]:
     except WireError as error:
         raise RuleError(str(error)) from error
     if not watch.id:
-        # Watches that were written by hand may leave it out.
+        # Watches written by hand may leave it out.
         watch.id = key
     if watch.id != key:
         raise RuleError(f"its key must be its id, which is {watch.id[:40]!r}")
@@ -53,7 +53,7 @@ def read_watch(key: str, value: bytes) -> tuple[Watch, Rule]:
 
 
 def watch_fault(key: str, value: bytes) -> str | None:
-    """Why a record of watches.v1 cannot be used; None where it can."""
+    """Return why a record of watches.v1 cannot be used; None if it can."""
     try:
         read_watch(key, value)
     except RuleError as error:
@@ -62,7 +62,7 @@ def watch_fault(key: str, value: bytes) -> str | None:
 
 
 def check_watch(watch: Watch) -> Rule:
-    """Check that a watch can be followed, and build the very rule that prefill and alerts build.
+    """Check a watch, and build the same rule from it that prefill and alerts build.
 
     Args:
         watch: The watch.
@@ -71,7 +71,7 @@ def check_watch(watch: Watch) -> Rule:
         Its rule.
 
     Raises:
-        RuleError: It cannot be followed; the text names the field and why.
+        RuleError: The watch is invalid; the text names the field and why.
     """
     if not is_camera_id(watch.id):
         raise RuleError(f"id {watch.id[:40]!r}: printable text of 1 to {ID_BYTES} bytes is needed")
@@ -82,7 +82,9 @@ def check_watch(watch: Watch) -> Rule:
     asked_question(watch)
     for pattern in watch.cameras:
         if not is_camera_id(pattern):
-            raise RuleError(f"cameras: {pattern[:40]!r} is no camera id or pattern of 1 to {ID_BYTES} bytes")
+            raise RuleError(
+                f"cameras: {pattern[:40]!r} is not a camera id or pattern of 1 to {ID_BYTES} bytes"
+            )
     try:
         check_tenant(watch.tenant)
     except WireError as error:
@@ -103,7 +105,7 @@ def _check_gate(watch: Watch) -> None:
     """Check the gate of a watch.
 
     Raises:
-        RuleError: It names no watch that could be a gate.
+        RuleError: It names a watch that cannot be a gate.
     """
     gate = watch.gate.watch
     if not gate:
@@ -119,11 +121,12 @@ def _check_gate(watch: Watch) -> None:
 
 
 def asked_question(watch: Watch) -> str:
-    """The question of a watch on one line. That of `camera-offline` may be empty: the alerts service decides
-    it, and asks the model nothing.
+    """Return the question of a watch on one line.
+
+    That of `camera-offline` may be empty: the alerts service decides that watch without the model.
 
     Raises:
-        RuleError: It cannot be asked (`question_text`).
+        RuleError: The question is invalid (`question_text`), or the watch's id is reserved.
     """
     if watch.id in _TAKEN:
         raise RuleError(f"the id {watch.id} belongs to {_TAKEN[watch.id]}: choose another one")
@@ -146,10 +149,10 @@ def covers(watch: Watch, camera: str, tenant: str) -> bool:
 
 
 def next_version(watch: Watch) -> int:
-    """The version after a watch's.
+    """Return the version that follows a watch's.
 
     Raises:
-        RuleError: The version is the last one.
+        RuleError: The version is the last one possible.
     """
     if watch.version >= _LAST_VERSION:
         raise RuleError(f"version {watch.version} is the last: remove the watch, then add it again")

@@ -1,4 +1,4 @@
-"""Zones: did anything change inside a polygon?"""
+"""Zones: whether anything changed inside a polygon."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def inside_any(zones: Sequence[Zone], activity: Activity | None) -> bool:
 
 
 def contains(zone: Zone, x: float, y: float) -> bool:
-    """Even-odd rule: a ray to the right crosses the border an odd number of times."""
+    """Whether a zone contains a point, by the even-odd rule: a ray to the right crosses the border an odd
+    number of times."""
     inside = False
     for (x1, y1), (x2, y2) in zip(zone.points, zone.points[1:] + zone.points[:1], strict=True):
         if (y1 > y) != (y2 > y) and x < (x2 - x1) * (y - y1) / (y2 - y1) + x1:
@@ -28,15 +29,15 @@ def contains(zone: Zone, x: float, y: float) -> bool:
 
 
 def parse_points(text: str) -> list[tuple[float, float]]:
-    """Corners of a polygon, written as '0.1,0.2 0.4,0.2 0.4,0.9': x and y, each from 0 to 1.
+    """Parse the corners of a polygon such as '0.1,0.2 0.4,0.2 0.4,0.9': x and y, each from 0 to 1.
 
     Raises:
-        RuleError: The text cannot be read so.
+        RuleError: The text is not a valid polygon.
     """
     try:
         points = [(float(x), float(y)) for x, y in (point.split(",") for point in text.split())]
     except ValueError:
-        raise RuleError("corners are like '0.1,0.2 0.4,0.2 0.4,0.9'") from None
+        raise RuleError("write corners as '0.1,0.2 0.4,0.2 0.4,0.9'") from None
     if len(points) < 3 or not all(0 <= value <= 1 for point in points for value in point):
         raise RuleError("a polygon has three corners or more, each between 0 and 1")
     return points

@@ -54,8 +54,8 @@ __all__ = [
 ]
 
 
-# OpenMP reads it when torch is imported. By default threads that wait for one another keep their cores: on a
-# busy machine they keep them from the thread that they wait for.
+# OpenMP reads it when torch is imported. By default threads spin while they wait for one another; under load
+# they take the core of the thread that they wait for.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 _find = lazy_names(__name__, _LAZY)

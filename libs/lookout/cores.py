@@ -1,7 +1,8 @@
-"""How many processor cores this process may use: its affinity, and the CPU limit of its control groups.
+"""The number of processor cores that this process may use: its affinity, and the CPU limit of its control
+groups.
 
-`os.cpu_count()` counts the host's cores. In a pod that may use two of them, as many decoders as the host has
-cores take turns: the kernel stops them all for the rest of each period.
+`os.cpu_count()` counts the host's cores. In a pod that may use two of them, one decoder for each core of the
+host would exceed the limit, and the kernel would stop them all for the rest of each period.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ _CGROUP, _MOUNT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 def usable_cores(cgroup: Path = _CGROUP, mount: Path = _MOUNT) -> int:
-    """Whole cores that this process may use, at least one; a part of a core counts as one.
+    """Return the whole cores that this process may use, at least one; a fraction of a core counts as one.
 
     Args:
-        cgroup: The control groups of the process, as the kernel lists them.
-        mount: Where the trees of control groups are mounted.
+        cgroup: The file that lists the control groups of the process.
+        mount: Where the control-group hierarchies are mounted.
     """
     quotas = (_quota(folder) for folder in _folders(cgroup, mount))
     limits = [math.ceil(quota) for quota in quotas if quota is not None]
@@ -27,10 +28,10 @@ def usable_cores(cgroup: Path = _CGROUP, mount: Path = _MOUNT) -> int:
 
 
 def _folders(cgroup: Path, mount: Path) -> Iterator[Path]:
-    """Folders whose limits hold for this process: those of its groups and of all groups above them.
+    """Yield the folders whose limits apply to this process: those of its groups and of all groups above them.
 
-    In a container the path may be the host's, which its mount lacks: the group of the container is then the
-    root of the mount, the last of the folders above.
+    In a container the listed path may be the host's, which does not exist in the container's mount. The
+    container's group is then the root of the mount, the last of the folders above.
     """
     try:
         lines = cgroup.read_text().splitlines()
@@ -47,7 +48,7 @@ def _folders(cgroup: Path, mount: Path) -> Iterator[Path]:
 
 
 def _quota(folder: Path) -> float | None:
-    """Cores that a control group may use (CPU time in a period); None: as many as there are."""
+    """Return the cores that a control group may use (CPU time per period); None: no limit."""
     try:
         if (limit := folder / "cpu.max").exists():
             quota, period = limit.read_text().split()

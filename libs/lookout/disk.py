@@ -1,7 +1,7 @@
-"""Files that hold footage or what was computed from it: readable by their owner alone, written whole.
+"""Files with footage or data computed from it: readable by their owner only, and written whole.
 
-Every byte goes through `os.write`, so that a full disk is an error of the call that wrote and never of a
-buffer that is flushed later.
+Every byte goes through `os.write`, so a full disk fails in the call that writes, never later when a buffer is
+flushed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FOLDER_MODE, FILE_MODE = 0o700, 0o600
 
 
 def private_folder(path: Path | str) -> Path:
-    """A folder that only its owner can enter; it and its missing parents are made.
+    """Create a folder that only its owner can enter, with its missing parents, and return its path.
 
     A folder that exists keeps its mode: its owner may have opened it to others on purpose.
     """
@@ -30,12 +30,13 @@ def private_folder(path: Path | str) -> Path:
 
 
 def private_opener(path: str, flags: int) -> int:
-    """`opener` of `open`: a new file that only its owner can read; a link is not followed."""
+    """Open a file as the `opener` of `open`: a new file is readable by its owner only; a link is not
+    followed."""
     return os.open(path, flags | os.O_NOFOLLOW, FILE_MODE)
 
 
 def is_own(path: Path) -> bool:
-    """Whether a file is a regular one that this user, and nobody else, wrote and can write."""
+    """Whether a file is a regular one that belongs to this user and that nobody else can write."""
     try:
         facts = path.lstat()
     except OSError:
@@ -44,34 +45,34 @@ def is_own(path: Path) -> bool:
 
 
 def open_regular(path: Path | str, *, links: bool = True) -> BinaryIO:
-    """A regular file for reading: a pipe or a device may have its name, which waits or never ends.
+    """Open a regular file for reading. Pipes and devices are rejected, because reading them may never end.
 
     Args:
-        path: Which.
+        path: The file.
         links: Whether a link is followed.
 
     Raises:
-        OSError: It cannot be opened, or is no regular file.
-        ValueError: No file can have the name.
+        OSError: It cannot be opened, or is not a regular file.
+        ValueError: The name is impossible for a file.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW))
     file = open(handle, "rb")  # noqa: SIM115 - the caller closes it
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         file.close()
-        raise OSError(errno.EINVAL, "no regular file", str(path))
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
     return file
 
 
 def read_file(path: Path, *, limit: int | None = None, links: bool = False) -> bytes:
-    """The bytes of a regular file (`open_regular`).
+    """Return the bytes of a regular file (`open_regular`).
 
     Args:
-        path: Which.
+        path: The file.
         limit: The most bytes that are read; None: any number.
         links: Whether a link is followed.
 
     Raises:
-        OSError: It cannot be read, is no regular file, or is larger.
+        OSError: It cannot be read, is not a regular file, or is larger than the limit.
     """
     with open_regular(path, links=links) as file:
         size = os.fstat(file.fileno()).st_size
@@ -81,10 +82,10 @@ def read_file(path: Path, *, limit: int | None = None, links: bool = False) -> b
 
 
 def write_all(handle: int, data: bytes | memoryview) -> None:
-    """Write all bytes; a disk takes some and fails at the rest.
+    """Write all bytes, in several calls if the system takes only a part.
 
     Raises:
-        OSError: The disk refused them; some may have been written.
+        OSError: The write failed; some bytes may have been written.
     """
     remainder = memoryview(data)
     while remainder:
@@ -92,11 +93,12 @@ def write_all(handle: int, data: bytes | memoryview) -> None:
 
 
 def write_file(path: Path, parts: Iterable[bytes | memoryview], *, sync: bool = True) -> None:
-    """A new file of these bytes, on the disk when this returns; removed where it could not be finished.
-    `sync` False leaves it to the system when the bytes reach the disk: for files that die with the process.
+    """Write a new file; it is on disk when this returns, and is removed if it could not be finished.
+
+    `sync` False lets the system decide when the bytes reach the disk: for files that die with the process.
 
     Raises:
-        OSError: The disk refused it; the error names the file.
+        OSError: The write failed; the error names the file.
     """
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, FILE_MODE)
@@ -110,17 +112,17 @@ def write_file(path: Path, parts: Iterable[bytes | memoryview], *, sync: bool = 
     except Exception as error:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
-        # Where a disk is full the system names no file.
+        # If a disk is full, the system's error names no file.
         if isinstance(error, OSError) and error.filename is None:
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all; it is on the disk when this returns.
+    """Write a file whole or not at all; it is on disk when this returns.
 
     Raises:
-        OSError: The disk refused it; the error names the file. What stood there before still does.
+        OSError: The write failed; the error names the file, whose previous content is unchanged.
     """
     part = path.with_name(path.name + ".part")
     try:
@@ -134,7 +136,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames and new files of a folder durable, where the file system can."""
+    """Make renames and new files of a folder durable, if the file system supports it."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

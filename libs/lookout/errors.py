@@ -1,10 +1,10 @@
-"""The root of Lookout's errors, and those of services by what has to happen next."""
+"""The base of Lookout's errors, and the errors of services, classified by what has to happen next."""
 
 from __future__ import annotations
 
 
 class LookoutError(Exception):
-    """Every error that Lookout raises on purpose; its message names what, where and why."""
+    """Base of every error that Lookout raises on purpose; its message says what, where and why."""
 
 
 class LookoutRuntimeError(LookoutError):
@@ -20,10 +20,10 @@ class FencedError(LookoutRuntimeError):
 
 
 class BadRecordError(LookoutRuntimeError):
-    """The record can never be processed: it goes to the dead letters.
+    """The record can never be processed: it becomes a dead letter.
 
-    Raise it before changing the camera's state. `reason` is a short word for machines (it becomes a header
-    and a metric label), `detail` a sentence for people.
+    Raise it before changing the camera's state. `reason` is a short identifier (it becomes a header and a
+    metric label), `detail` a sentence for people.
     """
 
     def __init__(self, reason: str, detail: str = "") -> None:
@@ -33,16 +33,17 @@ class BadRecordError(LookoutRuntimeError):
 
 
 class TransientError(LookoutRuntimeError):
-    """Something this record needs is away for now (a store, a peer): this camera tries again in place.
+    """Something that this record needs is unavailable for now (a store, a peer): the record is retried in
+    place.
 
-    Raise it before changing the camera's state. Other cameras go on; only the commits of the camera's
+    Raise it before changing the camera's state. Other cameras continue; only the commits of the camera's
     partition wait.
 
     Args:
-        message: what is away, for people.
-        give_up_s: seconds from the record's first try after which it becomes a dead letter `unavailable`
-            (`Handler.rejected` may add an outcome); None: `LOOKOUT_RETRY_LIMIT_S`. Time in which Kafka is
-            away does not count.
+        message: what is unavailable, for people.
+        give_up_s: seconds from the record's first attempt after which it becomes a dead letter `unavailable`
+            (`Handler.rejected` may add an outcome); None: `LOOKOUT_RETRY_LIMIT_S`. Time without Kafka does
+            not count.
     """
 
     def __init__(self, message: str = "", give_up_s: float | None = None) -> None:
@@ -51,13 +52,13 @@ class TransientError(LookoutRuntimeError):
 
 
 class DeviceFailedError(LookoutRuntimeError):
-    """The device that computes fails (a CUDA error, no memory left at the smallest batch).
+    """The compute device failed (a CUDA error, or out of memory at the smallest batch).
 
-    This says nothing about the record, so no outcome and no dead letter is committed for it. The worker tries
-    the record again in place, not ready, for `LOOKOUT_DEVICE_RETRY_S`; then the process ends with exit code 4
-    and is started again with a fresh device context. The camera's state is loaded again before each try.
+    The record is not to blame, so no outcome and no dead letter is committed for it. The worker retries the
+    record in place, not ready meanwhile, for `LOOKOUT_DEVICE_RETRY_S`. Then the process ends with exit code 4
+    and is restarted with a fresh device context. The camera's state is loaded again before each attempt.
     """
 
 
 class RecordsGoneError(LookoutRuntimeError):
-    """Records that a checkpoint points to are no longer in the topic: its retention is too short."""
+    """Records that a checkpoint refers to are no longer in the topic: its retention is too short."""

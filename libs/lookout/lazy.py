@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are first used (PEP 562)."""
+"""Names of a package that are imported on first use (PEP 562)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from lookout.missing import missing_package
 
 
 def lazy_names(package: str, modules: Mapping[str, Iterable[str]]) -> Callable[[str], Any]:
-    """A package's `__getattr__`.
+    """Return a package's `__getattr__`.
 
     Args:
         package: Its `__name__`.
-        modules: Modules of the package, with the names that each gives.
+        modules: Modules of the package, with the names that each one provides.
 
     Returns:
-        A function that raises AttributeError for any other name, and `MissingPackageError` where a package of
-        an extra is not installed.
+        A function that raises AttributeError for any other name, and `MissingPackageError` if a package of an
+        extra is not installed.
     """
     places = {name: module for module, names in modules.items() for name in names}
 

@@ -1,4 +1,4 @@
-"""Packages that a plain install leaves out: what to install, said in one sentence."""
+"""Errors for packages that a plain install leaves out: they name the command to install them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lookout.errors import LookoutError
 _MODEL: Final = "pip install 'lookout-fleet[model]'"
 _GATEWAY: Final = "pip install 'lookout-fleet[gateway]'"
 _LOCAL: Final = "pip install 'lookout-fleet[local]'"
-#: by the name that is imported: what the package is for, and the command that installs it
+#: by import name: what the package is for, and the command that installs it
 _PACKAGES: Final = {
     "torch": ("to run a model", _MODEL),
     "torchvision": ("to run a model", _MODEL),
@@ -42,10 +42,10 @@ class MissingPackageError(LookoutError, ImportError):
 
 
 def missing_package(error: ModuleNotFoundError) -> MissingPackageError | None:
-    """Return the error that names the command which installs what an import missed.
+    """Return the error that names the command for installing what an import missed.
 
     Args:
-        error: What the import raised.
+        error: The error of the import.
 
     Returns:
         The error to raise; None if the module belongs to no extra.

@@ -3,7 +3,7 @@
     How many people are in view? [0..5] when count >= 3
     Is the gate open, ajar or closed? [open, ajar, closed] when class in {open, ajar}
 
-One text carries all of it, so that watches, jobs, searches and back-tests carry it like any question.
+All of it is one text, so watches, jobs, searches and back-tests carry it like any other question.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from typing import Final
 
 from lookout.errors import LookoutError
 
-#: allowed answers of a question: each verdict carries the probability of every one
+#: most allowed answers of a question: each verdict carries the probability of every one
 MAX_ANSWERS: Final = 32
-#: characters of an answer
+#: most characters of an answer
 MAX_ANSWER: Final = 60
-#: digits of a probability that leaves an engine: below the noise of batching
+#: decimals of a probability that leaves an engine; finer than the noise of batching
 DIGITS: Final = 6
 
-#: why a structured question is refused where text is written
+#: why a structured question is rejected where text is generated
 NO_TEXT: Final = (
     "a question with allowed answers gets their probabilities and no text: leave the answers out, or "
     "do not ask for text"
 )
 
 _QUESTION: Final = re.compile(r"(?P<text>[^\[\]]*\S)\s*\[(?P<answers>[^\[\]]*)\]\s*(?i:when)\s+(?P<when>.+)")
-#: a list of answers that ends the text or has a condition after it, and a condition after anything else:
-#: neither is part of a question of yes or no
+#: a list of answers at the end of the text or before a condition, or a condition without a list: a plain
+#: yes/no question contains neither
 _MISPLACED: Final = re.compile(
     r"\[[^\[\]]*(?:,|\.\.)[^\[\]]*\](?:[\s,.:;]*(?:when\b.*)?$|.*[<>={])"
     r"|\bwhen\s+\w+\s*(?:[<>=]|!=|(?:not\s+)?in\s*\{)",
@@ -44,7 +44,7 @@ _COMPARISON: Final = re.compile(r"\w+\s*(?P<sign>>=|<=|!=|==|=|>|<)\s*(?P<value>
 _MEMBERSHIP: Final = re.compile(r"\w+\s+(?P<not>not\s+)?in\s*\{(?P<answers>[^{}]*)\}")
 _DURATION: Final = re.compile(r"\s+for\s+(?P<number>[\d.]+)\s*(?P<unit>\w*)$")
 _UNITS_S: Final = {"s": 1, "sec": 1, "second": 1, "seconds": 1, "min": 60, "minute": 60, "minutes": 60}
-#: seconds for which a condition may have to hold
+#: most seconds for which a condition may have to hold
 MAX_HOLD_S: Final = 3600.0
 _ORDER: Final[dict[str, Callable[[int, int], bool]]] = {
     ">=": operator.ge,
@@ -55,7 +55,7 @@ _ORDER: Final[dict[str, Callable[[int, int], bool]]] = {
 
 
 class StructureError(LookoutError, ValueError):
-    """Allowed answers or a condition that cannot be read; the text says which, why and what to write."""
+    """Invalid allowed answers or an invalid condition; the text says which, why and what to write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,9 @@ class StructuredQuestion:
         text: The question alone.
         answers: The allowed answers, in the order in which they were given.
         when: The condition, as it was given.
-        accepted: Of each answer whether it satisfies the condition. p(yes) is the sum of their probabilities.
-        hold_s: Seconds for which it must hold before an incident opens.
+        accepted: For each answer, whether it satisfies the condition. p(yes) is the sum of the probabilities
+            of those that do.
+        hold_s: Seconds for which the condition must hold before an incident opens.
     """
 
     text: str
@@ -78,22 +79,21 @@ class StructuredQuestion:
 
     @property
     def prompt(self) -> str:
-        """What the model is asked: the question, and the answers that it may choose from."""
+        """The text that the model is asked: the question, and the answers that it may choose from."""
         return f"{self.text} Answer with one of: {', '.join(self.answers)}."
 
     def p_yes(self, shares: Sequence[float]) -> float:
-        """The probability of the condition by that of each answer."""
+        """Return the probability of the condition, given that of each answer."""
         return min(1.0, sum(p for p, is_yes in zip(shares, self.accepted, strict=True) if is_yes))
 
     def said_yes(self, reply: str) -> bool | None:
-        """Whether a reply in words begins with an answer that satisfies the condition; None: it begins with
-        no allowed answer.
-        """
+        """Whether a reply in words begins with an answer that satisfies the condition; None if it begins with
+        no allowed answer."""
         choices = "|".join(re.escape(answer) for answer in sorted(self.answers, key=len, reverse=True))
         match = re.match(rf"\W*?({choices})(?!\w)", reply, re.IGNORECASE)
         if match is None:
             return None
-        # Two answers may differ in their case alone.
+        # Two answers may differ in case only.
         word = match[1] if match[1] in self.answers else match[1].casefold()
         return any(
             is_yes and word in (answer, answer.casefold())
@@ -102,7 +102,7 @@ class StructuredQuestion:
 
 
 def named_shares(question: str, shares: Sequence[float]) -> dict[str, float]:
-    """The probability of each allowed answer by its text; empty for a question of yes or no."""
+    """Return the probability of each allowed answer by its text; empty for a yes/no question."""
     structure = structure_of(question) if shares else None
     if structure is None:
         return {}
@@ -110,13 +110,13 @@ def named_shares(question: str, shares: Sequence[float]) -> dict[str, float]:
 
 
 def shares_text(answers: Mapping[str, float], limit: int = 3) -> str:
-    """The likeliest answers with their probabilities: "3 (62 %), 2 (20 %)"."""
+    """Format the likeliest answers with their probabilities: "3 (62 %), 2 (20 %)"."""
     best = sorted(answers.items(), key=lambda share: -share[1])[:limit]
     return ", ".join(f"{answer} ({p:.0%})" for answer, p in best)
 
 
 def structured(text: str, answers: str, when: str) -> str:
-    """A structured question as one text.
+    """Return a structured question as one text.
 
     Args:
         text: The question.
@@ -124,7 +124,7 @@ def structured(text: str, answers: str, when: str) -> str:
         when: The condition: "count >= 3", or "class in {open, ajar}".
 
     Raises:
-        StructureError: It cannot be read.
+        StructureError: The answers or the condition are invalid.
     """
     if not answers.strip() or not when.strip():
         raise StructureError(
@@ -139,10 +139,10 @@ def structured(text: str, answers: str, when: str) -> str:
 
 @lru_cache(maxsize=4096)
 def structure_of(question: str) -> StructuredQuestion | None:
-    """The allowed answers and the condition that a question ends with; None: it asks for yes or no.
+    """Parse the allowed answers and the condition at the end of a question; None for a yes/no question.
 
     Raises:
-        StructureError: They cannot be read.
+        StructureError: The answers or the condition are invalid.
     """
     match = _QUESTION.fullmatch(question)
     if match is None:
@@ -165,9 +165,8 @@ def structure_of(question: str) -> StructuredQuestion | None:
 
 
 def hold_s_of(question: str) -> float:
-    """Seconds for which the condition of a question must hold before an incident opens; 0: none is named, or
-    the question cannot be read.
-    """
+    """Return the seconds for which a question's condition must hold before an incident opens; 0 if it names
+    none or is invalid."""
     try:
         structure = structure_of(question)
     except StructureError:
@@ -176,7 +175,7 @@ def hold_s_of(question: str) -> float:
 
 
 def _listed(text: str) -> tuple[str, ...]:
-    """Answers from "open, ajar", "0..5" or both."""
+    """Parse answers such as "open, ajar", "0..5" or both."""
     answers: list[str] = []
     for part in (part.strip() for part in text.split(",")):
         if not part:
@@ -196,14 +195,14 @@ def _listed(text: str) -> tuple[str, ...]:
         if len(answer) > MAX_ANSWER:
             raise StructureError(f"an answer has {len(answer)} characters; {MAX_ANSWER} is the limit")
         if answers.count(answer) > 1:
-            raise StructureError(f"the answer “{answer}” is there twice: remove one")
+            raise StructureError(f"the answer “{answer}” occurs twice: remove one")
     return tuple(answers)
 
 
 def _untimed(when: str, answers: tuple[str, ...]) -> tuple[str, float]:
-    """A condition without its time, such as "for 10 s", and the time in seconds."""
+    """Split a condition into the condition without its time (such as "for 10 s"), and the time in seconds."""
     match = _DURATION.search(when)
-    # An answer may end in a time, too.
+    # An answer may itself end in a time.
     if match is None or any(_DURATION.search(f" {each}") and when.endswith(each) for each in answers):
         return when, 0.0
     try:
@@ -219,7 +218,7 @@ def _untimed(when: str, answers: tuple[str, ...]) -> tuple[str, float]:
 
 
 def _accepted(answers: tuple[str, ...], when: str) -> tuple[bool, ...]:
-    """Of each answer whether a condition holds."""
+    """Return, for each answer, whether it satisfies a condition."""
     if membership := _MEMBERSHIP.fullmatch(when):
         named = _known(_listed(membership["answers"]), answers, when)
         return tuple((answer in named) is not bool(membership["not"]) for answer in answers)

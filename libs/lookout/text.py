@@ -1,9 +1,9 @@
-"""Text from outside, before it reaches a terminal, a log or a page.
+"""Makes untrusted text safe to show in a terminal, a log or a page.
 
 Record keys, questions, file names and a model's answers may hold anything: escape sequences that repaint a
-terminal (ESC [, OSC), marks that turn the direction of writing, a megabyte in a line. `clean` is the one
+terminal (ESC [, OSC), marks that change the direction of text, a megabyte in one line. `clean` is the one
 function for all of them, `clean_event` its form for log lines; `tests/unit/house/test_outside_text.py` finds
-prints and logs that go without it.
+prints and logs that do not use them.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from urllib.parse import urlsplit, urlunsplit
 from lookout.errors import LookoutError
 from lookout.structured import StructureError, structure_of
 
-#: characters of one text that are shown; questions have 1 000 at most
+#: most characters of one text that are shown; questions have 1 000 at most
 CHARACTERS: Final = 1200
-#: characters of a question; all questions of a window share its rows
+#: most characters of a question; all questions of a window share its rows
 MAX_QUESTION: Final = 1000
-#: a question may have so many times its limit of characters before ends of lines and blanks are made one:
-#: what is longer is refused unread, as reading megabytes takes seconds
+#: before line ends and blanks are joined, a question may have this many times its limit of characters; longer
+#: ones are rejected unread, because reading megabytes takes seconds
 _BLANK_SHARE: Final = 16
-#: characters of a traceback, entries of a list, that a log line holds
+#: most characters of a traceback, and entries of a list, in a log line
 TRACEBACK: Final = 20_000
 ENTRIES: Final = 100
-#: categories of Unicode that are written as an escape: controls (Cc), marks of direction and other formats
-#: (Cf), halves of surrogate pairs (Cs), private use (Co), unassigned (Cn), and the separators of lines and
+#: Unicode categories that are written as escapes: controls (Cc), direction marks and other formats (Cf),
+#: halves of surrogate pairs (Cs), private use (Co), unassigned (Cn), and the separators of lines and
 #: paragraphs (Zl, Zp)
 _ESCAPED: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-#: ends of lines and tabs: what a question of several lines in YAML has between its words
+#: line ends and tabs: what separates the words of a multi-line question in YAML
 _BREAKS: Final = "\t\n\v\f\r\x85\u2028\u2029"
 _BREAK: Final = re.compile(rf"\s*[{_BREAKS}]\s*")
 
@@ -53,7 +53,8 @@ def clean(text: object, limit: int = CHARACTERS) -> str:
 
 
 def is_encodable(text: str) -> bool:
-    """Whether a text can be written in UTF-8: a word of a command line in another encoding cannot."""
+    """Whether a text can be written in UTF-8; an argument of a command line in another encoding may not
+    be."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -64,19 +65,19 @@ def is_encodable(text: str) -> bool:
 def question_text(
     question: str, error: Callable[[str], LookoutError], *, limit: int | None = MAX_QUESTION
 ) -> str:
-    """A question as it is asked: anyone who takes one from outside calls this.
+    """Check a question and put it on one line; everything that takes questions from outside calls this.
 
     Args:
-        question: What a caller, a record or a resource asks.
-        error: What to raise.
-        limit: Characters that it may have; None: any number.
+        question: The question of a caller, a record or a resource.
+        error: The exception to raise.
+        limit: Most characters; None: any number.
 
     Returns:
-        The question on one line: ends of lines and tabs, with the blanks around them, are one blank.
+        The question on one line: line ends and tabs, with the blanks around them, become one blank.
 
     Raises:
         LookoutError: `error`: it is not valid UTF-8, empty, too long, has another control character, or ends
-            with allowed answers or a condition that cannot be read (`lookout.structured`).
+            with invalid allowed answers or an invalid condition (`lookout.structured`).
     """
     if not isinstance(question, str):
         raise error(f"a question is a text, such as 'Is a person in view?', not {question!r:.80}")
@@ -101,10 +102,10 @@ def question_text(
 
 
 def clean_event(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """The same for every text of a log line: a processor of structlog, the last one before lines are made.
+    """Clean every text of a log line, as structlog's last processor before rendering.
 
     Returns:
-        The event; a traceback keeps its lines and the end of it.
+        The event. A traceback keeps its line breaks, and its end if it is too long.
     """
     for name, value in event.items():
         if name in ("exception", "stack"):
@@ -125,7 +126,7 @@ def _cleaned(value: object, depth: int = 0) -> object:
 
 
 def visible(text: str) -> str:
-    """The same, of any length and number of lines: ends of lines and tabs stay."""
+    """Escape characters as `clean` does, but keep line ends, tabs and any length."""
     return text if text.isprintable() else "".join(map(_escape, text))
 
 
@@ -141,7 +142,7 @@ def _escape(character: str) -> str:
 
 
 def public_url(url: str) -> str:
-    """A URL without user name, password and query, for messages; the path of a file as it is."""
+    """Return a URL without user name, password and query, for messages; a file's path is unchanged."""
     try:
         parts = urlsplit(url)
         if not parts.netloc and (parts.scheme == "file" or url.startswith("/")):
@@ -154,15 +155,17 @@ def public_url(url: str) -> str:
         return "(not a URL)"
 
 
-#: an address within a text, with one slash too where a path took the other; a password may hold any
-#: character but the end of the line
+#: an address within a text, possibly with a single slash if a path joined the two; a password may hold any
+#: character but a line end
 _USER_INFO = re.compile(r"(?<=:/)(/*)[^\n]*@")
 _QUERY = re.compile(r"(:/+[^\s?]*)\?[^\s'\")\]]*")
 
 
 def without_credentials(text: str) -> str:
-    """A text in which addresses have no user, password and query: what a person typed in a wrong place.
+    """Remove user, password and query from addresses in a text: somebody may have typed them in a wrong
+    place.
 
-    Where two addresses with passwords stand on one line, the first is lost with the password of the second.
+    If two addresses with passwords are on one line, the first one is lost along with the second one's
+    password.
     """
     return _QUERY.sub(r"\1", _USER_INFO.sub(r"\1", text))

@@ -80,7 +80,7 @@ def test_a_time_that_comes_twice_is_refused_with_both_moments(
     set_zone: Callable[[str], None], taker: str, zone: str, text: str, moments: tuple[str, str]
 ) -> None:
     set_zone(zone)
-    with pytest.raises(LookoutError, match="comes twice") as refused:
+    with pytest.raises(LookoutError, match="occurs twice") as refused:
         TAKERS[taker](text)
     first, second = moments
     assert str(refused.value).endswith(f"write {first} or {second}")
@@ -112,7 +112,7 @@ def test_a_time_beside_such_an_hour_is_local(
 @pytest.mark.parametrize(("zone", "text", "moments"), TWICE)
 def test_a_time_of_a_named_zone_is_held_to_the_same(zone: str, text: str, moments: tuple[str, str]) -> None:
     local = datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone), microsecond=5)
-    with pytest.raises(LookoutError, match=r"^begins comes twice.*") as refused:
+    with pytest.raises(LookoutError, match=r"^begins occurs twice.*") as refused:
         moment_of("begins", local, LookoutError)
     assert all(f"{moment[:19]}.000005{moment[19:]}" in str(refused.value) for moment in moments)
     # `fold=1` says which of the two.
@@ -149,7 +149,7 @@ def test_a_time_is_taken_where_the_clock_shows_it_once(
     shown = Counter(
         datetime.fromtimestamp(start + 900 * step).replace(fold=0) for step in range(-100, 31 * 96 + 100)
     )
-    words = {0: "does not exist", 1: "is taken", 2: "comes twice"}
+    words = {0: "does not exist", 1: "is taken", 2: "occurs twice"}
     for quarter in range(30 * 96):
         local = datetime(2026, month, 1) + timedelta(minutes=15 * quarter)
         try:

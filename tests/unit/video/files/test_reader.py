@@ -269,8 +269,8 @@ def _pipe(folder: Path) -> str:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        (_pipe, "no regular file"),
-        (lambda _: "/dev/zero", "no regular file"),
+        (_pipe, "not a regular file"),
+        (lambda _: "/dev/zero", "not a regular file"),
         (lambda _: "/proc/self/mem", "its size cannot be determined|empty: 0 bytes"),
         (lambda _: "a\0b", "null byte"),
         (lambda _: "", "is empty"),

@@ -1,1 +1,1 @@
-"""Segments become frames records; their pixels stay in the tensor store."""
+"""Decodes segments into frames records; their pixels go to the tensor store."""

@@ -1,4 +1,4 @@
-"""`python -m lookout.services.decode`: camera.segments.v1 in, frames.v1 out."""
+"""`python -m lookout.services.decode`: reads camera.segments.v1, writes frames.v1."""
 
 import time
 
@@ -20,7 +20,7 @@ from lookout.wire.limits import ALL_WATCHES
 
 
 def make_handler(context: Context[DecodeSettings]) -> DecodeHandler:
-    """The handler with its decoders and its store."""
+    """Build the handler with its decoders and its store."""
     settings = context.settings
     sandbox = SandboxSettings(
         memory=settings.decoder_memory,
@@ -28,9 +28,9 @@ def make_handler(context: Context[DecodeSettings]) -> DecodeHandler:
         wall_s=settings.decoder_wall_s,
         modules=("lookout.pruning",),
     )
-    # Before the first decoder starts: bytes that take a decoder over must not read this process's memory.
+    # Before the first decoder starts: a compromised decoder must not read this process's memory.
     hide_memory()
-    # One decoder more than threads: pixels made again for a peer never wait for the pipeline.
+    # One decoder more than threads, so that pixels made again for a peer never wait for the pipeline.
     pool = SandboxPool(settings.threads + 1, sandbox)
     context.on_close(pool.close)
     decoder, backend = choose_decoder(settings.backend, pool)

@@ -1,4 +1,4 @@
-"""What people are told of cameras that are not set up right."""
+"""Warnings about cameras that are not set up correctly."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Advice:
-    """Warnings, each at most once in `keep_s` seconds for a camera.
+    """Warnings, each logged at most once in `keep_s` seconds for a camera.
 
     Args:
         keep_s: See above.
@@ -24,11 +24,11 @@ class Advice:
         self._claims = Claims(keep_s, clock)
 
     def release(self, partition: int) -> None:
-        """The partition is another worker's now."""
+        """Forget a partition that belongs to another worker now."""
         self._claims.release(partition)
 
     def two_partitions(self, record: Record) -> bool:
-        """Warn where a camera's records come in two partitions: its streams get mixed up downstream.
+        """Warn if a camera's records arrive in two partitions: its streams get mixed up downstream.
 
         Returns:
             Whether that was noticed now.
@@ -46,15 +46,15 @@ class Advice:
         return True
 
     def two_cameras(self, seen: Seen, camera: str) -> None:
-        """Warn that two cameras send under one id."""
+        """Warn that two cameras use the same id."""
         self._warn(seen, camera, "two cameras send under one id: give every camera its own id")
 
     def late(self, seen: Seen, camera: str) -> None:
-        """Warn that segments come late."""
+        """Warn that segments arrive late."""
         self._warn(
             seen,
             camera,
-            "segments find their time decided: they were sent twice, or come after later ones; "
+            "segments arrive after their time was decided: they were sent twice, or after later ones; "
             "send them once and in order",
         )
 

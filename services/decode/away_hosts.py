@@ -1,4 +1,4 @@
-"""Hosts of segments that are away: how long a camera's partition waits for them."""
+"""Limits how long a camera's partition waits for hosts of segments that are away."""
 
 from __future__ import annotations
 
@@ -10,37 +10,38 @@ from typing import Final, TypeVar
 from lookout.errors import BadRecordError, TransientError
 
 T = TypeVar("T")
-#: seconds for which a segment is tried again. Meanwhile its partition commits nothing, so this is half of the
-#: 10 s that one camera may hold up another
+#: seconds for which a segment is retried. Meanwhile its partition commits nothing, so this is half of the
+#: 10 s for which one camera may hold up another
 WAIT_S: Final = 5.0
-#: seconds in which a camera's segments are not asked for after that
+#: seconds after that in which a camera's segments are not fetched
 GIVEN_UP_S: Final = 30.0
-_CAMERAS: Final = 4096  # that are remembered
+_CAMERAS: Final = 4096  # most cameras that are remembered
 
 
 class AwayHosts:
-    """Fetches segments of cameras, and gives up hosts that do not answer. A camera has one thread.
+    """Fetches segments, and gives up hosts that do not answer. Only one thread may fetch for a camera at a
+    time.
 
     Args:
         fetch: Fetches what a URI names.
-        clock: Seconds that only grow.
+        clock: Monotonic seconds.
     """
 
     def __init__(self, fetch: Callable[[str], bytes], clock: Callable[[], float] = time.monotonic) -> None:
         self._fetch, self._clock = fetch, clock
-        self._failing: OrderedDict[str, tuple[float, float]] = OrderedDict()  # (since, tried last), by camera
-        self._given_up: OrderedDict[str, float] = OrderedDict()  # until when
+        self._failing: OrderedDict[str, tuple[float, float]] = OrderedDict()  # (since, last try), by camera
+        self._given_up: OrderedDict[str, float] = OrderedDict()  # until when, by camera
 
     def fetch(self, camera: str, uri: str) -> bytes:
-        """The bytes of a segment.
+        """Fetch the bytes of a segment.
 
         Args:
-            camera: Whose it is.
-            uri: Where it is.
+            camera: The camera's id.
+            uri: Where the segment is.
 
         Raises:
             BadRecordError: `uri-away`: its host has been away for too long; or it may not be fetched.
-            TransientError: The host does not answer; it is worth another try.
+            TransientError: The host does not answer, but another attempt is worthwhile.
         """
         now = self._clock()
         if now < self._given_up.get(camera, now):

@@ -1,4 +1,4 @@
-"""What decodes segments: FFmpeg in sandboxed processes, or NVDEC on an NVIDIA GPU."""
+"""The decoder back ends: FFmpeg in sandboxed processes, or NVDEC on an NVIDIA GPU."""
 
 import time
 from collections.abc import Callable
@@ -18,26 +18,30 @@ class Decoder(Protocol):
     """Decodes segments: `lookout.video.sandbox.SandboxPool`, `lookout.video.segments.nvdec.NvdecDecoder`."""
 
     def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment:
-        """Raises:
-        CodecError: The bytes cannot be decoded.
+        """Decode a segment.
+
+        Raises:
+            CodecError: The bytes cannot be decoded.
         """
         ...
 
 
 class TimedDecoder:
-    """A decoder that tells how many seconds each segment took.
+    """A decoder that reports how many seconds each segment took.
 
     Args:
-        decoder: What decodes.
-        busy: Told the seconds.
+        decoder: The decoder that does the work.
+        busy: Called with the seconds.
     """
 
     def __init__(self, decoder: Decoder, busy: Callable[[float], object]) -> None:
         self._decoder, self._busy = decoder, busy
 
     def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment:
-        """Raises:
-        CodecError: The bytes cannot be decoded.
+        """Decode a segment and report the time taken.
+
+        Raises:
+            CodecError: The bytes cannot be decoded.
         """
         begin = time.perf_counter()
         try:
@@ -47,14 +51,16 @@ class TimedDecoder:
 
 
 class NvdecOrSoftware:
-    """NVDEC, and software for the codecs that this GPU does not decode."""
+    """NVDEC, with a software decoder for codecs that this GPU does not support."""
 
     def __init__(self, nvdec: Decoder, software: Decoder) -> None:
         self._nvdec, self._software = nvdec, software
 
     def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment:
-        """Raises:
-        CodecError: The bytes cannot be decoded.
+        """Decode a segment on the GPU if it supports the codec, else in software.
+
+        Raises:
+            CodecError: The bytes cannot be decoded.
         """
         try:
             return self._nvdec.decode(segment, request)
@@ -74,15 +80,15 @@ def _nvdec() -> Decoder:
 def choose_decoder(
     wanted: Backend, software: Decoder, nvdec: Callable[[], Decoder] = _nvdec
 ) -> tuple[Decoder, str]:
-    """The decoder of a setting, and the name of the back end that was chosen; the log says which and why.
+    """Return the decoder for a setting and the name of its back end; the log says which one and why.
 
     Args:
-        wanted: `software`; `nvdec`, which must work here; or `auto`: NVDEC where it works.
+        wanted: `software`; `nvdec`, which must work here; or `auto`: NVDEC if it works.
         software: the sandboxed decoder.
-        nvdec: makes the other one. Raises CodecError where it cannot run.
+        nvdec: makes the NVDEC decoder. Raises CodecError if it cannot run.
 
     Raises:
-        StartupError: `nvdec` is wanted and cannot run here; the reason is in the message.
+        StartupError: `nvdec` is wanted but cannot run here; the message says why.
     """
     if wanted == "software":
         _log.info("decoding in software", reason="LOOKOUT_BACKEND=software")

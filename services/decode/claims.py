@@ -1,14 +1,12 @@
-"""Which partition a camera id was seen in lately: one id in two partitions mixes two streams."""
+"""Tracks in which partition a camera id was seen recently: an id in two partitions mixes two streams."""
 
 import threading
 from collections.abc import Callable
 
 
 class Claims:
-    """Claims of partitions on camera ids, as far as this process sees them; a claim expires after `keep_s`.
-
-    May be used from any thread.
-    """
+    """Claims of partitions on camera ids, as seen by this process; a claim expires after `keep_s`.
+    Thread-safe."""
 
     def __init__(self, keep_s: float, clock: Callable[[], float]) -> None:
         self._keep_s, self._clock = keep_s, clock
@@ -27,8 +25,8 @@ class Claims:
         with self._lock:
             self._sweep(now)
             before = self._claims.get(camera)
-            # The newest partition has the claim, so that two producers are reported from whichever side is
-            # heard.
+            # The newest partition gets the claim, so that two producers are reported whichever one this
+            # process reads.
             self._claims[camera] = (partition, now + self._keep_s)
             if before is None or before[0] == partition or before[1] <= now:
                 return None
@@ -38,12 +36,12 @@ class Claims:
             return before[0]
 
     def release(self, partition: int) -> None:
-        """The partition is another worker's now."""
+        """Drop the claims of a partition that belongs to another worker now."""
         with self._lock:
             self._claims = {name: claim for name, claim in self._claims.items() if claim[0] != partition}
 
     def _sweep(self, now: float) -> None:
-        """Drop what expired: whatever ids a producer invents, they are held for `2 * keep_s` at most."""
+        """Drop expired claims, so that ids invented by a producer are held for at most `2 * keep_s`."""
         if now < self._next_sweep:
             return
         self._next_sweep = now + self._keep_s

@@ -1,4 +1,4 @@
-"""The open epoch of one camera, its checkpoint, and what this process alone has seen of it."""
+"""The open epoch of one camera, its checkpoint, and observations that only this process has made."""
 
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -13,20 +13,20 @@ from lookout.v1.state_pb2 import DecodeState
 from lookout.video.health import CameraHealth
 
 _DAY_MS = 86_400_000
-#: longest time between two ticks that counts as watched, seconds
-# Four ticks: a busy process may miss some.
+#: longest time between two ticks that counts as observed, seconds
+# Four ticks, since a busy process may miss some.
 _WATCHED_S = 2.0
 
 
 @dataclass(slots=True)
 class Seen:
-    """What this process has seen of a camera; never restored.
+    """What this process has observed of a camera; not part of the checkpoint.
 
     Attributes:
         lines: The time lines that its segments follow.
-        quiet_s: Seconds of silence that were watched.
-        ticked_at: Unix seconds of the tick before; None: none since the newest segment.
-        warned_until: Monotonic seconds until which a warning is not repeated, by its subject.
+        quiet_s: Seconds of observed silence.
+        ticked_at: Unix seconds of the previous tick; None: there was none since the newest segment.
+        warned_until: By subject, monotonic seconds until which a warning is not repeated.
     """
 
     lines: TimeLines = field(default_factory=TimeLines)
@@ -35,16 +35,16 @@ class Seen:
     warned_until: dict[str, float] = field(default_factory=dict)
 
     def heard(self) -> None:
-        """The camera sent something: its silence begins again."""
+        """Reset the silence: the camera sent something."""
         self.quiet_s, self.ticked_at = 0.0, None
 
     def watch(self, now: float) -> float:
-        """Watch the silence at a tick (`now`: Unix seconds); its length so far, seconds.
+        """Extend the silence at a tick (`now`: Unix seconds); return its length so far in seconds.
 
-        The first tick after a segment only marks the time: how long nobody had looked before it is not known.
+        The first tick after a segment only stores the time, because the time before it was not observed.
         """
         if self.ticked_at is not None:
-            # Not more than one tick's time at once: while the process stood still nobody watched the camera.
+            # Limited, because while the process was suspended nobody observed the camera.
             self.quiet_s += min(max(0.0, now - self.ticked_at), _WATCHED_S)
         self.ticked_at = now
         return self.quiet_s
@@ -52,16 +52,16 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class OpenEpoch:
-    """Where a camera's stream stands.
+    """The state of a camera's stream.
 
     Attributes:
         stream: The epoch as far as it is written.
-        usage: What the camera used of its quota.
-        left_out: Segments left out that no dead letter counts yet.
-        left_out_why: Why the newest of them was, where this process left it out.
+        usage: How much of its quota the camera has used.
+        left_out: Segments left out that are not in a dead letter yet.
+        left_out_why: Why the newest of them was left out, if this process did it.
         reconfigured: The epoch was written under another configuration: the next segment ends it.
-        health: Whether the camera shows what it should.
-        seen: What this process has seen.
+        health: Whether the camera's pictures are as they should be.
+        seen: What this process has observed.
     """
 
     stream: Stream = field(default_factory=Stream)
@@ -74,18 +74,22 @@ class OpenEpoch:
 
     @classmethod
     def of(cls, message: DecodeState, *, config_changed: bool) -> Self:
-        """The unit of a checkpoint. Samples and blocks of two configurations do not mix."""
+        """Build the unit from a checkpoint.
+
+        `config_changed` ends the epoch at the next segment: samples and blocks of two configurations must not
+        be mixed.
+        """
         return cls(
             Stream.of(message),
             Usage.of(message.quota),
             LeftOutCount.of(message.quota),
-            # Kept until a segment is written: other records write checkpoints of the new settings before it.
+            # Kept until a segment is written: checkpoints under the new settings may be written before it.
             reconfigured=config_changed or message.reconfigured,
             health=health_state.unpack(message.health) if message.HasField("health") else CameraHealth(),
         )
 
     def message(self) -> DecodeState:
-        """The checkpoint."""
+        """Return the checkpoint."""
         message = self.stream.message()
         message.reconfigured = self.reconfigured
         message.quota.CopyFrom(self.usage.message())
@@ -95,14 +99,15 @@ class OpenEpoch:
         return message
 
     def leaving_out(self, record: Record, until_ms: int, why: str = "") -> "OpenEpoch":
-        """The unit after a segment that is left out; with `why` it counts in the quota's dead letter."""
+        """Return the unit after a segment that is left out; with `why`, the quota's dead letter counts it."""
         self.seen.heard()
         unit = replace(self, stream=self.stream.heard(record, until_ms))
         return replace(unit, left_out=self.left_out.add(record), left_out_why=why) if why else unit
 
     def is_gone(self, now_ms: float, settings: DecodeSettings) -> bool:
-        """Whether a camera without an open epoch stays away for long enough. One of which nothing could ever
-        be decoded is forgotten once its quota begins again.
+        """Whether a camera without an open epoch has been away long enough to be forgotten.
+
+        A camera of which nothing was ever decoded is forgotten once its quota's interval is over.
         """
         if not self.stream.epoch:
             return now_ms - self.usage.since_ms > settings.quota_interval_s * 1000

@@ -1,4 +1,4 @@
-"""One camera's segments become frames records: stream epochs and stream time are decided here."""
+"""Turns one camera's segments into frames records; stream epochs and stream time are decided here."""
 
 import time
 from collections.abc import Callable
@@ -36,9 +36,9 @@ from lookout.v1.lineage_pb2 import STAGE_FRAMES
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.wire import headers, tenant_of
 
-#: raise when stream time or motion is decided differently and old checkpoints cannot be continued
+#: raise it when stream time or motion is decided differently and old checkpoints cannot be continued
 STATE_VERSION = 2
-#: cameras that moved whose use of their quota is remembered
+#: most cameras that moved away whose use of their quota is remembered
 _LEFT = 10_000
 
 _log = structlog.get_logger(__name__)
@@ -47,9 +47,9 @@ _log = structlog.get_logger(__name__)
 class DecodeHandler(ProducingStage[OpenEpoch]):
     """camera.segments.v1 -> frames.v1; pixels go to the store.
 
-    A segment that begins within a window after the last one's end continues the epoch; one that lies before
-    what was written, by less than `overlap_s` at its start, is late; any other jump of the container's clock,
-    and whatever follows a silence, opens the next epoch after a gap.
+    A segment continues the epoch if it begins within a window after the end of the last one; it may overlap
+    that one by less than `overlap_s`. A segment of which everything was written before is late. Any other
+    jump of the container's clock, or a segment after a silence, opens the next epoch after a gap.
     """
 
     tick_every = 0.5
@@ -112,12 +112,13 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
         return Checkpoint(decode=unit.message())
 
     def revoked(self, partition: int) -> None:
-        """Another worker's partition."""
+        """See `Handler.revoked`."""
         self._advice.release(partition)
         super().revoked(partition)
 
     def join(self, camera: Camera[OpenEpoch], record: Record, draft: Draft) -> OpenEpoch:
-        """A segment, or the notice that the camera's segments are in another partition from now on."""
+        """Process a segment, or the notice that the camera's segments are in another partition from now
+        on."""
         camera.unit = replace(
             camera.unit, usage=camera.unit.usage.at(record.timestamp_ms, self._settings.quota)
         )
@@ -131,19 +132,20 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
     def turn_down(
         self, camera: Camera[OpenEpoch], record: Record, reason: DeadLetter, draft: Draft
     ) -> OpenEpoch:
-        """A segment that nothing can be made of counts in the camera's quota. It is no sign of life: a camera
-        whose segments cannot be read is silent.
+        """Count a useless segment in the camera's quota.
+
+        It does not end a silence: a camera whose segments cannot be read counts as silent.
         """
         use(camera, failures=1)
         unit = self._counted(camera, draft, record.timestamp_ms)
         return self._health.refused(camera.camera, unit, record, draft)
 
     def tick(self, state: Camera[OpenEpoch], now: float) -> Result | None:
-        """A gap, once, when nothing came for too long; a camera that stays away is forgotten. Segments left
-        out are counted in a dead letter once their interval is over.
+        """Write a gap, once, after too long a silence; forget a camera that stays away; write the dead letter
+        of left-out segments once their interval is over.
 
-        Only time that was watched counts: ticks stop while there is a backlog or no broker, and neither is a
-        camera's silence.
+        Only observed time counts: ticks stop during a backlog or without a broker, and neither means that
+        the camera is silent.
         """
         unit, now_ms = state.unit, now * 1000
         if unit.stream.open and unit.seen.watch(now) >= self._settings.silence_s:
@@ -153,7 +155,7 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
         return self._due(state, now_ms)
 
     def passed(self, state: Camera[OpenEpoch], record_ms: int) -> Result | None:
-        """A gap, once, where other cameras of the partition were heard for too long and this one was not."""
+        """Write a gap, once, if only other cameras of the partition sent something for too long."""
         stream = state.unit.stream
         quiet_ms = record_ms - stream.arrived_ms
         if stream.open and stream.arrived_ms > 0 and quiet_ms > self._settings.silence_s * 1000:
@@ -161,8 +163,9 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
         return self._due(state, record_ms)
 
     def forget(self, state: Camera[OpenEpoch]) -> Result | None:
-        """The dead letter of segments that were left out, which the camera's checkpoint counts no longer; and
-        the end of its incident, which nothing else would close.
+        """Write the dead letter of left-out segments, and close the camera's incident.
+
+        The camera's checkpoint is deleted, so nothing would do either later.
         """
 
         def ended(draft: Draft) -> OpenEpoch:
@@ -175,13 +178,13 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
         if (erasure := self._fence.hides(camera.camera, began_us, began_us)) is not None:
             return self._writer.left_out(camera.camera, unit, record, draft, erased=erasure.id)
         tenant = tenant_of(labels_of(record).tenant)
-        # The camera's own quota first: what it says is nearer to the cause.
+        # The camera's own quota first: its message is closer to the cause.
         exceeded = unit.usage.exceeded(self._settings.quota) or self._tenants.refusal(tenant, camera.camera)
         if exceeded is not None:
             return self._writer.left_out(camera.camera, unit, record, draft, quota=exceeded)
         try:
-            # Before anything is decoded: a camera whose unread pixels fill its share of the store costs no
-            # CPU time.
+            # Before anything is decoded, so that a camera whose unread pixels fill its share of the store
+            # costs no CPU time.
             self._keeper.check(camera.camera)
             unit = self._joiner.join(camera, unit, record, draft)
         except CameraQuotaError as error:
@@ -192,10 +195,10 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
         return unit
 
     def _moved(self, camera: Camera[OpenEpoch], draft: Draft) -> OpenEpoch:
-        """The camera continues in another partition: its epoch ends here, and it is forgotten here.
+        """End the camera's epoch and forget it here: it continues in another partition.
 
-        A gap also after one of silence: the camera is not offline. What it used of its quota stays: whoever
-        writes its segments can write such a notice, too.
+        The gap is written even after a gap for silence, because the camera is not offline. Its use of the
+        quota is kept: anybody who can write its segments can also write such a notice.
         """
         unit = camera.unit
         forgotten = self._forgotten(camera, draft)
@@ -217,12 +220,12 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
         return self._forgotten(camera, draft)
 
     def _counted(self, camera: Camera[OpenEpoch], draft: Draft, now_ms: float | None = None) -> OpenEpoch:
-        """Write the dead letter of segments left out, and count again.
+        """Write the dead letter of left-out segments, and restart the count; return the unit after it.
 
         Args:
-            camera: The camera. It is not changed.
+            camera: The camera; it is not changed.
             draft: Takes the dead letter.
-            now_ms: Unix milliseconds: only if the interval is over by then; None: whether or not.
+            now_ms: Unix milliseconds: write it only if the interval is over by then; None: always.
         """
         unit = camera.unit
         due = unit.left_out.segments is not None and (

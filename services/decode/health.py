@@ -1,4 +1,4 @@
-"""A camera's health: what decode learns of it becomes incidents of the watch `camera-health`."""
+"""Camera health: what decode observes becomes incidents of the watch `camera-health`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from lookout.wire import (
     to_json,
 )
 
-#: what is wrong, as people read it
+#: faults in words for people
 TEXTS: Final = {
     CameraFault.OFFLINE: "The camera sends nothing.",
     CameraFault.DAMAGED: "The camera's pictures arrive damaged.",
@@ -53,7 +53,7 @@ _KINDS: Final = {
     "updated": Alert.KIND_UPDATED,
     "closed": Alert.KIND_CLOSED,
 }
-#: seconds for which a segment counts that cannot be decoded: how long it is nobody knows
+#: seconds that a segment counts for if it cannot be decoded, since its length is unknown
 _REFUSED_S: Final = 2.0
 _JUMPS: Final = frozenset({"clock-jump", "clock-reset"})
 
@@ -62,9 +62,9 @@ class HealthWriter:
     """Judges cameras and writes their incidents into drafts.
 
     Args:
-        asks_for_outages: Whether the watch `camera-offline` decides about the outages of a camera of a
-            tenant: then they make no incident here, so that each outage has one.
-        on: Off: nothing is looked at, and open incidents are closed.
+        asks_for_outages: Whether the watch `camera-offline` decides about outages of this camera and tenant.
+            Then outages open no incident here, so that each outage has only one.
+        on: False: nothing is judged, and open incidents are closed.
     """
 
     def __init__(self, asks_for_outages: Callable[[str, str], bool], *, on: bool = True) -> None:
@@ -81,19 +81,19 @@ class HealthWriter:
         *,
         ends: str,
     ) -> OpenEpoch:
-        """Judge a segment; the unit after it.
+        """Judge a segment; return the unit after it.
 
         Args:
             camera: The camera's id.
             unit: The unit with the segment.
             record: Its record.
             decoded: The segment.
-            draft: Takes what happens to the camera's incident.
+            draft: Takes the events of the camera's incident.
             ends: Why the epoch before it ended; empty: it did not.
         """
         if not self._on:
             return self._end(camera, unit, draft, "removed")
-        if ends == "masks":  # what is hidden now would be taken for a covered lens
+        if ends == "masks":  # a new mask would be taken for a covered lens
             unit = replace(unit, health=unlearned(unit.health))
         facts, span = decoded.facts, span_us(decoded)
         at_ms = (unit.stream.wall_us + decoded.end_stream_us - span) // 1000
@@ -112,23 +112,24 @@ class HealthWriter:
         return self._observed(camera, unit, observation, draft)
 
     def refused(self, camera: str, unit: OpenEpoch, record: Record, draft: Draft) -> OpenEpoch:
-        """Judge a segment of which nothing could be decoded; the unit after it."""
+        """Judge a segment that could not be decoded; return the unit after it."""
         if not (self._on and unit.stream.epoch):
             return unit
         at_ms = record.timestamp_ms - round(1000 * _REFUSED_S)
         return self._observed(camera, unit, Observation(at_ms, _REFUSED_S, NO_LOOKS, refused=True), draft)
 
     def silent(self, camera: str, unit: OpenEpoch, silence_s: float, draft: Draft) -> OpenEpoch:
-        """A camera that is offline; the unit after it. One whose segments cannot be decoded is not.
+        """Judge a camera without segments as offline; return the unit after it.
 
-        Where a watch asks for outages, the alerts service opens the incident of this one, and an incident of
-        what the camera showed before closes: nobody is told twice of one outage.
+        A camera whose segments arrive but cannot be decoded is not offline. If a watch asks for outages, the
+        alerts service opens the incident for this one, and an open incident about the camera's pictures is
+        closed, so that nobody is notified twice of one outage.
 
         Args:
             camera: The camera's id.
-            unit: Where it stands.
+            unit: The unit before.
             silence_s: Seconds of silence so far.
-            draft: Takes what happens to its incident.
+            draft: Takes the events of its incident.
         """
         health = unit.health
         if not self._on or not health.live or health.fault_s[tuple(CameraFault).index(CameraFault.DAMAGED)]:
@@ -139,7 +140,7 @@ class HealthWriter:
         return self._advanced(camera, unit, {CameraFault.OFFLINE}, until_ms, silence_s, draft)
 
     def end(self, camera: str, unit: OpenEpoch, reason: str, draft: Draft) -> OpenEpoch:
-        """Close the camera's incident, if one is open; the unit after it."""
+        """Close the camera's incident, if one is open; return the unit after it."""
         return self._end(camera, unit, draft, reason)
 
     def _observed(self, camera: str, unit: OpenEpoch, observation: Observation, draft: Draft) -> OpenEpoch:

@@ -1,4 +1,4 @@
-"""A camera's health as its checkpoint keeps it."""
+"""Converts a camera's health to and from its checkpoint."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HOURS: Final = (24, HOUR_BYTES)
 
 
 def pack(health: CameraHealth) -> state_pb2.CameraHealth:
-    """A camera's health for its checkpoint."""
+    """Convert a camera's health for its checkpoint."""
     message = state_pb2.CameraHealth(
         pictures=[
             state_pb2.HealthPicture(

@@ -1,4 +1,4 @@
-"""How a segment joins its camera's epoch: continues it, comes late, or begins the next one."""
+"""Decides how a segment joins its camera's epoch: it continues the epoch, is late, or begins the next one."""
 
 import time
 from collections.abc import Callable
@@ -31,13 +31,13 @@ from lookout.wire import tenant_of
 
 
 class SegmentJoiner:
-    """Decides epochs. Any thread may ask, one at a time for a camera.
+    """Decides epochs. Any thread may call it, one at a time for a camera.
 
     Args:
-        settings: Decode's.
+        settings: Decode's settings.
         reader: Decodes segments.
         writer: Writes them.
-        advice: Warns of cameras that are not set up right.
+        advice: Warns about cameras that are not set up correctly.
         tenants: Counts what tenants send.
         clock: Monotonic seconds.
         wall_ms: This machine's clock, Unix milliseconds.
@@ -58,27 +58,27 @@ class SegmentJoiner:
         self._advice, self._tenants, self._clock, self._wall_ms = advice, tenants, clock, wall_ms
 
     def join(self, camera: Camera[OpenEpoch], unit: OpenEpoch, record: Record, draft: Draft) -> OpenEpoch:
-        """Decode a segment and write it; the unit after it.
+        """Decode a segment and write it; return the unit after it.
 
         Args:
-            camera: Its unit takes what the segment uses of the quota, whatever becomes of it.
+            camera: Its unit takes what the segment uses of the quota, even if this call fails.
             unit: The unit before it.
             record: The segment.
             draft: Takes the records.
 
         Raises:
-            BadRecordError: Nothing can be made of the segment.
+            BadRecordError: The segment is of no use.
             TransientError: Its bytes, a decoder, or room for its pixels are not available now.
             CameraQuotaError: The camera stayed over its quota for too long.
         """
         name, stream = camera.camera, unit.stream
-        captured_ms(record)  # refused before anything is decoded
+        captured_ms(record)  # checked before anything is decoded
         labels, hidden = self._labels(name, record)
         broken = self._broken(unit, record, labels)
         continues = not broken and stream.open
         started = self._clock()
         try:
-            # Counted also where it fails: bytes that no decoder reads have cost the fetch and the try.
+            # Counted even if it fails: undecodable bytes cost the fetch and the attempt too.
             value = self._reader.fetch(record)
             use(camera, size=len(value))
             self._tenants.add(tenant_of(labels.tenant), "bytes", len(value))
@@ -90,8 +90,8 @@ class SegmentJoiner:
         if (erasure := self._reader.fence.hides(name, *span)) is not None:
             return self._writer.left_out(name, unit, record, draft, erased=erasure.id)
         facts = decoded.facts
-        # Before the segment is taken for late: two cameras under one id look like segments that come out of
-        # order. No window may mix them, so their turns are epochs of their own.
+        # Before the check for late segments: two cameras under one id look like segments out of order. No
+        # window may mix them, so each of their turns is an epoch of its own.
         if unit.seen.lines.take(facts.first_us, facts.end_us, google_crc32c.value(value)):
             self._advice.two_cameras(unit.seen, name)
             if decoded.continued:
@@ -102,23 +102,23 @@ class SegmentJoiner:
         other = is_other_footage(stream, record, decoded)
         if decoded.continued and other:
             decoded = self._reader.decode(value, hidden)  # its time stamps repeat, its pictures do not
-        # All of it was written before: a producer that sends again after an error, or a segment twice.
+        # A late segment was written before: the producer sent it again after an error, or twice.
         if continues and decoded.continued:
             end_us = decoded.end_stream_us if decoded.end_stream_us <= stream.watermark_us else None
             if end_us is None:
                 return self._writer.segment(name, unit, record, decoded, draft, labels=labels, stream=stream)
         else:
-            # After a silence, too: a producer may have waited for its answer for as long.
+            # Also after a silence: a producer may have waited that long for an answer before sending again.
             end_us = None if broken or other or not stream.epoch else late_end_us(stream, record, decoded)
         if end_us is not None:
             self._advice.late(unit.seen, name)
             return self._writer.late(name, unit, record, decoded, draft, end_us=end_us)
-        # Retention is the cause where offsets are missing, whatever the camera's clock says.
+        # If offsets are missing, retention is the cause, whatever the camera's clock says.
         reason = "retention" if lost_before(stream, record) else broken or jump_of(stream, decoded)
         return self._begin_epoch(name, unit, record, decoded, draft, labels=labels, reason=reason)
 
     def _labels(self, camera: str, record: Record) -> tuple[CameraLabels, AppliedMask]:
-        """What is said of a segment's camera, and what is hidden of its pictures."""
+        """Return what a segment says of its camera, and what is hidden in its pictures."""
         hidden = self._reader.masks.filmed(camera, began_ms(record) * 1000)
         labels = labels_of(record)
         labels.masks.extend(hidden.names)
@@ -135,7 +135,7 @@ class SegmentJoiner:
         labels: CameraLabels,
         reason: str,
     ) -> OpenEpoch:
-        """Write a segment that begins an epoch; `reason`: why one that is open ends."""
+        """Write a segment that begins an epoch; `reason`: why an open one ends."""
         stream, ends = unit.stream, None
         if stream.open:
             until_us = max(0, began_ms(record) * 1000 - stream.wall_us) if reason == "retention" else 0
@@ -146,27 +146,27 @@ class SegmentJoiner:
         )
 
     def _broken(self, unit: OpenEpoch, record: Record, labels: CameraLabels) -> str | None:
-        """Why the segment cannot continue the epoch, before it is decoded."""
+        """Return why the segment cannot continue the epoch, as far as that is known before decoding."""
         if unit.reconfigured:
             return "configuration"
         if unit.stream.is_ahead(self._wall_ms()):
-            return "clock-reset"  # no reader takes a record of this epoch
+            return "clock-reset"  # every reader rejects records of this epoch
         if labels.tenant != unit.stream.labels.tenant:
             return "tenant"  # no window shows one tenant's footage to another's watch
         if labels.masks != unit.stream.labels.masks:
-            return "masks"  # no window reuses what was computed under others
+            return "masks"  # no window reuses what was computed under other masks
         quiet_ms = began_ms(record) - unit.stream.heard_ms
         return unit.stream.silence if quiet_ms > self._settings.silence_s * 1000 else None
 
 
 def use(camera: Camera[OpenEpoch], size: int = 0, work_s: float = 0.0, failures: int = 0) -> None:
-    """Count what a camera uses of its quota, whatever becomes of its record.
+    """Count what a camera uses of its quota, even if its record fails.
 
     Args:
         camera: The camera; its unit changes.
         size: Bytes that it sent.
         work_s: Seconds that its segment occupied a decoder.
-        failures: Segments that nothing could be made of.
+        failures: Useless segments.
     """
     usage = camera.unit.usage.add(size=size, work_s=work_s, failures=failures)
     camera.unit = replace(camera.unit, usage=usage)

@@ -1,10 +1,11 @@
-"""Two cameras under one id: their segments follow two time lines in turns."""
+"""Detects two cameras under one id: their segments follow two time lines by turns."""
 
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 #: segments that are remembered, and how many of them each of two lines must have, with as many changes
+#: between the lines
 _RECENT, _ENOUGH = 8, 3
 #: how far a segment may begin from the end of the one before it, microseconds
 _NEAR_US = 250_000
@@ -14,8 +15,9 @@ _NEAR_US = 250_000
 class TimeLines:
     """The time lines of the container clock that a camera's newest segments follow.
 
-    One camera's segments follow one line. Sent twice they are the same; out of order, or after a new start,
-    they leave lines that nothing continues. Two lines that both go on in turns are two cameras.
+    The segments of one camera follow one line. Segments sent twice are the same; segments out of order, or
+    from after a restart, leave lines that nothing continues. Two lines that both continue by turns are two
+    cameras.
     """
 
     _ends: dict[int, int] = field(default_factory=dict)  # container time at which a line ends, by its number
@@ -29,10 +31,11 @@ class TimeLines:
         Args:
             first_us: Container time of its first frame.
             end_us: Container time at which it ends.
-            checksum: Of its bytes.
+            checksum: Checksum of its bytes.
 
         Returns:
-            Whether two cameras send under one id, and this segment is of another one than the segment before.
+            Whether two cameras use the same id and this segment is from the other one than the segment
+            before.
         """
         if (first_us, end_us, checksum) in self._seen:
             return False  # sent twice
@@ -44,13 +47,13 @@ class TimeLines:
         before = self._recent[-1] if self._recent else line
         self._recent.append(line)
         self._ends[line] = end_us
-        # A line that no recent segment followed is forgotten: a camera that restarts often makes many.
+        # Lines without a recent segment are dropped: a camera that restarts often leaves many.
         self._ends = {number: end for number, end in self._ends.items() if number in self._recent}
         return line != before and self.two
 
     @property
     def two(self) -> bool:
-        """Whether two lines go on in turns."""
+        """Whether two lines continue by turns."""
         lasting = [line for line in self._ends if self._recent.count(line) >= _ENOUGH]
         turns = [line for line in self._recent if line in lasting]
         changes = sum(line != following for line, following in pairwise(turns))

@@ -1,9 +1,9 @@
-"""What decode counts."""
+"""What decode counts, with the meaning of each count."""
 
 from lookout.video.health import CameraFault
 from lookout.video.segments import Reason
 
-#: what is counted, in `lookout_events_total`
+#: events counted in `lookout_events_total`
 EVENTS = {
     "segments": "segments decoded",
     "frames": "frames sampled from them",

@@ -1,4 +1,4 @@
-"""What one camera may use: bytes, decoding time and failures in an interval of record time."""
+"""The quota of one camera: bytes, decoding time and failures in an interval of record time."""
 
 from dataclasses import dataclass, replace
 from typing import Self
@@ -11,7 +11,7 @@ from lookout.wire import SEGMENTS, Stage, dead_letters
 
 @dataclass(frozen=True, slots=True)
 class QuotaLimits:
-    """Of one camera within `interval_s` seconds of record time; None: no limit.
+    """Limits of one camera within `interval_s` seconds of record time; None: no limit.
 
     bytes: of segments; work_s: seconds that segments occupied a decoder; failures: dead letters.
     """
@@ -24,7 +24,7 @@ class QuotaLimits:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a camera used since `since_ms` (record time, Unix milliseconds)."""
+    """What a camera has used since `since_ms` (record time, Unix milliseconds)."""
 
     since_ms: int = 0
     bytes: int = 0
@@ -33,21 +33,21 @@ class Usage:
 
     @classmethod
     def of(cls, kept: Quota) -> Self:
-        """As a checkpoint keeps it."""
+        """Build it from a checkpoint."""
         return cls(kept.since_ms, kept.bytes, kept.work_us, kept.failures)
 
     def message(self) -> Quota:
-        """For a checkpoint."""
+        """Convert it for a checkpoint."""
         return Quota(since_ms=self.since_ms, bytes=self.bytes, work_us=self.work_us, failures=self.failures)
 
     def at(self, now_ms: int, limits: QuotaLimits) -> "Usage":
-        """The same, begun again where the interval is over at `now_ms`."""
-        # Fixed intervals, not a sliding one: a checkpoint then needs one number for each limit.
+        """Return the usage at `now_ms`: itself, or a new one if the interval is over."""
+        # Fixed intervals instead of a sliding one, so that a checkpoint needs only one number for each limit.
         over = now_ms - self.since_ms >= limits.interval_s * 1000
         return Usage(since_ms=now_ms) if over else self
 
     def add(self, *, size: int = 0, work_s: float = 0.0, failures: int = 0) -> "Usage":
-        """With more used."""
+        """Return the usage with these amounts added."""
         return replace(
             self,
             bytes=self.bytes + size,
@@ -56,7 +56,7 @@ class Usage:
         )
 
     def exceeded(self, limits: QuotaLimits) -> str | None:
-        """Which limit is used up, in words; None where the camera may go on."""
+        """Return which limit is used up, in words; None if there is none."""
         over = f"in {limits.interval_s:g} s"
         if limits.bytes is not None and self.bytes >= limits.bytes:
             return f"quota: {self.bytes} bytes {over}, the limit is {limits.bytes}"
@@ -69,14 +69,14 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class LeftOutCount:
-    """Segments that were left out and no dead letter counts yet. `since_ms`: record time of the first."""
+    """Segments that were left out and are in no dead letter yet. `since_ms`: record time of the first."""
 
     segments: LeftOut | None = None
     since_ms: int = 0
 
     @classmethod
     def of(cls, kept: Quota) -> Self:
-        """As a checkpoint keeps it."""
+        """Build it from a checkpoint."""
         if not kept.left_out:
             return cls()
         first = kept.first_left_out
@@ -95,14 +95,14 @@ class LeftOutCount:
         quota.left_out_since_ms = self.since_ms
 
     def add(self, record: Record) -> "LeftOutCount":
-        """With one more."""
+        """Return the count with one more segment."""
         before, at = self.segments, record.offset
         if before is None:
             return LeftOutCount(LeftOut(record.topic, record.partition, at, at, 1), record.timestamp_ms)
         return replace(self, segments=replace(before, last=at, count=before.count + 1))
 
     def letter(self, camera: str, why: str) -> Output:
-        """The dead letter that counts them; there is at least one.
+        """Make the dead letter that counts them; there is at least one.
 
         Args:
             camera: The camera's id.
@@ -118,5 +118,5 @@ class LeftOutCount:
         return quota_letter(segments, camera, detail, stage=Stage.DECODE.value, topic=topic)
 
     def due(self, now_ms: float, limits: QuotaLimits) -> bool:
-        """Whether its interval is over at `now_ms`. A clock that went back by as much ends it too."""
+        """Whether its interval is over at `now_ms`. A clock that was set back by as much ends it too."""
         return self.segments is not None and abs(now_ms - self.since_ms) >= limits.interval_s * 1000

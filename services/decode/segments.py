@@ -1,4 +1,4 @@
-"""A segment's bytes and what decoding makes of them, now and again."""
+"""Fetches and decodes segments, also again for pixels that were lost."""
 
 import time
 from collections.abc import Callable
@@ -26,21 +26,21 @@ from lookout.video.motion import Fit
 from lookout.video.segments import CodecError, DecodedSegment, DecodeRequest, Expected, Reason, Tail
 from lookout.wire import Stage, headers, tensor_id
 
-#: reasons of the decoder that say nothing about the segment
+#: errors of the decoder that do not concern the segment
 _AWAY = frozenset({Reason.UNAVAILABLE, Reason.CLOSED})
 
 
 class SegmentReader:
-    """Reads and decodes segments. Thread-safe.
+    """Fetches and decodes segments. Thread-safe.
 
     Args:
-        settings: Decode's.
-        decoder: Decodes.
+        settings: Decode's settings.
+        decoder: Decodes segments.
         records: Where segments are read again.
         fence: What was erased.
         backend: Names the decoder: others may give other pixels.
-        masks: What is hidden of cameras; None: nothing.
-        clock: Seconds that only grow.
+        masks: The cameras' privacy masks; None: nothing is hidden.
+        clock: Monotonic seconds.
     """
 
     def __init__(
@@ -64,15 +64,15 @@ class SegmentReader:
             settings.uri_timeout_s,
         )
         self._hosts = AwayHosts(self._uris.fetch, clock)
-        #: digest of all that pixels depend on
+        #: digest of everything that pixels depend on
         self.pixels = digest(settings.input.width, settings.input.height, settings.fit.value, backend)
 
     def fetch(self, record: Record) -> bytes:
-        """The container's bytes.
+        """Return the container's bytes.
 
         Raises:
             BadRecordError: The URI is not allowed, its host has no such bytes, or has been away for too long.
-            TransientError: Their host does not give them now.
+            TransientError: Their host is unavailable for now.
         """
         return self._bytes(record, partial(self._hosts.fetch, record.camera))
 
@@ -88,11 +88,11 @@ class SegmentReader:
 
         Args:
             value: Its bytes.
-            hidden: What is hidden of its pictures.
+            hidden: What is hidden in its pictures.
             continues: The epoch that it may continue; None: it begins one.
 
         Raises:
-            BadRecordError: Nothing can be made of it.
+            BadRecordError: The segment is of no use.
             TransientError: No decoder is available.
         """
         settings, expected = self._settings, None
@@ -111,7 +111,7 @@ class SegmentReader:
             fit=settings.fit,
             expected=expected,
             first_slot=0 if continues is None else continues.next_sample,
-            # The last sample of a segment may lie in the next one, which follows within the epoch.
+            # The last sample of a segment may be in the next one, which follows within the epoch.
             tail=Tail.LEAVE,
             limits=settings.limits,
             mask=hidden.mask,
@@ -119,7 +119,7 @@ class SegmentReader:
         return self._decoded(value, request)
 
     def reference(self, message: FramesRecord) -> TensorRef:
-        """What names the pixels of a record of a segment."""
+        """Return the reference to the pixels of a segment's record."""
         body, camera, epoch = message.segment, message.camera, message.epoch
         made_by = ".".join(
             (self.pixels, *message.labels.masks, str(body.segment.partition), str(body.segment.offset))
@@ -135,26 +135,26 @@ class SegmentReader:
         )
 
     def materialize(self, ref: TensorRef, record: Message) -> Array:
-        """Pixels again, from the segment's bytes and the frames named in the record.
+        """Make pixels again from the segment's bytes and the frames named in the record.
 
         Raises:
             LineageBrokenError: The segment is gone or gives other pixels, or its camera has a mask that the
                 record was made without.
-            TensorNotMadeError: The segment's host does not give it now.
+            TensorNotMadeError: The segment's host is unavailable for now.
             TransientError: Kafka or the decoders are away.
         """
         message = check_lineage(ref, record, FramesRecord, "segment", self.fence)
         body = message.segment
         hidden = self.masks.again(message.camera, message.labels.masks)
         if hidden is None:
-            raise LineageBrokenError(f"{ref.id}: the camera has other masks since")
+            raise LineageBrokenError(f"{ref.id}: the camera's masks have changed since")
         source = lineage_record(self._records, body.segment, ref)
         request = decode_request(
             body.picture.width,
             body.picture.height,
             grid=self._settings.grid,
             fit=Fit(body.picture.fit),
-            # By index, not by time: the same frames whatever the sampling is by now.
+            # By index, not by time, so that they are the same frames even if the sampling has changed.
             frames=tuple(frame.index for frame in body.frames),
             limits=self._settings.limits,
             mask=hidden.mask,
@@ -168,7 +168,8 @@ class SegmentReader:
         return pixels
 
     def _fetch_again(self, ref: TensorRef, source: Record) -> bytes:
-        """The segment's bytes, for those who wait for its pixels: an absent host is its camera's matter."""
+        """Return the bytes of a segment whose pixels are made again; an absent host concerns only its
+        camera."""
         try:
             return self._bytes(source, self._uris.fetch)
         except TransientError as error:

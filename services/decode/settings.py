@@ -15,12 +15,12 @@ from lookout.video.motion import Fit
 from lookout.video.segments import Limits, SamplingGrid
 from lookout.wire import MAX_SEGMENT_BYTES
 
-#: of the model that comes with Lookout, where no folder is named
+#: input of the model that comes with Lookout, used if no folder is set
 TINY_INPUT = ModelInput(112, 112, 14)
 
 
 class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
-    """What decode adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
+    """Settings of decode in addition to every service's; each field is `LOOKOUT_<FIELD>`."""
 
     input_width: int | None = Field(
         None, ge=14, le=4096, description="pixels of the model's input; unset: as model_dir says"
@@ -118,10 +118,10 @@ class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
 
     @property
     def input(self) -> ModelInput:
-        """The model's input: what is set here, else what the model's folder says, else the tiny model's.
+        """The model's input: what is set here, else from the model's folder, else the tiny model's.
 
         Raises:
-            ValueError: the folder is no checkpoint, or a size holds no whole patches.
+            ValueError: the folder is not a checkpoint, or a size is not a whole number of patches.
         """
         own = model_input(self.model_dir) if self.model_dir is not None else TINY_INPUT
         given = ModelInput(
@@ -137,7 +137,7 @@ class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
 
     @property
     def grid(self) -> SamplingGrid:
-        """When frames are sampled, in stream time."""
+        """The sampling grid, in stream time."""
         return SamplingGrid(step_us=self.step_us)
 
     @property
@@ -147,12 +147,12 @@ class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
 
     @property
     def quota(self) -> QuotaLimits:
-        """What one camera may use."""
+        """The quota of one camera."""
         return QuotaLimits(self.quota_interval_s, self.quota_bytes, self.quota_work_s, self.quota_failures)
 
     @property
     def gather(self) -> GatherSettings | None:
-        """How motion is gathered on the model's patch grid; None where pixels alone decide."""
+        """How motion is gathered on the model's patch grid; None if pixels alone decide."""
         policy = self.policy
         method = policy.gathers
         if method is None:

@@ -1,4 +1,4 @@
-"""Where a camera's stream stands: its epoch, its clocks, and what a checkpoint keeps of them."""
+"""The position of a camera's stream: its epoch, its clocks, and their form in a checkpoint."""
 
 from dataclasses import dataclass, field, replace
 
@@ -12,12 +12,12 @@ from lookout.video.segments import DecodedSegment
 from lookout.wire import WireError, headers, labelled, read_labels
 from lookout.wire.limits import EPOCH_AHEAD_MS
 
-#: what is no time of a record: after the year 2255, and, by a camera's clock, before the year 2000
+#: valid times: up to the year 2255 and, for a camera's clock, from the year 2000 on
 _FIRST_MS, _LAST_MS = headers.FIRST_CAPTURED_MS, headers.LAST_CAPTURED_MS
-#: a machine's clock below this was never set
+#: a machine's clock below this (the year 2001) was never set
 FIRST_NOW_MS = 10**12
-#: numbers that one millisecond has for the epochs of different partitions
-# Record times below `_LAST_MS` times this stay below 2^53.
+#: epoch numbers per millisecond, one for each partition
+# Record times below `_LAST_MS`, times this, stay below 2^53.
 PER_MS = 1000
 
 
@@ -28,16 +28,16 @@ class Stream:
     Attributes:
         epoch: Unix milliseconds of the record that opened it, times 1000, plus its partition; 0: nothing was
             ever written.
-        wall_us: Unix time minus stream time, as anchored last.
+        wall_us: the clock offset (Unix time minus stream time) at the last anchoring.
         anchored_us: stream time of that anchoring.
-        least_us: the smallest Unix time minus stream time of a segment since; 0: none.
+        least_us: the smallest clock offset of a segment since then; 0: none.
         watermark_us: stream time up to which records were written.
         origin_us: container time of stream time 0.
         next_us: container time at which the next segment should begin.
-        next_sample: the first grid point the next segment may fill.
-        heard_ms: until when the camera was heard, by its own clock if it tells it, else by Kafka's.
+        next_sample: the first grid point that the next segment may fill.
+        heard_ms: until when the camera was heard, by its own clock if it reports one, else by Kafka's.
         arrived_ms: record time of its newest segment.
-        silent: the gap of the present silence is written.
+        silent: the gap of the current silence is written.
         labels: what its newest segment says of the camera.
         finished: its newest segment is the last of a recording.
     """
@@ -58,12 +58,12 @@ class Stream:
 
     @property
     def open(self) -> bool:
-        """Whether a segment may continue it."""
+        """Whether a segment may continue the epoch."""
         return self.epoch > 0 and not self.silent
 
     @classmethod
     def of(cls, kept: DecodeState) -> "Stream":
-        """As a checkpoint keeps it."""
+        """Build it from a checkpoint."""
         return cls(
             epoch=kept.epoch,
             wall_us=kept.wall_offset_us,
@@ -81,7 +81,7 @@ class Stream:
         )
 
     def message(self) -> DecodeState:
-        """For a checkpoint."""
+        """Convert it for a checkpoint."""
         return DecodeState(
             epoch=self.epoch,
             wall_offset_us=self.wall_us,
@@ -100,11 +100,11 @@ class Stream:
 
     @property
     def silence(self) -> str:
-        """What silence after its newest segment is: an outage of the camera, or the end of a recording."""
+        """What silence after its newest segment means: an outage of the camera, or the end of a recording."""
         return "ended" if self.finished else "silence"
 
     def following(self, record: Record, decoded: DecodedSegment, now_ms: float) -> "Stream":
-        """The epoch that `record` opens.
+        """Return the epoch that `record` opens.
 
         Args:
             record: The segment's record.
@@ -115,29 +115,31 @@ class Stream:
         return Stream(epoch=epoch, wall_us=began_ms(record) * 1000, origin_us=decoded.facts.first_us)
 
     def is_ahead(self, now_ms: float) -> bool:
-        """Whether the epoch is so far ahead of this machine's clock that every reader refuses it."""
+        """Whether the epoch is so far ahead of this machine's clock that every reader rejects it."""
         return self.epoch // PER_MS > now_ms + EPOCH_AHEAD_MS > FIRST_NOW_MS
 
     def _next_epoch(self, record: Record, now_ms: int) -> int:
-        """Above the one before, and not ahead of this machine's clock, by which readers judge an epoch.
+        """Return a number above the last epoch's that is not ahead of this machine's clock.
 
-        A broker's clock may be days ahead. The partition is in the number: where one camera id comes in two
-        partitions their epochs differ, also when both are opened in the same millisecond.
+        Readers judge an epoch by that clock, and a broker's clock may be days ahead. The number contains the
+        partition, so that epochs of one camera id in two partitions differ even if both are opened in the
+        same millisecond.
         """
-        # Kafka's time may go back, or two epochs open in one millisecond; epochs only grow.
+        # Kafka's time may go back, or two epochs may open in one millisecond, but epochs must increase.
         before_ms = 0 if self.is_ahead(now_ms) else self.epoch // PER_MS
         arrived_ms = min(record.timestamp_ms, _LAST_MS)
         opened_ms = max(before_ms + 1, min(arrived_ms, now_ms) if now_ms > FIRST_NOW_MS else arrived_ms)
         return opened_ms * PER_MS + record.partition % PER_MS
 
     def anchored(self, record: Record, decoded: DecodedSegment, every_us: int) -> "Stream":
-        """With the wall clock anchored again, if the segment begins `every_us` or more after the last time.
+        """Return the stream with its clock offset measured again, if `every_us` have passed since the last
+        time.
 
-        Segments come late but never early, so the smallest offset since the last anchoring is the nearest to
-        the truth.
+        Segments arrive late but never early, so the smallest offset since the last anchoring is the most
+        accurate one.
         """
         if self.watermark_us == 0:
-            return self  # the segment that opened the epoch anchored it
+            return self  # this segment opens the epoch, so it is anchored already
         start_us = decoded.end_stream_us - span_us(decoded)
         offset = began_ms(record) * 1000 - start_us
         least = min(offset, self.least_us) if self.least_us else offset
@@ -146,7 +148,8 @@ class Stream:
         return replace(self, wall_us=least, anchored_us=start_us, least_us=0)
 
     def heard(self, record: Record, until_ms: int) -> "Stream":
-        """With the camera heard until `until_ms`, in a record that came with `record`."""
+        """Return the stream of a camera that was heard until `until_ms`, by a record that arrived as
+        `record`."""
         return replace(
             self,
             heard_ms=max(self.heard_ms, until_ms),
@@ -155,15 +158,15 @@ class Stream:
 
 
 def span_us(decoded: DecodedSegment) -> int:
-    """Microseconds a segment lasts."""
+    """Return the duration of a segment in microseconds."""
     return decoded.facts.end_us - decoded.facts.first_us
 
 
 def captured_ms(record: Record) -> int | None:
-    """Unix milliseconds of the first frame, if the producer says so.
+    """Return the time of the first frame in Unix milliseconds, if the producer reports it.
 
     Raises:
-        BadRecordError: It is no time in milliseconds.
+        BadRecordError: The header is not a time in milliseconds.
     """
     stamp = headers.text(record.headers, headers.CAPTURED_AT)
     if not stamp:
@@ -172,7 +175,7 @@ def captured_ms(record: Record) -> int | None:
     if captured is not None and _FIRST_MS <= captured < _LAST_MS:
         return captured
     if captured is None:
-        fault = f"{clean(stamp, 60)!r}, which is no whole number"
+        fault = f"{clean(stamp, 60)!r}, which is not a whole number"
     else:
         unit = "seconds" if captured < _FIRST_MS else "microseconds or nanoseconds"
         fault = f"{captured}, perhaps {unit}"
@@ -184,22 +187,22 @@ def captured_ms(record: Record) -> int | None:
 
 
 def began_ms(record: Record) -> int:
-    """Unix milliseconds of the first frame; where nobody says so, when Kafka got the segment."""
+    """Return the time of the first frame in Unix milliseconds; if unknown, when Kafka got the segment."""
     captured = captured_ms(record)
     return record.timestamp_ms if captured is None else captured
 
 
 def ended_ms(record: Record, decoded: DecodedSegment) -> int:
-    """The end of a segment on the clock of `began_ms`: Kafka gets a segment once it has ended."""
+    """Return the end of a segment on the clock of `began_ms`: Kafka gets a segment once it has ended."""
     captured = captured_ms(record)
     return record.timestamp_ms if captured is None else captured + span_us(decoded) // 1000
 
 
 def labels_of(record: Record) -> CameraLabels:
-    """What a segment says of its camera.
+    """Return what a segment says of its camera.
 
     Raises:
-        BadRecordError: It says something that no camera has.
+        BadRecordError: A label is invalid.
     """
     try:
         return read_labels(record.headers)
@@ -208,8 +211,10 @@ def labels_of(record: Record) -> CameraLabels:
 
 
 def late_end_us(stream: Stream, record: Record, decoded: DecodedSegment) -> int | None:
-    """Stream time at which a segment from before the watermark ends, as its producer's clock tells; None
-    where that is not so, or longer ago than an epoch survives: then the camera's clock was set back.
+    """Return the stream time at which a late segment ends, according to its producer's clock.
+
+    None if the segment does not end before the watermark, or ends before the epoch began: then the camera's
+    clock was set back.
     """
     captured = captured_ms(record)
     if captured is None:
@@ -224,14 +229,14 @@ def lost_before(stream: Stream, record: Record) -> bool:
 
 
 def jump_of(stream: Stream, decoded: DecodedSegment) -> str:
-    """How the container's clock jumped."""
+    """Name the direction in which the container's clock jumped."""
     return "clock-reset" if decoded.facts.first_us < stream.next_us else "clock-jump"
 
 
 def is_other_footage(stream: Stream, record: Record, decoded: DecodedSegment) -> bool:
-    """Whether a segment is no part of the same footage as the one before, as its producer tells.
+    """Whether a segment is from other footage than the one before, according to its producer.
 
-    When it was captured decides; see `lookout.video.segments.is_other_footage`.
+    The time of capture decides; see `lookout.video.segments.is_other_footage`.
     """
     captured = captured_ms(record)
     if captured is None:

@@ -1,4 +1,4 @@
-"""What decode writes of a camera: segments, and the events of its stream."""
+"""Writes decode's records: segments, and events of a camera's stream."""
 
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -33,8 +33,8 @@ class FramesWriter:
     """Writes frames records into drafts.
 
     Attributes:
-        settings: Decode's.
-        reader: Names pixels.
+        settings: Decode's settings.
+        reader: Makes references to pixels.
         put: Keeps pixels.
         skips: Logs segments that are left out.
         health: Judges cameras.
@@ -58,7 +58,7 @@ class FramesWriter:
         stream: Stream,
         ends: StreamEvent | None = None,
     ) -> OpenEpoch:
-        """Write a segment; the unit after it.
+        """Write a segment; return the unit after it.
 
         Args:
             camera: The camera's id.
@@ -66,7 +66,7 @@ class FramesWriter:
             record: Its record.
             decoded: The segment.
             draft: Takes the records.
-            labels: What is said of the camera.
+            labels: What the segment says of the camera.
             stream: The epoch that it continues or begins.
             ends: The gap that ends the unit's epoch; None: it does not end.
 
@@ -89,7 +89,7 @@ class FramesWriter:
         refs: list[TensorRef] = []
         body = message.segment
         if labels.masks:
-            body.facts.bytes = 0  # how many a picture takes depends on what is hidden of it, too
+            body.facts.bytes = 0  # the size of a picture would tell something about what is hidden in it
         if len(decoded.pixels):
             seconds = (body.end_us - body.start_us) / 1e6
             refs.append(self.put(draft, self.reader.reference(message), decoded.pixels, seconds))
@@ -112,7 +112,7 @@ class FramesWriter:
         *,
         end_us: int,
     ) -> OpenEpoch:
-        """Write that a segment, which ends at stream time `end_us`, is late; the unit after it."""
+        """Write that a segment, which ends at stream time `end_us`, is late; return the unit after it."""
         event = late(reference_of(record), end_us - span_us(decoded), end_us)
         self.event(camera, unit, event, draft)
         return replace(unit, stream=unit.stream.heard(record, ended_ms(record, decoded)))
@@ -127,7 +127,8 @@ class FramesWriter:
         quota: str = "",
         erased: str = "",
     ) -> OpenEpoch:
-        """Write that a segment is left out; its time will be missing from its blocks.
+        """Write that a segment is left out; return the unit after it. Its time will be missing from its
+        blocks.
 
         Args:
             camera: The camera's id.
@@ -148,7 +149,7 @@ class FramesWriter:
         return unit
 
     def gap(self, camera: str, unit: OpenEpoch, reason: str, draft: Draft) -> OpenEpoch:
-        """Write the end of the unit's epoch; the unit is silent after it."""
+        """Write the end of the unit's epoch; return the unit, which is silent after it."""
         self.event(camera, unit, gap(unit.stream.watermark_us, reason), draft)
         if reason == "silence":
             unit = self.health.silent(camera, unit, self.settings.silence_s, draft)

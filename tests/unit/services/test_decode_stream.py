@@ -114,7 +114,7 @@ def test_a_clip_sent_again_as_it_was_is_late_and_nothing_is_asked_twice(
     again = published(world, pieces(), START_MS)
     assert [r.event.kind for r in again[:3]] == [StreamEvent.KIND_LATE] * 3
     assert samples(again) == [12, 13, 14, 15]
-    assert capsys.readouterr().out.count("they were sent twice, or come after later ones") == 1
+    assert capsys.readouterr().out.count("they were sent twice, or after later ones") == 1
 
 
 def test_a_clip_sent_again_behind_a_silence_is_late_as_far_as_it_was_written() -> None:

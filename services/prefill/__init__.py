@@ -1,1 +1,1 @@
-"""Windows of kept tokens become verdicts: one outcome for each camera, epoch, window and watch."""
+"""Turns windows of kept tokens into verdicts: one outcome for each camera, epoch, window and watch."""

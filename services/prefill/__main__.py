@@ -1,4 +1,4 @@
-"""`python -m lookout.services.prefill`: tokens.v1 in, verdicts.v1 out."""
+"""`python -m lookout.services.prefill`: reads tokens.v1, writes verdicts.v1."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
-    """The handler with its model, its watches and its way to the tokens."""
+    """Build the handler with its model, its watches and its access to tokens."""
     settings = context.settings
     folder, model = checked_model(settings, settings.model_dir)
     with loading(folder):
@@ -103,7 +103,7 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
     steps: dict[str, Step] = {"windows": lambda erasure: _free(erasure.camera, batcher, cache)}
     if memory is not None:
         steps |= memory.steps()
-    # Before anything is announced: what was erased while this instance was away must not be offered again.
+    # Before anything is announced: footage erased while this instance was away must not be offered again.
     join(context, erasures, steps, stays=memory is not None)
     if memory is not None:
         memory.start()
@@ -114,7 +114,7 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
 
 
 def _shares(context: Context[PrefillSettings], tenants: TenantUsage) -> DeviceShares:
-    """How tenants share the device."""
+    """Set up the sharing of the device between tenants."""
     device = FairShares(context.settings.quotas.weight)
     if context.settings.tenant_fair_after_s is not None:
         open_fleet_shares(context, device)
@@ -122,7 +122,7 @@ def _shares(context: Context[PrefillSettings], tenants: TenantUsage) -> DeviceSh
 
 
 def _node(context: Context[PrefillSettings]) -> Node:
-    """The way to the tokens."""
+    """Set up the access to tokens."""
     settings = context.settings
     replicas: dict[int, Sequence[str]] = {STAGE_TOKENS: settings.token_replicas}
     node = Node(settings.store, settings.redis_url, traced=traced, replicas=replicas, security=settings)
@@ -131,19 +131,19 @@ def _node(context: Context[PrefillSettings]) -> Node:
 
 
 def _free(camera: str, batcher: Batcher, cache: BlockCache) -> int:
-    """Free what is computed of a camera: its next window is a key window, of blocks that were not erased."""
+    """Free what was computed for a camera; its next window is a key window of blocks that were not erased."""
     batcher.forget_camera(camera)
     return cache.forget_camera(camera)
 
 
 @dataclass(slots=True)
 class _Memory:
-    """What remembers committed windows, and where it is to be found.
+    """The memory of committed windows, and its announcement to readers.
 
     Attributes:
-        lanes: Write chapters.
-        scenes: Tell Redis.
-        lease: This holder's.
+        lanes: Writes chapters.
+        scenes: Announces their cluster indexes in Redis.
+        lease: This holder's lease.
         uploader: Copies chapters into the durable tier, or None.
     """
 
@@ -153,14 +153,15 @@ class _Memory:
     uploader: Uploader | None
 
     def start(self) -> None:
-        """Announce and store chapters: once what was to be erased is gone."""
+        """Begin to announce and store chapters; call it once pending erasures are done."""
         self.lease.start()
         self.scenes.start()
         if self.uploader is not None:
             self.uploader.start()
 
     def steps(self) -> dict[str, Step]:
-        """How a range is erased: from the disk first, so that nothing of it is stored or announced again."""
+        """Return the steps that erase a range: from the disk first, so that nothing of it is stored or
+        announced again."""
         steps: dict[str, Step] = {"chapters": lambda request: self.lanes.erase(*_range(request))}
         if self.uploader is not None:
             uploader = self.uploader
@@ -176,12 +177,13 @@ def _range(request: Erasure) -> tuple[str, int, int]:
 def _memory(
     context: Context[PrefillSettings], engine: Engine, model: str, fence: Fence, idle: Event
 ) -> _Memory | None:
-    """What remembers committed windows; None: nothing is to be. `idle`: no window is computed."""
+    """Set up the memory of committed windows; None if it is off. `idle` is set while no window is
+    computed."""
     settings = context.settings
     if settings.memory is None:
         return None
     if not isinstance(engine, KeepsRows):
-        raise StartupError(f"LOOKOUT_MEMORY={settings.memory}: engine {settings.engine} gives no KV away")
+        raise StartupError(f"LOOKOUT_MEMORY={settings.memory}: engine {settings.engine} cannot export KV")
     rules = ChapterRules(
         Keep.parse(settings.memory),
         settings.memory_disk_bytes,
@@ -215,12 +217,14 @@ def _memory(
     lease, scenes = _announcers(context, folder, idle)
     uploader = _uploader(context, folder)
     context.metrics.show(lambda: memory_numbers(lanes, 0 if uploader is None else uploader.failed))
-    context.on_close(lanes.close)  # before what serves and stores them: what is sealed now is stored too
+    context.on_close(
+        lanes.close
+    )  # runs before serving and storing end, so chapters sealed now are stored too
     return _Memory(lanes, scenes, lease, uploader)
 
 
 def _uploader(context: Context[PrefillSettings], folder: ChapterFolder) -> Uploader | None:
-    """What copies sealed chapters into the durable tier, or None if it is off."""
+    """Set up the copying of sealed chapters into the durable tier; None if it is off."""
     url = context.settings.memory_url
     if url is None:
         return None
@@ -237,7 +241,7 @@ def _uploader(context: Context[PrefillSettings], folder: ChapterFolder) -> Uploa
 def _announcers(
     context: Context[PrefillSettings], folder: ChapterFolder, idle: Event
 ) -> tuple[Announcer, ChapterAnnouncer]:
-    """Serve the chapters to recall; and what announces them, not started yet."""
+    """Serve the chapters to recall; return their announcers, which are not started yet."""
     settings = context.settings
     limits = MemoryLimits(readers=settings.memory_readers)
     service = MemoryService(folder, limits, lambda: idle.wait(settings.memory_yield_s))

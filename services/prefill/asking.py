@@ -1,4 +1,4 @@
-"""A window's outcomes: repeated, computed, or the reason why there is no answer."""
+"""Decides a window's outcomes: repeated, computed, or unanswered with a reason."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,8 +32,8 @@ class DecidedWindow:
 
     Attributes:
         verdicts: One for each watch, in their order.
-        records: The window's records, with what is known of their tokens now.
-        answered: What windows after this one may repeat.
+        records: The window's records, updated with what is known of their tokens now.
+        answered: What later windows may repeat.
         plan: What the engine computed; None: nothing.
     """
 
@@ -44,19 +44,19 @@ class DecidedWindow:
 
 
 class WindowAsker:
-    """Decides windows. Any thread may ask, one at a time for a camera.
+    """Decides windows. Any thread may call it, one at a time for a camera.
 
     Args:
-        settings: Prefill's.
+        settings: Prefill's settings.
         loader: Fetches tokens.
         runner: Computes windows.
         model_digest: Names the model.
-        on_audit: Told by how much p(yes) of a key window differs from its incremental answer.
+        on_audit: Called with the difference in p(yes) between a key window and its incremental answer.
         clock: Unix seconds.
         tenants: Quotas of tenants.
         shares: How tenants share the device.
         folder: The checkpoint, which may list the questions that it was trained for; None: no checkpoint.
-        fault: Why the model's tokenizer cannot ask a question; None: it can.
+        fault: Returns why the model's tokenizer cannot encode a question; None: it can.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class WindowAsker:
         self._shares = shares or DeviceShares(FairShares(), self._tenants)
 
     def window(self, records: Sequence[WindowRecord]) -> tuple[WindowRecord, ...]:
-        """The records of the window that closes with the last of these."""
+        """Return the records of the window that closes with the last of these."""
         return tuple(records[-self._rule.length([member.record.block.index for member in records]) :])
 
     def decide(
@@ -97,13 +97,13 @@ class WindowAsker:
         watches: Sequence[Watch],
         source: Record,
     ) -> DecidedWindow:
-        """The outcomes of a window.
+        """Return the outcomes of a window.
 
         Args:
             unit: The camera's unit; its chain moves to this window.
             span: The window's time.
             records: Its records, oldest first.
-            watches: Those in force; none: nothing is decided.
+            watches: The watches in force; if there are none, nothing is decided.
             source: The record that closed it.
 
         Raises:
@@ -123,7 +123,7 @@ class WindowAsker:
         if closed:
             decided = replace(decided, verdicts=_with_gated(decided, span, watches, closed))
         facts = self._facts(decided.records)
-        # The tower encoded the newest block for all questions, whatever became of the window.
+        # The tower encoded the newest block for all questions, even if the window is not answered.
         tower_us = records[-1].record.block.tower_us // len(watches)
         for verdict in decided.verdicts:
             verdict.cost.device_us += tower_us
@@ -135,18 +135,20 @@ class WindowAsker:
     def _closed(
         self, unit: OpenWindow, records: tuple[WindowRecord, ...], watches: Sequence[Watch]
     ) -> dict[str, NoAnswer]:
-        """The watches whose gate does not hold, by id. A window that would not be asked closes no gate."""
+        """Return the watches whose gate does not hold, by id; none for a window that would not be asked
+        anyway."""
         if not any(map(has_gate, watches)) or self._rule.refusal(self._facts(records)) is not None:
             return {}
         blocks = [member.record.block for member in records]
         return unit.gates.closed(watches, blocks, self._settings.block_samples)
 
     def forget(self, camera: str) -> None:
-        """The camera belongs to another worker."""
+        """Forget a camera that belongs to another worker now."""
         self._shares.forget(camera)
 
     def leave(self, stream: str, before: int | None = None) -> None:
-        """Let go of a stream's tokens, with `before` of those below that block; else of its KV, too."""
+        """Drop a stream's tokens: with `before`, those of blocks below that index; else all, and its KV
+        too."""
         self._loader.leave(stream, before)
         if before is None:
             self.runner.forget(stream)
@@ -158,7 +160,7 @@ class WindowAsker:
         records: tuple[WindowRecord, ...],
         watches: Sequence[Watch],
     ) -> DecidedWindow | None:
-        """The last answers once more, where nothing has changed since."""
+        """Return the last answers again, if nothing has changed since."""
         age = self._settings.idle_age_s
         if age is None or unit.answered is None or records[-1].lost:
             return None
@@ -197,7 +199,7 @@ class WindowAsker:
         *,
         shed: bool,
     ) -> DecidedWindow:
-        """The window as the engine answers it; with `shed` without descriptions and without an audit."""
+        """Return the window as the engine answers it; with `shed`, without descriptions and audit."""
         describe = 0 if shed or not self._writes else self._settings.describe_tokens
         questions = [
             Question(watch.id, watch.question, describe if watch.describe else 0) for watch in watches
@@ -223,7 +225,7 @@ class WindowAsker:
         return DecidedWindow(verdicts, loaded.records, repeatable, window.plan)
 
     def _repeatable(self, records: Sequence[WindowRecord], verdicts: Sequence[Verdict]) -> Answered | None:
-        """What the windows after this one may repeat."""
+        """Return what later windows may repeat."""
         settings, blocks = self._settings, [member.record.block for member in records]
         full = len(blocks) == settings.window_blocks and not any(member.lost for member in records)
         complete = all(verdict.outcome == Verdict.OUTCOME_ANSWERED for verdict in verdicts)
@@ -234,7 +236,10 @@ class WindowAsker:
     def _refusal(
         self, span: WindowTime, records: Sequence[WindowRecord], source: Record, watches: Sequence[Watch]
     ) -> NoAnswer | None:
-        """Why a window is not even tried. Overload is no reason for a window without a picture."""
+        """Return why a window is not computed.
+
+        A window that has no picture gets that reason, whatever the load.
+        """
         refusal = self._rule.refusal(self._facts(records))
         if refusal is not None and refusal.kind is not NoAnswerKind.DEGRADED:
             return refusal
@@ -254,7 +259,7 @@ class WindowAsker:
 def _with_gated(
     decided: DecidedWindow, span: WindowTime, watches: Sequence[Watch], closed: Mapping[str, NoAnswer]
 ) -> list[Verdict]:
-    """The outcomes of all watches, in their order, with those that were not asked."""
+    """Return the outcomes of all watches in their order, including those that were not asked."""
     newest = decided.records[-1].record.block
     outcomes = iter(decided.verdicts)
     return [

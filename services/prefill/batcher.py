@@ -1,4 +1,4 @@
-"""Windows of different cameras that wait at the same time run as one batch."""
+"""Runs windows of different cameras that wait at the same time as one batch."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -18,16 +18,16 @@ After = Callable[[Sequence[WindowRequest], Sequence[WindowAnswer]], object]
 
 
 class KeyRoom:
-    """How many key windows a batch may have, by what they cost. Used by one thread.
+    """Limits the key windows of a batch by their cost. Used by one thread.
 
-    A key window computes several times the rows of one that reuses KV. After a pod was lost its cameras all
-    need one: together they would hold up the cameras that the instance has already, one by one they would
-    wait for each other for long.
+    A key window computes several times the rows of one that reuses KV. When a pod is lost, all of its cameras
+    need one. All at once they would hold up the cameras that the instance already has; one by one they would
+    wait for each other for a long time.
 
     Args:
-        limit: Key windows of a batch at most; None: any number.
-        rows: Rows of a batch's key windows at most: more do not fit into one pass.
-        delay_s: Seconds by which key windows may delay windows that wait alongside them; None: any time.
+        limit: Most key windows of a batch; None: any number.
+        rows: Most rows of a batch's key windows: more do not fit into one pass.
+        delay_s: Seconds by which key windows may delay other waiting windows; None: any time.
     """
 
     def __init__(
@@ -40,10 +40,10 @@ class KeyRoom:
         """Whether one more key window may join a batch. The first one always may.
 
         Args:
-            count: Key windows of the batch.
+            count: Key windows in the batch.
             rows: Their rows.
             more: Rows of the next one.
-            contended: Windows that reuse KV wait too.
+            contended: Whether windows that reuse KV are waiting too.
         """
         if count == 0:
             return True
@@ -53,11 +53,11 @@ class KeyRoom:
             return False
         if self._delay_s is None or not contended:
             return True
-        # Before the first batch nothing is known of their time.
+        # Before the first batch their time is unknown.
         return self._row_s is not None and (rows + more) * self._row_s <= self._delay_s
 
     def measure(self, rows: int, seconds: float) -> None:
-        """Note the time of a batch."""
+        """Record the time of a batch."""
         if rows:
             newest = seconds / rows
             before = newest if self._row_s is None else self._row_s
@@ -65,17 +65,17 @@ class KeyRoom:
 
 
 class Batcher:
-    """The engine on a thread of its own. `answer` may be called from any thread.
+    """Runs the engine on a thread of its own. `answer` may be called from any thread.
 
     Args:
-        engine: Runs the batches; out of memory it halves them itself.
-        limit: Windows of a batch.
-        keys: How many key windows a batch may have; None: any number.
+        engine: Runs the batches; if it is out of memory, it halves them itself.
+        limit: Most windows of a batch.
+        keys: Limits the key windows of a batch; None: any number.
         supervisor: Told when the thread dies.
-        busy: Told the seconds of each batch.
-        after: Told every batch and its answers on the engine's thread, while the engine holds its KV.
+        busy: Called with the seconds of each batch.
+        after: Called with every batch and its answers on the engine's thread, while the engine holds its KV.
         idle: Set while no batch is computed.
-        tenants: Whose windows come first, and what each tenant's cost; None: they come in order of arrival.
+        tenants: Orders windows by tenant and charges their cost; None: order of arrival.
     """
 
     def __init__(
@@ -103,20 +103,20 @@ class Batcher:
 
     @property
     def batches(self) -> int:
-        """Batches run since the start."""
+        """Number of batches run since the start."""
         return self._thread.batches
 
     @property
     def windows(self) -> int:
-        """Windows in them."""
+        """Number of windows in them."""
         return self._thread.requests
 
     def answer(self, request: WindowRequest) -> WindowAnswer:
-        """The answer to one window, its error inside.
+        """Return the answer to one window; it may hold an error.
 
         Raises:
-            DeviceFailedError: The device failed; it says nothing about the window.
-            TransientError: The service ends.
+            DeviceFailedError: The device failed; the window is not to blame.
+            TransientError: The service is stopping.
             Exception: What the engine raised for the whole batch.
         """
         try:
@@ -159,7 +159,7 @@ class Batcher:
         self._thread.call(close)
 
     def close(self) -> None:
-        """Finish the running batch, refuse what waits, close the engine."""
+        """Finish the running batch, reject what waits, close the engine."""
         self._thread.close()
         self._engine.close()
 
@@ -167,7 +167,7 @@ class Batcher:
 def _timed(
     requests: Sequence[WindowRequest], answers: Sequence[WindowAnswer], seconds: float
 ) -> list[WindowAnswer]:
-    """The answers of a batch, with the part of its seconds that each took."""
+    """Return the answers of a batch, each with its share of the batch's seconds."""
     rows = [rows_of(request) for request in requests]
     total = sum(rows) or 1
     return [
@@ -182,16 +182,16 @@ def choose_windows(
     keys: KeyRoom,
     order: Sequence[int] | None = None,
 ) -> list[int]:
-    """The windows of the next batch: one of each stream.
+    """Choose the windows of the next batch: at most one of each stream.
 
-    Key windows whose KV is kept are limited; those beyond it wait for the next batches while windows that
-    reuse KV pass them. So a takeover of many cameras does not delay the others. Between key windows the order
-    decides: those that wait longest come first.
+    Key windows whose KV is kept are limited. Those beyond the limit wait for later batches, while windows
+    that reuse KV pass them, so a takeover of many cameras does not delay the others. Among key windows the
+    order decides: those that wait longest come first.
 
     Args:
         waiting: Requests in order of arrival.
-        limit: Windows of a batch.
-        keys: How many of them may be key windows.
+        limit: Most windows of a batch.
+        keys: Limits how many of them may be key windows.
         order: Indices in the order in which they are served; None: in order of arrival.
 
     Returns:
@@ -208,7 +208,7 @@ def choose_windows(
         if len(places) < limit and stream not in streams and fits:
             places.append(index)
             count, rows = count + key, rows + key * request.plan.computed
-        # Also where it was not chosen: a later window of the stream must not pass this one.
+        # Even if it was not chosen: a later window of the stream must not overtake this one.
         streams.add(stream)
     return places
 

@@ -1,4 +1,4 @@
-"""One camera's token records become outcomes."""
+"""Turns one camera's token records into outcomes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -25,19 +25,19 @@ from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import TOKENS, VERDICTS, WireError, received, tenant_of
 
-#: raise when windows are decided differently and old checkpoints cannot be continued
+#: raise it when windows are decided differently and old checkpoints cannot be continued
 STATE_VERSION = 1
 
 
 class PrefillHandler(KeyedStage[OpenWindow]):
-    """Decides window k when block k arrives; windows continue the KV of the window before.
+    """Decides window k when block k arrives; a window continues the KV of the previous one.
 
-    A block without frames gives the outcome `gap` for its window; so does a gap event, for the window after
-    the last, and the epoch's state is dropped. Late events and records of what was decided already give
-    nothing.
+    A block without frames gives its window the outcome `gap`. A gap event does the same for the window after
+    the last, and the epoch's state is dropped. Late events, and records of windows that were decided already,
+    give nothing.
 
     Args:
-        settings: Prefill's.
+        settings: Prefill's settings.
         watches: The questions.
         asker: Decides windows.
         records: Where the open window's records are read again.
@@ -95,13 +95,13 @@ class PrefillHandler(KeyedStage[OpenWindow]):
 
     def offsets(self, stored: StoredCheckpoint) -> Sequence[int]:
         """See `KeyedStage.offsets`."""
-        if stored.config_changed:  # other windows: the blocks at hand make none of them
+        if stored.config_changed:  # windows differ now, and the stored blocks fit none of them
             return ()
         self._wait_for_watches(stored.checkpoint.prefill.watches_offset)
         return stored.checkpoint.prefill.offsets
 
     def resume(self, unit: OpenWindow, records: Sequence[Record], stored: StoredCheckpoint) -> OpenWindow:
-        """See `KeyedStage.resume`. A window that sees less says so in its coverage."""
+        """See `KeyedStage.resume`. A window with fewer blocks shows it in its coverage."""
         members = [self._held(record.offset, received(TokensRecord, record)) for record in records]
         return replace(unit, records=tuple(members))
 
@@ -110,7 +110,7 @@ class PrefillHandler(KeyedStage[OpenWindow]):
         return Checkpoint(prefill=unit.message(self._asker.runner.rule.longest))
 
     def leave(self, state: Camera[OpenWindow]) -> None:
-        """Free the tokens and the KV of the camera's present epoch."""
+        """Free the tokens and the KV of the camera's current epoch."""
         self._leave(state.camera, state.unit)
 
     def released(self, camera: str, partition: int) -> None:
@@ -127,7 +127,7 @@ class PrefillHandler(KeyedStage[OpenWindow]):
         )
 
     def join(self, camera: Camera[OpenWindow], record: Record, draft: Draft) -> OpenWindow | None:
-        """A block or an event of a stream."""
+        """Process a block or an event of a stream."""
         try:
             message = received(TokensRecord, record)
         except WireError as error:
@@ -146,7 +146,7 @@ class PrefillHandler(KeyedStage[OpenWindow]):
     def turn_down(
         self, camera: Camera[OpenWindow], record: Record, reason: DeadLetter, draft: Draft
     ) -> OpenWindow | None:
-        """A block that nothing can be made of still has its outcomes; the window starts again after it."""
+        """Give an unreadable block its outcomes; the window starts again after it."""
         try:
             message = received(TokensRecord, record)
         except WireError:
@@ -179,7 +179,7 @@ class PrefillHandler(KeyedStage[OpenWindow]):
             draft.then = None if born is None else partial(self._memory.enter, born)
         self._write(decided.verdicts, active, draft)
         keep = self._settings.window_blocks - 1
-        open_records = decided.records[-keep:] if keep else ()  # `[-0:]` would be all of them
+        open_records = decided.records[-keep:] if keep else ()  # `[-0:]` would take all of them
         if open_records:
             self._asker.leave(stream_name(message), open_records[0].record.block.index)
         gates = unit.gates.after(active.watches, decided.verdicts)
@@ -207,7 +207,8 @@ class PrefillHandler(KeyedStage[OpenWindow]):
         return unit
 
     def _held(self, offset: int, message: TokensRecord) -> WindowRecord:
-        """A record of the window. Of another model or sampling it counts as lost: no window mixes them."""
+        """Return a record of the window. One of another model or sampling counts as lost: no window mixes
+        them."""
         foreign = foreign_reason(message, self._model_digest, self._settings.sampling)
         return WindowRecord(
             offset, message, lost=foreign is not None, degraded=foreign is not None, foreign=foreign
@@ -217,9 +218,10 @@ class PrefillHandler(KeyedStage[OpenWindow]):
         return self._watches.active(span.camera, span.start_wall_ms, tenant_of(span.tenant))
 
     def _entered(self, camera: Camera[OpenWindow], message: TokensRecord) -> OpenWindow:
-        """The unit in the record's epoch; the epoch before is let go of.
+        """Return the unit in the record's epoch; what is held of the previous epoch is freed.
 
-        Before the first window of the epoch is decided: its plan is what the second window continues.
+        This must happen before the first window of the epoch is decided, because the second window
+        continues that window's plan.
         """
         unit = camera.unit
         if message.epoch == unit.epoch:

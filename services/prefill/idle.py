@@ -1,4 +1,4 @@
-"""Idle gating: while nothing changes, a window repeats the last answer instead of being asked again."""
+"""Idle gating: while nothing changes, a window repeats the last answer instead of being computed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ Verdict = verdicts_pb2.Verdict
 
 
 def change_of(block: tokens_pb2.StrideBlock, samples: int) -> BlockChange:
-    """What a block of `samples` samples shows of change."""
+    """Return how much a block of `samples` samples has changed."""
     intact = len(block.frames) == samples and not any(frame.corrupt for frame in block.frames)
     moved = any(patch.kept for patch in block.patches if not patch.anchor)
     return BlockChange(block.index, intact and not moved, np.frombuffer(block.anchor_luma, np.uint8))
@@ -37,23 +37,24 @@ class Answered:
         samples: int,
         tolerance: int,
     ) -> Self | None:
-        """A window just answered, if nothing changed in it and all of it was seen."""
+        """Build it from a window just answered; None if something changed in it or not all of it was seen."""
         idle = IdleState.of([change_of(block, samples) for block in blocks], tolerance)
         if idle is None or any(verdict.degraded or verdict.reason for verdict in verdicts):
             return None
         verdicts_by_watch = {(verdict.watch, verdict.watch_version): verdict for verdict in verdicts}
-        # The wire carries seconds; ages are compared in whole microseconds.
+        # Messages carry seconds; ages are compared in whole microseconds.
         return cls(round(verdicts[0].stream_end_s * 1e6), idle, verdicts_by_watch)
 
     def after(self, block: tokens_pb2.StrideBlock, samples: int) -> Self | None:
-        """The same after one more block; None where that block ends the idle state."""
+        """Return the state after one more block; None if that block ends the idle state."""
         idle = self.idle.after(change_of(block, samples))
         return None if idle is None else replace(self, idle=idle)
 
     def again(
         self, span: WindowTime, watches: Sequence[Watch], newest: tokens_pb2.StrideBlock, age_s: float
     ) -> list[Verdict] | None:
-        """The last answers for another window; None where one is missing, or they are older than `age_s`."""
+        """Return the last answers for another window; None if one is missing or they are older than
+        `age_s`."""
         if span.end_us - self.end_us > age_s * 1_000_000:
             return None
         newest_verdicts = [self.verdicts.get((watch.id, watch.version)) for watch in watches]

@@ -1,4 +1,4 @@
-"""The blocks of a window with their tokens: each is fetched once; one deadline counts for all."""
+"""Loads the blocks of a window with their tokens; each is fetched once, and one deadline applies to all."""
 
 import threading
 import time
@@ -25,9 +25,9 @@ class WindowRecord:
     Attributes:
         offset: Its offset in `tokens.v1`.
         record: The block.
-        lost: Its tokens are lost permanently, or another model's.
-        degraded: Some of its tokens were made again, or lost.
-        foreign: Why it may stand in no window.
+        lost: Its tokens are lost permanently, or from another model.
+        degraded: Some of its tokens were made again, or are lost.
+        foreign: Why no window may contain it; None: it may.
     """
 
     offset: int
@@ -37,7 +37,7 @@ class WindowRecord:
     foreign: NoAnswer | None = None
 
     def facts(self, samples: int) -> BlockFacts:
-        """What decides whether a window with this block of `samples` grid points is asked."""
+        """Return the facts that decide whether a window with this block of `samples` grid points is asked."""
         return block_facts(self.record, samples, foreign=self.foreign, lost=self.lost)
 
 
@@ -46,8 +46,8 @@ class LoadedWindow:
     """The tokens of a window.
 
     Attributes:
-        records: The window's records, oldest first; they say what is lost.
-        blocks: Their blocks; lost ones without frames.
+        records: The window's records, oldest first, marked as lost where their tokens are.
+        blocks: Their blocks; lost ones have no frames.
         newest_lost: Why the newest block has no tokens; empty: it has them.
     """
 
@@ -66,7 +66,7 @@ class BlockCache:
         self.bytes = 0
 
     def get(self, record: TokensRecord) -> StrideBlock | None:
-        """The block of a record, if it is held."""
+        """Return the block of a record, if it is cached."""
         with self._lock:
             block = self._blocks.get(_key(record))
             if block is not None:
@@ -74,7 +74,7 @@ class BlockCache:
             return block
 
     def put(self, record: TokensRecord, block: StrideBlock) -> None:
-        """Hold a block."""
+        """Add a block."""
         with self._lock:
             self._remove(_key(record))
             self._blocks[_key(record)] = block
@@ -83,14 +83,14 @@ class BlockCache:
                 self._remove(next(iter(self._blocks)))
 
     def leave(self, stream: str, before: int | None = None) -> None:
-        """Let go of a stream's blocks; with `before` only of those below that index."""
+        """Drop a stream's blocks; with `before`, only those below that index."""
         with self._lock:
             for key in [key for key in self._blocks if key[0] == stream]:
                 if before is None or key[1] < before:
                     self._remove(key)
 
     def forget_camera(self, camera: str) -> int:
-        """Let go of the blocks of a camera's streams; how many streams there were."""
+        """Drop the blocks of a camera's streams; return the number of streams."""
         with self._lock:
             streams = {key[0] for key in self._blocks if camera_of(key[0]) == camera}
         for stream in streams:
@@ -110,7 +110,7 @@ class BlockLoader:
         client: Where tokens are fetched.
         cache: Blocks that were loaded already.
         step_us: Microseconds of stream time between two samples.
-        give_up_s: Seconds after which tokens that are not available count as lost.
+        give_up_s: Seconds after which unavailable tokens count as lost.
         clock: Monotonic seconds.
     """
 
@@ -126,10 +126,10 @@ class BlockLoader:
         self._waits = WaitBudget(give_up_s, clock)
 
     def load(self, window: Sequence[WindowRecord]) -> LoadedWindow:
-        """The window's blocks. Nothing of `window` changes.
+        """Load the window's blocks; `window` is not changed.
 
         Raises:
-            TransientError: Tokens are not available now; one deadline counts for all blocks of the window.
+            TransientError: Tokens are not available now; one deadline applies to all blocks of the window.
         """
         newest = window[-1].record
         key = (stream_name(newest), newest.block.index)
@@ -159,11 +159,11 @@ class BlockLoader:
         return LoadedWindow(tuple(records), tuple(blocks), reason if records[-1].lost else "")
 
     def leave(self, stream: str, before: int | None = None) -> None:
-        """Let go of what is held of a stream; with `before` only of blocks below that index."""
+        """Drop a stream's blocks; with `before`, only those below that index."""
         self._cache.leave(stream, before)
 
     def _block(self, member: WindowRecord) -> tuple[StrideBlock, bool]:
-        """A block with its tokens, and whether some of them were made again."""
+        """Return a block with its tokens, and whether some of them were made again."""
         cached = self._cache.get(member.record)
         if cached is not None:
             return cached, False
@@ -173,7 +173,8 @@ class BlockLoader:
 
 
 def camera_of(stream: str) -> str:
-    """The camera of a stream (`stream_name`); its id may have slashes, the epoch has none."""
+    """Return the camera of a stream (`stream_name`). A camera's id may contain slashes; the epoch contains
+    none."""
     return stream.rpartition("/")[0]
 
 
@@ -182,7 +183,7 @@ def _key(record: TokensRecord) -> tuple[str, int, str]:
 
 
 def _size(block: StrideBlock) -> int:
-    """Bytes of a block's tokens."""
+    """Return the bytes of a block's tokens."""
     total = 0
     for frame in block.frames:
         total += frame.tokens.nbytes + (0 if frame.deepstack is None else frame.deepstack.nbytes)

@@ -1,4 +1,4 @@
-"""Prefill's numbers for Prometheus."""
+"""Prefill's metrics for Prometheus."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -13,12 +13,12 @@ from lookout.services.prefill.batcher import Batcher
 from lookout.services.prefill.loading import BlockCache
 from lookout.wire import tenant_of
 
-#: watches of cameras whose seconds a process shows by name: Prometheus keeps a series of each
+#: most pairs of camera and watch that a process shows by name: each is a series in Prometheus
 COUNTED: Final = 2000
 REST: Final = "(others)"
-"""Tenant, camera and watch under which the others are counted."""
+"""Tenant, camera and watch of the series that holds the others."""
 
-#: what is counted, in `lookout_events_total`
+#: events counted in `lookout_events_total`
 EVENTS = {
     "answered": "outcomes with an answer",
     "gap": "outcomes of windows in which there was no picture",
@@ -39,7 +39,7 @@ REASONS = {"bad-tokens": "a stride block that contradicts itself"}
 
 
 def audit_histogram(registry: CollectorRegistry) -> Histogram:
-    """Differences of p(yes) that key windows found: |incremental - in full|."""
+    """Make a histogram of the differences in p(yes) that key windows found: |incremental - in full|."""
     return Histogram(
         "lookout_audit_difference",
         "difference of p(yes) between a key window and its incremental answer",
@@ -49,7 +49,7 @@ def audit_histogram(registry: CollectorRegistry) -> Histogram:
 
 
 def engine_numbers(batcher: Batcher, cache: BlockCache, budget: KvBudget) -> Iterator[Metric]:
-    """How many windows shared a batch so far, and what is held of open ones and between windows."""
+    """Yield the metrics of batches so far, and of what is held for open windows and between windows."""
     yield CounterMetricFamily("lookout_engine_batches", "batches of the engine", value=batcher.batches)
     yield CounterMetricFamily(
         "lookout_engine_windows", "windows in the engine's batches", value=batcher.windows
@@ -64,10 +64,10 @@ def engine_numbers(batcher: Batcher, cache: BlockCache, budget: KvBudget) -> Ite
 
 
 class DeviceSeconds:
-    """Seconds of devices that committed verdicts cost, by tenant, camera and watch. Thread-safe.
+    """Device seconds that committed verdicts cost, by tenant, camera and watch. Thread-safe.
 
-    A process shows the first `COUNTED` of them by name, and the sum of the others. A camera's series end here
-    when another process takes the camera.
+    A process shows the first `COUNTED` of them by name, and the others as one sum. A camera's series end here
+    when another process takes the camera over.
     """
 
     def __init__(self, counted: int = COUNTED) -> None:
@@ -90,13 +90,13 @@ class DeviceSeconds:
                     self._rest += seconds
 
     def forget(self, camera: str) -> None:
-        """Another process counts the camera from now on."""
+        """Drop a camera's series: another process counts it from now on."""
         with self._lock:
             for key in [key for key in self._seconds if key[1] == camera]:
                 del self._seconds[key]
 
     def numbers(self) -> Iterator[Metric]:
-        """The seconds so far."""
+        """Yield the metric of the seconds so far."""
         family = CounterMetricFamily(
             "lookout_device_seconds",
             "seconds of devices that committed verdicts cost; 2000 series a process, then one of all others",

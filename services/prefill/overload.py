@@ -1,4 +1,4 @@
-"""What prefill leaves out when it falls behind; every outcome says so."""
+"""Decides what prefill leaves out when it falls behind; every outcome gives the reason."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -9,8 +9,8 @@ from lookout.services.prefill.settings import PrefillSettings
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import priority_name
 
-#: how much of the settings' ages a window may have before it is left out, by the priority of its camera, and
-#: again by that of its watches
+#: factor for the settings' ages after which a window is left out, by the priority of its camera, and again
+#: by that of its watches
 PATIENCE = {Watch.PRIORITY_LOW: 0.5, Watch.PRIORITY_NORMAL: 1.0, Watch.PRIORITY_HIGH: 2.0}
 
 
@@ -19,8 +19,8 @@ class Standing:
     """How long a window may wait, as a share of the settings' ages, and why.
 
     Attributes:
-        share: Below 1 it is left out earlier than others, above 1 later.
-        classes: What the share comes from, for people.
+        share: Below 1, the window is left out earlier than others; above 1, later.
+        classes: Where the share comes from, for people.
     """
 
     share: float = 1.0
@@ -28,8 +28,10 @@ class Standing:
 
     @classmethod
     def of(cls, camera: Watch.Priority, watches: Sequence[Watch]) -> "Standing":
-        """Of a window of a camera that these watches ask. Its most important watch counts: the window costs
-        more than a question."""
+        """Return the standing of a window of a camera with these watches.
+
+        The most important watch counts, because a window costs more than a question.
+        """
         normal = Watch.PRIORITY_NORMAL
         highest = max((watch.priority or normal for watch in watches), default=normal)
         standing = cls()
@@ -41,25 +43,28 @@ class Standing:
         return standing
 
 
-#: how many times older a window is when the shares of this device alone count too: a tenant with little
-#: elsewhere may send one device more than it can compute, and would wait for ever
+#: at this many times the age, shares of this device alone count too: a tenant with little work elsewhere may
+#: send one device more than it can compute, and its windows would wait for ever
 _ALONE = 2.0
-#: says what a tenant has more than is fair, of the fleet's devices, or of this one alone (True)
+#: describes how far a tenant is above its fair share of the fleet's devices, or of this one alone (True)
 Excess = Callable[[bool], str | None]
 
 
 class OverloadPolicy:
-    """Compares a record's age with the settings. What users need least is left out first:
-    descriptions and audits, then every second window, then all windows. A camera of low priority halves
-    these ages for its windows, one of high priority doubles them; so does the most important watch. Where
-    tenants share the device, those that have more than their part lose windows that are old."""
+    """Decides by the age of a record what to leave out.
+
+    What users need least is left out first: descriptions and audits, then every second window, then all
+    windows. Low priority of a camera halves the ages in the settings for its windows, high priority doubles
+    them; the priority of the most important watch does the same. Where tenants share the device, those above
+    their fair share lose their old windows.
+    """
 
     def __init__(self, settings: PrefillSettings, clock: Callable[[], float] = time.time) -> None:
         self._settings = settings
         self._clock = clock
 
     def sheds(self, record: Record) -> bool:
-        """Whether the window goes without descriptions and without an audit."""
+        """Whether the window is computed without descriptions and audit."""
         return self._is_older(record, self._settings.shed_after_s)
 
     @property
@@ -68,13 +73,13 @@ class OverloadPolicy:
         return f"overload: older than {self._settings.shed_after_s:g} s, not described"
 
     def skips(self, record: Record, window: int, standing: Standing, excess: Excess) -> str | None:
-        """Why the window is not answered; None where it is.
+        """Return why the window is not answered; None if it is.
 
         Args:
-            record: Its newest block's.
+            record: The record of its newest block.
             window: Its number.
-            standing: Of its camera and watches.
-            excess: Of its tenant.
+            standing: The standing of its camera and watches.
+            excess: Returns by how much its tenant is above its fair share.
         """
         fair_s = self._settings.tenant_fair_after_s
         for alone, limit_s in ((False, fair_s), (True, None if fair_s is None else _ALONE * fair_s)):
@@ -92,5 +97,5 @@ class OverloadPolicy:
         return None
 
     def _is_older(self, record: Record, limit: float | None) -> bool:
-        # Age by Kafka's time stamp of the record: the cameras' own clocks may be wrong.
+        # Age by Kafka's time stamp of the record, because the cameras' own clocks may be wrong.
         return limit is not None and self._clock() - record.timestamp_ms / 1000 > limit

@@ -1,4 +1,4 @@
-"""Born KV of committed windows on its way into chapters, in lanes that hold no window up."""
+"""Moves the born KV of committed windows into chapters, on threads that do not hold up windows."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _ROUND_S = 1.0
 class Captures:
     """The born KV of windows that were just run, until their handler takes it. Thread-safe.
 
-    It is copied on the engine's thread, right after the batch: the next window of a stream overwrites it, and
-    another camera's window may evict it.
+    It is copied on the engine's thread right after the batch, because the next window of a stream overwrites
+    it and another camera's window may evict it.
 
     Args:
         engine: Runs the windows.
@@ -44,7 +44,7 @@ class Captures:
         """Windows whose KV could not be copied."""
 
     def after(self, requests: Sequence[WindowRequest], answers: Sequence[WindowAnswer]) -> None:
-        """Copy what the newest block of every window was born with."""
+        """Copy the born KV of the newest block of every window."""
         for request, answer in zip(requests, answers, strict=True):
             if not request.keep or answer.error is not None or not request.blocks:
                 continue
@@ -61,7 +61,7 @@ class Captures:
                 self._born[plan.stream] = (plan.digest, born, prefix)
 
     def take(self, plan: WindowPlan) -> tuple[BornBlock, Prefix] | None:
-        """What was copied of a window; None: nothing, or another window has replaced it."""
+        """Take the copy of a window; None if there is none, or a later window has replaced it."""
         with self._lock:
             digest, born, prefix = self._born.pop(plan.stream, ("", None, None))
         if born is None or prefix is None or digest != plan.digest:
@@ -71,14 +71,14 @@ class Captures:
 
 @dataclass(frozen=True, slots=True)
 class _Leave:
-    """The camera belongs to another worker now."""
+    """A request to seal a chapter: the camera belongs to another worker now."""
 
     camera: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Erase:
-    """A range of a camera's wall time is to go; `done` says how many frames went."""
+    """A request to erase a range of a camera's wall time; `done` receives the number of erased frames."""
 
     camera: str
     begin_us: int
@@ -90,17 +90,17 @@ _Item = Born | _Leave | _Erase
 
 
 class ChapterLanes:
-    """Writes blocks into chapters. `take`, `enter` and `leave` return at once.
+    """Writes blocks into chapters on its own threads. `take`, `enter` and `leave` return at once.
 
-    Blocks that wait stay below `queue_bytes`; one beyond it is left out, and its time is not covered.
+    Waiting blocks take at most `queue_bytes`. A block beyond that is left out, and its time is not covered.
 
     Args:
         captures: Where blocks come from.
-        folder: Where they go.
-        lanes: Threads that write; a camera always has the same one.
-        queue_bytes: Limit of the bytes of blocks that wait.
+        folder: Where they are written.
+        lanes: Number of writing threads; a camera always has the same one.
+        queue_bytes: Most bytes of waiting blocks.
         idle_s: Seconds without a block after which a camera's chapter is sealed.
-        fence: What was erased: a block of that time is not taken in.
+        fence: What was erased: blocks of that time are not written.
         supervisor: Told when a thread dies.
     """
 
@@ -123,7 +123,7 @@ class ChapterLanes:
         self._closed = threading.Event()
         self.entered = self.left_out = self.failed = 0
         self.write_s = 0.0
-        """CPU seconds of writing."""
+        """CPU seconds spent on writing."""
         self._queues: list[SimpleQueue[_Item]] = [SimpleQueue() for _ in range(lanes)]
         start = (supervisor or Supervisor()).start
         self._threads = [
@@ -138,16 +138,16 @@ class ChapterLanes:
 
     @property
     def lost(self) -> int:
-        """Blocks that were decided and are not remembered."""
+        """Number of blocks that were decided but are not remembered."""
         return self.captures.lost + self.left_out + self.failed
 
     def take(self, plan: WindowPlan, camera: str, epoch: int, origin_us: int) -> Born | None:
-        """The born KV of a window that was just answered."""
+        """Take the born KV of a window that was just answered."""
         captured = self.captures.take(plan)
         return None if captured is None else Born(camera, epoch, *captured, origin_us)
 
     def enter(self, born: Born) -> None:
-        """A block's window is committed."""
+        """Queue a block whose window is committed."""
         with self._lock:
             full = self._waiting + born.bytes > self._limit
             if full:
@@ -162,27 +162,30 @@ class ChapterLanes:
             self._queue(born.camera).put(born)
 
     def leave(self, camera: str) -> None:
-        """Seal the camera's chapter after what waits."""
+        """Seal the camera's chapter after its waiting blocks."""
         self._queue(camera).put(_Leave(camera))
 
     def erase(self, camera: str, begin_us: int, end_us: int, patience_s: float = 300.0) -> int:
-        """Erase a range of a camera's wall time from its chapters, after the blocks that wait.
+        """Erase a range of a camera's wall time from its chapters, after its waiting blocks.
 
         Returns:
-            The frames that were erased.
+            The number of erased frames.
 
         Raises:
-            HistoryError: The disk refused it, or the lane has not come to it in time; erase it again.
+            HistoryError: The chapter could not be changed, or the thread did not get to it in time; erase
+                again.
         """
         item = _Erase(camera, begin_us, end_us, Future())
         self._queue(camera).put(item)
         try:
             return item.done.result(patience_s)
         except TimeoutError as error:
-            raise HistoryError(f"camera {camera}: its lane has not come to the erasure yet") from error
+            raise HistoryError(
+                f"camera {camera}: the erasure is still waiting for its writing thread"
+            ) from error
 
     def close(self, patience_s: float = 20.0) -> None:
-        """Write what waits, for so long at most, and seal every chapter."""
+        """Write what waits, for at most `patience_s`, and seal every chapter."""
         self._closed.set()
         deadline = time.monotonic() + patience_s
         for thread in self._threads:
@@ -196,7 +199,7 @@ class ChapterLanes:
         newest: dict[str, float] = {}
         look_at = time.monotonic() + _ROUND_S
         while True:
-            # Also where blocks never cease: cameras that went silent are sealed alongside those that did not.
+            # Even if blocks keep coming: chapters of silent cameras must be sealed too.
             if time.monotonic() >= look_at:
                 self._seal_idle(newest)
                 look_at = time.monotonic() + _ROUND_S
@@ -206,7 +209,7 @@ class ChapterLanes:
                 if self._closed.is_set():
                     return
                 continue
-            # Threads share cores: wall time would count what others compute meanwhile.
+            # CPU time, because threads share cores and wall time would include other threads' work.
             begun = time.thread_time()
             if isinstance(item, _Leave):
                 newest.pop(item.camera, None)
@@ -233,7 +236,7 @@ class ChapterLanes:
                 return
             self.entered += self.folder.add(born)
         except (HistoryError, RuntimeError, MemoryError, OSError) as error:
-            # The chapter is as before; what follows may fit again.
+            # The chapter is unchanged; later blocks may succeed.
             self.failed += 1
             _log.warning("a block is not remembered", camera=born.camera, error=str(error))
         finally:
@@ -255,7 +258,7 @@ class ChapterLanes:
 
 
 def memory_numbers(lanes: ChapterLanes, upload_failures: int = 0) -> Iterator[Metric]:
-    """What is remembered, and what writing it costs."""
+    """Yield the metrics of what is remembered and what writing it costs."""
     yield CounterMetricFamily(
         "lookout_memory_blocks", "blocks that were taken into chapters", value=lanes.entered
     )

@@ -16,7 +16,7 @@ from lookout.streams.chains import windows_of
 
 
 def _kept(value: object) -> object:
-    """How much a memory keeps, if the text says so."""
+    """Check how much a memory keeps; None if the text says off."""
     if not isinstance(value, str) or not value.strip() or value.strip().lower() == "off":
         return None
     try:
@@ -27,7 +27,7 @@ def _kept(value: object) -> object:
 
 
 class PrefillSettings(WindowPlanSettings, CanarySettings, TenantSettings):
-    """What prefill adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
+    """Settings of prefill in addition to every service's; each field is `LOOKOUT_<FIELD>`."""
 
     threads: int = Field(
         16, ge=1, le=256, description="cameras in work at the same time; not less than batch"
@@ -154,12 +154,12 @@ class PrefillSettings(WindowPlanSettings, CanarySettings, TenantSettings):
 
     @property
     def place(self) -> str:
-        """The device that the model runs on: vLLM takes the one that its wheel was built for."""
+        """The device that the model runs on; vLLM uses the one that its wheel was built for."""
         return engine_device(self.engine, self.device)
 
     @model_validator(mode="after")
     def _ladder(self) -> Self:
-        """What users need least is left out first."""
+        """Check the order of the overload ages: what users need least is left out first."""
         steps = (self.shed_after_s, self.thin_after_s, self.skip_after_s)
         numbers = [number for number in steps if number is not None]
         if numbers != sorted(numbers):
@@ -180,5 +180,5 @@ class PrefillSettings(WindowPlanSettings, CanarySettings, TenantSettings):
 
     @property
     def windows(self) -> WindowSettings:
-        """How windows are planned."""
+        """The settings of window plans."""
         return windows_of(self)

@@ -1,4 +1,4 @@
-"""How prefill's device is shared between tenants."""
+"""Shares prefill's device between tenants."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,17 +10,17 @@ from lookout.runtime.fairness import FairShares
 from lookout.runtime.tenants import TenantUsage
 from lookout.wire import DEFAULT_TENANT
 
-#: rows that a question counts for in addition to those of the window
+#: rows that each question adds to those of the window
 _QUESTION_ROWS = 16
 
 
 def rows_of(request: WindowRequest) -> int:
-    """Rows by which a batch's time is divided between its windows."""
+    """Return the rows of a window by which a batch's time is divided."""
     return request.plan.computed + _QUESTION_ROWS * len(request.questions)
 
 
 class DeviceShares:
-    """Whose window is computed next, and what a tenant's windows cost. Thread-safe.
+    """Decides which window is computed next, and charges tenants for their windows. Thread-safe.
 
     Args:
         shares: Measured work by tenant.
@@ -32,15 +32,15 @@ class DeviceShares:
         self._tenants: dict[str, str] = {}
 
     def note(self, camera: str, tenant: str) -> None:
-        """Whose a camera is."""
+        """Record a camera's tenant."""
         self._tenants[camera] = tenant
 
     def forget(self, camera: str) -> None:
-        """The camera belongs to another worker."""
+        """Forget a camera that belongs to another worker now."""
         self._tenants.pop(camera, None)
 
     def order(self, waiting: Sequence[WindowRequest]) -> list[int]:
-        """The order in which waiting windows are computed."""
+        """Return the order in which waiting windows are computed."""
         return self._shares.order([self._tenant(request) for request in waiting])
 
     def charge(self, requests: Sequence[WindowRequest], seconds: float) -> None:
@@ -55,14 +55,15 @@ class DeviceShares:
             self._usage.add(tenant, "device_s", used)
 
     def excess(self, tenant: str, *, alone: bool = False) -> str | None:
-        """Where others use the device too, what a tenant has more than is fair, in words.
+        """Describe how far a tenant is above its fair share; None if it is not, or nobody else uses the
+        device.
 
         Args:
             tenant: Its name.
-            alone: As if this device were the only one of the fleet.
+            alone: Count this device only, as if it were the only one of the fleet.
         """
         part = self._shares.part(tenant, alone=alone)
-        # Equal shares may differ by the rounding of a sum.
+        # Equal shares may differ by rounding.
         if part is None or part.share <= part.fair * (1 + 1e-9):
             return None
         where = "this device" if alone or not self._shares.together else "the devices of all instances"
@@ -73,7 +74,7 @@ class DeviceShares:
         )
 
     def numbers(self, tenant_limit: int = 1000) -> dict[str, float]:
-        """The shares of the last seconds, of the tenants that have most."""
+        """Return the recent shares of the tenants with the largest ones."""
         shares = sorted(self._shares.shares().items(), key=lambda item: -item[1])
         return dict(shares[:tenant_limit])
 
@@ -82,7 +83,7 @@ class DeviceShares:
 
 
 def share_numbers(shares: Mapping[str, float]) -> Iterator[Metric]:
-    """The shares of tenants."""
+    """Yield the metric of the tenants' shares."""
     family = GaugeMetricFamily(
         "lookout_tenant_device_share",
         "share of this instance's device that a tenant had in the last seconds",

@@ -1,4 +1,4 @@
-"""How much KV this instance keeps."""
+"""The size of this instance's KV cache."""
 
 from pathlib import Path
 
@@ -7,10 +7,11 @@ from lookout.services.prefill.settings import PrefillSettings
 
 
 def kv_bytes(settings: PrefillSettings, folder: Path) -> int:
-    """Bytes of KV between windows, as set or as the device leaves (`lookout.models.engines.sizing`).
+    """Return the bytes of KV kept between windows, as set or as the device leaves
+    (`lookout.models.engines.sizing`).
 
     Raises:
-        UnsupportedModelError: The model does not fit on the device, or window plans do not cover it.
+        UnsupportedModelError: The model does not fit on the device, or window plans do not support it.
         ModelError: A file of weights is damaged.
     """
     return kv_budget(

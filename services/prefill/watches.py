@@ -1,4 +1,4 @@
-"""The standing questions, with their versions."""
+"""The watches and their versions."""
 
 import math
 import threading
@@ -23,7 +23,7 @@ CAMERAS = 16384
 
 @dataclass(frozen=True, slots=True)
 class Active:
-    """The watches of one window, by id, and how far their topic was read for that."""
+    """The watches of one window, by id, and the offset up to which their topic was read for it."""
 
     watches: tuple[Watch, ...]
     offset: int
@@ -31,7 +31,7 @@ class Active:
 
 @dataclass(frozen=True, slots=True)
 class _Resolved:
-    """The watches of one camera for windows that start in [since_ms, until_ms), while it is of one tenant."""
+    """The watches of one camera, valid for windows that start in [since_ms, until_ms) and for one tenant."""
 
     since_ms: float
     until_ms: float
@@ -39,15 +39,15 @@ class _Resolved:
     watches: tuple[Watch, ...]
 
     def holds(self, start_wall_ms: int, tenant: str) -> bool:
-        """Whether it is the answer for such a window."""
+        """Whether it is valid for such a window."""
         return tenant == self.tenant and self.since_ms <= start_wall_ms < self.until_ms
 
 
 class Watches:
     """Versions of every watch, from the table of watches.v1. Thread-safe.
 
-    The topic keeps a replaced version for a week at least: a version that begins within a week of being
-    written finds the one before it in force until then, whoever restarts meanwhile.
+    The topic keeps a replaced version for at least a week. So if a version takes effect within a week of
+    being written, the previous one stays in force until then, even if a service restarts meanwhile.
     """
 
     def __init__(self, view: Callable[[], View]) -> None:
@@ -59,8 +59,10 @@ class Watches:
         self._crowded: dict[str, str] = {}
 
     def active(self, camera: str, start_wall_ms: int, tenant: str = DEFAULT_TENANT) -> Active:
-        """The watches of `camera` for a window that starts then: of each the highest version active by
-        then, if it is of the camera's tenant or of none."""
+        """Return the watches of `camera` for a window that starts at this time.
+
+        They are the highest active version of each watch that belongs to the camera's tenant or to none.
+        """
         view = self._view()
         with self._lock:
             if view.history is not self._history:
@@ -75,9 +77,9 @@ class Watches:
         return Active(resolved.watches, view.offset)
 
     def _resolve(self, camera: str, start_wall_ms: int, tenant: str) -> "_Resolved":
-        """The watches of a camera, and the span of starts for which they are the same."""
+        """Return the watches of a camera, and the span of start times for which they are the same."""
         active: list[Watch] = []
-        # Between two starts of versions nothing changes, so one resolution serves many windows of a camera.
+        # Between the starts of two versions nothing changes, so one result serves many windows of a camera.
         since, until = -math.inf, math.inf
         for versions in self._versions.values():
             begins = [version.active_from.ToMilliseconds() for version in versions]
@@ -86,13 +88,13 @@ class Watches:
             watch = _in_force(versions, start_wall_ms)
             if watch is not None and not watch.disabled and covers(watch, camera, tenant):
                 active.append(watch)
-        # By id, so that every instance leaves out the same ones where there are too many.
+        # Sorted by id, so that every instance leaves out the same ones if there are too many.
         active.sort(key=lambda watch: watch.id)
         self._note_crowd(camera, len(active))
         return _Resolved(since, until, tenant, tuple(active[:CAMERA_WATCHES]))
 
     def crowded(self) -> dict[str, str]:
-        """Cameras with more watches than are asked, and how many: for /readyz."""
+        """Return cameras with more watches than are asked, and how many they have; for /readyz."""
         with self._lock:
             return {clean(camera): why for camera, why in self._crowded.items()}
 
@@ -116,7 +118,7 @@ class Watches:
 
 
 def _read(name: str, value: bytes) -> Watch | None:
-    """A watch, or None where the record is not valid."""
+    """Parse a watch; None if the record is not valid."""
     try:
         watch, _ = read_watch(name, value)
     except RuleError as error:
@@ -126,6 +128,6 @@ def _read(name: str, value: bytes) -> Watch | None:
 
 
 def _in_force(versions: Sequence[Watch], start_wall_ms: int) -> Watch | None:
-    """The highest version that has begun; of one written twice the later record."""
+    """Return the highest version that has begun; if it was written twice, the later record."""
     begun = [watch for watch in reversed(versions) if watch.active_from.ToMilliseconds() <= start_wall_ms]
     return max(begun, key=lambda watch: watch.version, default=None)

@@ -12,18 +12,18 @@ from lookout.v1.state_pb2 import PrefillState
 
 @dataclass(frozen=True, slots=True)
 class OpenWindow:
-    """What the next window of a camera begins with.
+    """The state with which a camera's next window begins.
 
     Attributes:
-        chain: What the engine holds of the camera. Never restored: a camera that was loaded begins with a key
-            window.
+        chain: What the engine holds of the camera. Not in the checkpoint: after loading, a camera begins with
+            a key window.
         epoch: The epoch of `records`.
-        records: The records of the window, but for the block that closes it.
+        records: The records of the window, except the block that closes it.
         last: The newest window decided in `epoch`.
         watches_offset: How far the watches were read for it.
         watermark_us: Stream time up to which `epoch` is decided.
-        answered: What idle windows may repeat; never restored either.
-        gates: What the gates of watches say about the next window.
+        answered: What idle windows may repeat; not in the checkpoint either.
+        gates: What the watches' gates say about the next window.
     """
 
     chain: WindowChain
@@ -40,7 +40,7 @@ class OpenWindow:
         return epoch < self.epoch or (epoch == self.epoch and self.last is not None and window <= self.last)
 
     def message(self, longest_chain: int) -> PrefillState:
-        """The checkpoint. `longest_chain`: strides between key windows as the settings have them."""
+        """Return the checkpoint. `longest_chain`: strides between key windows in the settings."""
         plan, key_every = self.chain.plan, self.chain.key_every
         return PrefillState(
             epoch=self.epoch,
@@ -56,7 +56,7 @@ class OpenWindow:
 
 
 def window_time(records: tuple[WindowRecord, ...]) -> WindowTime:
-    """The window that closes with the last of these records."""
+    """Return the time of the window that closes with the last of these records."""
     newest = records[-1].record
     return WindowTime(
         newest.camera,

@@ -1,1 +1,1 @@
-"""Verdicts in, incidents out."""
+"""Turns verdicts into incidents."""

@@ -1,4 +1,4 @@
-"""`python -m lookout.services.alerts`: verdicts.v1 in, alerts.v1 out."""
+"""`python -m lookout.services.alerts`: reads verdicts.v1, writes alerts.v1."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lookout.wire.limits import ALL_WATCHES
 
 
 def make_handler(context: Context[ServiceSettings]) -> AlertsHandler:
-    """The handler over the table of watches."""
+    """Build the handler over the table of watches."""
     table = context.table(WATCHES.name, check=watch_fault, limit=ALL_WATCHES)
     fence, _ = live_fence(context)
     return AlertsHandler(

@@ -1,4 +1,4 @@
-"""Between the wire's messages and the plain data of the rules."""
+"""Converts between messages and the plain data of the rules."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ def alert(
     *,
     untrained: bool = False,
 ) -> alerts_pb2.Alert:
-    """An incident event as it is published.
+    """Convert an incident event to the message that is published.
 
     Args:
         camera: The camera.
         watch: The watch's id.
         question: The watch's question.
         event: What happened.
-        tenant: Whose the camera was when the incident opened; empty: the tenant `default`.
+        tenant: The camera's tenant when the incident opened; empty: the tenant `default`.
         untrained: The model was not trained for the question.
     """
     incident = event.incident
     frames = [frame for _, window in incident.evidence for frame in window]
     message = alerts_pb2.Alert(
-        # From what happened, never from the clock: a replay publishes the same ids, and readers drop what
-        # they have seen.
+        # Derived from the event, never from the clock: a replay publishes the same ids, and readers drop
+        # those that they have seen.
         id=ids.stable_id("alert", incident.id, event.kind, event.end_ms, event.reason),
         incident=incident.id,
         kind=_KINDS[event.kind],
@@ -77,15 +77,16 @@ def _coverage(coverage: Coverage) -> alerts_pb2.Coverage:
 
 
 def pack(watch: str, state: WatchState, tenant: str = "") -> state_pb2.WatchState:
-    """A watch's state as the checkpoint keeps it: without its question, so that 256 of them fit one
-    record. `tenant` is its open incident's.
+    """Convert a watch's state for the checkpoint.
+
+    The question is left out, so that 256 states fit into one record. `tenant` is the open incident's.
     """
     message = state_pb2.WatchState(
         watch=watch,
         version=state.version,
         epoch=state.epoch,
         window=state.window,
-        # Yes or no of the newest windows as bits, the newest lowest.
+        # The newest answers as bits, 1 for yes, the newest one lowest.
         recent=sum(yes << place for place, yes in enumerate(reversed(state.recent))),
         seen=len(state.recent),
         newest_ms=state.newest_ms,

@@ -1,4 +1,4 @@
-"""One camera's verdicts become incident events; its watches' states are the checkpoint."""
+"""Turns one camera's verdicts into incident events; the checkpoint holds the states of its watches."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from lookout.wire import (
     to_json,
 )
 
-#: raise when the rules or the state change in a way that old checkpoints do not survive
+#: raise it when the rules or the state change so that old checkpoints cannot be continued
 RULES_VERSION = 2
-#: what is counted, in `lookout_events_total`
+#: events counted in `lookout_events_total`
 EVENTS = {
     "opened": "incidents opened",
     "updated": "incidents told again: their peak rose, or they last",
@@ -53,14 +53,14 @@ class Watched:
 
     question: str
     state: WatchState
-    tenant: str = ""  # of the open incident: the camera's when it opened
-    newest_at_tick_ms: int = -1  # to see at the next tick whether verdicts still come
+    tenant: str = ""  # of the open incident: the camera's tenant when it opened
+    newest_at_tick_ms: int = -1  # to see at the next tick whether verdicts still arrive
     untrained: bool = False  # as its newest verdict says
 
 
 @dataclass(frozen=True, slots=True)
 class _IncidentEntry:
-    """An event of a watch's incident, and whose it is."""
+    """An event of a watch's incident, and the incident's tenant."""
 
     watch: str
     question: str
@@ -73,9 +73,9 @@ class CameraState:
     """The newest window of one camera, and its watches by id.
 
     Attributes:
-        watches: Those that differ from a new one: what a restart forgets is forgotten at once.
-        packed: The same as the checkpoint holds it. A verdict changes one of them, so that it costs the same
-            with any number of others.
+        watches: Watches whose state differs from a new one; others are dropped at once, as a restart would.
+        packed: The same states as in the checkpoint. A verdict changes only one of them, so its cost does not
+            depend on the number of others.
     """
 
     camera: str
@@ -85,7 +85,7 @@ class CameraState:
     packed: dict[str, state_pb2.WatchState] = field(default_factory=dict)
 
     def put(self, watch: str, watched: Watched) -> None:
-        """A watch in its new state."""
+        """Store a watch's new state."""
         if watched.state.quiet:
             self.watches.pop(watch, None)
             self.packed.pop(watch, None)
@@ -94,13 +94,13 @@ class CameraState:
             self.packed[watch] = convert.pack(watch, watched.state, watched.tenant)
 
     def drop(self, watch: str) -> None:
-        """A watch is gone."""
+        """Drop a watch."""
         self.watches.pop(watch, None)
         self.packed.pop(watch, None)
 
 
 class AlertsHandler(Handler[CameraState]):
-    """Runs the rules. The incident of a watch that is removed, or asks its camera no longer, is closed."""
+    """Runs the rules. If a watch is removed, or no longer covers the camera, its incident is closed."""
 
     config_digest = digest("alerts", RULES_VERSION)
     events = EVENTS
@@ -114,12 +114,12 @@ class AlertsHandler(Handler[CameraState]):
         watch_rules: WatchRules | None = None,
         fence: Fence | None = None,
     ) -> None:
-        """Makes the handler.
+        """Make the handler.
 
         Args:
-            is_watched: Whether a watch of this id asks a camera, by the camera's tenant where that is known.
-            tick_every: Seconds between looks for removed watches.
-            offline: The watch `camera-offline`, if there is one.
+            is_watched: Whether a watch of this id covers a camera, given the camera's tenant if known.
+            tick_every: Seconds between checks for removed watches.
+            offline: Returns the watch `camera-offline`, if there is one.
             watch_rules: The rules of watches by version. None: verdicts carry theirs.
             fence: What was erased.
         """
@@ -130,11 +130,11 @@ class AlertsHandler(Handler[CameraState]):
         self.tick_every = tick_every
 
     def ends(self, camera: str, active_ms: float) -> bool:
-        """A camera that was erased whole is forgotten once it is silent."""
+        """Whether to forget a camera: it was erased completely and is silent now."""
         return self._fence.ends(camera, active_ms)
 
     def load(self, camera: str, stored: StoredCheckpoint | None) -> CameraState:
-        """The state as the last owner left it."""
+        """Build the state as the last owner left it."""
         if stored is None:
             return CameraState(camera)
         alerts = stored.checkpoint.alerts
@@ -172,18 +172,18 @@ class AlertsHandler(Handler[CameraState]):
             watched = state.watches.get(watch.id)
             reply = offline_answer(verdict, answer, watch, watched.state.window if watched else -1)
         except RuleError as error:
-            _log.error("the rule of a watch cannot be followed", watch=watch.id, error=str(error))
+            _log.error("the rule of a watch is invalid", watch=watch.id, error=str(error))
             return []
         if reply is None:
             return []
-        # By the window: the numbers of the answers begin again once nothing is remembered of the watch.
+        # From the window, because the numbers of the answers restart once the watch's state is dropped.
         identity = _identity(replace(reply, epoch=answer.epoch, window=answer.window))
         return _stepped(state, reply, watch.question or OFFLINE_QUESTION, verdict.tenant, identity)
 
     def forget(self, state: CameraState) -> Result | None:
-        """Close the incidents of a camera that sent nothing for long, or was erased whole.
+        """Close the incidents of a camera that was silent for long, or was erased completely.
 
-        Nothing else would close them. They name no frames any more.
+        Nothing else would close them. The closing events name no frames.
         """
         closed = [
             _IncidentEntry(watch, watched.question, replace(event, incident=bare), watched.tenant)
@@ -194,14 +194,14 @@ class AlertsHandler(Handler[CameraState]):
         return self._result(state, closed) if closed else None
 
     def tick(self, state: CameraState, now: float) -> Result | None:
-        """Close the incidents of watches that are gone here, after their last verdicts."""
+        """Close the incidents of watches that no longer cover the camera, after their last verdicts."""
         closed: list[_IncidentEntry] = []
         for watch, watched in list(state.watches.items()):
-            # Verdicts that prefill made before the watch was removed may still be on their way; only after
-            # a tick without any is the incident closed.
+            # Verdicts from before the watch was removed may still arrive, so the incident is closed only
+            # after a tick without any.
             ended = watched.newest_at_tick_ms == watched.state.newest_ms
             watched.newest_at_tick_ms = watched.state.newest_ms
-            # Only of an open incident it is known whose the camera is.
+            # The camera's tenant is known only from an open incident.
             tenant = None if watched.state.incident is None else tenant_of(watched.tenant)
             if not ended or self._is_watched(watch, state.camera, tenant):
                 continue
@@ -216,13 +216,15 @@ class AlertsHandler(Handler[CameraState]):
         outputs = [self._output(state, entry) for entry in events]
         checkpoint = state_pb2.Checkpoint()
         checkpoint.alerts.epoch, checkpoint.alerts.window = state.epoch, state.window
-        checkpoint.alerts.watches.extend(state.packed.values())  # in place: a constructor copies them twice
+        checkpoint.alerts.watches.extend(
+            state.packed.values()
+        )  # in place: a constructor would copy them twice
         counts = Counter(entry.event.kind.name.lower() for entry in events)
         return Result(outputs=outputs, counts=counts, checkpoint=checkpoint)
 
     def _output(self, state: CameraState, entry: _IncidentEntry) -> Output:
         question = entry.question
-        if not question and self._rules is not None:  # checkpoints hold none
+        if not question and self._rules is not None:  # checkpoints hold no questions
             question = self._rules.question_of(entry.watch)
         watched = state.watches.get(entry.watch)
         untrained = watched is not None and watched.untrained
@@ -234,15 +236,18 @@ class AlertsHandler(Handler[CameraState]):
 
 
 def _identity(answer: WatchVerdict) -> str:
-    """The id of an incident that opens at an answer."""
+    """Return the id of an incident that opens at an answer."""
     return incident_id(answer.camera, answer.epoch, answer.watch, answer.version, answer.window)
 
 
 def _stepped(
     state: CameraState, answer: WatchVerdict, question: str, tenant: str, identity: str
 ) -> list[_IncidentEntry]:
-    """Bring one watch to its next answer; what happened to its incidents. One that was open stays with the
-    tenant that it opened for, also where the camera is another tenant's by now."""
+    """Step one watch with its next answer; return the events of its incidents.
+
+    An open incident keeps the tenant for which it opened, even if the camera belongs to another tenant by
+    now.
+    """
     before = state.watches.get(answer.watch)
     after, events = rules.step(before.state if before else None, answer, identity)
     opened: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""A camera that is offline, as answers of a watch like any other."""
+"""Converts a camera's outages to answers of a watch, so that the rules apply as to any other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lookout.rules.messages import rule_of
 from lookout.v1 import verdicts_pb2, watches_pb2
 from lookout.wire import CAMERA_OFFLINE, tenant_of
 
-#: the reason of a gap that is no fault of the camera's clock: nothing came
+#: the reason of a gap because nothing arrived, as opposed to a fault of the camera's clock
 SILENCE = "silence"
 #: the reason of a gap after which the camera continues in another partition
 MOVED = "moved"
@@ -18,23 +18,23 @@ MOVED = "moved"
 def offline_answer(
     verdict: verdicts_pb2.Verdict, answer: WatchVerdict, watch: watches_pb2.Watch, newest: int = -1
 ) -> WatchVerdict | None:
-    """What a verdict of any watch says about the camera being offline.
+    """Return what a verdict of any watch says about the camera being offline.
 
-    The answer is yes for a gap by silence and no for a window of any other outcome; for a camera that moved
-    to another partition it is a gap, which closes an open incident. The answers are numbered in their order:
-    a camera that returns opens a new epoch, and its clock may have been set back.
+    A gap by silence is a yes, and a window with any other outcome a no. A gap because the camera moved to
+    another partition stays a gap, which closes an open incident. The answers are numbered consecutively,
+    because a camera that returns opens a new epoch and its clock may have been set back.
 
     Args:
         verdict: The first verdict of a window of the camera.
-        answer: The same as the rules see it.
+        answer: The same verdict in the form of the rules.
         watch: The watch `camera-offline`.
         newest: Number of the camera's newest answer to the watch, -1: none.
 
     Returns:
-        The answer; None where the watch does not cover the camera.
+        The answer; None if the watch does not cover the camera.
 
     Raises:
-        RuleError: The rule of the watch cannot be followed.
+        RuleError: The rule of the watch is invalid.
     """
     if not covers(watch, answer.camera, tenant_of(verdict.tenant)):
         return None

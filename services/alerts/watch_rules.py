@@ -1,4 +1,4 @@
-"""The rule that a verdict was made under, from the table of watches."""
+"""Finds the rule under which a verdict was made, in the table of watches."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from lookout.runtime.worker.tables import PastRow
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
 
-#: versions of watches that are kept as they were read
+#: most parsed versions of watches that are cached
 VERSIONS = 16_384
 
 
 class WatchRules:
     """Rules by watch and version. Thread-safe.
 
-    watches.v1 keeps a replaced or deleted value for as long as verdicts.v1 keeps its records, so the version
-    of a verdict that can still be read is there.
+    watches.v1 keeps a replaced or deleted value for as long as verdicts.v1 keeps its records, so it holds the
+    version of every verdict that can still be read.
 
     Args:
-        past: The newest values of a key with their offsets, oldest first, deleted ones included.
-        wait: Returns once watches.v1 is read up to an offset; raises a TransientError where it does not get
-        there.
+        past: Returns the newest values of a key with their offsets, oldest first, deleted ones included.
+        wait: Returns once watches.v1 is read up to an offset; raises a TransientError if that takes too long.
     """
 
     def __init__(
@@ -34,17 +33,17 @@ class WatchRules:
         self._read = lru_cache(maxsize=VERSIONS)(_read)
 
     def rule_of(self, verdict: Verdict) -> Rule | None:
-        """The rule of a verdict.
+        """Return the rule of a verdict.
 
         Args:
-            verdict: With `watches_offset`; one without it carries its whole rule.
+            verdict: With `watches_offset`; a verdict without it carries its whole rule.
 
         Returns:
-            The rule; None where the verdict carries it.
+            The rule; None if the verdict carries it.
 
         Raises:
             RuleError: Its watch never had this version.
-            TransientError: watches.v1 is not read so far yet.
+            TransientError: watches.v1 is not read up to that offset yet.
         """
         if not verdict.HasField("watches_offset"):
             return None
@@ -58,7 +57,7 @@ class WatchRules:
         raise RuleError(f"watch {verdict.watch!r} has no version {verdict.watch_version}")
 
     def question_of(self, watch: str) -> str:
-        """The newest question of a watch; empty where none is known."""
+        """Return the newest question of a watch; empty if none is known."""
         for row in reversed(self._past(watch)):
             read = self._read(watch, row.value)
             if read is not None:

@@ -1,1 +1,1 @@
-"""camera-agent: pulls RTSP streams, cuts them at keyframes without decoding, publishes the segments."""
+"""camera-agent: pulls RTSP streams, cuts them at keyframes without decoding, and publishes the segments."""

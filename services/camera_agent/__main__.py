@@ -1,4 +1,4 @@
-"""`python -m lookout.services.camera_agent`: cameras.v1 in, camera.segments.v1 out."""
+"""`python -m lookout.services.camera_agent`: reads cameras.v1, writes camera.segments.v1."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Where a camera's credentials may go: to the hosts that their secret names, in the networks of cameras,
-not in the clear.
-"""
+"""Where a camera's credentials may be sent: only to hosts that their secret names, within the cameras'
+networks, and not in the clear."""
 
 from __future__ import annotations
 
@@ -14,11 +13,11 @@ from lookout.video.sandbox.places import PASSWORD_PLACE, AccessError
 
 
 def allowed_hosts(folder: Path, secret: str) -> list[str]:
-    """The hosts that a secret is for: names, patterns and networks, one a line of its key `hosts`.
+    """Return the hosts that a secret is for: names, patterns and networks, one a line of its key `hosts`.
 
     Raises:
-        AccessError: It names none. Anyone who writes a Camera writes its URL, and would get the password sent
-        anywhere.
+        AccessError: It names none. Otherwise anyone who can write a Camera could have the password sent to
+            any URL.
     """
     try:
         hosts = (folder / secret / "hosts").read_text().split()
@@ -33,7 +32,7 @@ def allowed_hosts(folder: Path, secret: str) -> list[str]:
 
 
 def is_for(host: str, hosts: Sequence[str]) -> bool:
-    """Whether a secret for `hosts` may be shown to a host."""
+    """Whether a secret for `hosts` may be sent to this host."""
     name = host.rstrip(".").lower()
     for entry in hosts:
         try:
@@ -46,7 +45,7 @@ def is_for(host: str, hosts: Sequence[str]) -> bool:
 
 
 def check_places(url: str, *, basic: bool) -> None:
-    """Check that a URL may carry the password in its path or query, which is in the clear without TLS.
+    """Check that a URL may carry the password in its path or query; without TLS that is in the clear.
 
     Raises:
         AccessError: It may not.

@@ -1,4 +1,4 @@
-"""The agent: cameras of the table that it holds leases for are pulled, and their segments published."""
+"""The agent: pulls the cameras for which it holds leases, and publishes their segments."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from lookout.video.sandbox.places import url_fault
 from lookout.wire import SEGMENTS, WireError, check_tenant, from_json, label_headers
 from lookout.wire.headers import CAPTURED_AT, encode
 
-#: state of a camera that no agent has room for (services/controller/agents.py)
+#: state of a camera for which no agent has room (services/controller/agents.py)
 NO_ROOM: Final = "no-room"
-#: memory of the agent itself, and of the process of each camera, in bytes (chart: cameraAgent.resources)
+#: bytes of memory of the agent itself, and of each camera's process (chart: cameraAgent.resources)
 _OWN_BYTES: Final = 150 << 20
 _CAMERA_BYTES: Final = 20 << 20
-#: where a control group has its limit of memory: version 2, version 1
+#: files with a control group's memory limit: version 2, version 1
 _LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def room(limits: Sequence[str] = _LIMITS, *, masking: bool = False) -> int:
-    """How many cameras the memory of this process's control group has room for, at least one.
+    """Return how many cameras fit into the memory of this process's control group, at least one.
 
     Args:
-        limits: Files with the limit in bytes; the first that has a number counts.
+        limits: Files with the limit in bytes; the first that holds a number counts.
         masking: Whether segments are masked before they are published.
     """
     own_bytes = _OWN_BYTES + (workers() * PROCESS_BYTES if masking else 0)
@@ -52,7 +52,7 @@ def room(limits: Sequence[str] = _LIMITS, *, masking: bool = False) -> int:
 
 
 def camera_fault(key: str, value: bytes) -> str | None:
-    """Why a record of cameras.v1 cannot be used; None where it can."""
+    """Return why a record of cameras.v1 cannot be used; None if it can."""
     try:
         camera = from_json(value, Camera)
     except WireError as error:
@@ -62,7 +62,7 @@ def camera_fault(key: str, value: bytes) -> str | None:
     except WireError as error:
         return str(error)
     if fault := url_fault(camera.url):
-        return f"its url cannot be taken: {fault}"
+        return f"its url is invalid: {fault}"
     return None if camera.id == key else f"its key must be its id, which is {camera.id[:40]!r}"
 
 
@@ -76,7 +76,7 @@ class Numbers:
 
     @classmethod
     def register(cls, registry: CollectorRegistry) -> Numbers:
-        """Make them in a registry."""
+        """Create the metrics in a registry."""
         return cls(
             Gauge("lookout_agent_cameras", "cameras that this agent pulls", registry=registry),
             Counter("lookout_agent_segments", "segments that Kafka confirmed", registry=registry),
@@ -87,24 +87,24 @@ class Numbers:
 
 
 class CameraRows(Protocol):
-    """What an agent needs of the table of cameras.v1 (`lookout.runtime.worker.tables.Table`)."""
+    """The part of the table of cameras.v1 that an agent needs (`lookout.runtime.worker.tables.Table`)."""
 
     def changes(self) -> set[str]:
-        """Keys whose rows changed since the last call."""
+        """Return the keys whose rows changed since the last call."""
 
     def newest(self, key: str) -> bytes | None:
-        """The row of a key now."""
+        """Return the current row of a key."""
 
 
 class Agent:
-    """Streams by camera, kept in step with the table and the leases. `step` is called by one thread.
+    """Keeps the streams of cameras in step with the table and the leases. One thread calls `step`.
 
-    A step costs what changed and what this agent has: it never goes through all cameras of the fleet.
+    The cost of a step depends on what changed and on this agent's cameras, not on all cameras of the fleet.
 
     Args:
         settings: Limits.
         table: The table of cameras.v1, checked by `camera_fault`.
-        leases: Which cameras are this agent's.
+        leases: The leases of this agent's cameras.
         producer: Where segments go; its queue is bounded.
         numbers: Metrics.
         clock: Monotonic seconds.
@@ -150,7 +150,7 @@ class Agent:
         self._tell()
 
     def close(self) -> None:
-        """Stop every stream, hand in what is queued, give the leases back."""
+        """Stop every stream, send what is queued, and give the leases back."""
         for name in list(self._streams):
             self._stop(name)
         self._masking.close()
@@ -215,7 +215,7 @@ class Agent:
             self._numbers.lost.labels("kafka").inc()
 
     def _tell(self) -> None:
-        """Write the reports whose state changed, and the others once a lease."""
+        """Write reports: at once if the state changed, otherwise once per lease time."""
         now = self._clock()
         due: dict[str, str] = {}
         left_out = self._leases.left_out
@@ -246,5 +246,5 @@ class Agent:
 
 
 def _state(stream: Stream) -> str:
-    """What of a stream is reported at once when it changes."""
+    """Return the part of a stream's state whose changes are reported at once."""
     return "streaming" if stream.report.streaming else f"connecting {stream.report.error}"

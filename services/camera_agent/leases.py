@@ -1,9 +1,9 @@
-"""Which agent pulls which camera: a lease a camera in the directory, by bounded rendezvous hashing.
+"""Decides which agent pulls which camera: one lease per camera in the directory, by bounded rendezvous
+hashing.
 
-Every agent computes the same agent for each camera from the list of living agents and the room that each has.
-It takes the leases of its cameras where they are free, renews them while it pulls, and gives back that of a
-camera that became another agent's. Nothing is published without a lease that is still valid by this process's
-clock.
+Every agent computes the same assignment from the list of living agents and their room. It takes the leases of
+its cameras if they are free, renews them while it pulls, and gives back the lease of a camera that is
+assigned to another agent. Nothing is published without a lease that is still valid by this process's clock.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ ROOMS = REDIS_KEYS + "{agents}:rooms"
 LEASE = REDIS_KEYS + "{{{camera}}}:agent"
 
 _TIME = "return redis.call('TIME')"
-#: room of an agent without a limit of memory
+#: room of an agent without a memory limit
 UNBOUNDED = 1 << 31
-#: commands that are sent at once; Redis serves nobody else while it runs a script, but between two of them
+#: commands that are sent at a time; Redis serves others between two scripts, but not while it runs one
 _BATCH = 200
 
 
@@ -54,33 +54,33 @@ def _batches(cameras: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _queue(pipeline: Any, script: str, key: str, *arguments: str | int) -> None:
-    """Add a script to a pipeline, by its text: pipelines of a cluster take no digests."""
+    """Add a script to a pipeline, by its text: in a cluster, pipelines cannot use digests."""
     pipeline.execute_command("EVAL", script, 1, key, *arguments)
 
 
 def _room(text: str | None) -> int:
-    """The room that an agent announces; one of an earlier release announces none."""
+    """Parse the room that an agent announces; agents of an earlier release announce none."""
     return int(text) if text is not None and text.isdecimal() else UNBOUNDED
 
 
 class Preferences:
-    """The agent of each camera, kept up to date while cameras and agents come and go.
+    """The assignment of cameras to agents, kept up to date as cameras and agents come and go.
 
-    An agent that comes costs one hash a camera, one that goes costs the cameras that preferred it: with ten
+    A new agent costs one hash per camera; an agent that leaves costs the cameras that preferred it. With ten
     thousand cameras and fifty agents, comparing all with all would take half a second. Further choices are
-    computed only where more cameras prefer an agent than it has room for: it keeps those with the highest
-    hashes, the others ask the agent that they prefer next (deferred acceptance; the hash of a pair counts for
-    both sides, so there is one outcome, which every agent finds).
+    computed only if more cameras prefer an agent than it has room for. It keeps those with the highest
+    hashes, and the others ask the agent that they prefer next (deferred acceptance; the hash of a pair counts
+    for both sides, so there is one outcome, which every agent finds).
 
     Args:
-        agent: Whose cameras are in `own`.
+        agent: The agent whose cameras are in `own`.
     """
 
     def __init__(self, agent: str) -> None:
         self._agent = agent
         self._rooms: dict[str, int] = {}
         self._preferred: dict[str, str | None] = {}
-        self._crowds: dict[str | None, set[str]] = defaultdict(set)  # cameras by the agent that they prefer
+        self._crowds: dict[str | None, set[str]] = defaultdict(set)  # cameras by preferred agent
         self._settled: tuple[set[str], set[str]] | None = None
 
     @property
@@ -90,22 +90,22 @@ class Preferences:
 
     @property
     def left_out(self) -> set[str]:
-        """Cameras that prefer this agent, and for which no agent has room."""
+        """Cameras that prefer this agent but for which no agent has room."""
         return self._settle()[1]
 
     def add(self, camera: str) -> None:
-        """A camera that an agent shall pull."""
+        """Add a camera that some agent should pull."""
         if camera not in self._preferred:
             self._set(camera, preferred(camera, self._rooms))
 
     def remove(self, camera: str) -> None:
-        """A camera that none shall pull."""
+        """Remove a camera that no agent should pull."""
         if camera in self._preferred:
             self._crowds[self._preferred.pop(camera)].discard(camera)
             self._settled = None
 
     def update_agents(self, rooms: Mapping[str, int]) -> None:
-        """Follow the list of living agents, each with how many cameras it has room for."""
+        """Set the living agents, each with the number of cameras that it has room for."""
         if rooms == self._rooms:
             return
         absent, new = self._rooms.keys() - rooms.keys(), rooms.keys() - self._rooms.keys()
@@ -126,10 +126,12 @@ class Preferences:
         self._settled = None
 
     def _settle(self) -> tuple[set[str], set[str]]:
-        """The cameras of this agent, and those left out that prefer it."""
+        """Return the cameras of this agent, and the left-out ones that prefer it."""
         if self._settled is None:
             taken = {agent: set(self._crowds[agent]) for agent in self._rooms}
-            choices: dict[str, list[str]] = {}  # agents that a camera has not asked yet, the best one last
+            choices: dict[
+                str, list[str]
+            ] = {}  # by camera, agents that it has not asked yet, the best one last
             left_out: set[str] = set()
             while full := [agent for agent, room in self._rooms.items() if len(taken[agent]) > room]:
                 for agent in full:
@@ -149,12 +151,13 @@ class Preferences:
 
 
 class Leases:
-    """The leases of one agent, used by one thread, `holds` by any. Call `refresh` every third of `lease_s`.
+    """The leases of one agent. One thread uses it; any thread may call `holds`. Call `refresh` at least every
+    third of `lease_s`.
 
     Args:
         client: Redis, with time-outs well below `lease_s`.
-        agent: This agent's name, unique.
-        lease_s: A lease that is not renewed ends after so long.
+        agent: This agent's unique name.
+        lease_s: Seconds after which a lease ends if it is not renewed.
         room: How many cameras this agent has room for; it may change.
     """
 
@@ -169,7 +172,7 @@ class Leases:
 
     @property
     def left_out(self) -> set[str]:
-        """Cameras for which no agent has room, and that this one is to report."""
+        """Cameras for which no agent has room and which this agent reports."""
         return self._preferences.left_out
 
     def holds(self, camera: str) -> bool:
@@ -185,9 +188,9 @@ class Leases:
         self._preferences.remove(camera)
 
     def refresh(self) -> set[str]:
-        """Renew, take and give back leases; returns the cameras to pull. Without Redis nothing is taken.
+        """Renew, take and give back leases; return the cameras to pull. Without Redis no lease is taken.
 
-        Leases run out by the local clock, counted from before the request: never later than in Redis.
+        Leases expire by the local clock, counted from before the request: never later than in Redis.
         """
         begun = time.monotonic()
         own = self._preferences.own
@@ -203,13 +206,13 @@ class Leases:
         return self._held.keys() & own
 
     def give_back(self, camera: str) -> None:
-        """Let another agent take a camera at once."""
+        """Release a camera's lease, so that another agent can take it at once."""
         self._held.pop(camera, None)
         self._give(keys=[LEASE.format(camera=camera)], args=[self._agent])
         self._client.delete(CAMERA_REPORT.format(camera=camera))
 
     def leave(self) -> None:
-        """Give everything back; for a stop in good order."""
+        """Release all leases, for an orderly stop."""
         try:
             self._client.zrem(AGENTS, self._agent)
             self._client.hdel(ROOMS, self._agent)
@@ -219,7 +222,7 @@ class Leases:
             self._held.clear()
 
     def tell(self, reports: Mapping[str, Mapping[str, str | int]]) -> None:
-        """Write what is known of cameras; a report goes when it is not written again within two leases."""
+        """Write reports on cameras; a report expires if it is not written again within two lease times."""
         life_ms = round(self._lease_s * 2000)
         for cameras in _batches(reports):
             with self._client.pipeline(transaction=False) as pipeline:
@@ -229,8 +232,8 @@ class Leases:
                 pipeline.execute()
 
     def _living(self) -> dict[str, int]:
-        """Say that this agent lives, and return all that do, by Redis's clock, with the room of each."""
-        # By a script on the key: in a cluster each node has a clock of its own.
+        """Announce this agent, and return all living ones with their room, by Redis's clock."""
+        # With a script on the key, because in a cluster each node has a clock of its own.
         seconds, micros = self._client.eval(_TIME, 1, AGENTS)  # type: ignore[misc]
         now = int(seconds) + int(micros) / 1e6
         kinds: dict[str, Kind] = {AGENTS: "zset", ROOMS: "hash"}

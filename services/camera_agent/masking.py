@@ -1,4 +1,4 @@
-"""Masks segments before they are published, in confined processes."""
+"""Masks segments in sandboxed processes before they are published."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lookout.rules.masks import Masks
 from lookout.video.sandbox import SandboxPool, SandboxSettings
 from lookout.video.segments.types import CodecError
 
-#: memory of a process that masks, in bytes (with 1080p at most 146 MB were measured)
+#: bytes of memory of a masking process (at most 146 MB were measured with 1080p)
 PROCESS_BYTES: Final = 256 << 20
 
 
@@ -22,11 +22,11 @@ class MaskingError(LookoutError):
 class Masking:
     """Masks segments of cameras whose Camera record asks for it. Thread-safe.
 
-    A process starts with the first segment that is masked.
+    Processes start with the first segment that is masked.
 
     Args:
         masks: The masks of all cameras.
-        max_bytes: Of a masked segment.
+        max_bytes: Most bytes of a masked segment.
     """
 
     def __init__(self, masks: Masks, max_bytes: int) -> None:
@@ -35,15 +35,15 @@ class Masking:
         self._pool = SandboxPool(workers(), SandboxSettings(strict=strict))
 
     def masked(self, camera: str, segment: bytes, captured_ms: int) -> bytes:
-        """A segment without what is hidden of its camera.
+        """Return a segment with the camera's mask applied.
 
         Args:
             camera: The camera's id.
             segment: The segment as it was filmed.
-            captured_ms: When it was, Unix milliseconds.
+            captured_ms: When it was filmed, Unix milliseconds.
 
         Returns:
-            The segment itself where the camera's mask was lifted.
+            The masked segment; the segment itself if the camera's mask was lifted.
 
         Raises:
             MaskingError: The camera has no mask, or the segment could not be decoded and encoded again.
@@ -67,5 +67,5 @@ class Masking:
 
 
 def workers() -> int:
-    """How many processes mask at once."""
+    """Return how many processes mask at the same time."""
     return usable_cores()

@@ -14,7 +14,7 @@ from lookout.wire import MAX_SEGMENT_BYTES
 
 
 def _networks(value: object) -> object:
-    """Networks from text with commas."""
+    """Parse networks from comma-separated text."""
     if not isinstance(value, str):
         return value
     networks = tuple(part.strip() for part in value.split(",") if part.strip())
@@ -24,7 +24,7 @@ def _networks(value: object) -> object:
 
 
 class AgentSettings(ServiceSettings):
-    """What camera-agent adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
+    """Settings of camera-agent in addition to every service's; each field is `LOOKOUT_<FIELD>`."""
 
     credentials: Path | None = Field(
         None,

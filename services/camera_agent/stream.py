@@ -1,4 +1,4 @@
-"""One camera's RTSP stream: connect, cut, reconnect, for as long as it is wanted."""
+"""One camera's RTSP stream: connects, cuts and reconnects until it is stopped."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from lookout.video.sandbox.pull import Pull, PullError
 
 _FIRST_PAUSE_S = 0.5
 _SEGMENT_S = 4.0
-#: starting a process costs a third of a CPU second: cameras that break again and again take half the cores
+#: starting a process costs a third of a CPU second: cameras that keep failing may use half the cores at most
 _STARTS = threading.BoundedSemaphore(max(1, usable_cores() // 2))
 
 
 class CredentialsError(RuntimeError):
-    """A camera's secret is not there; the message names it."""
+    """A camera's secret is not available; the message names it."""
 
 
 @dataclass(slots=True)
@@ -57,8 +57,8 @@ class Stream:
     Args:
         camera: What to pull and how.
         settings: Limits and pauses.
-        publish: Takes each segment with the wall clock (ms) of its first packet; returns False if the segment
-            may not be published or does not fit any more. Raises MaskingError if it cannot be masked.
+        publish: Takes each segment with the wall clock (ms) of its first packet. Returns False if the segment
+            may not be published or does not fit any more; raises MaskingError if it cannot be masked.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Stream:
         self._thread.start()
 
     def stop(self, patience_s: float = 0.0) -> None:
-        """Stop pulling: the process that reads the camera ends now, the thread with it."""
+        """Stop pulling: the process that reads the camera ends now, and the thread with it."""
         self._stopped.set()
         if (pull := self._current) is not None:
             pull.end()
@@ -86,9 +86,9 @@ class Stream:
             self._thread.join(patience_s)
 
     def _run(self) -> None:
-        # A loop of its own, no library of retries: those count tries of one call until it succeeds. Here no
-        # connection ever succeeds for good; one that gave segments before it broke starts the pauses again,
-        # and `stop` ends a pause.
+        # A loop of its own instead of a retry library, which counts attempts until one call succeeds. Here no
+        # connection succeeds for good: one that gave segments before it broke resets the pauses, and `stop`
+        # ends a pause.
         failures = 0
         while not self._stopped.is_set():
             before = self.report.segments
@@ -97,7 +97,7 @@ class Stream:
             except (AccessError, CredentialsError, PullError, OSError, ValueError) as error:
                 self._fail(without_addresses(str(error), public_url(self.camera.url)), first=not failures)
             except Exception:
-                self._log.exception("the stream failed for no known reason")
+                self._log.exception("the stream failed for an unknown reason")
                 self._fail("internal error, see the agent's log")
             failures = 0 if self.report.segments > before else failures + 1
             longest = min(_FIRST_PAUSE_S * 2**failures, self._settings.reconnect_max_s)
@@ -108,13 +108,13 @@ class Stream:
         if self._stopped.is_set():
             return
         event = "the stream broke and is opened again"
-        if first:  # of failures in a row, for people who have the fleet's console open
+        if first:  # the first of several failures in a row is shown to people
             self._log.warning(f"{event}: {why}", error=why, advice=True)
         else:
             self._log.warning(event, error=why)
 
     def _pull(self) -> None:
-        """One connection, from opening to its end."""
+        """Run one connection, from opening to its end."""
         connection, url = self._connect()
         with ExitStack() as parts:
             with connection, _STARTS:
@@ -138,7 +138,7 @@ class Stream:
                 self.report.streaming, self.report.error = True, ""
 
     def _withhold(self, why: str) -> None:
-        """Report a segment that may not be published; the next one may."""
+        """Report a segment that must not be published; the next one may be."""
         if self.report.error != why:
             self._log.warning(f"a segment is withheld: {why}", error=why, advice=True)
         self.report.streaming, self.report.error = False, why
@@ -161,14 +161,15 @@ class Stream:
         )
 
     def _connect(self) -> tuple[socket.socket, str]:
-        """A connection to the camera, and its URL with credentials if they may go there.
+        """Connect to the camera; return the connection and the URL, with credentials if they may be sent
+        there.
 
-        Whether the camera wants them in clear text shows on this connection alone: the process that reads it
-        refuses then (`lookout.video.sandbox.plain_passwords`).
+        Only this connection shows whether the camera wants them in clear text; the process that reads it then
+        refuses (`lookout.video.sandbox.plain_passwords`).
 
         Raises:
-            AccessError: They may not, or the address is outside the networks of cameras.
-            CredentialsError: The secret is not there.
+            AccessError: They may not be sent, or the address is outside the cameras' networks.
+            CredentialsError: The secret is not available.
             OSError: The camera cannot be reached.
         """
         settings, camera = self._settings, self.camera
@@ -190,10 +191,10 @@ class Stream:
 
 
 def credentials(secret: str, folder: Path | None) -> tuple[str, str]:
-    """User name and password of a mounted secret.
+    """Return user name and password of a mounted secret.
 
     Raises:
-        CredentialsError: The secret is not mounted, or has no such keys.
+        CredentialsError: The secret is not mounted, or lacks the keys.
     """
     if folder is None or "/" in secret or secret.startswith("."):
         raise CredentialsError(f"secret {secret!r} is not mounted: list it in cameraAgent.credentialSecrets")

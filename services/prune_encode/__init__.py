@@ -1,1 +1,1 @@
-"""Frames records become stride blocks: keep masks as facts, embeddings in the tensor store."""
+"""Turns frames records into stride blocks: keep masks in the records, embeddings in the tensor store."""

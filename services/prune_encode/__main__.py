@@ -1,4 +1,4 @@
-"""`python -m lookout.services.prune_encode`: frames.v1 in, tokens.v1 out."""
+"""`python -m lookout.services.prune_encode`: reads frames.v1, writes tokens.v1."""
 
 import torch
 
@@ -20,7 +20,7 @@ from lookout.wire import Stage
 
 
 def make_handler(context: Context[PruneEncodeSettings]) -> PruneEncodeHandler:
-    """The handler with its vision tower, its store and its way to the pixels."""
+    """Build the handler with its vision tower, its store and its access to pixels."""
     settings = context.settings
     folder, model = checked_model(settings, settings.model_dir, tower_only=True)
     with loading(folder, "the vision tower"), inference_only():

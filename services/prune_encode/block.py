@@ -9,7 +9,7 @@ from lookout.v1.cameras_pb2 import CameraLabels
 from lookout.v1.lineage_pb2 import CAUSE_LATE, CAUSE_UNSPECIFIED, Cause, Sampling
 from lookout.v1.state_pb2 import PruneState
 
-#: of the reason why samples are missing: what fits a checkpoint, and what a block says of it
+#: most characters of the reason why samples are missing, in checkpoints and blocks
 REASON_CHARS = 200
 
 
@@ -23,20 +23,20 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class OpenBlock:
-    """The open block of an epoch, and what the next one must know.
+    """The open block of an epoch, and what the next one needs.
 
     Attributes:
-        epoch: 0: no epoch has begun.
-        wall_us: Unix time minus stream time, as the newest record says, microseconds.
-        sampling: Of the epoch.
+        epoch: Its number; 0: no epoch has begun.
+        wall_us: The newest record's clock offset (Unix time minus stream time), microseconds.
+        sampling: Sampling of the epoch.
         block: Index of the open block.
-        records: Those with frames of the open block.
-        carry: What pruning compares the next frames with.
+        records: Records with frames of the open block.
+        carry: The carry-over: what pruning compares the next frames with.
         watermark_us: Stream time up to which the epoch is covered.
-        ended: The epoch was cut by a gap; `block` is its last one.
-        missing: Why samples of the open block are missing, where that is known.
-        late_block: The open block at the newest late segment.
-        labels: As the newest record says; None: nothing but defaults.
+        ended: A gap ended the epoch; `block` is its last one.
+        missing: Why samples of the open block are missing, if known.
+        late_block: The block that was open when the newest late segment came.
+        labels: The newest record's labels; None: nothing but defaults.
     """
 
     epoch: int = 0
@@ -57,8 +57,10 @@ class OpenBlock:
         return self.epoch > 0 and not self.ended
 
     def why_missing(self, index: int) -> Missing | None:
-        """Why a block has fewer frames than samples, where that is known. A segment that comes after later
-        ones finds its blocks closed, so a late one explains the blocks of a window.
+        """Return why a block has fewer frames than samples, if known.
+
+        A segment that arrives out of order finds its blocks closed, so a late segment explains the missing
+        frames of a whole window.
         """
         if self.missing is not None:
             return self.missing
@@ -66,12 +68,13 @@ class OpenBlock:
             return None
         return Missing(
             CAUSE_LATE,
-            "late: the camera's segments do not come in order, and late ones find their time decided",
+            "late: the camera's segments arrive out of order, after their time was decided",
         )
 
     @classmethod
     def of(cls, message: PruneState, sampling: Sampling) -> Self:
-        """The unit of a checkpoint, without its records. `sampling`: where the checkpoint names none."""
+        """Build the unit from a checkpoint, without its records. `sampling`: used if the checkpoint has
+        none."""
         incomplete = message.missing_cause != CAUSE_UNSPECIFIED or message.missing
         return cls(
             epoch=message.epoch,
@@ -81,14 +84,14 @@ class OpenBlock:
             watermark_us=message.watermark_us,
             ended=message.any and message.last_block >= message.block,
             missing=Missing(message.missing_cause, message.missing) if incomplete else None,
-            # Also where no frame is open: a stream whose segments end with their blocks has nothing else.
+            # Even if no frame is open: a stream whose segments end with their blocks has nothing else.
             carry=Carry.unpack(message.active),
             late_block=message.late_block - 1 if message.late_block else None,
             labels=message.labels if message.HasField("labels") else None,
         )
 
     def message(self) -> PruneState:
-        """The checkpoint."""
+        """Return the checkpoint."""
         written = self.block + (1 if self.ended else 0)
         return PruneState(
             epoch=self.epoch,

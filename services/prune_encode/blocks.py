@@ -1,5 +1,5 @@
-"""Frames records cut into stride blocks: which samples belong together, when a block is closed, what it
-says."""
+"""Cuts frames records into stride blocks: which samples belong together, when a block is closed, and what its
+record says."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -41,15 +41,15 @@ class Member:
 
     @property
     def frame(self) -> frames_pb2.Frame:
-        """Its facts."""
+        """The frame's facts."""
         return self.held.record.segment.frames[self.row]
 
 
 def frames_of(record: Record) -> frames_pb2.FramesRecord:
-    """The message of a record.
+    """Parse the message of a record.
 
     Raises:
-        BadRecordError: It is malformed, or of no epoch.
+        BadRecordError: It is malformed, or has no epoch.
     """
     try:
         message = received(frames_pb2.FramesRecord, record)
@@ -64,8 +64,8 @@ def check_segment(record: frames_pb2.FramesRecord, grid: Grid, *, residual: bool
     """Check a record of a decoded segment.
 
     Raises:
-        BadRecordError: It contradicts itself or was made for another model input; with `residual`
-            also where it has none.
+        BadRecordError: It contradicts itself or was made for another model input; with `residual`, also if it
+            has no residual.
     """
     body, actual, expected = record.segment, input_of(record), input_needed(grid)
     if body.frames and actual != expected:
@@ -97,20 +97,21 @@ Input = tuple[int, int, int, int, int]
 
 
 def input_of(record: frames_pb2.FramesRecord) -> Input:
-    """(height, width, patch, rows, cols) of the model input that a record was decoded for."""
+    """Return (height, width, patch, rows, cols) of the model input that a record was decoded for."""
     picture = record.segment.picture
     return picture.height, picture.width, picture.patch, picture.rows, picture.cols
 
 
 def input_needed(grid: Grid) -> Input:
-    """(height, width, patch, rows, cols) of the model's input."""
+    """Return (height, width, patch, rows, cols) of the model's input."""
     return grid.height, grid.width, grid.patch, grid.rows, grid.cols
 
 
 def closed_before(end_us: int, step_us: int, samples: int) -> int:
-    """The first block that a stream covered up to `end_us` may still add frames to.
+    """Return the first block to which a stream that is covered up to `end_us` may still add frames.
 
-    A sample may be up to half a step away from its grid point, so the cell in which a stream ends is open.
+    A sample may be up to half a step away from its grid point, so the grid cell in which the stream ends is
+    open.
     """
     return ((end_us + step_us // 2) // step_us) // samples
 
@@ -132,7 +133,8 @@ def check_times(record: frames_pb2.FramesRecord, step_us: int) -> None:
 def blocks_between(
     held: Sequence[BlockRecord], block: int, first: int, samples: int, empty: int
 ) -> Iterator[int]:
-    """The blocks of [block, first) that are written: those with frames, and the first `empty` of a hole."""
+    """Return the blocks of [block, first) that are written: those with frames, and the first `empty` of a
+    hole."""
     filled = {frame.sample // samples for source in held for frame in source.record.segment.frames}
     following = block
     for index in [*sorted(index for index in filled if block <= index < first), first]:
@@ -149,7 +151,7 @@ def first_whole(message: frames_pb2.FramesRecord, samples: int) -> int:
 
 
 def members(held: Sequence[BlockRecord], block: int, samples: int) -> list[Member]:
-    """The frames of a block, in order; of two for one grid point the first stays."""
+    """Return the frames of a block, in order; of two for one grid point the first stays."""
     members: dict[int, Member] = {}
     for entry in held:
         for row, frame in enumerate(entry.record.segment.frames):
@@ -165,7 +167,7 @@ def reaches(entry: BlockRecord, block: int, samples: int) -> bool:
 
 
 def sample_of(member: Member, pixels: npt.NDArray[np.uint8], grid: Grid) -> Sample:
-    """A frame as the pruning room sees it."""
+    """Convert a frame to a sample for pruning."""
     frame = member.frame
     return Sample(
         pixels=pixels,
@@ -188,7 +190,7 @@ def inputs_of(
     pixels: Sequence[npt.NDArray[np.uint8]],
     grid: Grid,
 ) -> list[FrameInput]:
-    """What the tower encodes: the patches' frames and their keep masks, as the record says them."""
+    """Return the tower's input: the frames of the patches with their keep masks, as in the record."""
     return [
         frame_input(pixels, patch.frames, unpack_mask(patch.keep, grid.group_rows, grid.group_cols))
         for patch in patches

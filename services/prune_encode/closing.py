@@ -1,4 +1,4 @@
-"""Closing a block: its masks, its tokens, its record; and its tokens once more where they were lost."""
+"""Closes a block: computes its masks, its tokens and its record; also makes lost tokens again."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -33,17 +33,17 @@ class Puts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BlockCloser:
-    """Computes blocks. Any thread may ask, one at a time for a camera.
+    """Computes blocks. Any thread may call it, one at a time for a camera.
 
     Attributes:
         encoder: Runs the vision tower.
         pixels: Fetches pixels.
         records: Where frames records are read again.
         put: Keeps tokens.
-        grid: Of the model's input.
+        grid: Patch grid of the model's input.
         policy: Decides masks.
         model: Digest of the model.
-        tokens: Digest of all that tokens depend on.
+        tokens: Digest of everything that tokens depend on.
         fence: What was erased.
     """
 
@@ -67,7 +67,7 @@ class BlockCloser:
         source: RecordRef,
         draft: Draft,
     ) -> Carry | None:
-        """Write a block; what pruning carries over to the next one.
+        """Write a block; return the carry-over to the next one.
 
         Args:
             camera: The camera's id.
@@ -117,14 +117,13 @@ class BlockCloser:
         source: RecordRef,
         draft: Draft,
     ) -> list[TensorRef]:
-        """Run the tower, put its tokens into the store and name them in the record."""
+        """Run the tower, put its tokens into the store and write their references into the record."""
         block = record.block
         frames = inputs_of(block.patches, pixels, self.grid)
         encoded = self.encoder.encode(frames)
         tower = self.encoder.tower
         block.flops_vision, block.tower_us = tower.flops(frames), round(encoded.seconds * 1e6)
-        # What the same frames would cost with every patch: the other side of the savings that verdicts
-        # report.
+        # The cost of the same frames with every patch: the baseline for the savings that verdicts report.
         dense_frames = [replace(frame, keep=np.ones_like(frame.keep)) for frame in frames]
         block.flops_vision_dense = tower.flops(dense_frames)
         refs = []
@@ -138,7 +137,7 @@ class BlockCloser:
                 camera=record.camera,
                 epoch=record.epoch,
                 config_digest=self.tokens,
-                # Each once, in the order of the frames; `set` would lose the order.
+                # Each once, in the order of the frames, which `set` would lose.
                 segments=[segment for n, segment in enumerate(segments) if segment not in segments[:n]],
                 input=source,
             )
@@ -148,10 +147,10 @@ class BlockCloser:
         return refs
 
     def materialize(self, ref: TensorRef, record: Message) -> Array:
-        """Tokens again, from the pixels and the masks named in the record.
+        """Make tokens again, from the pixels and the masks named in the record.
 
         Raises:
-            LineageBrokenError: They are not available, or the record is of another model.
+            LineageBrokenError: They cannot be made, or the record is from another model.
         """
         block = check_lineage(ref, record, TokensRecord, "block", self.fence).block
         if block.model_digest != self.model:

@@ -1,4 +1,4 @@
-"""Frames of different cameras that wait at the same time share one batch of the vision tower."""
+"""Runs frames of different cameras that wait at the same time as one batch of the vision tower."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -14,10 +14,10 @@ from lookout.runtime.worker import BatchingThread, Supervisor
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Tokens of a block's frames one after another, as the store keeps them.
+    """The tokens of a block's frames one after another, as the store keeps them.
 
     tokens: [kept, hidden]; deepstack: [levels, kept, hidden], or None; dtype: the store's name of both
-    (bfloat16 travels as its bits); seconds: the block's part, by tokens, of its batch's measured time.
+    (bfloat16 is stored as its bits); seconds: the block's share, by tokens, of its batch's measured time.
     """
 
     tokens: Array
@@ -28,23 +28,23 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class _Timed:
-    """Tokens of a block's frames, and its part of the batch's seconds."""
+    """Tokens of a block's frames, and the block's share of the batch's seconds."""
 
     frames: list[FrameTokens]
     seconds: float
 
 
 class Encoder:
-    """The vision tower on a thread of its own. `encode` may be called from any thread.
+    """Runs the vision tower on a thread of its own. `encode` may be called from any thread.
 
-    A batch that fails runs again in halves, so that it fits a device with less memory, and one camera's fault
-    stays its own.
+    A batch that fails is run again in halves, so that it fits a device with less memory and so that one
+    camera's fault does not affect the others.
 
     Args:
         tower: Encodes the frames.
-        limit: Frames of a batch; one request may have more.
+        limit: Frames of a batch; a single request may have more.
         supervisor: Told when the thread dies.
-        busy: Told the seconds of each batch.
+        busy: Called with the seconds of each batch.
     """
 
     def __init__(
@@ -64,32 +64,31 @@ class Encoder:
 
     @property
     def batches(self) -> int:
-        """Batches run since the start."""
+        """Number of batches run since the start."""
         return self._thread.batches
 
     def encode(self, frames: Sequence[FrameInput]) -> Encoded:
-        """Tokens of the kept groups of all frames.
+        """Return the tokens of the kept groups of all frames.
 
         Raises:
-            TransientError: The service ends.
+            TransientError: The service is stopping.
             Exception: What the tower raises.
         """
         timed = self._thread.ask(frames)
         return _joined(timed.frames, timed.seconds)
 
     def close(self) -> None:
-        """Finish the running batch and refuse what waits."""
+        """Finish the running batch and reject what waits."""
         self._thread.close()
 
     def _choose(self, waiting: Sequence[Sequence[FrameInput]]) -> list[int]:
-        """In order of arrival, until the batch is full."""
+        """Choose requests in order of arrival until the batch is full."""
         batch: list[int] = []
         frames = 0
         for index, job in enumerate(waiting):
             if frames >= self._limit:
                 break
-            # A block's frames stay together, so a batch may be larger than the limit by all but one of
-            # them.
+            # A block's frames stay together, so a batch may exceed the limit by all but one of them.
             batch.append(index)
             frames += len(job)
         return batch
@@ -98,7 +97,7 @@ class Encoder:
         begun = time.perf_counter()
         tokens = self.tower.encode([frame for frames in batch for frame in frames])
         if any(frame.tokens.is_cuda for frame in tokens):
-            torch.cuda.synchronize()  # its calls return before it has worked; the caller waits for it next
+            torch.cuda.synchronize()  # calls return before the work is done, and the caller waits for it anyway
         seconds = time.perf_counter() - begun
         self.frames += len(tokens)
         total = _count(tokens)
@@ -121,7 +120,7 @@ def _joined(frames: Sequence[FrameTokens], seconds: float) -> Encoded:
 
 
 def _array(tensor: torch.Tensor) -> tuple[Array, str]:
-    """A host array and the store's name of its type; bfloat16 as its bits."""
+    """Return a host array and the store's name of its type; bfloat16 becomes its bits."""
     host = tensor.detach().cpu().contiguous()
     if host.dtype is torch.bfloat16:
         return np.asarray(host.view(torch.uint16).numpy()), "bfloat16"

@@ -1,4 +1,4 @@
-"""One camera's frames records become stride blocks of kept tokens."""
+"""Turns one camera's frames records into stride blocks of kept tokens."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -46,9 +46,10 @@ _log = structlog.get_logger(__name__)
 class PruneEncodeHandler(ProducingStage[OpenBlock]):
     """frames.v1 -> tokens.v1; embeddings go to the store.
 
-    A block is closed when the stream is covered beyond its last sample, or cut. Its masks follow from its
-    frames and the carry-over of the block before, so a replay gives the same. How long blocks and windows
-    are is what the frames records say: decode alone decides it, and never within an epoch.
+    A block is closed when the stream is covered beyond its last sample, or when a gap cuts it. Its masks
+    follow from its frames and the carry-over of the previous block, so a replay gives the same masks. The
+    length of blocks and windows comes from the frames records: only decode decides it, and never within an
+    epoch.
     """
 
     events = EVENTS
@@ -104,7 +105,7 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
         return stored.checkpoint.prune.offsets
 
     def resume(self, unit: OpenBlock, records: Sequence[Record], stored: StoredCheckpoint) -> OpenBlock:
-        """See `KeyedStage.resume`. A block with fewer frames says so in its coverage."""
+        """See `KeyedStage.resume`. A block with fewer frames shows it in its coverage."""
         sources = [BlockRecord(reference_of(record), received(FramesRecord, record)) for record in records]
         if stored.config_changed:  # of another model input
             sources = [source for source in sources if input_of(source.record) == input_needed(self._grid)]
@@ -115,7 +116,7 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
         return Checkpoint(prune=unit.message())
 
     def join(self, camera: Camera[OpenBlock], record: Record, draft: Draft) -> OpenBlock | None:
-        """A segment's frames, or an event of the stream."""
+        """Process a segment's frames, or an event of the stream."""
         if not self._settings.tries(camera.camera):
             return None
         message, unit = frames_of(record), camera.unit
@@ -136,7 +137,7 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
     def _entered(
         self, camera: Camera[OpenBlock], record: Record, message: FramesRecord, draft: Draft
     ) -> OpenBlock:
-        """The unit in the record's epoch; the block of an epoch that has no end is closed."""
+        """Return the unit in the record's epoch; the open block of an epoch without an end is closed."""
         unit = camera.unit
         sampling = message.sampling if message.sampling.step_us else self._settings.sampling
         if message.epoch > unit.epoch:
@@ -173,7 +174,7 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
     def _event(
         self, camera: str, unit: OpenBlock, record: Record, message: FramesRecord, draft: Draft
     ) -> OpenBlock:
-        """An event goes on to prefill; a gap closes the open block, if it has a frame, and ends the epoch."""
+        """Pass an event on to prefill; a gap closes the open block, if it has a frame, and ends the epoch."""
         event = message.event
         if event.kind == StreamEvent.KIND_GAP:
             closed = self._cut(camera, unit, reference_of(record), draft)
@@ -186,7 +187,7 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
         return unit
 
     def _cut(self, camera: str, unit: OpenBlock, source: RecordRef, draft: Draft) -> int:
-        """Close the last block of an epoch early; the block after it."""
+        """Close the last block of an epoch early; return the block after it."""
         frames = members(unit.records, unit.block, unit.sampling.block_samples)
         if not frames:
             return unit.block
@@ -203,7 +204,7 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
         source: RecordRef,
         draft: Draft,
     ) -> Carry | None:
-        """Write a block, without frames where its camera is over its quota; see `BlockCloser.close`."""
+        """Write a block, without frames if its camera is over its quota; see `BlockCloser.close`."""
         before = len(draft.tensors)
         try:
             if frames:
@@ -218,7 +219,7 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
             return self.closer.close(camera, unit, index, [], source=source, draft=draft)
 
     def _compare_sampling(self, camera: str, sampling: Sampling) -> None:
-        """Blocks are cut as the records say; where this service is set otherwise, people should know."""
+        """Warn if this service's sampling differs from the records', which decides how blocks are cut."""
         if sampling == self._settings.sampling:
             self._warned.discard((camera, "sampling"))
         elif self._warns(camera, "sampling"):
@@ -231,7 +232,7 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
             )
 
     def _compare_vectors(self, camera: str, message: FramesRecord) -> None:
-        """Where the policy needs vectors and decode exported none, pixels decide: people should know."""
+        """Warn if the policy needs motion vectors but decode exported none, so that pixels decide."""
         needed, gathered = self._policy.gathers, message.segment.facts.gather
         if needed is not None and gathered != needed.value and self._warns(camera, "vectors"):
             _log.warning(
@@ -243,7 +244,7 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
             )
 
     def _warns(self, camera: str, what: str) -> bool:
-        """Whether to log a warning: it is logged once for a camera."""
+        """Whether to log a warning: each is logged once for a camera."""
         new = (camera, what) not in self._warned
         self._warned.add((camera, what))
         return new

@@ -1,4 +1,4 @@
-"""Prune-encode's numbers for Prometheus."""
+"""Prune-encode's metrics for Prometheus."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 
 from lookout.services.prune_encode.encoder import Encoder
 
-#: what is counted, in `lookout_events_total`
+#: events counted in `lookout_events_total`
 EVENTS = {
     "blocks": "stride blocks written",
     "empty_blocks": "those of them without a frame",
@@ -26,7 +26,7 @@ REASONS = {
 
 
 def tower_numbers(encoder: Encoder) -> Iterator[Metric]:
-    """What the vision tower ran so far."""
+    """Yield the metrics of what the vision tower has run."""
     yield CounterMetricFamily("lookout_tower_batches", "batches of the vision tower", value=encoder.batches)
     yield CounterMetricFamily(
         "lookout_tower_patches", "temporal patches encoded by the vision tower", value=encoder.frames

@@ -1,4 +1,4 @@
-"""The pixels of a block's frames: fetched while its deadline lasts, and again for a lost tensor."""
+"""Fetches the pixels of a block's frames, until its deadline; also again for a lost tensor."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -19,12 +19,12 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class BlockPixels:
-    """What could be fetched of a block.
+    """The pixels of a block that could be fetched.
 
     Attributes:
         pixels: uint8 [height, width, 3] of each frame in `frames`.
-        frames: Those of the block whose pixels are available.
-        missing: Why others have none.
+        frames: The block's frames whose pixels are available.
+        missing: Why the others have none.
     """
 
     pixels: list[np.ndarray]
@@ -37,7 +37,7 @@ class PixelSource:
 
     Args:
         client: Where tensors are fetched.
-        wait_s: Seconds after which a block is closed without pixels that are not available.
+        wait_s: Seconds after which a block is closed without unavailable pixels.
         clock: Monotonic seconds.
     """
 
@@ -47,7 +47,7 @@ class PixelSource:
         self._client, self._waits = client, WaitBudget(wait_s, clock)
 
     def fetch(self, camera: str, epoch: int, index: int, frames: Sequence[Member]) -> BlockPixels:
-        """The pixels of a block's frames.
+        """Fetch the pixels of a block's frames.
 
         Args:
             camera: The camera's id.
@@ -56,11 +56,11 @@ class PixelSource:
             frames: The block's frames, in order.
 
         Raises:
-            TransientError: Pixels are not available, and the block's deadline is not over.
+            TransientError: Pixels are not available, and the block's deadline has not passed.
         """
         fetched = BlockPixels([], [])
         missing: Missing | None = None
-        # One fetch for each segment: a block's frames are neighbours in it.
+        # One fetch for each segment, because a block's frames are neighbours in it.
         for source in {id(member.held): member.held for member in frames}.values():
             members = [member for member in frames if member.held is source]
             first, last = members[0].row, members[-1].row
@@ -84,7 +84,7 @@ class PixelSource:
         return BlockPixels(fetched.pixels, fetched.frames, missing)
 
     def again(self, block: StrideBlock, sources: Sequence[BlockRecord]) -> list[np.ndarray]:
-        """The pixels of a block that was written, by the rows that it names.
+        """Fetch the pixels of a block that was written before, by the rows that it names.
 
         Raises:
             StoreError: They are not available.

@@ -10,7 +10,7 @@ from lookout.runtime.worker import CanarySettings, Listed
 
 
 class PruneEncodeSettings(CanarySettings, PruningSettings):
-    """What prune-encode adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
+    """Settings of prune-encode in addition to every service's; each field is `LOOKOUT_<FIELD>`."""
 
     input_width: int | None = Field(
         None, ge=14, le=4096, description="pixels of the model's input; unset: the model's own"

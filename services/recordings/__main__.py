@@ -45,7 +45,7 @@ _log = logs.get("recordings")
 
 
 def plan(context: Context[RecordingsSettings]) -> Handler[Any]:
-    """Requests become plans and parts."""
+    """Build the handler that turns requests into plans."""
     from lookout.services.recordings.planning import PlanHandler
 
     settings = context.settings
@@ -79,7 +79,7 @@ def plan(context: Context[RecordingsSettings]) -> Handler[Any]:
 
 
 def parts(context: Context[RecordingsSettings]) -> Handler[Any]:
-    """Parts become outcomes."""
+    """Build the handler that turns parts into outcomes."""
     from lookout.services.recordings.past import PastParts, kafka_log, tensor_node
     from lookout.services.recordings.running import PartsHandler
 
@@ -110,7 +110,7 @@ def parts(context: Context[RecordingsSettings]) -> Handler[Any]:
 
 
 def reduce(context: Context[RecordingsSettings]) -> Handler[Any]:
-    """Outcomes become further parts, and answers."""
+    """Build the handler that turns outcomes into further parts, and into answers."""
     from lookout.services.recordings.reducing import ReduceHandler
 
     settings = context.settings
@@ -124,7 +124,7 @@ def reduce(context: Context[RecordingsSettings]) -> Handler[Any]:
 
 
 def decode(context: Context[RecordingsSettings]) -> None:
-    """Pixels of parts for the workers that will answer them."""
+    """Serve the pixels of parts to the workers that will answer them."""
     from lookout.services.recordings.sampling import SamplesMaker
 
     settings = context.settings
@@ -141,7 +141,7 @@ def decode(context: Context[RecordingsSettings]) -> None:
 
 
 def _ahead(client: TensorClient, analyzer: Analyzer) -> Ahead:
-    """Gets pixels from decode pods."""
+    """Return a function that gets pixels from decode pods."""
     from lookout.recordings.jobs.samples import samples_ref
 
     grid = analyzer.tower.grid
@@ -149,7 +149,7 @@ def _ahead(client: TensorClient, analyzer: Analyzer) -> Ahead:
     def pixels(part: RecordingPart) -> Array | None:
         try:
             return client.fetch(samples_ref(part, (grid.height, grid.width)), part).array
-        except StoreError as error:  # the worker decodes it itself, and says what is wrong with it
+        except StoreError as error:  # the worker decodes it itself, and reports what is wrong with it
             _log.info("no decode pod has a part's pixels", job=part.job, part=part.number, error=str(error))
             return None
 
@@ -164,8 +164,9 @@ ROLES: Final[dict[str, tuple[Flow, MakeHandler[RecordingsSettings]]]] = {
 
 
 def is_cancelled(row: bytes | None) -> bool:
-    """Whether the checkpoint of a job's plan says that it is cancelled. The newest request does not count:
-    others may write one with its id.
+    """Whether the checkpoint of a job's plan says that the job is cancelled.
+
+    The newest request does not count: others may write one with the job's id.
     """
     state = PlanState()
     try:
@@ -176,7 +177,7 @@ def is_cancelled(row: bytes | None) -> bool:
 
 
 def erased_now(settings: RecordingsSettings) -> Callable[[], Hidden]:
-    """What is erased, as Kafka says it whenever it is asked."""
+    """Return a function that reads from Kafka what is erased."""
 
     def erased() -> Hidden:
         with tried_again():
@@ -186,7 +187,8 @@ def erased_now(settings: RecordingsSettings) -> Callable[[], Hidden]:
 
 
 def _running_jobs(context: Context[RecordingsSettings]) -> RunningJobs:
-    """The jobs that run; a row has the newest state of one, and grows with its parts."""
+    """Follow the running jobs. Only the newest state of a job is kept, because it grows with the job's
+    parts."""
     return RunningJobs(context.table(REDUCE.state.name, kept=1))
 
 

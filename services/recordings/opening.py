@@ -1,4 +1,4 @@
-"""The recording that parts are read from: one at a time, opened once for neighbouring parts."""
+"""Opens the recording that parts are read from: one at a time, shared by neighbouring parts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lookout.video.sandbox import open_recording
 
 
 class OpenedRecording:
-    """The recording of the part before stays open, for its neighbours.
+    """The last part's recording, which stays open for the neighbouring parts.
 
     Args:
         sources: Where recordings are read.
@@ -30,7 +30,7 @@ class OpenedRecording:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """One part's turn: a part uses every core, or the GPU."""
+        """Hold the turn for one part: a part uses every core, or the GPU."""
         with self._turn:
             self._idle.cancel()
             try:
@@ -41,10 +41,10 @@ class OpenedRecording:
                 self._idle.start()
 
     def open(self, part: RecordingPart) -> tuple[OpenSource, RecordingReader]:
-        """A part's recording.
+        """Open a part's recording, or return it if it is open already.
 
         Raises:
-            SourceError: It may not be read, or is another one by now.
+            SourceError: It may not be read, or has changed.
             CodecError: It cannot be read.
         """
         if self.reader is not None:
@@ -59,12 +59,12 @@ class OpenedRecording:
         return source, reader
 
     def close(self) -> None:
-        """End the decoder processes, and remove what was fetched."""
+        """End the decoder processes, and remove copies."""
         self._idle.cancel()
         self.reader = None
         self._opened.close()
 
     def _rest(self) -> None:
-        """No part came for a while."""
+        """Close the recording after a while without parts."""
         with self._turn:
             self.close()

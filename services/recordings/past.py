@@ -1,4 +1,4 @@
-"""A part of a back-test becomes its outcome."""
+"""Runs parts of back-tests."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ Log = Callable[[int], AbstractContextManager[PartitionLog]]
 
 
 class PastParts:
-    """Asks windows of the past, with tokens from their holders, or made again by prune-encode.
+    """Asks about windows of the past, with tokens from their holders or made again by prune-encode.
 
     Args:
         settings: How windows are planned.
         analyzer: The model.
         model_digest: Its digest.
         client: Where tokens are fetched.
-        log: A partition of tokens.v1 and verdicts.v1.
-        hidden: What is erased now.
+        log: Opens a partition of tokens.v1 and verdicts.v1.
+        hidden: Returns what is erased now.
     """
 
     def __init__(
@@ -50,14 +50,14 @@ class PastParts:
         self._client, self._log, self._hidden = client, log, hidden
 
     def run(self, part: BacktestPart, check: Callable[[], object]) -> BacktestOutcome:
-        """Ask the windows of a part.
+        """Answer the windows of a part.
 
         Args:
             part: The part.
             check: Called before every window; what it raises ends the part.
 
         Raises:
-            JobError: A record does not hold its outcome.
+            JobError: The outcome does not fit into a record.
             TransientError: Tokens or records are not available now.
         """
         engine = self._analyzer.engine
@@ -88,12 +88,12 @@ class PastParts:
 
 
 def kafka_log(settings: RecordingsSettings) -> Log:
-    """The partitions of a fleet."""
+    """Return a function that opens a partition of the fleet's topics."""
     return lambda partition: KafkaPartition(settings, partition)
 
 
 def tensor_node(settings: RecordingsSettings) -> Node:
-    """The way to tokens and pixels: their holders, or the pods that make them."""
+    """Set up access to tokens and pixels: from their holders, or from the pods that make them."""
     replicas: dict[int, Sequence[str]] = {
         STAGE_TOKENS: settings.token_replicas,
         STAGE_SAMPLES: settings.samples_replicas,

@@ -1,4 +1,4 @@
-"""A request becomes a plan."""
+"""Turns requests into plans."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 Ranges = Callable[[int, int], "Mapping[int, ChainRange]"]
-#: how far clocks of cameras may be from Kafka's
+#: seconds by which clocks of cameras may differ from Kafka's
 _SLACK_S = 600.0
-#: how long a request waits for its plan in its turn; a longer one is planned while others go on
+#: seconds that a request waits for its plan; a slower one is planned while others go on
 PATIENCE_S: Final = 0.5
 _CANCELLED_EARLY: Final = "cancelled before it was planned"
 EVENTS = {
@@ -66,12 +66,12 @@ class JobState:
 
     Attributes:
         job: Its id.
-        digest: Of what it asks; empty before it was planned.
+        digest: Digest of what it asks; empty before it was planned.
         cancelled: It is cancelled.
-        refused: It has no parts, so another request may take its id.
-        request_offset: Of a request that is not planned yet.
-        partition: Of the request.
-        tenant: Of the request.
+        refused: It was rejected and has no parts, so another request may take its id.
+        request_offset: Offset of a request that is not planned yet.
+        partition: The request's partition.
+        tenant: The request's tenant.
     """
 
     job: str
@@ -91,21 +91,21 @@ class JobState:
 class PlanHandler(Handler[JobState]):
     """Plans jobs.
 
-    Hosts of recordings may be slow or away: a plan that takes long is made on threads that tenants share, and
-    is written when time passes. Until then the checkpoint says where the request is, and other jobs go on.
+    Hosts of recordings may be slow or away. So a plan that takes long is made on threads that tenants share,
+    and is written at a tick. Until then the checkpoint says where the request is, and other jobs continue.
 
     Args:
         records: Reads requests again.
         folder: The model's checkpoint.
-        part_frames: How many samples of a part the model reads at once.
+        part_frames: Returns how many samples of a part the model reads at once.
         sources: Where recordings are read.
-        ranges: What tokens.v1 has of a time of Kafka (Unix milliseconds), by partition.
+        ranges: Returns the ranges of tokens.v1 for a span of Kafka's time (Unix milliseconds), by partition.
         reach_s: How far before a time a chain of windows may have begun, seconds.
         stride_s: Seconds of footage in a record of tokens.v1.
-        quotas: By tenant; None: no job is refused for its size.
-        running_jobs: The jobs that run, or None to count no quotas.
-        patience_s: How long a request waits for its plan in its turn.
-        retry_limit_s: How long a job that finds no room is tried again.
+        quotas: Quotas by tenant; None: no job is rejected for its size.
+        running_jobs: The running jobs, or None to check no quotas.
+        patience_s: How long a request waits for its plan before others go on.
+        retry_limit_s: How long a job is retried while a dependency is unavailable.
         clock: Unix seconds.
     """
 
@@ -136,10 +136,10 @@ class PlanHandler(Handler[JobState]):
         self._clock, self._counting = clock, threading.Lock()
         self._records, self._patience_s, self._retry_limit_s = records, patience_s, retry_limit_s
         self._threads: TenantThreads[RecordingPlan] = TenantThreads()
-        self._plans: dict[str, Future[RecordingPlan]] = {}  # that are being made, by job
+        self._plans: dict[str, Future[RecordingPlan]] = {}  # plans in progress, by job
 
     def load(self, camera: str, stored: StoredCheckpoint | None) -> JobState:
-        """What is known of a job."""
+        """Build the state of a job from its checkpoint."""
         own = stored.own(PlanState) if stored is not None else None
         if own is None:
             return JobState(camera)
@@ -148,8 +148,8 @@ class PlanHandler(Handler[JobState]):
         return JobState(camera, own.digest, own.cancelled, own.refused, offset, stored.partition, own.tenant)
 
     def handle(self, state: JobState, record: Record) -> Result:
-        """Plan a request, pass its cancellation on, or leave out what is known."""
-        if not record.value:  # it was deleted
+        """Plan a request, pass its cancellation on, or skip a request that is known already."""
+        if not record.value:  # the request was deleted
             self._drop(state.job)
             return Result(forget=True)
         job = _job(record)
@@ -168,7 +168,7 @@ class PlanHandler(Handler[JobState]):
         return Result([_to_reduce(outcome)], checkpoint=_checkpoint(state), counts={"cancelled": 1})
 
     def tick(self, state: JobState, now: float) -> Result | None:
-        """A plan that took long."""
+        """Write a plan that took long, or start one that had to wait."""
         if state.request_offset is None:
             return None
         future = self._plans.get(state.job)
@@ -177,19 +177,19 @@ class PlanHandler(Handler[JobState]):
         return self._finish(state, state.digest, future)
 
     def passed(self, state: JobState, record_ms: int) -> Result | None:
-        """The same, while requests keep coming."""
+        """Do the same as `tick`, while requests keep coming."""
         return self.tick(state, 0.0)
 
     def released(self, camera: str, partition: int) -> None:
-        """Another worker plans the job."""
+        """Drop the plan of a job that another worker plans now."""
         self._drop(camera)
 
     def close(self) -> None:
-        """Begin no further plan."""
+        """Start no further plans."""
         self._threads.close()
 
     def _begin(self, state: JobState, job: RecordingJob, asked: str, record: Record) -> Result:
-        """Plan a request at once, or say in the checkpoint that it waits for its plan."""
+        """Plan a request at once, or note in the checkpoint that it waits for its plan."""
         if job.cancelled:
             return _result(state, asked, refused(job, _CANCELLED_EARLY), True)
         alone = self._threads.is_idle(tenant_of(job.tenant))
@@ -209,7 +209,7 @@ class PlanHandler(Handler[JobState]):
         return future
 
     def _read_and_plan(self, state: JobState) -> Future[RecordingPlan] | None:
-        """Plan a request that another worker took, or that found too many of its tenant's before it."""
+        """Plan a request that was left by another worker, or that found too many of its tenant's waiting."""
         assert state.request_offset is not None
         try:
             (record,) = self._records.read(RECORDINGS.name, state.partition, [state.request_offset])
@@ -220,7 +220,7 @@ class PlanHandler(Handler[JobState]):
             return future
 
     def _finish(self, state: JobState, asked: str, future: Future[RecordingPlan] | None) -> Result | None:
-        """The plan, if it is made; one for which there was no room is made again later."""
+        """Return the plan if it is ready; after a transient failure it is made again later."""
         if future is None or not future.done():
             return None
         self._plans.pop(state.job, None)
@@ -236,7 +236,7 @@ class PlanHandler(Handler[JobState]):
             future.cancel()
 
     def rejected(self, state: JobState, record: Record, reason: DeadLetter) -> Result | None:
-        """The answer of a request that becomes a dead letter says so; that of a job that exists stays."""
+        """Answer a request that becomes a dead letter; the answer of a job that exists stays."""
         if state.stands:
             return None
         plan = refused(RecordingJob(id=state.job), f"{reason.reason}: {reason.detail}")
@@ -244,7 +244,7 @@ class PlanHandler(Handler[JobState]):
         return Result(result.outputs, result.checkpoint)
 
     def forget(self, state: JobState) -> Result | None:
-        """A job that is long over leaves the topic of requests."""
+        """Delete the request of a job that ended long ago."""
         return Result([Output(RECORDINGS.name, state.job, None)])
 
     def _planned(self, job: RecordingJob, record: Record) -> RecordingPlan:
@@ -260,16 +260,16 @@ class PlanHandler(Handler[JobState]):
             if self._clock() - self._now_ms(record) / 1000 < self._retry_limit_s:
                 raise
             return refused(job, f"unavailable for {self._retry_limit_s:g} s: {error}")
-        except Exception as error:  # whatever it is, the job has an answer
+        except Exception as error:  # the job gets an answer, whatever went wrong
             _log.exception("a job cannot be planned", job=job.id)
             return refused(job, f"internal-error: {type(error).__name__}: {error}")
 
     def _within_quota(self, plan: RecordingPlan) -> RecordingPlan:
-        """A plan, refused where its tenant's jobs would use too much together."""
+        """Return the plan, or a rejected one if its tenant's jobs would use too much together."""
         if not plan.parts:
             return plan
         job, tenant, use = plan.job, tenant_of(plan.job.tenant), use_of(plan)
-        # Two requests are looked at one after the other: the second one counts the first.
+        # Under a lock, so that of two requests the second one counts the first.
         with self._counting:
             running = Use() if self._running_jobs is None else self._running_jobs.running(tenant, job.id)
             if fault := quota_of(self._quotas, tenant).fault(tenant, running, use):
@@ -295,7 +295,7 @@ class PlanHandler(Handler[JobState]):
 
 
 def _result(state: JobState, asked: str, plan: RecordingPlan, cancelled: bool) -> Result:
-    """A plan; the service that collects outcomes writes its parts."""
+    """Return the result with a plan; the service that collects outcomes writes its parts."""
     state.digest, state.cancelled, state.refused = asked, cancelled, not plan.parts
     state.request_offset = None
     outcome = RecordingOutcome(job=state.job, plan=plan)

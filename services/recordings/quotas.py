@@ -1,4 +1,4 @@
-"""What the jobs of a tenant that run may use together."""
+"""Limits what a tenant's running jobs may use together."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from lookout.wire import WireError, from_bytes, tenant_of
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What jobs use.
+    """The resources of jobs.
 
     Attributes:
-        jobs: Their number.
+        jobs: Number of jobs.
         parts: Parts that they were cut into.
-        seconds: Of footage, of all their recordings or cameras together.
-        questions: That they ask.
+        seconds: Seconds of footage, of all their recordings or cameras together.
+        questions: Questions that they ask.
     """
 
     jobs: int = 0
@@ -35,12 +35,12 @@ class Use:
     questions: int = 0
 
     def __add__(self, other: Use) -> Use:
-        """Both together."""
+        """Return the sum of both."""
         return Use(*(getattr(self, row.name) + getattr(other, row.name) for row in fields(self)))
 
 
 class JobQuota(BaseModel):
-    """The most that a tenant's jobs may use while they run; None: any amount."""
+    """The most that a tenant's running jobs may use together; None: any amount."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -50,11 +50,11 @@ class JobQuota(BaseModel):
     questions: int | None = Field(default=None, ge=0)
 
     def fault(self, tenant: str, running: Use, job: Use) -> str | None:
-        """Why a job may not run alongside those that do; None: it may.
+        """Return why a job may not run along with the others; None: it may.
 
         Args:
-            tenant: Whose it is.
-            running: What its other jobs use.
+            tenant: The job's tenant.
+            running: What the tenant's other jobs use.
             job: What this one needs.
         """
         for name in type(self).model_fields:
@@ -76,24 +76,24 @@ JobQuotas = Annotated[dict[str, JobQuota], NoDecode, BeforeValidator(_decoded)]
 
 
 def quota_of(quotas: Mapping[str, JobQuota], tenant: str) -> JobQuota:
-    """The quota of a tenant."""
+    """Return the quota of a tenant."""
     return quotas.get(tenant) or quotas.get(OTHERS) or JobQuota()
 
 
 def use_of(plan: RecordingPlan) -> Use:
-    """What a job needs."""
+    """Return what a job needs."""
     return Use(1, plan.parts, plan.seconds, len(plan.job.questions) or 1)
 
 
 class Rows(Protocol):
-    """What is needed of a table (`lookout.runtime.worker.Table`)."""
+    """The methods of a table that are needed (`lookout.runtime.worker.Table`)."""
 
     def changes(self) -> set[str]: ...
     def newest(self, key: str) -> bytes | None: ...
 
 
 class RunningJobs:
-    """What the jobs that run use, by tenant. Safe from any thread.
+    """What the running jobs use, by tenant. Thread-safe.
 
     Args:
         table: Follows the checkpoints of the service that collects outcomes.
@@ -104,11 +104,11 @@ class RunningJobs:
         self._jobs: dict[str, tuple[str, Use]] = {}
 
     def running(self, tenant: str, without: str) -> Use:
-        """What a tenant's jobs use.
+        """Return what a tenant's jobs use.
 
         Args:
             tenant: Its name.
-            without: A job that does not count.
+            without: A job that is not counted.
         """
         with self._lock:
             for job in self._table.changes():
@@ -117,7 +117,7 @@ class RunningJobs:
             return sum((use for owner, use in rows if owner == tenant), Use())
 
     def begin(self, job: str, tenant: str, use: Use) -> None:
-        """Count a job that the checkpoints do not show yet."""
+        """Count a job that is not in the checkpoints yet."""
         with self._lock:
             self._jobs[job] = tenant, use
 
@@ -131,10 +131,10 @@ class RunningJobs:
 
 
 def _state_in(value: bytes | None) -> ReduceState:
-    """A checkpoint's own message, or an empty one."""
+    """Return a checkpoint's own message, or an empty one if it cannot be read."""
     state = ReduceState()
     try:
         from_bytes(value or b"", Checkpoint).own.Unpack(state)
-    except (WireError, DecodeError):  # the service that owns it names it
+    except (WireError, DecodeError):  # the service that owns the checkpoint reports it
         state.Clear()
     return state

@@ -1,4 +1,4 @@
-"""Outcomes of a job's parts become its further parts, and in the end its answers."""
+"""Turns outcomes of a job's parts into its further parts, and finally into its answers."""
 
 from __future__ import annotations
 
@@ -49,26 +49,26 @@ EVENTS = {
 REASONS = {"bad-outcome": "an outcome that cannot be read"}
 
 
-#: outcomes of a back-test that are read at once; each has up to a megabyte
+#: outcomes of a back-test that are read at a time; each has up to a megabyte
 _AT_ONCE = 16
 
 
 @dataclass(slots=True)
 class Reduction:
-    """What came of one job so far.
+    """The progress of one job.
 
     Attributes:
         job: Its id.
-        partition: Of its plan and outcomes.
-        plan_offset: Where its plan is; None: it has not come.
-        parts: In all.
-        offsets: Where outcomes are, by the part's number.
+        partition: Partition of its plan and outcomes.
+        plan_offset: Offset of its plan; None: it has not arrived.
+        parts: Number of all parts.
+        offsets: Offsets of outcomes, by the part's number.
         expires_ms: Unix milliseconds; 0: never.
         ended: Its answers are written.
-        sent: Parts that were written, the first ones of the plan.
-        tenant: Whose it is.
+        sent: How many parts were written, from the first one of the plan on.
+        tenant: Its tenant.
         use: What it needs.
-        plan: The plan; None: it is read again when it is needed.
+        plan: The plan; None: it is read again when needed.
     """
 
     job: str
@@ -84,24 +84,24 @@ class Reduction:
     plan: RecordingPlan | None = None
 
     def become(self, other: Reduction) -> None:
-        """Take over another's fields."""
+        """Copy the fields of another one."""
         for name in self.__slots__:
             setattr(self, name, getattr(other, name))
 
 
 class ReduceHandler(Handler[Reduction]):
-    """Collects outcomes. A checkpoint names their offsets; at the end they are read again.
+    """Collects outcomes. A checkpoint holds their offsets; at the end they are read again.
 
-    A job has a few parts written at a time, and an outcome brings the next one: so the parts of all jobs take
-    turns, and a small job does not wait for the end of a large one.
+    Only a few parts of a job are written at a time, and each outcome brings the next one. So the parts of all
+    jobs take turns, and a small job does not wait for a large one to end.
 
     Args:
         records: Reads plans and outcomes again.
-        partitions: Of the topic of parts.
-        most_parts: Parts of a tenant's jobs that wait or run at a time, one of each job at least.
-        running_jobs: The jobs that run; None: each counts as the only one.
-        hidden: What is erased now.
-        tick_every: Seconds between looks for jobs whose time is over.
+        partitions: Partitions of the topic of parts.
+        most_parts: Most parts of a tenant's jobs that wait or run at a time; each job has at least one.
+        running_jobs: The running jobs; None: each job counts as the only one.
+        hidden: Returns what is erased now.
+        tick_every: Seconds between checks for expired jobs.
         clock: Unix seconds.
     """
 
@@ -125,7 +125,7 @@ class ReduceHandler(Handler[Reduction]):
         self.tick_every = tick_every
 
     def load(self, camera: str, stored: StoredCheckpoint | None) -> Reduction:
-        """What came of a job so far."""
+        """Build the progress of a job from its checkpoint."""
         own = stored.own(ReduceState) if stored is not None else None
         if stored is None or own is None:
             return Reduction(camera)
@@ -144,7 +144,7 @@ class ReduceHandler(Handler[Reduction]):
 
     def handle(self, state: Reduction, record: Record) -> Result:
         """Take a plan, the outcome of a part, or a cancellation."""
-        # Reading outcomes again may fail and be tried again: until then the state stays as it was.
+        # Reading outcomes again may fail and be retried, so the state changes only after success.
         after = replace(state, offsets=dict(state.offsets))
         result = self._handled(after, record)
         state.become(after)
@@ -168,8 +168,10 @@ class ReduceHandler(Handler[Reduction]):
         return self._end(state, RecordingAnswers.STATE_CANCELLED)
 
     def tick(self, state: Reduction, now: float) -> Result | None:
-        """A job whose time is over ends with what was answered. One that may have more parts at a time than
-        before, or was planned while an earlier release collected outcomes, gets them.
+        """End an expired job with what was answered, and write parts that a job may have by now.
+
+        A job may have more parts at a time than before if others ended, or if it was planned while an
+        earlier release collected outcomes.
         """
         if state.ended or state.plan_offset is None:
             return None
@@ -185,11 +187,11 @@ class ReduceHandler(Handler[Reduction]):
         return result
 
     def forget(self, state: Reduction) -> Result | None:
-        """A job that is long over leaves the topic of answers."""
+        """Delete the answer of a job that ended long ago."""
         return Result([Output(ANSWERS.name, state.job, None)])
 
     def _begin(self, state: Reduction, record: Record, plan: RecordingPlan) -> Result:
-        refused = state.ended and not state.parts  # nothing of it was answered: another request has its id
+        refused = state.ended and not state.parts  # it was rejected, so another request may use its id
         if state.plan_offset is not None and not refused:
             return Result(counts={"repeated": 1})
         state.ended, state.sent, state.plan = False, 0, plan
@@ -211,11 +213,11 @@ class ReduceHandler(Handler[Reduction]):
         return self._progress(state, place)
 
     def _parts(self, state: Reduction, freed: int | None = None) -> list[Output]:
-        """The parts that are next.
+        """Return the next parts to write.
 
         Args:
-            state: Of the job.
-            freed: Partition of the part that ended: a worker that is fast gets more of them.
+            state: The job's progress.
+            freed: Partition of the part that ended, which gets the next one: a fast worker gets more parts.
         """
         if state.sent >= state.parts:
             return []
@@ -231,14 +233,14 @@ class ReduceHandler(Handler[Reduction]):
         outputs = []
         for number in range(begin, state.sent):
             part = planned_part(state.plan, number, state.partition)
-            # Neighbours begin in different partitions, so that all workers share a recording.
+            # Neighbours start in different partitions, so that all workers share a recording.
             place, freed = (state.partition + number) % self._partitions if freed is None else freed, None
             key = f"{part.job}/{part.number}"
             outputs.append(Output(RECORDING_PARTS.name, key, part.SerializeToString(), partition=place))
         return outputs
 
     def _share(self, state: Reduction) -> int:
-        """Parts of a job that may wait or run now."""
+        """Return how many parts of a job may wait or run now."""
         if self._running_jobs is None:
             return self._most_parts
         return max(1, self._most_parts // (1 + self._running_jobs.running(state.tenant, state.job).jobs))
@@ -254,7 +256,7 @@ class ReduceHandler(Handler[Reduction]):
         return self._result(state, answers, {}, parts)
 
     def _end(self, state: Reduction, how: RecordingAnswers.State) -> Result:
-        """Write a job's answers, from its plan and the outcomes that came."""
+        """Write a job's answers, from its plan and the outcomes so far."""
         assert state.plan_offset is not None
         try:
             answers = self._answers(state, how)

@@ -1,4 +1,4 @@
-"""A part becomes its one outcome."""
+"""Runs parts; each one gets exactly one outcome."""
 
 from __future__ import annotations
 
@@ -40,24 +40,26 @@ REASONS = {"bad-part": "a part that cannot be read"}
 _log = structlog.get_logger(__name__)
 
 Check = Callable[[], None]
-"""Raises where nobody waits for the part any more."""
+"""Raises if nobody waits for the part any more."""
 Ahead = Callable[[RecordingPart], U8 | None]
-"""The pixels of a part from elsewhere (`lookout.recordings.jobs.samples`); None: they are decoded here."""
+"""Gets a part's pixels from elsewhere (`lookout.recordings.jobs.samples`); None: they are decoded
+here."""
 
 
 class _StoppedError(Exception):
-    """Nobody waits for the part any more: why."""
+    """Nobody waits for the part any more; the text says why."""
 
 
 class PartsHandler(Handler[None]):
-    """Runs parts, one after the other: a part uses every core, or the GPU. Other threads that call it
-    meanwhile get pixels of the next parts from decode pods.
+    """Runs parts, one after the other: a part uses every core, or the GPU.
+
+    Other threads that call it meanwhile get the pixels of the next parts from decode pods.
 
     Args:
         analyzer: The model.
         sources: Where recordings are read.
-        partitions: Of the topic of outcomes.
-        model_digest: Of the model.
+        partitions: Partitions of the topic of outcomes.
+        model_digest: Digest of the model.
         cancelled: Whether a job is cancelled.
         past: Runs parts of back-tests, or None if this instance runs none.
         ahead: Gets pixels from decode pods; None: every part is decoded here, while it is prefilled.
@@ -87,12 +89,12 @@ class PartsHandler(Handler[None]):
         self._recording = OpenedRecording(sources, decoders, idle_s)
         self._model_digest, self._cancelled, self._clock = model_digest, cancelled, clock
         self._partitions, self._past = partitions, past
-        self._gone: set[int] = set()  # partitions that were given back since the part began
+        self._gone: set[int] = set()  # partitions revoked since the part began
         self.config_digest = digest("recordings", 1, model_digest)
         self.shared_settings = {"model": model_digest}
 
     def load(self, camera: str, stored: StoredCheckpoint | None) -> None:
-        """A part has no state."""
+        """Do nothing: a part has no state."""
 
     def handle(self, state: None, record: Record) -> Result:
         """Answer a part, or say why it has no answers."""
@@ -104,7 +106,7 @@ class PartsHandler(Handler[None]):
         return _result(part, outcome, record, ahead=pixels is not None)
 
     def rejected(self, state: None, record: Record, reason: DeadLetter) -> Result | None:
-        """A part that becomes a dead letter has its outcome too."""
+        """Write the outcome of a part that becomes a dead letter."""
         try:
             part = self._part(record)
         except BadRecordError:
@@ -112,11 +114,11 @@ class PartsHandler(Handler[None]):
         return _result(part, unanswered(part, f"{reason.reason}: {reason.detail}"), record)
 
     def revoked(self, partition: int) -> None:
-        """Another worker answers its parts."""
+        """Stop parts of this partition: another worker answers them."""
         self._gone.add(partition)
 
     def close(self) -> None:
-        """End the decoder processes, and remove what was fetched."""
+        """End the decoder processes, and remove copies."""
         self._recording.close()
 
     def _part(self, record: Record) -> RecordingPart:
@@ -124,12 +126,13 @@ class PartsHandler(Handler[None]):
             part = received(RecordingPart, record)
         except WireError as error:
             raise BadRecordError("bad-part", str(error)) from error
-        if part.home >= self._partitions:  # Kafka would refuse the outcome, and with it those of others
+        if part.home >= self._partitions:  # Kafka would reject the outcome, and the whole transaction with it
             raise BadRecordError("bad-part", f"home {part.home}: there are {self._partitions} partitions")
         return part
 
     def _pixels(self, part: RecordingPart) -> U8 | None:
-        """Its pixels from a decode pod. Before its turn: the part before is answered meanwhile."""
+        """Get the part's pixels from a decode pod, before its turn: the previous part is answered
+        meanwhile."""
         if self._ahead is None or part.HasField("backtest"):
             return None
         try:

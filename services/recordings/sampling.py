@@ -1,4 +1,4 @@
-"""Decode pods of recordings: a part's pixels, made for the worker that will answer it."""
+"""Decode pods for recordings: they make a part's pixels for the worker that will answer it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lookout.video.segments import CodecError
 
 
 class SamplesMaker:
-    """Makes tensors of the stage of samples.
+    """Makes the tensors of the stage `samples`.
 
     Args:
         sources: Where recordings are read.
@@ -30,10 +30,10 @@ class SamplesMaker:
         self._recording, self._size = OpenedRecording(sources, decoders), size
 
     def make(self, ref: TensorRef, record: Message) -> Array:
-        """The pixels of a part.
+        """Make the pixels of a part.
 
         Raises:
-            LineageBrokenError: They cannot be made here: the worker decodes the part itself, and says why.
+            LineageBrokenError: They cannot be made here; the worker decodes the part itself and reports why.
         """
         if not isinstance(record, RecordingPart) or samples_ref(record, self._size).id != ref.id:
             raise LineageBrokenError(f"{ref.id} is not the part's, or of another model's input size")

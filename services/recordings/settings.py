@@ -14,7 +14,7 @@ from lookout.wire.limits import JOB_PARTS
 
 
 class RecordingsSettings(FetchSettings, WindowPlanSettings):
-    """What recordings adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
+    """Settings of recordings in addition to every service's; each field is `LOOKOUT_<FIELD>`."""
 
     model_dir: Path | None = Field(None, description="folder of the checkpoint that answers")
     recording_roots: Listed = Field(
@@ -48,7 +48,7 @@ class RecordingsSettings(FetchSettings, WindowPlanSettings):
         description="addresses of decode pods of recordings, comma-separated; in addition to those that the "
         "directory knows",
     )
-    #: how far parts give way to other processes of their machine (nice)
+    #: the `nice` value of workers, which yield to other processes of their machine
     niceness: ClassVar[int] = 10
     threads: int = Field(1, ge=1, le=256, description="jobs planned, or outcomes collected, at the same time")
     tenant_parts: int | None = Field(
@@ -77,7 +77,7 @@ class RecordingsSettings(FetchSettings, WindowPlanSettings):
 
     @model_validator(mode="after")
     def _one_thread_a_part(self) -> Self:
-        # One part is answered; each other thread waits for the pixels of a later one.
+        # One thread answers a part; each of the others waits for the pixels of a later one.
         if self.ahead:
             object.__setattr__(self, "threads", 1 + self.ahead)
         return self

@@ -1,4 +1,4 @@
-"""Threads that tenants share: work that waits for hosts holds up its own tenant's alone."""
+"""Threads that tenants share: work that waits for hosts holds up only its own tenant's."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 THREADS: Final = 16
-#: threads of one tenant at a time, so that it takes many slow tenants to use up all
+#: most threads of one tenant at a time, so that only many slow tenants together can use up all
 THREADS_OF_A_TENANT: Final = 2
-#: of one tenant, that wait for a thread; further work is not taken
+#: most waiting work of one tenant; more is not accepted
 WAITING_OF_A_TENANT: Final = 64
 
 
 class TenantThreads(Generic[T]):
-    """Runs work of tenants in turn. Thread-safe."""
+    """Runs work of tenants by turns. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -26,17 +26,17 @@ class TenantThreads(Generic[T]):
         self._running: Counter[str] = Counter()
 
     def is_idle(self, tenant: str) -> bool:
-        """Whether nothing of a tenant runs or waits."""
+        """Whether no work of a tenant runs or waits."""
         with self._lock:
             return not self._running[tenant] and tenant not in self._waiting
 
     def has_room(self, tenant: str) -> bool:
-        """Whether further work of a tenant is taken."""
+        """Whether more work of a tenant is accepted."""
         with self._lock:
             return len(self._waiting.get(tenant, ())) < WAITING_OF_A_TENANT
 
     def submit(self, tenant: str, work: Callable[[], T]) -> Future[T] | None:
-        """Run some work when its tenant's turn comes; None: too much of the tenant's waits already."""
+        """Run work when its tenant's turn comes. None: too much of the tenant's work waits already."""
         with self._lock:
             waiting = self._waiting.setdefault(tenant, deque())
             if len(waiting) >= WAITING_OF_A_TENANT:
@@ -47,13 +47,13 @@ class TenantThreads(Generic[T]):
         return future
 
     def close(self) -> None:
-        """Begin nothing more; what runs is not waited for."""
+        """Start nothing more; do not wait for what runs."""
         with self._lock:
             self._waiting.clear()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _begin(self) -> None:
-        """Hand out free threads: the tenant that got one longest ago comes first."""
+        """Hand out free threads; the tenant that got one longest ago comes first."""
         for tenant in list(self._waiting):
             if self._running.total() >= THREADS:
                 return
@@ -79,7 +79,8 @@ class TenantThreads(Generic[T]):
             future.set_result(result)
 
     def _free(self, tenant: str) -> None:
-        """The tenant's thread is free: before its result is seen, so that the next one finds it so."""
+        """Free the tenant's thread; called before its result is visible, so that its reader finds the
+        thread free."""
         with self._lock:
             self._running[tenant] -= 1
             if not self._running[tenant]:

@@ -97,7 +97,7 @@ class Encoder:
         begun = time.perf_counter()
         tokens = self.tower.encode([frame for frames in batch for frame in frames])
         if any(frame.tokens.is_cuda for frame in tokens):
-            torch.cuda.synchronize()  # calls return before the work is done, and the caller waits for it anyway
+            torch.cuda.synchronize()  # calls return early; the caller waits for the work next anyway
         seconds = time.perf_counter() - begun
         self.frames += len(tokens)
         total = _count(tokens)

@@ -1,4 +1,4 @@
-"""The one check of a notification, and which incidents it is told of."""
+"""The check of a notification, and the choice of incidents that it is told of."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from lookout.wire.limits import ID_BYTES
 from lookout.wire.message_json import enum_name
 from lookout.wire.ranges import RangeError, check_ranges
 
-#: names of files with secrets: one folder's, no path
+#: names of files with secrets: all in one folder, so without a path
 _FILE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
-#: what MQTT takes as the beginning of a topic
+#: prefixes of topics that MQTT accepts
 _TOPIC: Final = re.compile(r"[^+#\x00/]+(/[^+#\x00/]+)*")
-#: bytes of what a browser gives with its subscription (RFC 8291)
+#: bytes of the keys in a browser's subscription (RFC 8291)
 _PUSH_KEYS: Final = {"p256dh": 65, "auth": 16}
 _EVENTS: Final = {
     Alert.KIND_OPENED: Notification.EVENT_OPENED,
@@ -35,14 +35,14 @@ _EVENTS: Final = {
 
 
 def read_notification(key: str, value: bytes) -> Notification:
-    """The notification in a record of notifications.v1.
+    """Parse and check the notification in a record of notifications.v1.
 
     Args:
         key: The record's key, which is the notification's id.
         value: The record's value.
 
     Raises:
-        RuleError: It cannot be followed; the text names the field and why.
+        RuleError: The notification is invalid; the text names the field and why.
     """
     try:
         notification = from_json(value, Notification)
@@ -57,7 +57,7 @@ def read_notification(key: str, value: bytes) -> Notification:
 
 
 def notification_fault(key: str, value: bytes) -> str | None:
-    """Why a record of notifications.v1 cannot be used; None where it can."""
+    """Return why a record of notifications.v1 cannot be used; None if it can."""
     try:
         read_notification(key, value)
     except RuleError as error:
@@ -66,10 +66,10 @@ def notification_fault(key: str, value: bytes) -> str | None:
 
 
 def check_notification(notification: Notification) -> None:
-    """Check that a notification can be followed.
+    """Check a notification.
 
     Raises:
-        RuleError: It cannot; the text names the field, and what to write.
+        RuleError: It is invalid; the text names the field, and what to write.
     """
     if not is_camera_id(notification.id):
         raise RuleError(f"id {notification.id[:40]!r}: printable text of 1 to {ID_BYTES} bytes is needed")
@@ -122,7 +122,7 @@ def _check_push(push: WebPush) -> None:
 
 
 def _decoded(text: str) -> bytes:
-    """The bytes of base64url without padding; none where it is not."""
+    """Decode base64url without padding; empty if it is invalid."""
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except ValueError:
@@ -151,7 +151,7 @@ def _check_files(field: str, names: Iterable[str]) -> None:
 
 
 def target_text(notification: Notification) -> str:
-    """Where messages of a notification go, in a few words."""
+    """Describe where messages of a notification go, in a few words."""
     match notification.WhichOneof("channel"):
         case "webhook":
             return notification.webhook.url
@@ -164,36 +164,36 @@ def target_text(notification: Notification) -> str:
 
 
 def severity_of(severity: Severity) -> Severity:
-    """A severity, where unspecified means warning."""
+    """Return a severity; unspecified means warning."""
     return severity or SEVERITY_WARNING
 
 
 def event_of(happened: Alert | IncidentAction) -> Notification.Event:
-    """Which event of a notification an alert or an act is."""
+    """Return which event of a notification an alert or an action is."""
     if isinstance(happened, IncidentAction):
         return Notification.EVENT_ACTION
     return _EVENTS.get(happened.kind, Notification.EVENT_UNSPECIFIED)
 
 
 def is_test(happened: Alert | IncidentAction) -> bool:
-    """Whether it is a test alert, which every notification of its tenant is told of."""
+    """Whether it is a test alert, which is sent to every notification of its tenant."""
     return isinstance(happened, Alert) and happened.kind == Alert.KIND_TEST
 
 
 def wants_event(notification: Notification, happened: Alert | IncidentAction) -> bool:
-    """Whether a notification is told of this kind of event."""
+    """Whether a notification covers this kind of event."""
     return not notification.events or is_test(happened) or event_of(happened) in notification.events
 
 
 def wants_incident(
     notification: Notification, happened: Alert | IncidentAction, severity: Severity, now_ms: int
 ) -> bool:
-    """Whether a notification is told of an incident, decided when it opens.
+    """Whether a notification covers an incident, decided when it opens.
 
     Args:
         notification: A notification that was checked.
         happened: The incident's first event that is seen, which names camera, watch and tenant.
-        severity: Of its watch.
+        severity: Severity of its watch.
         now_ms: Unix milliseconds of the event.
     """
     if notification.disabled or notification.tenant not in {"", tenant_of(happened.tenant)}:
@@ -218,7 +218,7 @@ def secret_file(notification: str) -> str:
 
 
 def event_name(happened: Alert | IncidentAction) -> str:
-    """The event in one word, as messages have it: opened, updated, closed, claim, acknowledge."""
+    """Return the event in one word, as messages have it: opened, updated, closed, claim, acknowledge."""
     kind = type(happened).Kind.Name(happened.kind)
     return enum_name("Kind", kind)
 

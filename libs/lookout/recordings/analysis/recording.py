@@ -59,8 +59,7 @@ def analyze(
             another kind is rejected.
         on_part: Called with every part as soon as it is answered.
         progress: Called after every group.
-        analyzer: A loaded model; None: the model of the last call, which stays loaded (see `release`), or a
-            new one.
+        analyzer: A loaded model; None: `model`, which stays loaded for the next call (see `release`).
         sandbox: Decode in sandboxed processes: for files from unknown sources.
         begins: When its first frame was taken, as a moment or its text in ISO 8601; without an offset it is
             local time. None: what its file says, if that is plausible.

@@ -39,7 +39,7 @@ from lookout.v1.lineage_pb2 import TensorRef
 T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 _DAY_MS = 86_400_000
-# Announcements sent in one pipeline: its commands and their answers are held in memory meanwhile.
+# Most announcements in one pipeline, whose commands and answers are held in memory.
 _BATCH = 256
 _STRANGERS = 1000
 _REMEMBER_S = 3600.0  # addresses of a stage, for when the directory is away
@@ -69,7 +69,8 @@ def _pods(stage: int, what: str) -> str:
 
 
 class Directory:
-    """The index as its readers see it. Thread-safe. A Redis that failed is left alone for `redis_retry_s`."""
+    """The index as its readers see it. Thread-safe. After a failure Redis is not asked again for
+    `redis_retry_s`."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class Directory:
             socket_timeout=settings.redis_timeout_s,
             socket_connect_timeout=settings.redis_timeout_s,
             # No pings and no retries by the client: a failed call is an answer here, and `redis_retry_s`
-            # decides when the next one is tried.
+            # decides when the next one is made.
             health_check_interval=0,
             retry=None,
         )
@@ -97,7 +98,7 @@ class Directory:
         self._seen: dict[int, dict[str, float]] = defaultdict(dict)  # stage -> address -> when
 
     def find(self, ref: TensorRef) -> list[Holder]:
-        """Live holders of the tensor's entry; entries of dead ones are removed.
+        """Return the live holders of the tensor's entry; entries of dead ones are removed.
 
         Raises:
             DirectoryDownError: Redis does not answer.
@@ -105,7 +106,8 @@ class Directory:
         return self.asking(lambda: self._find(entry_of(ref), ref.stage))
 
     def replicas(self, stage: int) -> list[str]:
-        """gRPC addresses of the live pods of a stage; where Redis is down or was wiped, those seen before."""
+        """Return gRPC addresses of the live pods of a stage; if Redis is down or was wiped, those seen
+        before."""
         with contextlib.suppress(DirectoryDownError):
             if live := self.asking(lambda: self._roster(stage)):
                 return live
@@ -116,7 +118,7 @@ class Directory:
 
     def asking(self, ask: Callable[[], T], retry: bool = False) -> T:
         """Run a Redis call; any failure of Redis becomes DirectoryDownError.
-        `retry`: ask although it just failed."""
+        `retry`: ask even if Redis failed a moment ago."""
         if not retry and time.monotonic() < self._down_until:
             raise DirectoryDownError("the directory failed a moment ago")
         try:
@@ -153,7 +155,7 @@ class Directory:
             lease = leases.get(pod)
             if lease is not None and str(lease["epoch"]) == epoch:
                 holders.append(Holder(pod, int(epoch), str(lease["address"])))
-                # Remembered for `replicas`, which has to name somebody while Redis is away.
+                # Remembered for `replicas`, which needs addresses while Redis is away.
                 self._seen[stage][holders[-1].address] = time.monotonic()
             else:
                 self._withdraw(keys=[entry], args=[pod, epoch])
@@ -173,7 +175,7 @@ class Directory:
         if not pods:
             return {}
         keys = [_pods(stage, f"lease:{pod}") for pod in pods]
-        # One round trip: the keys of a stage share a hash tag, so in a cluster they lie on one node.
+        # One round trip: the keys of a stage share a hash tag, so a cluster has them on one node.
         values: list[str | None] = self.client.mget(keys)  # type: ignore[assignment]
         leases = {}
         for pod, value in zip(pods, values, strict=True):
@@ -182,7 +184,7 @@ class Directory:
         return leases
 
     def _lease(self, stage: int, pod: str, value: str) -> dict[str, Any] | None:
-        """A lease that this fleet wrote; None for anything else: others may write to Redis."""
+        """Parse a lease that this fleet wrote; None for anything else, since others may write to Redis."""
         try:
             lease = json.loads(value)
             address = self.signer.check(stage, pod, str(lease["address"]))
@@ -199,11 +201,10 @@ class Directory:
 
 
 class Announcer:
-    """One holder: keeps its lease, announces what it holds, and announces it again when the directory has
-    lost it.
+    """One holder: keeps its lease, announces what it holds, and announces it again if the directory lost it.
 
-    It is the `holdings` of a TensorStore; `lines` gives everything held at any time. Redis being away is no
-    error: what was not said is said when it is back.
+    It is the `holdings` of a TensorStore; `lines` returns everything that is held. An outage of Redis is no
+    error: what could not be announced is announced when Redis is back.
     """
 
     def __init__(
@@ -241,7 +242,7 @@ class Announcer:
         self._thread = self._supervisor.start("lease", self._run)
 
     def stop(self) -> None:
-        """Give the lease back: from now on nobody asks this pod."""
+        """Release the lease, so that nobody asks this pod from now on."""
         self._ended = True
         self._wake.set()
         if self._thread is not None:
@@ -254,11 +255,11 @@ class Announcer:
         self.epoch = 0
 
     def held(self, entry: str) -> None:
-        """The store began to hold tensors of this entry."""
+        """Announce an entry of which the store began to hold tensors."""
         self._say([entry])
 
     def dropped(self, entry: str) -> None:
-        """The store holds none of this entry any more."""
+        """Withdraw an entry of which the store no longer holds tensors."""
         epoch = self.epoch
         if not epoch:
             return
@@ -266,7 +267,7 @@ class Announcer:
             self.directory.asking(lambda: self._withdraw(keys=[entry], args=[self.pod, epoch]))
 
     def renew(self) -> bool:
-        """Renew the lease or claim a new one, and say everything again where that is due. False: Redis is
+        """Renew the lease or claim a new one, and announce everything again if that is due. False: Redis is
         away."""
         with self._claiming:
             try:
@@ -276,7 +277,7 @@ class Announcer:
                 return False
             # A third of an entry's life: two renewals may fail before it expires.
             due = time.monotonic() - self._said_at > self.directory.settings.entry_s / 3
-            # A new lease has a new epoch, and entries of the old one count no more: all are announced
+            # A new lease has a new epoch, and entries of the old one no longer count: all are announced
             # again.
             if self.epoch and (new or due or self._behind):
                 self._behind = False
@@ -309,7 +310,7 @@ class Announcer:
         def batch(chunk: Sequence[str]) -> None:
             with self.directory.client.pipeline(transaction=False) as pipe:
                 for entry in chunk:
-                    # By its text: in a cluster a pipeline may not name a script by its digest.
+                    # By its text: in a cluster, pipelines cannot use digests of scripts.
                     pipe.execute_command("EVAL", _ANNOUNCE, 1, entry, self.pod, epoch, ttl)  # type: ignore[no-untyped-call]
                 pipe.execute()
 

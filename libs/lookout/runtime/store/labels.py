@@ -1,4 +1,4 @@
-"""What a tensor is called, and what a reference says about it."""
+"""Names of tensors, and the facts in their references."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from lookout.wire import FLEET_KEYS, REDIS_KEYS
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """Facts about a tensor. `entry` names its line in `lookout.runtime.store.directory`."""
+    """Facts about a tensor. `entry` is its entry in `lookout.runtime.store.directory`."""
 
     key: str
     entry: str
@@ -28,7 +28,7 @@ def stage_keys(stage: int) -> str:
 
 
 def camera_entries(camera: str, keys: str = REDIS_KEYS) -> str:
-    """What the directory's keys of a camera's tensors begin with: the camera is the hash tag."""
+    """Return the prefix of the directory's keys of a camera's tensors; the camera is the hash tag."""
     # Braces would end the hash tag within the camera's name, and its keys would lie on other nodes than its
     # script expects.
     name = camera.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
@@ -36,23 +36,23 @@ def camera_entries(camera: str, keys: str = REDIS_KEYS) -> str:
 
 
 def entry_of(ref: TensorRef) -> str:
-    """The directory's key for a tensor: one for each input record and stage."""
+    """Return the directory's key for a tensor: one for each input record and stage."""
     source = ref.input
     made_from = f"{source.topic}/{source.partition}/{source.offset}" if ref.HasField("input") else ref.id
     return f"{camera_entries(ref.camera, stage_keys(ref.stage))}{ref.stage}:{made_from}"
 
 
 def labelled(ref: TensorRef, array: Array, dtype: str | None) -> tuple[Label, Array]:
-    """The label of a tensor, and a contiguous read-only view of it.
+    """Return the label of a tensor, and a contiguous read-only view of it.
 
     Args:
         ref: Its reference.
         array: Its values; must not be written to afterwards.
-        dtype: What it counts as; "bfloat16" takes its bits in uint16. None: the array's own.
+        dtype: The dtype that it counts as; "bfloat16" takes its bits in uint16. None: the array's own.
 
     Raises:
         ValueError: The reference has no id.
-        TensorCorruptError: The array is not of this dtype, or of one that cannot travel.
+        TensorCorruptError: The array does not have this dtype, or one that cannot be sent.
     """
     if not ref.id:
         raise ValueError("a tensor reference needs an id")
@@ -66,7 +66,7 @@ def labelled(ref: TensorRef, array: Array, dtype: str | None) -> tuple[Label, Ar
 
 
 def filled(ref: TensorRef, label: Label) -> TensorRef:
-    """The reference with shape, dtype, length and checksum."""
+    """Return the reference with shape, dtype, length and checksum."""
     complete = TensorRef()
     complete.CopyFrom(ref)
     del complete.shape[:]

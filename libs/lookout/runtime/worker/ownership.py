@@ -1,4 +1,4 @@
-"""The life of assigned partitions: taken over, worked on, read again after an abort, given back."""
+"""The life of assigned partitions: taken over, processed, read again after an abort, given back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FOREIGN = "another configuration"
 
 
 class RequestsTakeovers(Protocol):
-    """What reads a partition's state (`Takeovers`)."""
+    """Reads the state of partitions (`Takeovers`)."""
 
     def request(self, partition: Partition) -> None: ...
 
@@ -35,16 +35,16 @@ class Ownership:
     """All partitions that are this worker's. Only the polling thread calls it.
 
     Args:
-        handler: is called with the cameras and partitions that it loses.
+        handler: is told which cameras and partitions it loses.
         takeovers: reads offsets and checkpoints.
-        refusals: forgotten with their partition.
+        refusals: what Kafka rejected; dropped with its partition.
         metrics: gauges of partitions, cameras and lag.
-        health: not ready while a partition waits; the message names it.
+        health: blocked while a partition waits; the message names it.
         foreign: the cameras of a takeover whose checkpoints were written under another configuration.
-        own: whether the mark alongside a committed offset is this configuration's.
-        letter: a dead letter for a checkpoint: its partition, offset and camera, its bytes, and why.
-        refusal: what ends the process where every checkpoint is of another configuration.
-        limit_s: a takeover that has to wait for longer ends the process.
+        own: whether the mark alongside a committed offset belongs to this configuration.
+        letter: makes a dead letter of a checkpoint's partition, offset, camera and bytes, and the reason.
+        refusal: makes the error that ends the process if every checkpoint is of another configuration.
+        limit_s: seconds that a takeover may wait before the process ends.
         clock: monotonic seconds.
     """
 
@@ -83,7 +83,7 @@ class Ownership:
         self.current: dict[int, Partition] = {}
 
     def assigned(self, numbers: Collection[int]) -> None:
-        """These are ours from now on; each is taken over before anything of it is computed."""
+        """Take over partitions that were assigned to this worker; nothing of them is computed before that."""
         self._joined = True
         if numbers:
             self._log.info("partitions assigned", partitions=sorted(numbers))
@@ -92,12 +92,12 @@ class Ownership:
         self.update_ready()
 
     def loaded(self, partition: Partition, takeover: Takeover) -> None:
-        """The state of `partition` was read.
+        """Open `partition` with the state that was read, or keep it in doubt.
 
-        A changed configuration changes the mark of every checkpoint and of the committed offset. Checkpoints
-        with another mark are no such change where the offset has ours, where no offset was ever committed, or
-        where other checkpoints have ours: others may write the topic, and one record of theirs would end this
-        stage for all cameras. Their cameras start without a checkpoint.
+        A changed configuration changes the marks of every checkpoint and of the committed offset. So
+        checkpoints with another mark do not mean such a change if the offset has our mark, if no offset was
+        ever committed, or if other checkpoints have our mark: others may write to the topic, and one record
+        of theirs must not end this stage for all cameras. The cameras concerned start without a checkpoint.
 
         Raises:
             StartupError: The offsets are of another configuration, or of an earlier release that did not mark
@@ -119,7 +119,7 @@ class Ownership:
         self._decide()
 
     def _decide(self) -> None:
-        """Partitions in doubt are opened once a checkpoint fits; where none does, this process ends.
+        """Open the partitions in doubt once a checkpoint fits; if none can fit any more, end this process.
 
         Raises:
             StartupError: No checkpoint fits, and no partition is left that could have one.
@@ -136,7 +136,7 @@ class Ownership:
         self.update_ready()
 
     def _open(self, partition: Partition, takeover: Takeover, foreign: frozenset[str]) -> None:
-        """Work on `partition` from now on."""
+        """Start to work on `partition`."""
         partition.waits_for = ""
         partition.loaded = True
         partition.committed = takeover.offset
@@ -158,7 +158,7 @@ class Ownership:
         )
 
     def _set_aside(self, partition: Partition, takeover: Takeover, foreign: frozenset[str]) -> None:
-        """Say which checkpoints cannot be used; each becomes a dead letter and is deleted."""
+        """Report checkpoints that cannot be used; each becomes a dead letter and is deleted."""
         unusable = dict.fromkeys(takeover.unreadable, "no message") | dict.fromkeys(foreign, _FOREIGN)
         self._unusable[partition.number] = unusable
         for camera, why in sorted(unusable.items()):
@@ -170,7 +170,7 @@ class Ownership:
                 why=why,
             )
             # Without a committed offset nothing shows that this partition is still ours when the letter is
-            # written: another owner may have put a good checkpoint in its place.
+            # written: another owner may have written a good checkpoint meanwhile.
             if self._letter is None or takeover.offset is None:
                 continue
             value = takeover.unreadable.get(camera)
@@ -181,7 +181,7 @@ class Ownership:
             partition.insert(slot, partition.lane(camera))
 
     def _named_unusable(self) -> dict[str, object] | None:
-        """Cameras of this worker's partitions that started without their checkpoint, for /readyz."""
+        """Return the cameras that started without their checkpoint, with the reason, for /readyz."""
         reasons = {camera: why for part in list(self._unusable.values()) for camera, why in part.items()}
         if not reasons:
             return None
@@ -189,10 +189,10 @@ class Ownership:
         return {"cameras": len(reasons), "reasons": named}
 
     def waits(self, partition: Partition, why: str) -> None:
-        """`partition` cannot be taken over yet.
+        """Note why `partition` cannot be taken over yet.
 
         Raises:
-            LookoutRuntimeError: That lasts too long.
+            LookoutRuntimeError: It has been waiting for longer than `limit_s`.
         """
         if partition.dead:
             return
@@ -207,19 +207,20 @@ class Ownership:
         self.update_ready()
 
     def kafka_is_back(self) -> None:
-        """What waited for Kafka itself gets its full time again."""
+        """Restart the time limit of partitions that waited for Kafka itself."""
         for partition in self.current.values():
             partition.waits_since = None
 
     def again(self, partition: Partition, slots: list[Slot], unknown: bool) -> None:
-        """`slots` were not committed (`unknown`: Kafka has to be asked): go back to what was."""
+        """Go back to what is committed: `slots` were not (`unknown`: Kafka has to be asked whether they
+        were)."""
         if self.current.get(partition.number) is not partition:
             return
         records = [slot.record for slot in (*slots, *partition.slots) if slot.record is not None]
         back = partition.committed if partition.committed is not None else _first(records)
         self._drop(partition)
         if unknown:
-            # The offset has to be asked for, so the state is read again as well: both belong together.
+            # The offset has to be asked for, so the state is read again as well, to be consistent with it.
             self._take(Partition(partition.number))
             self.update_ready()
             return
@@ -229,7 +230,7 @@ class Ownership:
             fresh.seek_to = back
 
     def gone(self, numbers: Collection[int], what: str) -> None:
-        """These are another worker's now."""
+        """Drop partitions that belong to another worker now."""
         self._log.info(what, partitions=sorted(numbers))
         for number in numbers:
             partition = self.current.pop(number, None)
@@ -242,12 +243,12 @@ class Ownership:
         self.update_ready()
 
     def close(self) -> None:
-        """Nothing counts any more."""
+        """Mark all partitions as revoked; late results are discarded."""
         for partition in self.current.values():
             partition.dead = True
 
     def update_ready(self) -> None:
-        """Say what the worker waits for."""
+        """Update readiness and metrics with what the worker waits for."""
         waiting = [partition for partition in self.current.values() if not partition.loaded]
         self._metrics.partitions.labels(self._metrics.stage).set(len(self.current))
         self._metrics.taking_over.labels(self._metrics.stage).set(len(waiting))
@@ -268,7 +269,7 @@ class Ownership:
         for lane in partition.lanes.values():
             if lane.camera:
                 self._handler.released(lane.camera, partition.number)
-            # A thread still computes with the state of a busy lane: `Lanes.finish` gives that one up.
+            # A thread still uses the state of a busy lane, so `Lanes.finish` drops that one.
             if not lane.busy:
                 lane.give_up(self._handler)
 
@@ -278,7 +279,7 @@ def _first(records: list[Record]) -> int | None:
 
 
 def _named(waiting: list[Partition]) -> str:
-    """`3 (its last owner's transaction is open), 5`."""
+    """Format partitions: `3 (its last owner's transaction is open), 5`."""
     ordered = sorted(waiting, key=lambda each: each.number)
     return ", ".join(
         f"{partition.number}{f' ({partition.waits_for})' if partition.waits_for else ''}"

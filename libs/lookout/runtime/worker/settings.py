@@ -1,6 +1,5 @@
-"""Settings of a service, from the environment (prefix `LOOKOUT_`); anything unknown or missing is an error by
-name.
-"""
+"""Settings of a service, from the environment (prefix `LOOKOUT_`); anything unknown or missing is an error
+that names it."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from lookout.wire import IS_CANARY, NAME_PREFIX, prefix_fault
 FOREIGN = frozenset(
     {"LOOKOUT_FOOTAGE", "LOOKOUT_CACHE", "LOOKOUT_KAFKA", "LOOKOUT_RECEIPT_KEY", "LOOKOUT_REDIS"}
 )
-#: what Kubernetes injects for a Service that is called lookout-...: never settings
+#: variables that Kubernetes injects for a Service called lookout-...; they are never settings
 _SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT(_\d+_(TCP|UDP)(_\w+)?)?$")
 LOCAL_KAFKA = "127.0.0.1:9092"
 LOCAL_REDIS = "redis://127.0.0.1:6379/0"
@@ -50,7 +49,8 @@ def _options(value: object) -> object:
 
 
 class ServiceSettings(Connections, SamplingSettings):
-    """What every service shares. Derive from it and add the stage's own; each field is `LOOKOUT_<FIELD>`.
+    """Settings that every service shares. Derive from it and add the stage's own; each field is
+    `LOOKOUT_<FIELD>`.
 
     Times are in seconds, sizes in bytes.
     """
@@ -226,7 +226,7 @@ class ServiceSettings(Connections, SamplingSettings):
         return value
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """What `repr` and `str` show: addresses without the credentials that a URL may carry."""
+        """Hide credentials in URLs from `repr` and `str`."""
         for name, value in super().__repr_args__():
             yield name, public_url(value) if name == "redis_url" and value else value
 
@@ -249,18 +249,19 @@ class ServiceSettings(Connections, SamplingSettings):
 
     @property
     def retention_needed_s(self) -> float:
-        """How long segments, frames and tokens must be kept: a window, the longest outage promised and a
-        margin.
-        """
+        """How long segments, frames and tokens must be kept: a window, the longest promised outage and a
+        margin."""
         return self.window_s + self.outage_s + self.retention_margin_s
 
     def address(self, grpc_port: int) -> str:
-        """host:port at which peers reach this instance's gRPC server, once it listens on `grpc_port`."""
+        """Return host:port at which peers reach this instance's gRPC server, once it listens on
+        `grpc_port`."""
         host = self.advertise or ("127.0.0.1" if self.mode == "local" else socket.gethostname())
         return host if re.search(r"(?<!:):\d+$|\]:\d+$", host) else f"{host}:{grpc_port}"
 
     def kafka(self, **more: Any) -> dict[str, Any]:
-        """librdkafka options for a client: address, quiet reconnects, security, `kafka_options`, then `more`.
+        """Return client options for librdkafka: address, quiet reconnects, security, `kafka_options`, then
+        `more`.
 
         Raises:
             StartupError: a file with a secret or a certificate cannot be read.
@@ -291,12 +292,12 @@ Listed = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
 
 
 _SCHEMES = ("http", "https")  # what `lookout.runtime.net.fetch` has a port for
-#: a host's name as a glob, or an address: no URL, no port
+#: a host name as a glob, or an address, without scheme and port
 _HOST_PATTERN = r"([A-Za-z0-9*?\[\]!._-]+|[0-9A-Fa-f:.]+)"
 
 
 def check_hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
-    """Check that these are names of hosts, or globs of them."""
+    """Check that these are host names, addresses, or globs of names."""
     for host in hosts:
         if not re.fullmatch(_HOST_PATTERN, host):
             raise ValueError(
@@ -317,7 +318,7 @@ def check_networks(networks: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class FetchSettings(ServiceSettings):
-    """What services that fetch from URIs share."""
+    """Settings of services that fetch from URIs."""
 
     uri_schemes: Listed = Field(
         ("https",), description="URI schemes from which segments or recordings are fetched, comma-separated"
@@ -346,7 +347,7 @@ class FetchSettings(ServiceSettings):
 
 
 class ModelSettings(ServiceSettings):
-    """What services that run a model or its tower share."""
+    """Settings of services that run a model or its tower."""
 
     device: str = Field("cpu", description="where the model runs: cpu, cuda, cuda:1")
     dtype: Dtype = Field(
@@ -357,7 +358,7 @@ class ModelSettings(ServiceSettings):
 
     @model_validator(mode="after")
     def _data_type(self) -> Self:
-        # What is compared between instances and stored in digests is the data type, not how it was chosen.
+        # Instances compare the data type, and digests store it, however it was chosen.
         if self.dtype == "auto":
             object.__setattr__(self, "dtype", default_dtype(self.place))
         return self
@@ -369,7 +370,7 @@ class ModelSettings(ServiceSettings):
 
 
 class CanarySettings(ModelSettings):
-    """What prune-encode and prefill share: whether they are the fleet's, or those of a canary."""
+    """Settings that make prune-encode and prefill the fleet's own services, or those of a canary."""
 
     canary: float | None = Field(
         None,
@@ -395,7 +396,7 @@ class CanarySettings(ModelSettings):
 
 
 class WindowPlanSettings(ModelSettings):
-    """What decides how a window is computed: prefill and back-tests of its windows agree on it."""
+    """Settings that decide how a window is computed; prefill and back-tests must share them."""
 
     reuse: bool = Field(
         True, description="keep KV between windows; false computes every window in full, to compare with"
@@ -420,13 +421,13 @@ class WindowPlanSettings(ModelSettings):
 
 
 def digest(*parts: object) -> str:
-    """16 hex digits over values (JSON, sorted): for `Handler.config_digest`."""
+    """Return 16 hex digits over values (JSON, sorted), for `Handler.config_digest`."""
     text = json.dumps(parts, sort_keys=True, default=str, separators=(",", ":"))
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def load_settings(kind: type[T], environ: Mapping[str, str] | None = None, **values: Any) -> T:
-    """Settings from the environment (`values` win).
+    """Read settings from the environment; `values` take precedence.
 
     Raises:
         StartupError: The message names every setting that is wrong.

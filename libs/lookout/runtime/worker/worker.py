@@ -1,11 +1,11 @@
 """The Kafka worker: one thread polls and commits, others compute; every record counts exactly once.
 
 The polling thread reads records into their partition's order and hands each camera's next one to a compute
-thread. What finished without a hole before it (a partition's finished prefix) is committed in one short
-transaction together with its offsets. Nothing else writes. The thread never waits for compute; calls to Kafka
-give way after a second and are resumed on the next turn.
+thread. A partition's finished prefix, the results without an unfinished record before them, is committed in
+one short transaction together with its offsets. Nothing else writes. The polling thread never waits for
+compute; calls to Kafka return after a second and continue in the next round.
 
-Here the parts are put together: `polling` reads, `lanes` decides which camera computes next, `processing`
+This module puts the parts together: `polling` reads, `lanes` decides which camera computes next, `processing`
 tries a record, `ownership` takes partitions over and gives them back, `committing` and `transactions` write,
 `backpressure` pauses.
 """
@@ -84,9 +84,7 @@ class _Waits:
 
 
 class Worker:
-    """Runs a handler over its share of one topic. `run` is the polling thread; `stop` may be called from any
-    thread.
-    """
+    """Runs a handler over its share of one topic. `run` is the polling thread; any thread may call `stop`."""
 
     def __init__(
         self,
@@ -118,7 +116,7 @@ class Worker:
     # -- life
 
     def stop(self) -> None:
-        """Finish quickly: commit what is done, give partitions back, return from `run`."""
+        """Stop soon: commit what is done, give partitions back, return from `run`."""
         self._stopping.set()
 
     def run(self) -> None:
@@ -194,7 +192,7 @@ class Worker:
         self._build_reading(refusals)
 
     def _build_reading(self, refusals: Refusals) -> None:
-        """What commits, reads and holds back; the lanes and the partitions are there."""
+        """Build the parts that commit, read and hold back; lanes and partitions exist already."""
         settings, handler, metrics = self._settings, self._handler, self._metrics
         self._commits = Commits(
             self._committer,
@@ -211,7 +209,7 @@ class Worker:
         self._build_source()
 
     def _build_source(self) -> None:
-        """What is read, how much of it at once, and what no client can read."""
+        """Build the parts that read the topic, limit reading, and handle unreadable batches."""
         self._source = Source(self._topics.source, self._identity, self)
         self._unreadable = UnreadableBatches(
             self._topics.source,
@@ -231,7 +229,7 @@ class Worker:
         return mark(handler.shared_settings, handler.config_digest)
 
     def _drain(self) -> None:
-        """Running work may finish for a moment; then the finished prefix is committed."""
+        """Give running work a moment to finish; then commit the finished prefix."""
         self._health.block("worker", "stopping")
         self._lanes.close()
         deadline = time.monotonic() + self._settings.drain_s
@@ -267,7 +265,7 @@ class Worker:
         self._source.read(self._wait_s())
 
     def _look_for_overdue(self) -> None:
-        """Stop work that takes too long; where it does not stop, commit its dead letter and end the process.
+        """Stop work that takes too long; if it does not stop, commit its dead letter and end the process.
 
         Raises:
             LookoutRuntimeError: It did not stop.
@@ -299,7 +297,7 @@ class Worker:
                 raise LookoutRuntimeError(f"work cannot be stopped: {_named(running.slot)}")
 
     def _wait_s(self) -> float:
-        """How long the next poll may wait for a message."""
+        """Return how long the next poll may wait for a message."""
         quiet = BUSY_S if self._lanes.computing or self._commits.transaction else IDLE_S
         commit = self._commits.wait_s(computing=self._lanes.computing > 0)
         return quiet if commit is None else min(quiet, commit)
@@ -329,11 +327,12 @@ class Worker:
             self._ownership.loaded(event.partition, event.takeover)
 
     def _catches_up(self, partition: Partition) -> bool:
-        """Whether everything that was sent is read: an outage or a backlog is no silence."""
+        """Whether everything that was sent has been read; if not, an outage or a backlog could look like
+        silence."""
         return partition.at_end and self._kafka_up and partition.number not in self._backpressure.paused
 
     def _begin(self, number: int) -> int:
-        """Where a partition is read of which nothing was ever committed."""
+        """Return where to read a partition of which nothing was ever committed."""
         if not (IS_CANARY and self._topics.source == FRAMES.name):
             return int(OFFSET_BEGINNING)
         # A canary compares from now on: what the fleet has answered already is for back-tests.
@@ -353,7 +352,7 @@ class Worker:
         self._commits.give_up("the partition was given back")
 
     def _foreign(self, takeover: Takeover) -> frozenset[str]:
-        """Cameras whose checkpoint was written under other shared settings."""
+        """Return cameras whose checkpoint was written under other shared settings."""
         if self._settings.on_config_change == "restart":
             return frozenset()
         shared = self._handler.shared_settings
@@ -366,7 +365,7 @@ class Worker:
     def _checkpoint_letter(
         self, partition: int, offset: int, camera: str, value: bytes, why: str
     ) -> Output | None:
-        """The dead letter of a checkpoint that cannot be used."""
+        """Make the dead letter of a checkpoint that cannot be used."""
         record = Record(self._topics.state, partition, offset, camera, value)
         output, _ = dead_letter(
             record,
@@ -389,16 +388,16 @@ class Worker:
     # -- what the source says (`polling.Listener`)
 
     def on_assigned(self, numbers: Collection[int]) -> None:
-        """Partitions were given to this worker."""
+        """Take over partitions that were given to this worker."""
         self._ownership.assigned(numbers)
 
     def on_revoked(self, numbers: Collection[int]) -> None:
-        """Partitions are given back: what is finished is committed first."""
+        """Give partitions back, after committing what is finished."""
         self._settle(time.monotonic() + REVOKE_S)
         self._gone(numbers, "partitions given back")
 
     def on_lost(self, numbers: Collection[int]) -> None:
-        """Partitions were given to another worker: nothing of them can be committed."""
+        """Drop partitions that another worker owns already: nothing of them can be committed."""
         self._commits.give_up("the partition was lost", numbers)
         self._gone(numbers, "partitions lost")
 
@@ -409,7 +408,7 @@ class Worker:
         self._unreadable.tell()
 
     def on_record(self, record: Record) -> None:
-        """A record was read."""
+        """Take a record that was read."""
         self._health.clear("topic")
         partition = self._ownership.current.get(record.partition)
         if partition is None or not partition.in_place or self._stopping.is_set():
@@ -433,22 +432,22 @@ class Worker:
         self._commits.may_have(partition)
 
     def on_end(self, number: int, offset: int) -> None:
-        """Everything that was in a partition is read, up to an offset."""
+        """Note that a partition is read to its end, at an offset."""
         partition = self._ownership.current.get(number)
         if partition is not None and partition.in_place and not self._unreadable.passed(partition):
             partition.at_end, partition.end = True, offset
         self._health.clear("topic")
 
     def on_broken_batch(self, number: int, offset: int, why: str) -> None:
-        """A batch cannot be read."""
+        """Note a batch that cannot be read."""
         self._unreadable.met(number, offset, why)
 
     def on_unreadable(self, why: str) -> None:
-        """The topic cannot be read."""
+        """Note that the topic cannot be read."""
         self._health.block("topic", why)
 
     def on_kafka(self, up: bool) -> None:
-        """Whether a broker answers."""
+        """Note whether a broker answers."""
         if up == self._kafka_up:
             return
         self._kafka_up = up
@@ -468,7 +467,7 @@ class Worker:
             )
 
     def on_watermarks(self, ends: dict[int, tuple[int, int]]) -> None:
-        """Where partitions begin and end, about once a second."""
+        """Note where partitions begin and end; called about once a second."""
         metrics, stage = self._metrics, self._stage
         records = size = cameras = 0
         for number, partition in self._ownership.current.items():
@@ -496,7 +495,8 @@ class Worker:
             )
 
     def _arrived(self, record: Record) -> int:
-        """When what the record came from reached Kafka; producers of segments are not asked."""
+        """Return when the segment that the record derives from reached Kafka; producers of segments are
+        not asked."""
         arrived = None if record.topic == SEGMENTS.name else names.number(record.headers, names.ARRIVED)
         return record.timestamp_ms if arrived is None else arrived
 
@@ -508,7 +508,7 @@ def _named(slot: Slot) -> str:
 
 
 def _age_s(partition: Partition) -> float:
-    """Seconds since the oldest record that is not committed was sent, as far as it is known."""
+    """Return the seconds since the oldest uncommitted record was sent, as far as known."""
     oldest = next((slot.record.timestamp_ms for slot in partition.slots if slot.record is not None), None)
     oldest = partition.committed_ms if oldest is None else oldest
     return 0.0 if oldest is None else max(0.0, time.time() - oldest / 1000)

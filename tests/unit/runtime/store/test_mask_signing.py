@@ -97,7 +97,7 @@ def test_signed_masks_hold_and_are_lifted_by_a_signed_version_without_polygons()
 @pytest.mark.parametrize(
     ("record", "why"),
     [
-        (None, "deleted"),
+        (None, "deleting"),
         (to_json(FORGED), "did not sign"),
         (to_json(written(BOTH, [], OTHERS)), "did not sign"),
         (to_json(written(BOTH, [], NOBODYS)), "did not sign"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -78,6 +80,31 @@ def test_the_command_reports_what_the_gateway_does(client: httpx.Client, process
     assert [one["camera"] for one in own["incidents"]] == ["gate"] * 3
     assert own["unwatched"][0]["reason"] == "gap"
     assert not report("yard", begin, end, bootstrap=bootstrap).incidents
+
+
+def test_the_page_comes_with_the_sentences_of_the_report(
+    client: httpx.Client, process: GatewayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bootstrap = process.settings["bootstrap"]
+    publish(bootstrap, [verdict("gate", window) for window in range(30)])
+    words = ["report", "--camera", "gate", "--since", "start", "--out", str(page := tmp_path / "page.html")]
+    done = CliRunner().invoke(app, [*words, "--bootstrap", bootstrap], catch_exceptions=False)
+    printed = done.stdout.splitlines()
+    since = datetime.now(UTC) - timedelta(days=31)
+    assert printed[:-1] == [
+        sentence.text for sentence in report("gate", since, bootstrap=bootstrap).sentences
+    ]
+    assert "“Is anyone lying on the ground?” was yes on gate (3)" in done.stdout
+    assert printed[-1] == str(page)
+    assert "Is anyone lying on the ground?" in page.read_text()
+    # Without the packages of the gateway there is the page alone, and what to install for sentences.
+    for name in [name for name in sys.modules if name.startswith("lookout.services.gateway.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "sqlalchemy", None)
+    plain = CliRunner().invoke(app, [*words, "--bootstrap", bootstrap], catch_exceptions=False)
+    (missing, written) = plain.stdout.splitlines()
+    assert "pip install 'lookout-fleet[gateway]'" in missing
+    assert written == str(page)
 
 
 def letters(client: httpx.Client) -> dict[str, dict[str, Any]]:

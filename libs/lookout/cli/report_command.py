@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -49,19 +51,9 @@ def report(
     check_page(out, WEB_PAGES, "--out")
     address = find_bootstrap(bootstrap)
     check_reachable(address, VERDICTS.name)
-    run = FleetRecord()
-    with console.status("reading the topics"), reading(address, list(TOPICS), parse_since(since)) as reader:
-        for message in reader.until_now():
-            run.take(message)
-    if not run.cameras:
-        when = "" if since == "start" else f" of the last {since}"
-        raise CliError(f"there is no record{when} of any camera: publish footage, or give --since start")
+    with console.status("reading the topics"):
+        run, sentences = _read(address, since, camera or [])
     run.labels = {label.incident: label for label in read_labels(address)}
-    if camera:
-        if missing := [name for name in camera if name not in run.cameras]:
-            names = ", ".join(sorted(run.cameras))
-            raise CliError(f"no record of camera {', '.join(missing)}; there are: {names}")
-        run.cameras = {name: run.cameras[name] for name in camera}
     decoders = decoder or [
         f"127.0.0.1:{port}"
         for fleet in running_fleets()
@@ -76,18 +68,49 @@ def report(
             page = write_page(out.resolve(), run, album, facts)
     finally:
         album.close()
-    for sentence in _sentences(address, since, list(run.cameras)):
+    for sentence in sentences:
         console.print(sentence, markup=False, soft_wrap=True)
     echo(str(page))
 
 
-def _sentences(address: str, since: str, cameras: list[str]) -> list[str]:
-    """What happened, in words; in a plain install, what to install for them."""
-    at_ms = parse_since(since).at_ms
-    now = datetime.now(UTC)
-    begin = now - _LONGEST if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC)
-    try:
-        summary = shift.report(cameras, begin, now, bootstrap=address)
-    except MissingPackageError as error:
-        return [f"no sentences about it: {error}"]
-    return [sentence.text for sentence in summary.sentences]
+def _read(address: str, since: str, cameras: Sequence[str]) -> tuple[FleetRecord, list[str]]:
+    """The run of cameras (none: all), and what happened, in words.
+
+    Raises:
+        CliError: Kafka does not answer, or has no record of a camera.
+    """
+    run, start, now = FleetRecord(), parse_since(since), datetime.now(UTC)
+    begin = now - _LONGEST if start.at_ms is None else datetime.fromtimestamp(start.at_ms / 1000, UTC)
+    with ExitStack() as stack:
+        tables, missing = None, ""
+        try:
+            tables = stack.enter_context(shift.shift_tables(address))
+        except MissingPackageError as error:  # in a plain install: what to install for sentences
+            missing = f"no sentences about it: {error}"
+        with reading(address, list(TOPICS), start) as reader:
+            for message in reader.until_now():
+                run.take(message)
+                if tables is not None:
+                    tables.take(message)
+        _choose(run, since, cameras)
+        if tables is None:
+            return run, [missing]
+        begin_ms, end_ms = (round(1000 * at.timestamp()) for at in (begin, now))
+        summary = tables.report(list(run.cameras), begin_ms, end_ms)
+    return run, [sentence.text for sentence in summary.sentences]
+
+
+def _choose(run: FleetRecord, since: str, cameras: Sequence[str]) -> None:
+    """Leave out all cameras but those that were asked for.
+
+    Raises:
+        CliError: There is no record of one.
+    """
+    if not run.cameras:
+        when = "" if since == "start" else f" of the last {since}"
+        raise CliError(f"there is no record{when} of any camera: publish footage, or give --since start")
+    if missing := [name for name in cameras if name not in run.cameras]:
+        names = ", ".join(sorted(run.cameras))
+        raise CliError(f"no record of camera {', '.join(missing)}; there are: {names}")
+    if cameras:
+        run.cameras = {name: run.cameras[name] for name in cameras}

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from confluent_kafka import Message
 
 from lookout.cli.connect import find_bootstrap, reading
 from lookout.cli.options import Position
@@ -16,9 +20,73 @@ from lookout.v1.access_pb2 import Role
 from lookout.wire import ACTIONS, ALERTS, LABELS, VERDICTS
 
 if TYPE_CHECKING:
+    from lookout.services.gateway.history.records import Batch, Records
     from lookout.v1.gateway_pb2 import ShiftReport
 
 _SHIFT_S = 8 * 3600
+#: what people said, which may be older than the incidents it is about
+_SAID = (LABELS.name, ACTIONS.name)
+_DECIDED = (ALERTS.name, VERDICTS.name)
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftTables:
+    """Tables as a gateway has them, in one transaction; whoever reads the topics fills them."""
+
+    records: Records
+    batch: Batch
+
+    def take(self, message: Message) -> None:
+        """Take a record of any topic; those that a report says nothing of are passed over."""
+        if message.topic() in _DECIDED or message.topic() in _SAID:
+            self.records.take(self.batch, message)
+
+    def report(self, cameras: Sequence[str], begin_ms: int, end_ms: int) -> ShiftReport:
+        """Report what was taken of a time.
+
+        Args:
+            cameras: Ids and patterns.
+            begin_ms: Unix milliseconds.
+            end_ms: Unix milliseconds, after `begin_ms`.
+        """
+        from lookout.services.gateway.history.shift import shift_report
+        from lookout.services.gateway.history.shift_text import sentences
+        from lookout.services.gateway.principal import Principal
+
+        self.records.end(self.batch)
+        principal = Principal("report", Role.ROLE_VIEWER, cameras=() if "*" in cameras else tuple(cameras))
+        summary = shift_report(self.batch.connection, principal, None, begin_ms, end_ms)
+        summary.sentences.extend(sentences(summary))
+        return summary
+
+
+@contextmanager
+def shift_tables(bootstrap: str) -> Iterator[ShiftTables]:
+    """Tables with what people said, which are removed at the end.
+
+    Raises:
+        CliError: Kafka does not answer.
+        MissingPackageError: The packages of the gateway are not installed.
+    """
+    try:
+        from lookout.services.gateway.history.database import Database
+        from lookout.services.gateway.history.records import Records
+    except ModuleNotFoundError as error:
+        raise missing_package(error) or error from error
+
+    with tempfile.TemporaryDirectory() as folder:
+        database = Database(f"sqlite:///{Path(folder) / 'history.db'}")
+        try:
+            database.migrate()
+            records = Records(database)
+            with database.writing() as connection:
+                tables = ShiftTables(records, records.begin(connection))
+                with reading(bootstrap, list(_SAID), Position(oldest=True)) as reader:
+                    for message in reader.until_now():
+                        tables.take(message)
+                yield tables
+        finally:
+            database.close()
 
 
 def report(
@@ -42,41 +110,17 @@ def report(
         The report; unusual spans are in those of a gateway with memory alone.
 
     Raises:
+        ValueError: `since` is not before `until`.
         CliError: Kafka does not answer.
         MissingPackageError: The packages of the gateway are not installed.
     """
-    try:
-        from lookout.services.gateway.history.database import Database
-        from lookout.services.gateway.history.records import Records
-        from lookout.services.gateway.history.shift import shift_report
-        from lookout.services.gateway.history.shift_text import sentences
-        from lookout.services.gateway.principal import Principal
-    except ModuleNotFoundError as error:
-        raise missing_package(error) or error from error
-
     address = find_bootstrap(bootstrap)
     end_ms = round(1000 * (time.time() if until is None else until.timestamp()))
     begin_ms = end_ms - 1000 * _SHIFT_S if since is None else round(1000 * since.timestamp())
-    patterns = (cameras,) if isinstance(cameras, str) else tuple(cameras)
-    principal = Principal("report", Role.ROLE_VIEWER, cameras=() if "*" in patterns else patterns)
-    with tempfile.TemporaryDirectory() as folder:
-        database = Database(f"sqlite:///{Path(folder) / 'history.db'}")
-        try:
-            database.migrate()
-            records = Records(database)
-            with database.writing() as connection:
-                batch = records.begin(connection)
-                for topics, start in (
-                    ([LABELS.name, ACTIONS.name], Position(oldest=True)),
-                    ([ALERTS.name, VERDICTS.name], Position(at_ms=begin_ms)),
-                ):
-                    with reading(address, topics, start) as reader:
-                        for message in reader.until_now():
-                            records.take(batch, message)
-                records.end(batch)
-            with database.reading() as connection:
-                summary = shift_report(connection, principal, None, begin_ms, end_ms)
-        finally:
-            database.close()
-    summary.sentences.extend(sentences(summary))
-    return summary
+    if begin_ms >= end_ms:
+        raise ValueError("since: it must be before until")
+    with shift_tables(address) as tables:
+        with reading(address, list(_DECIDED), Position(at_ms=begin_ms)) as reader:
+            for message in reader.until_now():
+                tables.take(message)
+        return tables.report([cameras] if isinstance(cameras, str) else cameras, begin_ms, end_ms)

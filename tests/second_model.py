@@ -38,7 +38,8 @@ class SecondModel:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 model.asked.append(body)
                 model.keys.add(self.headers.get("authorization", ""))
-                status, words = model.say(body["messages"][0]["content"][-1]["text"])
+                content = body["messages"][0]["content"]
+                status, words = model.say(content if isinstance(content, str) else content[-1]["text"])
                 reply = {"choices": [{"message": {"content": words}}], "usage": {"total_tokens": 321}}
                 with suppress(OSError):  # who asked may have been killed
                     self._answer(status, json.dumps(reply).encode())

@@ -30,6 +30,7 @@ from lookout.services.gateway.media.keeping import Keeping
 from lookout.services.gateway.media.kept_store import KeptStore
 from lookout.services.gateway.media.live import Live
 from lookout.services.gateway.media.store import Media
+from lookout.services.gateway.prose import ProseWriter
 from lookout.services.gateway.settings import GatewaySettings
 from lookout.services.gateway.uploads import Uploads
 from lookout.services.gateway.writes import Writes
@@ -61,6 +62,7 @@ class Parts:
     uploads: Uploads | None
     link_key: bytes | None
     push_key: str | None
+    prose: ProseWriter | None
 
 
 def make_parts(settings: GatewaySettings) -> Parts:
@@ -96,6 +98,7 @@ def make_parts(settings: GatewaySettings) -> Parts:
         None if settings.upload_url is None else Uploads(settings.upload_url, settings.upload_bytes),
         _link_key(settings.link_key_file),
         _push_key(settings.push_key_file),
+        None if settings.prose_url is None else ProseWriter(settings),
     )
 
 

@@ -34,7 +34,7 @@ _SENTENCES: Final = 32
 
 
 def composed(
-    parts: Parts, principal: Principal, camera: str | None, begin_ms: int, end_ms: int
+    parts: Parts, principal: Principal, camera: str | None, begin_ms: int, end_ms: int, *, prose: bool
 ) -> ShiftReport:
     """A report of what a principal may see.
 
@@ -44,6 +44,7 @@ def composed(
         camera: An id or glob; None: all.
         begin_ms: Unix milliseconds.
         end_ms: Unix milliseconds, after `begin_ms`.
+        prose: Let a model write it as well, where one is configured.
     """
     with parts.database.reading() as connection:
         message = shift_report(connection, principal, camera, begin_ms, end_ms)
@@ -58,6 +59,10 @@ def composed(
         spans, message.note = _unusual(parts, about)
         message.unusual.extend(spans)
     message.sentences.extend(sentences(message))
+    if prose and parts.prose is None:
+        message.prose_note = "no prose: no model writes reports here; LOOKOUT_PROSE_URL names one"
+    elif prose and parts.prose is not None:
+        parts.prose.write(message)
     return message
 
 
@@ -101,7 +106,9 @@ class ScheduledReports:
         for tenant in names:
             if self._is_due(tenant, end_ms):
                 principal = Principal(SHIFT_REPORT, Role.ROLE_VIEWER, tenants=(tenant,))
-                parts.writes.tell(alert_of(tenant, composed(parts, principal, None, begin_ms, end_ms)))
+                period = begin_ms, end_ms
+                report = composed(parts, principal, None, *period, prose=parts.prose is not None)
+                parts.writes.tell(alert_of(tenant, report))
 
     def _is_due(self, tenant: str, end_ms: int) -> bool:
         """Whether this gateway is to write a report now."""
@@ -144,6 +151,9 @@ def alert_of(tenant: str, report: ShiftReport) -> Alert:
         tenant: Whose cameras it is about.
         report: With its sentences.
     """
+    lines = [sentence.text for sentence in (report.prose or report.sentences)[: _SENTENCES - 1]]
+    if report.prose_note:
+        lines.append(report.prose_note)
     identity = stable_id(SHIFT_REPORT, tenant, report.until.ToMilliseconds())
     event = Alert(
         id=identity,
@@ -153,7 +163,7 @@ def alert_of(tenant: str, report: ShiftReport) -> Alert:
         watch=SHIFT_REPORT,
         question="Report",
         tenant=tenant,
-        text=[sentence.text[:1000] for sentence in report.sentences[:_SENTENCES]],
+        text=[text[:1000] for text in lines],
     )
     event.start.CopyFrom(report.since)
     event.end.CopyFrom(report.until)

@@ -82,6 +82,16 @@ class GatewaySettings(FetchSettings):
         None, description="folder of the model's checkpoint, whose list of questions the API tells"
     )
     recall: str | None = Field(None, description="recall's gRPC address (host:port); unset: search is off")
+    prose_url: str | None = Field(
+        None,
+        pattern=r"^https?://\S+$",
+        description="a model that writes reports: an OpenAI-compatible endpoint, up to /v1; a private "
+        "address must be in uri_networks; unset: reports have their own sentences alone",
+    )
+    prose_model: str = Field("", description="that model's name at its endpoint")
+    prose_key_file: Path | None = Field(
+        None, description="file with that endpoint's key; unset: no key is sent"
+    )
     keep_url: str | None = Field(
         None,
         description="where the pictures and clips are stored that people keep beyond the retention of Kafka: "
@@ -152,6 +162,8 @@ class GatewaySettings(FetchSettings):
     def _http_fits(self) -> Self:
         if (self.http_cert_file is None) != (self.http_key_file is None):
             raise ValueError("LOOKOUT_HTTP_CERT_FILE and LOOKOUT_HTTP_KEY_FILE go together")
+        if self.prose_url is not None and not self.prose_model:
+            raise ValueError("LOOKOUT_PROSE_URL needs LOOKOUT_PROSE_MODEL, the model's name there")
         if self.oidc.issuer and self.public_url is None:
             raise ValueError(
                 "LOOKOUT_OIDC__ISSUER needs LOOKOUT_PUBLIC_URL, to which the provider sends people back"

@@ -393,6 +393,8 @@ OPENED = {
     "gateway.oidc.clientId=a gateway.oidc.grants[0].group=a gateway.oidc.grants[0].role=viewer": {8444},
     "gateway.enabled=true gateway.keep.url=s3://evidence": {443},
     "gateway.enabled=true gateway.keep.url=s3://evidence gateway.keep.endpoint=http://objects:9000": {9000},
+    "gateway.enabled=true gateway.settings.prose_url=http://m:8000/v1 gateway.settings.prose_model=m": {8000},
+    "gateway.enabled=true gateway.settings.prose_url=https://models/v1 gateway.settings.prose_model=m": {443},
     "decode.settings.uri_hosts=media.example": {443},
     "notify.enabled=true notify.settings.notify_hosts=a": {443},
     "notify.enabled=true notify.settings.notify_hosts=a notify.ports={8883,80}": {8883, 80},

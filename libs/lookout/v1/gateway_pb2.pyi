@@ -284,7 +284,7 @@ class CoverageReport(_message.Message):
     def __init__(self, since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., rows: _Optional[_Iterable[_Union[CoverageRow, _Mapping]]] = ...) -> None: ...
 
 class ShiftReport(_message.Message):
-    __slots__ = ("since", "until", "incidents", "more_incidents", "unwatched", "hours", "unusual", "note", "sentences")
+    __slots__ = ("since", "until", "incidents", "more_incidents", "unwatched", "hours", "unusual", "note", "sentences", "prose", "prose_note")
     SINCE_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
     INCIDENTS_FIELD_NUMBER: _ClassVar[int]
@@ -294,6 +294,8 @@ class ShiftReport(_message.Message):
     UNUSUAL_FIELD_NUMBER: _ClassVar[int]
     NOTE_FIELD_NUMBER: _ClassVar[int]
     SENTENCES_FIELD_NUMBER: _ClassVar[int]
+    PROSE_FIELD_NUMBER: _ClassVar[int]
+    PROSE_NOTE_FIELD_NUMBER: _ClassVar[int]
     since: _timestamp_pb2.Timestamp
     until: _timestamp_pb2.Timestamp
     incidents: _containers.RepeatedCompositeFieldContainer[IncidentView]
@@ -303,7 +305,9 @@ class ShiftReport(_message.Message):
     unusual: _containers.RepeatedCompositeFieldContainer[_memory_pb2.ScoredSpan]
     note: str
     sentences: _containers.RepeatedCompositeFieldContainer[ReportSentence]
-    def __init__(self, since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., incidents: _Optional[_Iterable[_Union[IncidentView, _Mapping]]] = ..., more_incidents: _Optional[bool] = ..., unwatched: _Optional[_Iterable[_Union[UnwatchedTime, _Mapping]]] = ..., hours: _Optional[_Iterable[_Union[ReportHour, _Mapping]]] = ..., unusual: _Optional[_Iterable[_Union[_memory_pb2.ScoredSpan, _Mapping]]] = ..., note: _Optional[str] = ..., sentences: _Optional[_Iterable[_Union[ReportSentence, _Mapping]]] = ...) -> None: ...
+    prose: _containers.RepeatedCompositeFieldContainer[ReportSentence]
+    prose_note: str
+    def __init__(self, since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., incidents: _Optional[_Iterable[_Union[IncidentView, _Mapping]]] = ..., more_incidents: _Optional[bool] = ..., unwatched: _Optional[_Iterable[_Union[UnwatchedTime, _Mapping]]] = ..., hours: _Optional[_Iterable[_Union[ReportHour, _Mapping]]] = ..., unusual: _Optional[_Iterable[_Union[_memory_pb2.ScoredSpan, _Mapping]]] = ..., note: _Optional[str] = ..., sentences: _Optional[_Iterable[_Union[ReportSentence, _Mapping]]] = ..., prose: _Optional[_Iterable[_Union[ReportSentence, _Mapping]]] = ..., prose_note: _Optional[str] = ...) -> None: ...
 
 class ReportSentence(_message.Message):
     __slots__ = ("text", "incidents")

@@ -28,8 +28,12 @@ def report(
     camera: CameraGlob = None,
     since: Moment = None,
     until: Moment = None,
+    prose: bool = False,
 ) -> Response:
-    """What happened on cameras: the last 8 hours by default, 31 days at most."""
+    """What happened on cameras: the last 8 hours by default, 31 days at most.
+
+    With `prose` a model says it in its words as well, where one is configured; that can take 30 seconds.
+    """
     end_ms = parse_ms("until", until) or int(time.time() * 1000)
     given_ms = parse_ms("since", since)
     begin_ms = max(0, end_ms - 8 * HOUR_MS) if given_ms is None else given_ms
@@ -37,4 +41,4 @@ def report(
         raise ProblemError(400, "since: it must be before until")
     if end_ms - begin_ms > _LONGEST_MS:
         raise ProblemError(400, "since: a report is about 31 days at most")
-    return answer(composed(parts_of(request), principal, camera, begin_ms, end_ms))
+    return answer(composed(parts_of(request), principal, camera, begin_ms, end_ms, prose=prose))

@@ -11,7 +11,8 @@ of each half, so that half of the searches have no moment. The truth is (b), eve
 - newest (e): the last windows of every camera
 
 Frames are drawn at the model's input, without a codec; FLOPs are those of the language model and of the tower
-for every block that is loaded. Recall at k: moments of the truth among the first k, of k or of all.
+for every block that is loaded. Seconds are those of one core that a search takes. Recall at k: moments of the
+truth among the first k, of k or of all.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import pickle
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,13 +31,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from bench.find_pictures import by_picture
 from bench.find_world import KeptWorld
 from lookout.models import DEMO_QUESTIONS
 from lookout.models.engines.born import frame_embeddings
 from lookout.models.engines.transformers.memory.queries import question_queries
 from lookout.past.backtests import PastWindows
 from lookout.past.backtests.windows import PastVerdict
-from lookout.past.find.finding import Finder
+from lookout.past.find.finding import Finder, SpanAnswer
 from lookout.past.find.spans import PastSpan, ranked_spans
 from lookout.past.find.types import FindProgress, FindQuestion, FindSummary, Hit
 from lookout.past.memory.ranking import CameraPast
@@ -129,33 +132,69 @@ class Search:
         return out
 
 
-def filmed_world(cameras: int, minutes: int, root: Path) -> KeptWorld:
-    """The cameras; two minutes of each have an event."""
+def filmed_world(cameras: int, lengths: Sequence[int], root: Path) -> KeptWorld:
+    """The cameras, of as many minutes as `lengths` says, part by part; two minutes of each have an event."""
     world = KeptWorld(root)
     for number in range(cameras):
-        half = "a" if number % 2 == 0 else "b"
-        draw = np.random.default_rng([7, number])
-        where = draw.choice(minutes, 2, replace=False).tolist()
-        what = draw.choice(HALVES[half], 2).tolist()
-        world.add(
-            Spec(
-                f"{half}-{number}",
-                KINDS[number % 3],
-                300 + number,
-                minutes,
-                dict(zip(where, what, strict=True)),
-            )
-        )
+        world.add(camera_of(number, lengths[number * len(lengths) // cameras]))
     return world
 
 
-def find(world: World, search: Search, share: float) -> tuple[Found, FindSummary, list[float]]:
+def camera_of(number: int, minutes: int) -> Spec:
+    """What is filmed by a camera: even numbers are of the first half, odd ones of the second."""
+    half = "ab"[number % 2]
+    draw = np.random.default_rng([7, number])
+    where = draw.choice(minutes, 2, replace=False).tolist()
+    what = draw.choice(HALVES[half], 2).tolist()
+    events = dict(zip(where, what, strict=True))
+    return Spec(f"{half}-{number}", KINDS[number % 3], 300 + number, minutes, events)
+
+
+class Asked(FolderMemory):
+    """A memory whose answers are kept, so that what asks for one again gets it, with what it cost."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.answers: dict[PastSpan, SpanAnswer] = {}
+
+    def ask(self, spans: Sequence[PastSpan], question: str) -> list[SpanAnswer]:
+        """The answer over each span; all calls have the same question."""
+        new = [span for span in spans if span not in self.answers]
+        self.answers |= dict(zip(new, super().ask(new, question), strict=True))
+        return [self.answers[span] for span in spans]
+
+
+def dear_searches(world: World, search: Search, share: float, keep: Path) -> dict[str, Any]:
+    """The product's search and the memory alone; both are kept, so that a bench that was stopped goes on.
+
+    Args:
+        world: The cameras.
+        search: The question.
+        share: Of the windows that find may compute.
+        keep: A file; delete it to search again.
+    """
+    if not keep.exists():
+        memory = Asked(world)
+        found, summary, differences = find(world, search, share, memory)
+        rows = {"find": found, "find+likely": with_likely(found, summary)}
+        rows["memory"] = memory_alone(memory, search)
+        kept = {"rows": rows, "cost": summary.cost, "ended": summary.ended, "differences": differences}
+        keep.parent.mkdir(parents=True, exist_ok=True)
+        keep.with_suffix(".part").write_bytes(pickle.dumps(kept))
+        keep.with_suffix(".part").rename(keep)
+    out: dict[str, Any] = pickle.loads(keep.read_bytes())
+    return out
+
+
+def find(
+    world: World, search: Search, share: float, memory: FolderMemory
+) -> tuple[Found, FindSummary, list[float]]:
     """The product's search."""
     truth = {camera: filmed.p_yes[search.question] for camera, filmed in search.cameras.items()}
     checked = Checked(past_windows(world), truth)
-    finder = Finder(FolderMemory(world), WorldRecords(world), checked)
+    finder = Finder(memory, WorldRecords(world), checked)
     world.loaded.clear()
-    begun = time.perf_counter()
+    begun = time.process_time()
     hits: dict[int, Hit] = {}
     first_s: float | None = None
     summary: FindSummary | None = None
@@ -163,11 +202,11 @@ def find(world: World, search: Search, share: float) -> tuple[Found, FindSummary
     for event in finder.find(question):
         if isinstance(event, Hit):
             hits[event.number] = event
-            first_s = first_s or time.perf_counter() - begun
+            first_s = first_s or time.process_time() - begun
         elif not isinstance(event, FindProgress):
             summary = event
     assert summary is not None
-    whole_s = time.perf_counter() - begun
+    whole_s = time.process_time() - begun
     vision = np.mean([flops for filmed in search.cameras.values() for flops in filmed.vision.values()])
     cost = summary.cost.flops + float(vision) * sum(world.loaded.values())
     windows = [(hits[number].camera, hits[number].verdict.window) for number in summary.hits]
@@ -190,9 +229,8 @@ def last_window(camera: str, end_us: int) -> tuple[str, int]:
     return camera, (end_us - START_US) // settings().stride_us - 1
 
 
-def memory_alone(world: World, search: Search) -> Found:
-    """The spans that find asks, by the memory's p(yes); each stands for its last window."""
-    memory = FolderMemory(world)
+def memory_alone(memory: FolderMemory, search: Search) -> Found:
+    """The spans that rank best, by the memory's p(yes); each stands for its last window."""
     queries = question_queries(engine(), DEMO_QUESTIONS[search.question])
     spans = ranked_spans(memory.pasts(tuple(search.cameras))[0], queries, settings().window_us)
     asked = spans.part(0, max(64, len(spans) // 4))
@@ -283,7 +321,7 @@ def live_latency(world: World, search: Search, rounds: int = 6, windows: int = 1
     if not child:
         os.nice(10)
         while True:
-            find(world, search, 1.0)
+            find(world, search, 1.0, FolderMemory(world))
     try:
         for number in range(2 * rounds):
             searching = bool(number % 2)
@@ -361,11 +399,12 @@ def rank_ms(world: World, cameras: int = 1000) -> dict[str, float]:
     queries = question_queries(engine(), DEMO_QUESTIONS["lying"])
     times = []
     for _ in range(5):
-        begun = time.perf_counter()
+        begun = time.process_time()
         ranked_spans(many, queries, settings().window_us)
-        times.append(1000 * (time.perf_counter() - begun))
+        times.append(1000 * (time.process_time() - begun))
     sizes = [len(mark.packed()) for past in pasts.values() for mark in past.landmarks]
-    minutes = len(next(iter(world.cameras.values())).blocks) * settings().stride_s / 60
+    blocks = sum(len(filmed.blocks) for filmed in world.cameras.values()) / len(world.cameras)
+    minutes = blocks * settings().stride_s / 60
     return {
         "rank_ms_1000": round(float(np.median(times)), 1),
         "landmark_bytes_camera_hour": round(sum(sizes) / len(pasts) * 60 / minutes),
@@ -401,12 +440,12 @@ def main() -> None:
     """Film, search, print a table and one line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cameras", type=int, default=12)
-    parser.add_argument("--minutes", type=int, default=10)
+    parser.add_argument("--minutes", type=int, nargs="+", default=[10], help="of each part of the cameras")
     parser.add_argument("--keep", type=Path, default=Path("out/find"), help="where filmed cameras are kept")
     parser.add_argument("--share", type=float, default=0.07, help="of the windows that find may compute")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    world = filmed_world(options.cameras, options.minutes, options.keep / f"{options.minutes}-minutes")
+    world = filmed_world(options.cameras, options.minutes, options.keep)
     searches = [
         Search(question, {name: own for name, own in world.cameras.items() if name.startswith(half)})
         for half in HALVES
@@ -415,11 +454,12 @@ def main() -> None:
     rows: dict[str, list[Found]] = {name: [] for name in ("find", "find+likely", *OTHERS)}
     differences: list[float] = []
     for search in searches:
-        found, summary, own = find(world, search, options.share)
-        differences += own
-        rows["find"].append(found)
-        rows["find+likely"].append(with_likely(found, summary))
-        rows["memory"].append(memory_alone(world, search))
+        name = f"{min(search.cameras)[0]}-{search.question}-{options.share:g}.pickle"
+        dear = dear_searches(world, search, options.share, options.keep / "searches" / name)
+        differences += dear["differences"]
+        for row, result in dear["rows"].items():
+            rows[row].append(result)
+        found, cost = dear["rows"]["find"], dear["cost"]
         others: dict[str, Callable[[], Found]] = {
             "even": lambda search=search, found=found: even(search, found.flops),  # type: ignore[misc]
             "embedding": lambda search=search, found=found: embedding(world, search, found.flops),  # type: ignore[misc]
@@ -430,7 +470,7 @@ def main() -> None:
         print(
             f"{search.question:8} {min(search.cameras):6} moments {len(search.truth):3}, "
             f"hits {len(found.windows):3}, "
-            f"{summary.cost.windows} of {summary.cost.windows_total} windows, ended: {summary.ended}",
+            f"{cost.windows} of {cost.windows_total} windows, ended: {dear['ended']}",
             flush=True,
         )
     table = {name: scored(searches, results) for name, results in rows.items()}
@@ -451,10 +491,10 @@ def main() -> None:
                 "differ": sum(difference > 1e-4 for difference in differences),
                 "live_latency": live_latency(world, searches[0]),
                 "cameras": options.cameras,
-                "minutes": options.minutes,
+                "minutes": sum(filmed.spec.minutes for filmed in world.cameras.values()),
                 "moments": sum(len(search.truth) for search in searches),
                 "searches": len(searches),
-                "tables": {"searches": table},
+                "tables": {"searches": table, "pictures": by_picture(world, QUESTIONS, interval)},
                 "by_camera": {name: by_camera(searches, results) for name, results in rows.items()},
             }
         )

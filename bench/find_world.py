@@ -56,7 +56,7 @@ class KeptWorld(World):
 
     def add(self, spec: Spec) -> None:
         """A camera: read where it was kept whole, filmed otherwise."""
-        place = self.root / spec.camera
+        place = self.root / f"{spec.minutes}-minutes" / spec.camera
         known = place / "filmed.pt"
         if not known.exists():
             shutil.rmtree(place, ignore_errors=True)

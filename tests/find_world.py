@@ -35,6 +35,7 @@ from lookout.past.memory.chapters import Born, ChapterFolder, ChapterRules
 from lookout.past.memory.past import fetch_from
 from lookout.past.memory.ranking import CameraPast, landmarks_of
 from lookout.pruning import PrunePolicy, Sample
+from lookout.rules.types import Zone
 from lookout.runtime.worker import load_settings
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.streams import ChainRule, ChainRunner, StreamBlock, stream_blocks
@@ -242,6 +243,18 @@ def _record(spec: Spec, epoch: EpochRecords, made: StreamBlock) -> TokensRecord:
         out.flops_vision += tower().flops([FrameInput(pixels, frame.keep)])
         out.flops_vision_dense += tower().flops([FrameInput(pixels, np.ones_like(frame.keep))])
     return TokensRecord(camera=spec.camera, epoch=epoch.epoch, wall_offset_us=START_US, block=out)
+
+
+def moved_part(block: StrideBlock) -> Zone | None:
+    """The smallest box around all tokens of a block that pruning kept; None: nothing moved."""
+    frames = [frame for frame in block.frames if not frame.anchor and frame.keep.any()]
+    if not frames:
+        return None
+    rows, cols = np.nonzero(np.logical_or.reduce([frame.keep for frame in frames]))
+    height, width = frames[0].keep.shape
+    left, right = cols.min() / width, (cols.max() + 1) / width
+    top, bottom = rows.min() / height, (rows.max() + 1) / height
+    return Zone(((left, top), (right, top), (right, bottom), (left, bottom)))
 
 
 def moments(p_yes: Mapping[int, float], threshold: float = 0.5) -> list[tuple[int, int]]:

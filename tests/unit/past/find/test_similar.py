@@ -17,7 +17,16 @@ from lookout.past.find.similar import RegionError, compared_with, region_keys, s
 from lookout.past.find.spans import ranked_spans
 from lookout.past.find.types import FindQuestion, FindSummary, Hit, Region
 from lookout.rules.types import Zone
-from tests.find_world import START_US, FolderMemory, Spec, World, WorldRecords, past_windows, settings
+from tests.find_world import (
+    START_US,
+    FolderMemory,
+    Spec,
+    World,
+    WorldRecords,
+    moved_part,
+    past_windows,
+    settings,
+)
 
 LYING = "Is anyone lying on the ground?"
 SPAN_US = 20_000_000
@@ -45,16 +54,11 @@ def finder() -> Finder:
 
 
 def moved(camera: str, after_s: float) -> Region:
-    """What moves in a camera after so many seconds: the smallest box around all tokens that pruning kept."""
+    """What moves in a camera after so many seconds."""
     filmed = world().cameras[camera]
     for index, block in sorted(filmed.blocks.items()):
-        frames = [frame for frame in block.frames if not frame.anchor and frame.keep.any()]
-        if index * settings().stride_s >= after_s and frames:
-            rows, cols = np.nonzero(np.logical_or.reduce([frame.keep for frame in frames]))
-            height, width = frames[0].keep.shape
-            left, right = cols.min() / width, (cols.max() + 1) / width
-            top, bottom = rows.min() / height, (rows.max() + 1) / height
-            zone = Zone(((left, top), (right, top), (right, bottom), (left, bottom)))
+        zone = moved_part(block)
+        if index * settings().stride_s >= after_s and zone is not None:
             return Region(camera, START_US + index * settings().stride_us, zone)
     raise AssertionError(f"nothing moves in {camera} after {after_s} s")
 

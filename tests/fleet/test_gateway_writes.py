@@ -14,7 +14,7 @@ import pytest
 
 from lookout.local import KafkaServer
 from lookout.v1.watches_pb2 import Watch
-from lookout.wire import WATCHES, from_json, headers
+from lookout.wire import CAMERA_HEALTH, WATCHES, from_json, headers
 from tests.eventually import eventually
 from tests.fake_provider import CLIENT, fake_provider
 from tests.fleet.gateway_case import GatewayProcess, gateway
@@ -128,6 +128,20 @@ def test_labels_come_from_opinions_and_from_acts(client: httpx.Client) -> None:
         # What back-tests and reports read says the same.
         labels = client.get("/v1/labels").json().get("labels", [])
         assert [entry.get("right", False) for entry in labels] == ([] if right is None else [right])
+
+
+def test_an_opinion_of_a_fault_of_a_camera_teaches_nothing_and_is_refused(
+    client: httpx.Client, broker: KafkaServer
+) -> None:
+    fault = alert("pier", 3, watch=CAMERA_HEALTH)
+    fault.cause = "moved"
+    publish(broker.bootstrap, [fault])
+    path = f"/v1/incidents/{fault.incident}"
+    eventually(lambda: client.get(path).status_code == 200, 60)
+    refused = client.post(f"{path}/actions", json={"kind": "false-positive"})
+    assert (refused.status_code, "Resolve it" in refused.json()["detail"]) == (409, True)
+    assert client.post(f"{path}/actions", json={"kind": "resolve"}).json()["state"] == "resolved"
+    assert not client.get("/v1/labels").json().get("labels")  # of no watch that answers
 
 
 def test_what_a_search_found_is_labelled_in_one_call(client: httpx.Client) -> None:

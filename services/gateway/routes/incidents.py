@@ -21,7 +21,7 @@ from lookout.services.gateway.writes import Asked, Asking, entry
 from lookout.v1.actions_pb2 import IncidentAction, IncidentState
 from lookout.v1.gateway_pb2 import IncidentPage, IncidentView
 from lookout.v1.labels_pb2 import Label
-from lookout.wire import ACTIONS, LABELS, from_json, stable_id, to_json
+from lookout.wire import ACTIONS, CAMERA_HEALTH, LABELS, from_json, stable_id, to_json
 from lookout.wire.message_json import enum_name
 
 router = APIRouter(prefix="/v1/incidents", tags=["incidents"])
@@ -98,6 +98,12 @@ def act(
     kind = enum_name("Kind", IncidentAction.Kind.Name(criteria.kind))
     if criteria.kind == IncidentAction.KIND_UNSPECIFIED:
         raise ProblemError(400, "kind: claim, acknowledge, resolve, false-positive, reopen or note is needed")
+    if criteria.kind == FALSE_POSITIVE and before.watch == CAMERA_HEALTH:
+        raise ProblemError(
+            409,
+            f"incident {identity} is a fault of its camera: camera health learns from what the camera shows, "
+            "not from opinions. Resolve it; a view that lasts becomes the usual one after six hours",
+        )
     if criteria.kind == IncidentAction.KIND_NOTE and not criteria.note.strip():
         raise ProblemError(400, "note: it is empty")
     with parts.writes.once(principal, asked, ACTIONS.name) as written:
@@ -139,7 +145,7 @@ def _label(parts: Parts, principal: Principal, act: IncidentAction) -> None:
     It is written before the act, and not as the request's own record: a request that is repeated after a kill
     then writes both.
     """
-    if act.kind not in (RESOLVE, FALSE_POSITIVE, REOPEN):
+    if act.kind not in (RESOLVE, FALSE_POSITIVE, REOPEN) or act.watch == CAMERA_HEALTH:
         return
     label = Label(
         camera=act.camera,

@@ -84,7 +84,8 @@ export const text = {
     last: "Last",
     falsePositive:
       "False positive closes it as wrong. Back-tests of this watch count it when they judge a threshold; the model does not learn from it, and the watch asks on.",
-    falseFault: "False positive closes it as wrong. The camera stays watched for faults.",
+    resolveFault: "Resolve it if nothing is wrong. Camera health learns what the camera usually shows, not from opinions.",
+    beforeFault: "Ten seconds before the fault",
     opinion: {
       yes: "A second model agrees:",
       no: "A second model says no, so nobody was told:",

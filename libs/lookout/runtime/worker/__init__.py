@@ -1,4 +1,4 @@
-"""What every service shares. A guide for service authors.
+"""The runtime of a service. A guide for service authors.
 
 **A service is a handler.** Derive settings from `ServiceSettings` (each field is `LOOKOUT_<FIELD>`) and a
 handler from `Handler[State]`, then:
@@ -17,7 +17,7 @@ gRPC), `grpc.add(lambda server: add_TensorServiceServicer_to_server(servicer, se
 "lookout.v1.TensorService")`, `table("watches.v1")`, `rereader.read(topic, partition, offsets)`,
 `downstream(Stage.PREFILL, changed)` (committed offsets of the next stage: what a store may evict),
 `metrics.registry`, `health.block/clear`, `on_close(...)`. `supervisor` starts threads and ends the process
-when one dies; hand it to every `BatchingThread`. Raise `StartupError("LOOKOUT_X=...: what is wrong, what to
+when one dies; pass it to every `BatchingThread`. Raise `StartupError("LOOKOUT_X=...: what is wrong, what to
 do")` for anything that must stop the service; `checked_model(settings, folder)` does so for a model.
 
 **The handler** never touches Kafka:
@@ -33,41 +33,42 @@ do")` for anything that must stop the service; `checked_model(settings, folder)`
         def tick(self, state, now): ...           # silence -> gap: a Result or None
         def rejected(self, state, record, why): ...  # what else to write alongside a dead letter
 
-- `handle` runs on compute threads: one call at a time for a camera, in order; cameras in parallel. It may
+- `handle` runs on compute threads: one call at a time for a camera, in order; cameras run in parallel. It may
   change `state`.
 - A `Result` (outputs, checkpoint, dead letter) is committed with the record's offset in one transaction, or
-  not at all; outputs go to the partition number the record came from. `checkpoint` is `own_checkpoint(state)`
-  of any protobuf message (the four stages have parts of `lookout.v1.Checkpoint`); the worker fills in
-  `config_digest` and `record_ms`. None: unchanged.
+  not at all. Outputs go to the partition number that the record came from. `checkpoint` is
+  `own_checkpoint(state)` of any protobuf message (the four stages have parts of `lookout.v1.Checkpoint`), or
+  None if it is unchanged; the worker fills in `config_digest` and `record_ms`.
 - **State must be a function of the newest checkpoint and the records that it names** (`offsets`, read again
   with the rereader): a crash, a rebalance, an aborted transaction or an unexpected exception drops the state,
-  and `load` is called with the newest checkpoint again. Records after that checkpoint's commit come again,
-  those before it do not.
+  and `load` is called with the newest checkpoint again. Records after that checkpoint's commit are delivered
+  again, those before it are not.
 - **Be deterministic**: outputs follow from records, state and configuration, never from the clock
-  (`record.timestamp_ms` is Kafka's and stays the same in a replay). Only decode turns
-  clocks into records, in `tick`.
-- Errors: `BadRecordError(reason, detail)` -> dead letter (original bytes, reason in headers), the stream goes
-  on. `TransientError(message, give_up_s)` (and connection errors, time-outs, gRPC UNAVAILABLE) -> this camera
-  tries again in place, other cameras go on; after `give_up_s` a dead letter `unavailable`.
-  `DeviceFailedError` (and torch's own CUDA errors) -> not ready, tried again for a few seconds, then the
-  process ends with exit code 4; nothing is committed for the record. Anything else -> state dropped, tried
-  `attempts` times, then a dead letter `internal-error`. Raise BadRecordError and TransientError before
-  changing state. A `Result` may also carry `dead_letter` itself alongside outputs.
-- `shared_settings` ({**settings.shared, "grid": "16x16"}): what all running instances of the stage share;
-  an instance with other values refuses to start. `Result.counts` are added to
-  `lookout_events_total` at the commit; `events` names them all, with what each means.
-  `forget(state)`: what to write when a camera is forgotten.
-- `over_budget()` names partitions to pause. `committed(deliveries)` tells which outputs are durable, and
-  their offsets (`Output.tensors` names the tensors they carry); `dropped(outputs)` which never will be.
+  (`record.timestamp_ms` is Kafka's and stays the same in a replay). Only decode turns clocks into records, in
+  `tick`.
+- Errors. `BadRecordError(reason, detail)`: the record becomes a dead letter (original bytes, reason in
+  headers), and the stream continues. `TransientError(message, give_up_s)` (and connection errors, time-outs,
+  gRPC UNAVAILABLE): this camera retries in place while others continue; after `give_up_s` the record is a
+  dead letter `unavailable`. `DeviceFailedError` (and torch's own CUDA errors): the service is not ready and
+  retries for a few seconds, then the process ends with exit code 4; nothing is committed for the record. Any
+  other error: the state is dropped and the record tried `attempts` times, then it becomes a dead letter
+  `internal-error`. Raise BadRecordError and TransientError before changing state. A `Result` may also carry a
+  `dead_letter` itself, together with outputs.
+- `shared_settings` ({**settings.shared, "grid": "16x16"}) are values that all running instances of the stage
+  must share; an instance with other values refuses to start. `Result.counts` are added to
+  `lookout_events_total` at the commit; `events` names them all, with their meanings. `forget(state)` returns
+  what to write when a camera is forgotten.
+- `over_budget()` names partitions to pause. `committed(deliveries)` tells which outputs are durable, with
+  their offsets (`Output.tensors` names the tensors they carry), and `dropped(outputs)` which never will be.
   `Result.then` is called once a result is committed. `released(camera, partition)`: drop what is cached for
-  the camera, its state is loaded again here or elsewhere; `leave(state)`: free what the old state holds;
-  `revoked(partition)`: the whole partition belongs to another worker. All of these return at once.
+  the camera, because its state is loaded again here or elsewhere. `leave(state)`: free what the old state
+  holds. `revoked(partition)`: the whole partition belongs to another worker. All of these return at once.
 
 **Exit codes** of a service: 0 stopped, 1 failed, 2 misconfigured (the message names the setting), 3 fenced:
 another process runs with the same `LOOKOUT_INSTANCE`, 4 the device failed.
 
-**Probes** on `metrics_port`: /livez (the polling thread turns), /readyz (settled in the group, Kafka
-answers), /metrics. The gRPC health service says the same as /readyz.
+**Probes** on `metrics_port`: /livez (the polling thread runs), /readyz (settled in the group, Kafka answers),
+/metrics. The gRPC health service reports the same as /readyz.
 """
 
 from lookout.models.batching import BatchingThread as BatchingThread

@@ -71,6 +71,7 @@ class Numbers:
     """Metrics of an agent."""
 
     cameras: Gauge
+    room: Gauge
     segments: Counter
     lost: Counter
 
@@ -79,6 +80,7 @@ class Numbers:
         """Create the metrics in a registry."""
         return cls(
             Gauge("lookout_agent_cameras", "cameras that this agent pulls", registry=registry),
+            Gauge("lookout_agent_room", "cameras that its memory has room for", registry=registry),
             Counter("lookout_agent_segments", "segments that Kafka confirmed", registry=registry),
             Counter(
                 "lookout_agent_lost_segments", "segments that were not published", ("why",), registry=registry
@@ -171,6 +173,7 @@ class Agent:
             self._leases.room = min(self._room, room(masking=True))
         else:
             self._leases.room = self._room
+        self._numbers.room.set(self._leases.room)
 
     def _start(self, camera: Camera) -> None:
         stream = Stream(camera, self._settings, lambda segment, ms: self._publish(camera, segment, ms))

@@ -95,7 +95,10 @@ EXTENDED: dict[str, str] = {
     "networkPolicy.metricsNamespaces.kubernetes\\.io/metadata\\.name": "monitoring",
     "cameraAgent.enabled": "true",
     "cameraAgent.cameraNetworks[0]": "10.0.0.0/8",
-    **{f"{stage}.autoscaling.enabled": "true" for stage in ("decode", "pruneEncode", "prefill", "alerts")},
+    **{
+        f"{stage}.autoscaling.enabled": "true"
+        for stage in ("decode", "pruneEncode", "prefill", "alerts", "cameraAgent")
+    },
 }
 API_VERSIONS = ("keda.sh/v1alpha1", "cert-manager.io/v1", "monitoring.coreos.com/v1")
 _OWN = "tryout.enabled=false kafka.bootstrap=kafka:9092 redis.url=redis://redis"

@@ -185,3 +185,28 @@ def test_pods_by_lag_alone_leave_and_come_back() -> None:
     steady = [4.0] * 6 * HOUR
     assert len(kv_losses(steady, replay(lag_alone, steady, pods=6)[0])) > 1
     assert kv_losses(steady, replay(chart_rule, steady, pods=6)[0]) == []
+
+
+def _agents(cameras: int, room: int, pods: int) -> int:
+    """Agents in the end, by the query of the chart: pods that are full leave the others without room."""
+    query = TEMPLATE[TEMPLATE.index("query: (sum(lookout_agent_cameras") :]
+    match = re.search(r'threshold: "([0-9.]+)"', query)
+    assert match
+    threshold = float(match[1])
+    for _ in range(50):
+        pulled = min(cameras, pods * room)
+        value = (pulled + (cameras - pulled)) / room
+        if abs(value / threshold / pods - 1) > TOLERANCE:
+            pods = max(1, math.ceil(value / threshold - 1e-9))
+    return pods
+
+
+@pytest.mark.parametrize("room", [1, 2, 11, 43, 200])
+@pytest.mark.parametrize("pods", [1, 7, 30])
+def test_no_camera_is_left_without_an_agent(room: int, pods: int) -> None:
+    """Whatever runs before, and within what the autoscaler tolerates."""
+    for cameras in (1, room, room + 1, 5 * room + 1, 1000):
+        agents = _agents(cameras, room, pods)
+        assert agents * room >= cameras
+        assert agents == _agents(cameras, room, agents), "it stays"
+        assert agents <= math.ceil(cameras / room / 0.8 / (1 - TOLERANCE)) + 1

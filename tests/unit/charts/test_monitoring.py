@@ -64,10 +64,13 @@ def problems(query: str, known: dict[str, set[str]]) -> list[str]:
     if unknown or not names:
         return unknown or ["no metric of Lookout"]
     own = set.intersection(*(known[name] for name in names)) | TARGET
-    used = re.findall(r"[{,]\s*(\w+)\s*(?:=~|!~|!=|=)", query)
+    wrong = []
+    for name, chosen in re.findall(r"\b(lookout_\w+)\{([^}]*)\}", query):
+        used = re.findall(r"(?:^|,)\s*(\w+)\s*(?:=~|!~|!=|=)", chosen)
+        wrong += [f"no label {label}" for label in used if label not in known[name] | TARGET]
     for grouped in re.findall(r"\b(?:by|without)\s*\(([^)]*)\)", query):
-        used += [each.strip() for each in grouped.split(",")]
-    return [f"no label {label}" for label in used if label not in own]
+        wrong += [f"no label {label.strip()}" for label in grouped.split(",") if label.strip() not in own]
+    return wrong
 
 
 @pytest.mark.parametrize(("place", "query"), list(queries()))

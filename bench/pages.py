@@ -48,6 +48,7 @@ TITLES = {
     "recordings-prefill": "Prefill by length, and overlap with decoding",
     "windows_fidelity-20": "What reuse does to answers in windows of 20 frames",
     "masks": "What each policy keeps, and what it does to answers",
+    "masking": "What privacy masks cost, by the size of pictures",
     "memory-times": "Time to the first token of a memory",
     "memory": "What a memory reads, and what its answers are worth",
     "memory-cuts": "A memory of a stream whose scene changes every minute",

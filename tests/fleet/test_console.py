@@ -398,6 +398,15 @@ def test_a_network_camera_is_tried_corrected_and_removed(
     eventually(lambda: client.get("/v1/cameras/yard").status_code == 404)
 
 
+def test_the_timeline_leads_to_what_a_camera_sent_last(page: Browser, broker: KafkaServer) -> None:
+    publish(broker.bootstrap, [verdict("attic", window) for window in range(3)])
+    show(page, "cameras/attic?span=60")
+    last = "[...document.querySelectorAll('button')].find(one => one.innerText.includes('sent last'))"
+    eventually(lambda: page.evaluate(f"Boolean({last})"))
+    page.evaluate(f"{last}.click()")
+    eventually(lambda: page.evaluate("document.querySelector('.halves canvas') !== null"))
+
+
 def test_a_cameras_time_zone_stands_next_to_the_viewers(page: Browser, client: httpx.Client) -> None:
     wrong = client.put("/v1/cameras/gate", json={"time_zone": "Mars/Olympus"})
     assert (wrong.status_code, "Europe/Berlin" in wrong.text) == (400, True)

@@ -152,6 +152,7 @@ export const text = {
     export: "Save this range as a clip",
     tooLong: "Zoom in to five minutes or less to save a clip.",
     noData: "Nothing was watched in this range.",
+    lastSeen: "Show what it sent last:",
     coverage: "What was looked at",
     unseen: "not seen",
     source: "Pulled from",

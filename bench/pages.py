@@ -39,7 +39,7 @@ TITLES = {
     "capacity": "What the fleet costs compared with plain decoding",
     "console": "The console in a browser over a thousand cameras",
     "health": "Camera health: faults found, false alarms and CPU",
-    "find": "Find: moments of twelve cameras by what proposes them, their recall, precision and cost",
+    "find": "Find: moments of forty cameras by what proposes them, their recall, precision and cost",
     "cuts": "What masks make of a cut",
     "kept_tokens": "Which tokens and which text bring a long window near its dense answer",
     "gates": "Gates and a second opinion: precision, recall and cost",

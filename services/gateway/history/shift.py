@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import Connection
 
 from lookout.services.gateway.history import queries
+from lookout.services.gateway.history.asked import AskedTime, asked_times
 from lookout.services.gateway.history.buckets import HOUR_MS, MINUTE_MS, Bucket
 from lookout.services.gateway.history.verdict_rows import OUTCOMES
 from lookout.services.gateway.history.views import view_of_row
 from lookout.services.gateway.principal import Principal
 from lookout.v1.gateway_pb2 import ReportHour, ShiftReport, UnwatchedTime
 
-UNSEEN: Final = "unseen"
 #: incidents and stretches that a report lists
 _INCIDENTS: Final = 200
 _UNWATCHED: Final = 1000
@@ -66,7 +67,9 @@ def shift_report(
     """
     criteria = queries.IncidentFilter(camera=camera, since_ms=begin_ms, until_ms=end_ms)
     rows, next_page = queries.incidents(connection, principal, criteria, "", _INCIDENTS)
-    hours, unwatched = shift(connection, principal, camera, begin_ms, end_ms)
+    hours, unwatched = shift(
+        connection, principal, camera, begin_ms=begin_ms, end_ms=end_ms, now_ms=time.time() * 1000
+    )
     unwatched.sort(key=lambda stretch: -stretch.time_ms)
     message = ShiftReport(
         incidents=[view_of_row(row, row.tenant) for row in rows],
@@ -80,30 +83,35 @@ def shift_report(
 
 
 def shift(
-    connection: Connection, principal: Principal, camera: str | None, begin_ms: int, end_ms: int
+    connection: Connection,
+    principal: Principal,
+    camera: str | None,
+    *,
+    begin_ms: int,
+    end_ms: int,
+    now_ms: float,
 ) -> tuple[list[Hour], list[Unwatched]]:
     """The hours of a time, and the stretches that were not watched, by camera and watch.
 
     Stretches are found to the minute if few series are asked for, else to the hour.
     """
-    series = queries.series_of(connection, principal, camera, None)
-    fine = len(series) * (end_ms - begin_ms) <= queries.BUCKETS_AT_MOST * MINUTE_MS
+    asked = list(
+        asked_times(connection, principal, camera, None, begin_ms=begin_ms, end_ms=end_ms, now_ms=now_ms)
+    )
+    fine = len(asked) * (end_ms - begin_ms) <= queries.BUCKETS_AT_MOST * MINUTE_MS
     size_ms = MINUTE_MS if fine else HOUR_MS
+    series = [one.series for one in asked if one.series.key]
     sums = queries.sums(connection, series, begin_ms, end_ms, size_ms)
     first_ms = begin_ms // HOUR_MS * HOUR_MS
     hours = {at_ms: Hour(at_ms) for at_ms in range(first_ms, end_ms, HOUR_MS)}
     unwatched: list[Unwatched] = []
-    for entry in series:
-        buckets = sums.get(entry.key)
-        if not buckets:
-            continue
+    for one in asked:
+        buckets = sums.get(one.series.key, {})
         for at_ms, bucket in buckets.items():
             hour = hours.setdefault(at_ms // HOUR_MS * HOUR_MS, Hour(at_ms // HOUR_MS * HOUR_MS))
             times = dict(zip(OUTCOMES, bucket.times, strict=True))
             hour.watched_ms += sum(times[outcome] for outcome in OUTCOMES if outcome.watched)
-        extent = queries.minutes_seen(connection, entry, begin_ms, end_ms)
-        last_ms = min(end_ms, extent[1] if extent else max(buckets) + size_ms)
-        for stretch in _stretches(entry, buckets, size_ms, last_ms):
+        for stretch in _stretches(one, buckets, size_ms):
             hours.setdefault(at_ms := stretch.begin_ms // HOUR_MS * HOUR_MS, Hour(at_ms))
             hours[at_ms].unwatched_ms += stretch.time_ms
             before = unwatched[-1] if unwatched else None
@@ -116,25 +124,22 @@ def shift(
     return [hours[at_ms] for at_ms in sorted(hours)], unwatched
 
 
-def _stretches(
-    entry: queries.SeriesRow, buckets: Mapping[int, Bucket], size_ms: int, last_ms: int
-) -> list[Unwatched]:
-    """The stretches of a series that were not watched, bucket by bucket, each with its main reason."""
+def _stretches(asked: AskedTime, buckets: Mapping[int, Bucket], size_ms: int) -> list[Unwatched]:
+    """The stretches of a question about a camera that were not watched, bucket by bucket, each with its main
+    reason."""
     out: list[Unwatched] = []
-    begins: Sequence[int] = range(min(buckets), last_ms, size_ms)
-    for at_ms in begins:
+    series = asked.series
+    for at_ms in asked.buckets(size_ms):
         bucket = buckets.get(at_ms)
-        times = (
-            dict.fromkeys(OUTCOMES, 0) if bucket is None else dict(zip(OUTCOMES, bucket.times, strict=True))
-        )
-        reasons = {outcome.value: time_ms for outcome, time_ms in times.items() if not outcome.watched}
-        # The first and last bucket may contain time outside the range.
-        is_inner = min(buckets) < at_ms and at_ms + size_ms < last_ms
-        reasons[UNSEEN] = max(0, size_ms - sum(times.values())) if is_inner else 0
-        reason = max(reasons, key=lambda name: reasons[name])
+        missing_ms, why = asked.missing(at_ms, size_ms, bucket)
+        reasons = {why: missing_ms}
+        if bucket is not None:
+            times = zip(OUTCOMES, bucket.times, strict=True)
+            reasons |= {outcome.value: time_ms for outcome, time_ms in times if not outcome.watched}
         if (time_ms := sum(reasons.values())) < _LEAST_MS:
             continue
-        names = entry.camera, entry.tenant, entry.watch
+        reason = max(reasons, key=lambda name: reasons[name])
+        names = series.camera, series.tenant, series.watch
         out.append(Unwatched(*names, at_ms, at_ms + size_ms, reason, time_ms))
     return out
 

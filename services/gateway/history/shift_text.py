@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from lookout.services.gateway.history.asked import PAUSED, UNSEEN
 from lookout.text import clean
 from lookout.v1.actions_pb2 import IncidentState
 from lookout.v1.gateway_pb2 import IncidentView, ReportSentence, ShiftReport
@@ -15,6 +16,7 @@ from lookout.wire import CAMERA_HEALTH
 #: questions, cameras and incidents that a sentence or report names one by one
 _QUESTIONS: Final = 5
 _NAMED: Final = 3
+_REASONS: Final = {UNSEEN: "nothing came", PAUSED: "the question was paused"}
 
 
 def sentences(report: ShiftReport) -> Iterator[ReportSentence]:
@@ -92,15 +94,16 @@ def _watched(report: ShiftReport) -> ReportSentence:
         return ReportSentence(text="Every question was answered all the time.")
     reasons: Counter[str] = Counter()
     for stretch in report.unwatched:
-        reasons[stretch.reason] += round(stretch.seconds)
+        reasons[_REASONS.get(stretch.reason, stretch.reason)] += round(stretch.seconds)
     why = _listed([f"{reason} {_span(seconds)}" for reason, seconds in reasons.most_common()])
     text = f"{_span(lost_s)} of {_span(watched_s + lost_s)} had no answer, summed over cameras and questions"
     longest = max(report.unwatched, key=lambda stretch: stretch.seconds, default=None)
     if longest is None:
         return ReportSentence(text=f"{text}.")
     begin, end = _clock(longest.start.ToMilliseconds()), _clock(longest.end.ToMilliseconds())
-    camera = clean(longest.camera, 100)
-    return ReportSentence(text=f"{text}: {why}. The longest: {camera}, {begin} to {end}, {longest.reason}.")
+    where = f"{clean(longest.camera, 100)}, {begin} to {end}"
+    reason = _REASONS.get(longest.reason, longest.reason)
+    return ReportSentence(text=f"{text}: {why}. The longest: {where}, {reason}.")
 
 
 def _ids(incidents: Iterable[IncidentView]) -> list[str]:

@@ -16,6 +16,7 @@ from lookout.runtime.kafka_clients import Consumer
 from lookout.runtime.worker.record_reader import record_of
 from lookout.services.gateway.guard import Viewer
 from lookout.services.gateway.history import queries
+from lookout.services.gateway.history.asked import UNSEEN, asked_times
 from lookout.services.gateway.history.buckets import MINUTE_MS, Bucket
 from lookout.services.gateway.history.verdict_rows import OUTCOMES
 from lookout.services.gateway.messages import answer, route
@@ -129,20 +130,18 @@ def coverage(
     message.since.FromMilliseconds(begin_ms)
     message.until.FromMilliseconds(end_ms)
     with parts_of(request).database.reading() as connection:
-        series = queries.series_of(connection, principal, camera, watch)
+        now_ms = time.time() * 1000
+        asked = list(
+            asked_times(connection, principal, camera, watch, begin_ms=begin_ms, end_ms=end_ms, now_ms=now_ms)
+        )
+        series = [one.series for one in asked if one.series.key]
         sums = queries.sums(connection, series, begin_ms, end_ms, size_ms)
-        # Hours at the edges of a range may hold minutes in which the camera did not exist yet.
-        edges = {entry.key: queries.minutes_seen(connection, entry, begin_ms, end_ms) for entry in series}
-    for entry in series:
-        buckets = sums.get(entry.key)
-        if not buckets:
-            continue
+    for one in asked:
+        entry, buckets = one.series, sums.get(one.series.key, {})
         totals = dict.fromkeys(Outcome, 0.0)
         for bucket in buckets.values():
             for outcome, time_ms in zip(OUTCOMES, bucket.times, strict=True):
                 totals[outcome] += time_ms / 1000
-        first, last = edges[entry.key] or (min(buckets), max(buckets) + size_ms)
-        first, last = max(first, begin_ms), min(last, end_ms)
         row = CoverageRow(camera=entry.camera, tenant=entry.tenant, watch=entry.watch)
         row.coverage.CopyFrom(
             Coverage(
@@ -154,7 +153,8 @@ def coverage(
                 gated_s=totals[Outcome.GATED],
             )
         )
-        row.unseen_s = max(0.0, (last - first) / 1000 - sum(totals.values()))
+        missing = (one.missing(at_ms, size_ms, buckets.get(at_ms)) for at_ms in one.buckets(size_ms))
+        row.unseen_s = sum(time_ms for time_ms, why in missing if why == UNSEEN) / 1000
         message.rows.append(row)
     return answer(message)
 

@@ -81,7 +81,7 @@ def test_what_was_not_watched_is_told_with_its_reasons_and_the_longest_stretch()
     said = list(told(ShiftReport(hours=hours, unwatched=stretches, unusual=[unusual])))
     assert said[1:] == [
         "1 h 0 min of 24 h 0 min had no answer, summed over cameras and questions: gap 50 min, "
-        "unseen 10 min. The longest: gate, 02:00 to 02:50, gap.",
+        "nothing came 10 min. The longest: gate, 02:00 to 02:50, gap.",
         "1 span looks unusual for the time of day; the most unusual: gate, 02:00 to 02:02.",
     ]
 

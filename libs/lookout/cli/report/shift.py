@@ -17,15 +17,15 @@ from lookout.cli.connect import find_bootstrap, reading
 from lookout.cli.options import Position
 from lookout.missing import missing_package
 from lookout.v1.access_pb2 import Role
-from lookout.wire import ACTIONS, ALERTS, LABELS, VERDICTS
+from lookout.wire import ACTIONS, ALERTS, CAMERAS, LABELS, VERDICTS, WATCHES
 
 if TYPE_CHECKING:
     from lookout.services.gateway.history.records import Batch, Records
     from lookout.v1.gateway_pb2 import ShiftReport
 
 _SHIFT_S = 8 * 3600
-#: what people said, which may be older than the incidents it is about
-_SAID = (LABELS.name, ACTIONS.name)
+#: what people said and what is asked, which may be older than the incidents it is about
+_SAID = (LABELS.name, ACTIONS.name, WATCHES.name, CAMERAS.name)
 _DECIDED = (ALERTS.name, VERDICTS.name)
 
 

@@ -410,7 +410,7 @@ export const text = {
     watched: "Watched",
     unwatched: "What was not watched",
     length: "Length",
-    unseen: "no answer at all",
+    reasons: { unseen: "nothing came", paused: "the watch was paused" } as Record<string, string>,
     unusual: "Unusual for the time of day",
   },
   recordings: {

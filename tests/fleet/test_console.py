@@ -70,6 +70,7 @@ LOADED: Final = (
     "cameras/gate",
     "operations?tab=fleet",
 )
+BUTTON: Final = "[...document.querySelectorAll('button')].find(one => one.innerText.trim() === '{}')"
 BUSY: Final = "Kafka does not answer: try again"
 
 
@@ -465,17 +466,55 @@ def test_a_watch_is_made_changed_and_removed(page: Browser, client: httpx.Client
     changed = ["Cameras", "gate, hall-* → gate", "Counts as yes from", "60 % → 80 %"]
     eventually(lambda: page.evaluate(shown) == [changed])
     press(page, "Use this version again")
+    eventually(lambda: "Version 1 is in the form. Save it to use it again." in text(page))
+    assert page.evaluate(BUTTON.format("Pause") + ".disabled"), "it would say that something is saved"
     press(page, "Save")
     eventually(lambda: client.get("/v1/watches/bag-left").json()["watch"]["cameras"] == ["gate", "hall-*"])
     back = ["Cameras", "gate → gate, hall-*", "Counts as yes from", "80 % → 60 %"]
     eventually(lambda: page.evaluate(shown) == [back, changed])
+    assert "is in the form" not in text(page)
     press(page, "Pause")
+    eventually(lambda: "The watch is paused." in text(page))
     eventually(lambda: not client.get("/v1/watches/bag-left").json().get("enabled"))
     eventually(lambda: "Resume" in text(page))
     page.evaluate("window.confirm = () => true")
     press(page, "Remove")
     eventually(lambda: client.get("/v1/watches/bag-left").status_code == 404)
     eventually(lambda: page.evaluate("location.hash") == "#/watches")
+
+
+def test_what_was_typed_into_a_watch_is_there_on_return(page: Browser) -> None:
+    question = "document.querySelector('textarea')?.value"
+    show(page, "watch/lying")
+    before = eventually(lambda: page.evaluate(question))
+    fill(page, "Question", "Is a cat in view?")
+    show(page, "watches")
+    asks = "!dispatchEvent(new Event('beforeunload', {cancelable: true}))"
+    assert page.evaluate(asks), "the browser asks before it leaves"
+    page.evaluate("history.back()")
+    eventually(lambda: page.evaluate(question) == "Is a cat in view?")
+    assert "What you changed is not saved." in text(page)
+    press(page, "Discard the changes")
+    eventually(lambda: page.evaluate(question) == before)
+    eventually(lambda: "is not saved" not in text(page))
+    assert not page.evaluate(asks)
+
+
+def test_a_backtest_that_no_service_takes_says_what_has_to_run(page: Browser, client: httpx.Client) -> None:
+    page.resize(390, 800)
+    show(page, "watch")
+    fill(page, "Question", "Is the gate shut?")
+    press(page, "Try it on the last day")
+    eventually(lambda: "the services of recordings answer it" in text(page))
+    place = (
+        "(box => [box.top, box.bottom])(document.querySelector('[aria-live] .bad').getBoundingClientRect())"
+    )
+    eventually(lambda: 0 <= page.evaluate(place)[0] < page.evaluate(place)[1] <= 800)
+    press(page, "Cancel")
+    eventually(lambda: "the services of recordings answer it" not in text(page))
+    page.resize(1280, 900)
+    (job,) = client.get("/v1/backtests").json()["jobs"]
+    assert job["state"] == "cancelled"
 
 
 def test_a_backtest_is_judged_and_a_threshold_chosen(
@@ -485,7 +524,11 @@ def test_a_backtest_is_judged_and_a_threshold_chosen(
     show(page, "watch")
     fill(page, "Question", "Is the gate open?")
     press(page, "Try it on the last day")
-    (job,) = eventually(lambda: client.get("/v1/backtests").json().get("jobs"))
+    (job,) = eventually(
+        lambda: [
+            one for one in client.get("/v1/backtests").json().get("jobs", ()) if one["state"] == "waiting"
+        ]
+    )
     assert job["request"]["backtest"]["watch"]["rule"]["threshold"] == 0.3
     answers = RecordingAnswers(id=job["request"]["id"], state=RecordingAnswers.STATE_DONE, parts=1, done=1)
     past = answers.backtest

@@ -1,5 +1,6 @@
 // Who uses the console, and what happens in the fleet meanwhile.
 import { get, Refused, remove, useCsrf } from "./api";
+import { drafts } from "./drafts";
 import { Feed } from "./feed";
 import { text } from "./text";
 import type { FeedEvent, Session } from "./types";
@@ -37,7 +38,9 @@ class State {
   /** Begin, or go on after a session has ended and its owner has signed in again in another tab. */
   async begin(): Promise<void> {
     try {
-      this.who = await get<Session>("/v1/session");
+      const who = await get<Session>("/v1/session");
+      if (this.who && this.who.actor !== who.actor) drafts.clear();
+      this.who = who;
       this.signedOut = false;
     } catch (error) {
       this.failed(error);
@@ -73,6 +76,7 @@ class State {
 
   async end(): Promise<void> {
     await remove("/v1/session").catch(() => undefined);
+    drafts.clear();
     [this.signedOut, this.who] = [true, undefined]; // nothing of the person stays in the page
   }
 }

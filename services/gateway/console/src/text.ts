@@ -303,6 +303,8 @@ export const text = {
     tryTitle: "Before you save",
     tryHelp: "“Try it on the last day” asks this question of what the cameras saw, and shows the incidents it would have raised. Say which are right, and move the threshold until precision and recall suit you.",
     testing: "Asking the last day of these cameras…",
+    untaken:
+      "Nothing has taken this up: the services of recordings answer it, and they seem not to run. An administrator starts them: lookout up --recordings FOLDER, or recordings.enabled in the chart.",
     tested: (incidents: number, cameras: number, hours: string) =>
       `It would have raised ${incidents} ${incidents === 1 ? "incident" : "incidents"} on ${cameras} ${cameras === 1 ? "camera" : "cameras"} in ${hours}.`,
     past: {
@@ -331,6 +333,12 @@ export const text = {
     versions: "Versions",
     version: "Version",
     revert: "Use this version again",
+    loaded: (version: number) => `Version ${version} is in the form. Save it to use it again.`,
+    same: (version: number) => `Version ${version} asks the same as the form: there is nothing to save.`,
+    unsaved: "What you changed is not saved.",
+    saveFirst: "Save or discard it before you pause or resume the watch.",
+    discard: "Discard the changes",
+    turned: { enable: "The watch asks again.", disable: "The watch is paused." },
     becomes: "became",
     isOn: "on",
     isOff: "off",

@@ -69,14 +69,14 @@ def composed(
 def _unusual(parts: Parts, request: UnusualRequest) -> tuple[list[ScoredSpan], str]:
     """Unusual spans of cameras, as recall names them; and a note if they are not known."""
     if parts.settings.recall is None:
-        return [], "unusual spans need a fleet with memory"
+        return [], "Unusual spans need a fleet with memory"
     channel = Channels(parts.settings).open(parts.settings.recall, [("grpc.enable_retries", 0)])
     stub: Any = memory_pb2_grpc.RecallServiceStub(channel)  # type: ignore[no-untyped-call]
     try:
         response = stub.Unusual(request, timeout=_RECALL_S)
         return list(response.spans), response.note
     except grpc.RpcError as error:
-        return [], f"unusual spans are not known: recall does not answer: {error.code().name}"
+        return [], f"Unusual spans are not known: recall does not answer: {error.code().name}"
     finally:
         channel.close()
 

@@ -309,6 +309,21 @@ def test_what_is_wrong_with_a_camera_is_said_in_words(
     assert page.evaluate("faults") == []
 
 
+def test_on_a_phone_the_acts_on_many_incidents_stay_on_the_screen(page: Browser) -> None:
+    page.resize(390, 600)
+    show(page, "incidents")
+    rows = "document.querySelectorAll('main li input')"
+    eventually(lambda: page.evaluate(f"{rows}.length") >= 4)
+    page.evaluate(f"[...{rows}].at(-1).scrollIntoView(); [...{rows}].at(-1).click()")
+    place = f"(box => [box.top, box.bottom])({BUTTON.format('Resolve')}.getBoundingClientRect())"
+    eventually(lambda: 0 < page.evaluate(place)[0] < page.evaluate(place)[1] <= 600)
+    faded = "getComputedStyle(document.querySelector('nav')).maskImage"
+    assert "gradient" in page.evaluate(faded), "it shows that the menu goes on"
+    page.evaluate(f"[...{rows}].at(-1).click()")
+    page.resize(1280, 900)
+    assert "gradient" not in page.evaluate(faded)
+
+
 def test_an_incident_is_handled_with_keys_alone(page: Browser, client: httpx.Client) -> None:
     show(page, "incidents?camera=gate")
     eventually(lambda: page.evaluate("document.querySelectorAll('li a').length") == 3)
@@ -328,6 +343,7 @@ def test_a_report_tells_links_and_prints(page: Browser, client: httpx.Client) ->
     show(page, f"report?camera=gate&since={since}")
     eventually(lambda: "3 incidents began, on 1 camera." in text(page))
     assert "Is anyone lying" in text(page)
+    assert "Unusual spans need a fleet with memory" in text(page)
     assert page.evaluate("document.querySelectorAll('.grid a[href^=\"#/incidents/\"]').length") == 3
     page.call("Emulation.setEmulatedMedia", media="print")
     assert page.evaluate("getComputedStyle(document.querySelector('header')).display") == "none"
@@ -394,9 +410,42 @@ def test_a_network_camera_is_tried_corrected_and_removed(
                 fill(page, "Address (rtsp", "rtsp://10.0.0.9/live")
                 press(page, "Add and try it")
             eventually(lambda shown=shown: shown in text(page))  # type: ignore[misc]
+        directory.delete(CAMERA_REPORT.format(camera="yard"))
+    page.evaluate("window.today = Date.now; Date.now = () => today() + 30_000; undefined")
+    eventually(lambda: "No agent has taken it up" in text(page))
+    page.evaluate("Date.now = today; undefined")
+    assert "An agent" not in text(page), "what was tried gives way to what became of it"
     assert client.get("/v1/cameras/yard").json()["source"]["url"] == "rtsp://10.0.0.9/live"
     press(page, "Remove it again")
     eventually(lambda: client.get("/v1/cameras/yard").status_code == 404)
+
+
+def test_a_network_camera_is_corrected_and_removed_on_its_own_page(
+    page: Browser, client: httpx.Client
+) -> None:
+    added = client.put("/v1/cameras/yard", json={"url": "rtsp://10.0.0.9/live", "time_zone": "Asia/Tokyo"})
+    assert added.status_code == 200, added.text
+    show(page, "cameras/yard")
+    eventually(lambda: "Change its address" in text(page))
+    page.evaluate(
+        """(field => {
+  field.value = 'rtsp://10.0.0.8/live'; field.dispatchEvent(new Event('input')); field.form.requestSubmit();
+})(document.querySelector('input[pattern]'))"""
+    )
+    eventually(lambda: "Pulled from rtsp://10.0.0.8/live" in text(page))
+    source = client.get("/v1/cameras/yard").json()["source"]
+    assert (source["url"], source["time_zone"]) == ("rtsp://10.0.0.8/live", "Asia/Tokyo")
+    page.evaluate("window.confirm = (asked) => { window.asked = asked; return false; }")
+    press(page, "Remove this camera")
+    assert "What it has sent stays" in page.evaluate("asked")
+    assert client.get("/v1/cameras/yard").is_success
+    page.evaluate("window.confirm = () => true")
+    press(page, "Remove this camera")
+    eventually(lambda: client.get("/v1/cameras/yard").status_code == 404)
+    eventually(lambda: page.evaluate("location.hash") == "#/")
+    show(page, "cameras/gate")
+    eventually(lambda: "It publishes by itself" in text(page))
+    assert "Remove this camera" not in text(page)
 
 
 def test_the_timeline_leads_to_what_a_camera_sent_last(page: Browser, broker: KafkaServer) -> None:
@@ -513,8 +562,7 @@ def test_a_backtest_that_no_service_takes_says_what_has_to_run(page: Browser, cl
     press(page, "Cancel")
     eventually(lambda: "the services of recordings answer it" not in text(page))
     page.resize(1280, 900)
-    (job,) = client.get("/v1/backtests").json()["jobs"]
-    assert job["state"] == "cancelled"
+    eventually(lambda: [job["state"] for job in client.get("/v1/backtests").json()["jobs"]] == ["cancelled"])
 
 
 def test_a_backtest_is_judged_and_a_threshold_chosen(

@@ -1,7 +1,7 @@
 // Times in the viewer's zone.
 
 const whole = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
-const short = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+const OF_CLOCK = ["hour", "minute", "second", "dayPeriod"];
 const relative = new Intl.RelativeTimeFormat(undefined, { numeric: "auto", style: "short" });
 
 export const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
@@ -25,8 +25,13 @@ export function elsewhere(time: string | number | undefined, place: string | und
   }
 }
 
-/** The time of day. */
-export const clock = (time: string | number): string => short.format(new Date(time));
+/** The time of day, written as it is beside its date: browsers write it otherwise where it stands alone. */
+export function clock(time: string | number): string {
+  const parts = whole.formatToParts(new Date(time));
+  const own = parts.map((part) => OF_CLOCK.includes(part.type));
+  const shown = parts.slice(own.indexOf(true), own.lastIndexOf(true) + 1);
+  return shown.map((part) => part.value).join("");
+}
 
 /** The end of a span: the time of day where it ends on the day on which it began. */
 export const until = (begin: string | undefined, end: string | undefined): string =>

@@ -333,7 +333,7 @@ CHUNK = GetTensorResponse(chunk=b"\1\2\3\4")
         ([_header(shape=[4, 1]), CHUNK], "shape"),
         ([_header(shape=[-2, -2]), CHUNK], "do not fit"),
         ([_header(dtype="object"), CHUNK], "object"),
-        ([_header(dtype="int8"), CHUNK], "int8 came"),
+        ([_header(dtype="int8"), CHUNK], "int8 was sent"),
         ([_header(shape=[1 << 20, 1 << 20], length=1 << 40)], "tensor_bytes"),
     ],
 )

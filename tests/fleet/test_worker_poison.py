@@ -11,6 +11,7 @@ import pytest
 
 from lookout.errors import DeviceFailedError
 from lookout.runtime.worker import unreadable
+from lookout.runtime.worker.record_reader import record_of
 from lookout.wire.headers import text
 from tests.eventually import eventually
 from tests.fleet.bench import Bench, Threaded, running
@@ -111,6 +112,28 @@ def test_a_header_name_that_is_not_text_ends_no_worker(bench: Bench) -> None:
     (facts,) = letter_headers(bench)
     assert facts["lookout-reason"] == "bad-headers"
     bench.assert_counted(["cam"], 1)
+
+
+def test_reading_such_headers_often_ends_no_process(bench: Bench) -> None:
+    """Python calls the client another way once it has done so several times; a message keeps what it was."""
+    for _ in range(20):
+        send_header_name(bench.bootstrap, f"{bench.prefix}in", b"\xff\xfe")
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": bench.bootstrap, "group.id": f"{bench.prefix}read"}
+    )
+    try:
+        places = [
+            confluent_kafka.TopicPartition(f"{bench.prefix}in", partition, 0)
+            for partition in consumer.list_topics(timeout=60.0).topics[f"{bench.prefix}in"].partitions
+        ]
+        consumer.assign(places)
+        messages: list[confluent_kafka.Message] = []
+        eventually(lambda: messages.extend(consumer.consume(20, 1.0)) or len(messages) == 20)
+    finally:
+        consumer.close()
+    for message in messages:
+        assert "not UTF-8" in record_of(message).damage
+        assert not record_of(message).headers
 
 
 def test_a_device_that_fails_for_good_ends_the_process_and_commits_nothing(bench: Bench) -> None:

@@ -13,6 +13,7 @@ from confluent_kafka import OFFSET_END, Message, TopicPartition
 from lookout.cli.connect import Outage
 from lookout.cli.formats import count_text
 from lookout.runtime.kafka_clients import Consumer
+from lookout.runtime.worker.record_reader import record_of
 from lookout.text import clean
 from lookout.wire import PIPELINE, RECORDING_FLOWS, headers, prefixed
 
@@ -66,8 +67,7 @@ class DeadLetterNews:
         return [*([outage] if outage else []), *(self._sentence(key, now) for key in sorted(due))]
 
     def _count(self, message: Message) -> None:
-        key, found = message.key() or b"", message.headers()
-        pairs = found.items() if isinstance(found, dict) else found
+        key, pairs = message.key() or b"", record_of(message).headers
         camera = key.decode(errors="replace") if isinstance(key, bytes) else str(key)
         reason = headers.text(pairs, headers.REASON) or "unknown"
         trouble = (message.topic() or "", camera, reason)

@@ -278,7 +278,7 @@ class FleetRecord:
 
     def _dead(self, message: Message) -> UnusedRecord:
         identity = (message.key() or b"").decode(errors="replace")
-        headers = message.headers()
+        headers = record_of(message).headers
         letter = UnusedRecord(
             identity, message.topic(), text(headers, REASON) or "unknown", text(headers, DETAIL) or ""
         )

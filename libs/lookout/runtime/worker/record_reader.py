@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
+from operator import methodcaller
+from typing import Final
 
 from confluent_kafka import KafkaException, Message
 
@@ -101,6 +103,10 @@ def _gone(topic: str, partition: int, offset: int, why: str) -> str:
     )
 
 
+#: a call from C, which looks for an exception beside the result; one that Python has specialised does not
+_headers_in: Final = methodcaller("headers")
+
+
 def record_of(message: Message) -> Record:
     """Convert a consumed message to a Record; its key should be a camera id."""
     headers, damage = _headers(message)
@@ -122,12 +128,14 @@ def record_of(message: Message) -> Record:
 def _headers(message: Message) -> tuple[Headers, str]:
     """Return the headers of a message, and what is wrong with them.
 
-    If the name of a header is not UTF-8, the client (confluent-kafka 2.16) returns with an exception set, so
-    it is raised by this call or by a later one.
+    If the name of a header is not UTF-8, the client (confluent-kafka 2.16) returns a list with a hole in it,
+    with an exception set. Reading the hole ends the process, and the message would return the same list
+    again: it gets an empty one.
     """
     try:
-        return _decoded(message.headers() or ()), ""
+        return _decoded(_headers_in(message) or ()), ""
     except (SystemError, UnicodeDecodeError) as error:
+        message.set_headers([])
         return (), f"the name of a header is not UTF-8: {error.__cause__ or error}"
 
 

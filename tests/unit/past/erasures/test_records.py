@@ -59,7 +59,7 @@ def test_a_live_fence_follows_its_table() -> None:
         ("e-1", b"{}", "under the key"),
         ("e-1", b"{nope", "JSON"),
         ("e-1", to_json(Erasure(id="e-1", camera="gate", begin_us=9, end_us=9)), "empty"),
-        ("e-1", to_json(Erasure(id="e-1", camera="a b\n", begin_us=0, end_us=9)), "no camera's id"),
+        ("e-1", to_json(Erasure(id="e-1", camera="a b\n", begin_us=0, end_us=9)), "is not a camera id"),
         ("e-1@p", to_json(ErasureConfirmation(erasure="e-1", instance="q")), "under the key"),
         ("@p", to_json(ErasureMember(instance="q")), "under the key"),
         ("e-1", to_json(Erasure(id="e-1", camera="gate", begin_us=0, end_us=9)), None),

@@ -58,7 +58,7 @@ def test_the_fake_answers_what_the_chart_asks() -> None:
     queries = [line.split("query: ")[1] for line in TEMPLATE.splitlines() if "query: " in line]
     stage = Stage(pods=2)
     stage.work(3.0)
-    others = ("handle_seconds", "lookout_agent_")  # of recordings and of agents, which the step does not scale
+    others = ("handle_seconds", "lookout_agent_")  # of what the step does not scale
     prefill = [query for query in queries if not any(name in query for name in others)]
     assert [answer(stage, query) for query in prefill] == [2.0, stage.lag_s / VALUES["lagSeconds"]]
     with pytest.raises(ValueError, match="up"):

@@ -93,9 +93,9 @@ def asked_times(
     watches = {row.id: row for row in by_model if watch is None or row.id == watch}
     settled_ms = min(end_ms, round(now_ms) - _SETTLING_MS)
     firsts = _first_verdicts(connection)
-    known = set()
+    with_verdicts = set()
     for series in queries.series_of(connection, principal, camera, watch):
-        known.add((series.camera, series.tenant))
+        with_verdicts.add((series.camera, series.tenant))
         first_ms = firsts.get(series.key)
         if first_ms is None or first_ms >= end_ms:
             continue
@@ -111,7 +111,7 @@ def asked_times(
         yield AskedTime(series, start_ms, seen_ms, until_ms, first_ms > begin_ms, reason)
     for series, added_ms in _never_seen(connection, principal, camera, list(watches.values())):
         start_ms = max(begin_ms, added_ms)
-        if (series.camera, series.tenant) not in known and start_ms < settled_ms:
+        if (series.camera, series.tenant) not in with_verdicts and start_ms < settled_ms:
             yield AskedTime(series, start_ms, start_ms, settled_ms, new=False)
 
 

@@ -100,18 +100,18 @@ def shift(
     )
     fine = len(asked) * (end_ms - begin_ms) <= queries.BUCKETS_AT_MOST * MINUTE_MS
     size_ms = MINUTE_MS if fine else HOUR_MS
-    series = [one.series for one in asked if one.series.key]
+    series = [question.series for question in asked if question.series.key]
     sums = queries.sums(connection, series, begin_ms, end_ms, size_ms)
     first_ms = begin_ms // HOUR_MS * HOUR_MS
     hours = {at_ms: Hour(at_ms) for at_ms in range(first_ms, end_ms, HOUR_MS)}
     unwatched: list[Unwatched] = []
-    for one in asked:
-        buckets = sums.get(one.series.key, {})
+    for question in asked:
+        buckets = sums.get(question.series.key, {})
         for at_ms, bucket in buckets.items():
             hour = hours.setdefault(at_ms // HOUR_MS * HOUR_MS, Hour(at_ms // HOUR_MS * HOUR_MS))
             times = dict(zip(OUTCOMES, bucket.times, strict=True))
             hour.watched_ms += sum(times[outcome] for outcome in OUTCOMES if outcome.watched)
-        for stretch in _stretches(one, buckets, size_ms):
+        for stretch in _stretches(question, buckets, size_ms):
             hours.setdefault(at_ms := stretch.begin_ms // HOUR_MS * HOUR_MS, Hour(at_ms))
             hours[at_ms].unwatched_ms += stretch.time_ms
             before = unwatched[-1] if unwatched else None

@@ -134,10 +134,10 @@ def coverage(
         asked = list(
             asked_times(connection, principal, camera, watch, begin_ms=begin_ms, end_ms=end_ms, now_ms=now_ms)
         )
-        series = [one.series for one in asked if one.series.key]
+        series = [question.series for question in asked if question.series.key]
         sums = queries.sums(connection, series, begin_ms, end_ms, size_ms)
-    for one in asked:
-        entry, buckets = one.series, sums.get(one.series.key, {})
+    for question in asked:
+        entry, buckets = question.series, sums.get(question.series.key, {})
         totals = dict.fromkeys(Outcome, 0.0)
         for bucket in buckets.values():
             for outcome, time_ms in zip(OUTCOMES, bucket.times, strict=True):
@@ -153,7 +153,9 @@ def coverage(
                 gated_s=totals[Outcome.GATED],
             )
         )
-        missing = (one.missing(at_ms, size_ms, buckets.get(at_ms)) for at_ms in one.buckets(size_ms))
+        missing = (
+            question.missing(at_ms, size_ms, buckets.get(at_ms)) for at_ms in question.buckets(size_ms)
+        )
         row.unseen_s = sum(time_ms for time_ms, why in missing if why == UNSEEN) / 1000
         message.rows.append(row)
     return answer(message)

@@ -16,6 +16,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,15 @@ def module(name: str) -> str:
     return name if "." in name else f"bench.{name}"
 
 
+def told(arguments: Sequence[str]) -> list[str]:
+    """The arguments without `--keep FOLDER`: where work is kept is of one machine, and changes no figure."""
+    rest = list(arguments)
+    if "--keep" in rest:
+        place = rest.index("--keep")
+        del rest[place : place + 2]
+    return rest
+
+
 def main() -> int:
     """Run the bench and keep its figures."""
     parser = argparse.ArgumentParser(
@@ -140,7 +150,7 @@ def main() -> int:
     if bench.returncode:
         return bench.returncode
     day = datetime.datetime.now(datetime.UTC).date().isoformat()
-    shown = " ".join(["python -m", module(given.name), *arguments])
+    shown = " ".join(["python -m", module(given.name), *told(arguments)])
     record = Record(shown, device(), state, day, busy, last_line(output), ran)
     record.write(RESULTS / f"{given.file or given.name.rpartition('.')[2]}.json")
     return 0

@@ -32,7 +32,7 @@ from lookout.pruning.luma import patch_difference
 from lookout.video.motion.grids import GroupedPatches, Mask, spread
 
 DENSE, PRUNED, VECTORS, EVS, DEJA_VU, WRONG = "dense", "default", "codecsight", "evs", "deja-vu", "wrong"
-BEHIND = "default behind the tower"
+BEHIND = "default after the tower"
 ANYWHERE, ANCHORS, SHARE = "random tokens", "anchors alone", "luma by block"
 #: EVS's choice of what the tower encodes under a low threshold of luma, grey levels
 LOOSE: Final = {f"luma {tau:g}": PrunePolicy(luma_tau=tau) for tau in (0.5, 1.0)}
@@ -205,7 +205,7 @@ def masks_of(kind: str, share: float) -> MaskPolicy:
     """The rule of masks of a kind.
 
     Args:
-        kind: Any but Deja Vu's and that behind the tower.
+        kind: Any except Deja Vu's and the one that drops tokens after the tower.
         share: Of the tokens behind anchors that a choice of so many keeps.
     """
     if kind == DENSE:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from lookout.disk import read_file
 from lookout.errors import BadRecordError, LookoutError
 from lookout.runtime.net.fetch import Deadline, UriFetcher
-from lookout.runtime.net.posting import posted
+from lookout.runtime.net.posting import request
 from lookout.services.gateway.settings import GatewaySettings
 from lookout.text import clean
 from lookout.v1.gateway_pb2 import IncidentView, ReportSentence, ShiftReport
@@ -135,7 +135,14 @@ class ProseWriter:
         }
         deadline = Deadline(time.monotonic() + ANSWER_S)
         try:
-            status, reply = posted(self._allowed, self._url, headers, json.dumps(body).encode(), deadline)
+            _, status, reply = request(
+                self._allowed,
+                self._url,
+                headers,
+                json.dumps(body).encode(),
+                deadline,
+                limit=self._allowed.limit,
+            )
         except BadRecordError as error:
             raise ProseError(error.detail) from error
         if status != 200:

@@ -134,7 +134,7 @@ def kafka_settings(bootstrap: str) -> dict[str, Any]:
 
 
 def grpc_security(bootstrap: str) -> GrpcSecurity:
-    """gRPC security settings of the fleet behind `bootstrap`: the local fleet's token, else LOOKOUT_GRPC_*.
+    """The gRPC security settings of the fleet at `bootstrap`: the local fleet's token, else LOOKOUT_GRPC_*.
 
     Raises:
         CliError: A gRPC security setting is wrong.

@@ -106,7 +106,7 @@ def _tier(given: str | None) -> str:
 
 
 def _holders(bootstrap: str) -> list[str]:
-    """The prefill workers of the local fleet behind an address."""
+    """Return the prefill workers of the local fleet at an address."""
     from lookout.local import running_fleets
 
     return [

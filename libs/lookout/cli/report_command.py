@@ -108,7 +108,7 @@ def _choose(run: FleetRecord, since: str, cameras: Sequence[str]) -> None:
     """
     if not run.cameras:
         when = "" if since == "start" else f" of the last {since}"
-        raise CliError(f"there is no record{when} of any camera: publish footage, or give --since start")
+        raise CliError(f"no camera has a record{when}: publish footage, or give --since start")
     if missing := [name for name in cameras if name not in run.cameras]:
         names = ", ".join(sorted(run.cameras))
         raise CliError(f"no record of camera {', '.join(missing)}; there are: {names}")

@@ -1,12 +1,12 @@
-"""Sends one HTTP request to an address that was checked."""
+"""Sends HTTP requests to targets; what fails is an error of delivery."""
 
 from __future__ import annotations
 
 import time
 
 from lookout.errors import BadRecordError, TransientError
-from lookout.runtime.net.fetch import Deadline, UriFetcher, connected, passing, request_of
-from lookout.runtime.net.guarded_resolving import unguarded
+from lookout.runtime.net import posting
+from lookout.runtime.net.fetch import Deadline, UriFetcher
 from lookout.services.notify.messages import DeliveryError
 
 
@@ -57,25 +57,8 @@ def request(
         DeliveryError: The target may not be reached, does not answer, or answers with too much.
     """
     deadline = deadline or Deadline(time.monotonic() + allowed.timeout_s)
-    received = bytearray()
     try:
-        with unguarded():  # the address was checked here, and is connected to unchanged
-            url, place = allowed.place(address)
-        where, own = request_of(url)
-        sent: dict[bytes | str, bytes | str] = {**own, "content-length": str(len(body))}
-        sent.update(headers)
-        with (
-            unguarded(),
-            passing(url),
-            connected(place, deadline) as pool,
-            pool.stream(method, where, headers=sent, content=body) as answer,
-        ):
-            for piece in answer.iter_stream() if limit else ():
-                received += piece
-                deadline.left()
-                if len(received) > limit:
-                    raise DeliveryError(f"{url.hostname} answers with more than {limit} bytes")
-            return url.hostname or "", answer.status, bytes(received)
+        return posting.request(allowed, address, headers, body, deadline, method=method, limit=limit)
     except BadRecordError as error:
         raise DeliveryError(error.detail) from error
     except TransientError as error:

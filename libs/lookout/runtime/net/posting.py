@@ -1,4 +1,4 @@
-"""A body that is posted to an address which was checked, and its answer."""
+"""Sends one HTTP request to an address that was checked."""
 
 from __future__ import annotations
 
@@ -7,41 +7,50 @@ from lookout.runtime.net.fetch import Deadline, UriFetcher, connected, passing, 
 from lookout.runtime.net.guarded_resolving import unguarded
 
 
-def posted(
-    allowed: UriFetcher, address: str, headers: dict[str, str], body: bytes, deadline: Deadline
-) -> tuple[int, bytes]:
-    """Post a body.
+def request(
+    allowed: UriFetcher,
+    address: str,
+    headers: dict[str, str],
+    body: bytes,
+    deadline: Deadline,
+    *,
+    method: str = "POST",
+    limit: int,
+) -> tuple[str, int, bytes]:
+    """Send a request.
 
     Args:
-        allowed: Where it may go, and how many bytes an answer may have.
+        allowed: Where it may go.
         address: URL of the target.
-        headers: More headers.
+        headers: Further headers.
         body: The body.
-        deadline: When all has ended.
+        deadline: When everything must have ended.
+        method: HTTP method.
+        limit: Most bytes of an answer; 0: none are read.
 
     Returns:
-        The status of the answer, and the answer.
+        The target's host, the status of its answer, and the answer.
 
     Raises:
         BadRecordError: The target may not be reached, or answers with too much.
         TransientError: It does not answer.
     """
-    url, place = allowed.place(address)
+    with unguarded():  # the address was checked here, and is connected to unchanged
+        url, place = allowed.place(address)
     where, own = request_of(url)
     sent: dict[bytes | str, bytes | str] = {**own, "content-length": str(len(body))}
     sent.update(headers)
     received = bytearray()
     with (
-        unguarded(),  # the address was checked: it is connected to as it is
+        unguarded(),
         passing(url),
         connected(place, deadline) as pool,
-        pool.stream("POST", where, headers=sent, content=body) as answer,
+        pool.stream(method, where, headers=sent, content=body) as answer,
     ):
-        for piece in answer.iter_stream():
+        for piece in answer.iter_stream() if limit else ():
             received += piece
             deadline.left()
-            if len(received) > allowed.limit:
-                raise BadRecordError(
-                    "too-many-bytes", f"{url.hostname} answers with more than {allowed.limit}"
-                )
-        return answer.status, bytes(received)
+            if len(received) > limit:
+                why = f"{url.hostname} answers with more than {limit} bytes"
+                raise BadRecordError("too-many-bytes", why)
+        return url.hostname or "", answer.status, bytes(received)

@@ -59,6 +59,13 @@ def show(page: Browser, view: str) -> None:
     eventually(lambda: not page.evaluate("document.querySelector('main').innerText.includes('Loading')"))
 
 
+def reload(page: Browser) -> None:
+    """Load the page anew, and wait for the new document: until then scripts still see the old one."""
+    page.evaluate("window.before = true")
+    page.call("Page.reload")
+    eventually(lambda: page.evaluate("!window.before && document.querySelector('main h1') !== null"))
+
+
 def text(page: Browser) -> str:
     """What the page says."""
     return str(page.evaluate("document.body.innerText"))

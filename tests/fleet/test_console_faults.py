@@ -12,7 +12,7 @@ from lookout.local import KafkaServer
 from lookout.services.gateway.console_files import BUILT
 from tests.browser import CHROMIUM, Browser
 from tests.eventually import eventually
-from tests.fleet.console_case import console, fill, press, show, text
+from tests.fleet.console_case import console, fill, press, reload, show, text
 from tests.fleet.gateway_case import GatewayProcess
 from tests.fleet.gateway_records import alert, publish, watch
 
@@ -60,8 +60,7 @@ def test_an_incident_is_handled_over_a_slow_link(page: Browser, client: httpx.Cl
         uploadThroughput=125_000,
     )
     page.call("Network.clearBrowserCache")
-    page.call("Page.reload")
-    eventually(lambda: page.evaluate("document.querySelector('main h1') !== null"))
+    reload(page)
     choose(page, 0)
     press(page, "Claim")
     eventually(lambda: state(client, 0) == "claimed")
@@ -73,8 +72,7 @@ def test_an_incident_is_handled_over_a_slow_link(page: Browser, client: httpx.Cl
 def test_of_two_operators_the_second_is_told_what_the_first_did(page: Browser, client: httpx.Client) -> None:
     page.call("Network.enable")
     page.call("Network.setBlockedURLs", urls=["*/v1/events*"])  # news comes late
-    page.call("Page.reload")
-    eventually(lambda: page.evaluate("document.querySelector('main h1') !== null"))
+    reload(page)
     choose(page, 1)
     done = client.post(f"/v1/incidents/{alert('gate', 1).incident}/actions", json={"kind": "resolve"})
     assert done.status_code == 200

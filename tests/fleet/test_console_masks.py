@@ -16,7 +16,7 @@ from lookout.local import KafkaServer
 from lookout.services.gateway.console_files import BUILT
 from tests.browser import CHROMIUM, Browser
 from tests.eventually import eventually
-from tests.fleet.console_case import console, press, show, text
+from tests.fleet.console_case import console, press, reload, show, text
 from tests.fleet.gateway_case import GatewayProcess, gateway
 from tests.fleet.gateway_footage import FilmedCamera
 from tests.fleet.gateway_records import BEGIN_MS, publish, verdict
@@ -149,8 +149,8 @@ def test_who_may_not_lift_a_mask_is_told_so_and_has_no_button(
     zone = {"name": "door", "points": [{"x": x, "y": y} for x, y in CORNERS]}
     assert client.put(MASKS, json={"version": newest, "hide": [zone]}).status_code == 200
     page.call("Page.addScriptToEvaluateOnNewDocument", source=AS_ROLE % role)
-    page.call("Page.reload")
-    eventually(lambda: page.evaluate("document.body?.innerText.includes('door: hidden inside') ?? false"))
+    reload(page)
+    eventually(lambda: "door: hidden inside" in text(page))
     assert "needs an administrator" in text(page)
     names = page.evaluate("[...document.querySelectorAll('.masks button')].map(one => one.innerText)")
     assert names == (["Close this area", "Start over", "Save masks"] if adds else [])

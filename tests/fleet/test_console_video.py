@@ -73,6 +73,8 @@ def test_the_clip_and_its_answers_are_seen_at_once(page: Browser) -> None:
         eventually(lambda name=name: page.evaluate(f"document.querySelector('.side {name}') !== null"))  # type: ignore[misc]
         bottom = page.evaluate(f"document.querySelector('.side {name}').getBoundingClientRect().bottom")
         assert 0 < bottom <= 900
+    # Chromium starts no video whose length it does not know yet.
+    eventually(lambda: page.evaluate("document.querySelector('.side video').readyState === 4"))
     page.click(".side video")
     eventually(lambda: plays(page, ".side video"))
 

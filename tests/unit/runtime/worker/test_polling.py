@@ -67,6 +67,9 @@ class FakeMessage:
             raise self._headers
         return self._headers
 
+    def set_headers(self, headers: list[tuple[str, bytes]]) -> None:
+        self._headers = headers
+
     def topic(self) -> str:
         return "in"
 

@@ -60,7 +60,7 @@ def show(page: Browser, view: str) -> None:
 
 
 def reload(page: Browser) -> None:
-    """Load the page anew, and wait for the new document: until then scripts still see the old one."""
+    """Load the page again, and wait for the new document: until then scripts still see the old one."""
     page.evaluate("window.before = true")
     page.call("Page.reload")
     eventually(lambda: page.evaluate("!window.before && document.querySelector('main h1') !== null"))

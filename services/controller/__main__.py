@@ -33,6 +33,7 @@ from lookout.services.controller.cluster import (
     in_words,
 )
 from lookout.services.controller.credential import Credential
+from lookout.services.controller.events import Events
 from lookout.services.controller.lease import Lease
 from lookout.services.controller.lost_pods import LostPods
 from lookout.services.controller.metrics import resource_numbers
@@ -90,7 +91,8 @@ class Controller:
         for table in tables.values():
             tell_left_out(table, self._health, self._metrics)
             table.start(settings.start_timeout_s)
-        resources = Resources(settings.namespace)
+        events = Events(settings.namespace)
+        resources = Resources(settings.namespace, events.changed)
         producer = Producer(
             settings.kafka(**{"enable.idempotence": True}), logger=logs.client_logger("controller")
         )
@@ -127,7 +129,7 @@ class Controller:
             arguments = (kind, changed, self._stopped, self._tell_fault)
             threading.Thread(target=resources.follow, args=arguments, daemon=True).start()
         credential = _credential(settings)
-        lost = LostPods(settings.namespace, settings.pods) if settings.pods else None
+        lost = LostPods(settings.namespace, settings.pods, events.lost_pod) if settings.pods else None
         self._health.clear("leader")
         self._log.info("leading", namespace=settings.namespace)
         while self._goes_on():

@@ -39,6 +39,7 @@ CAMERA, WATCH = Kind("Camera", "cameras"), Kind("Watch", "watches")
 RECORDING = Kind("Recording", "recordings")
 NOTIFICATION = Kind("Notification", "notifications")
 Changed = Callable[[Kind, str], object]
+Written = Callable[[Kind, Mapping[str, Any], Mapping[str, Any]], object]
 
 
 #: what a call of the API may raise: urllib3's stand for an API server that does not answer
@@ -104,10 +105,15 @@ class PatientClient(client.ApiClient):  # type: ignore[misc]
 
 
 class Resources:
-    """Cameras, Watches, Recordings and Notifications of one namespace."""
+    """Cameras, Watches, Recordings and Notifications of one namespace.
 
-    def __init__(self, namespace: str) -> None:
-        self._namespace = namespace
+    Args:
+        namespace: Their namespace.
+        on_status: Called with kind, resource and new status after a status was written.
+    """
+
+    def __init__(self, namespace: str, on_status: Written = lambda *_: None) -> None:
+        self._namespace, self._on_status = namespace, on_status
         self._api = client.CustomObjectsApi()
         self._lock = threading.Lock()
         self._known: dict[Kind, dict[str, dict[str, Any]]] = {
@@ -163,7 +169,8 @@ class Resources:
     def set_status(self, kind: Kind, resource: Mapping[str, Any], status: Mapping[str, Any]) -> None:
         """Merge into a resource's status, unless the resource was deleted meanwhile."""
         body = {"status": dict(status)}
-        self._patch(self._api.patch_namespaced_custom_object_status, kind, resource, body)
+        if self._patch(self._api.patch_namespaced_custom_object_status, kind, resource, body):
+            self._on_status(kind, resource, status)
 
     def _patch(
         self, call: Callable[..., Any], kind: Kind, resource: Mapping[str, Any], body: Mapping[str, Any]

@@ -29,13 +29,18 @@ class LostPods:
     Args:
         namespace: Namespace of the release.
         selector: Labels of the release's pods.
+        removed: Called with each pod after it was removed.
         clock: The time, as the API server has it.
     """
 
     def __init__(
-        self, namespace: str, selector: str, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self,
+        namespace: str,
+        selector: str,
+        removed: Callable[[Any], object],
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._namespace, self._selector, self._clock = namespace, selector, clock
+        self._namespace, self._selector, self._removed, self._clock = namespace, selector, removed, clock
         self._core = client.CoreV1Api(PatientClient())
         self._log = logs.get("pods")
 
@@ -62,6 +67,7 @@ class LostPods:
                 self._log.warning(
                     "removed a pod of a lost node", pod=metadata.name, node=pod.spec.node_name or ""
                 )
+                self._removed(pod)
 
 
 def is_lost(pod: Any, now: datetime) -> bool:

@@ -1112,7 +1112,7 @@ def _problems(objects: Mapping[str, Any]) -> Iterator[str]:
             }
             if context != expected:
                 yield f"{name} {container}: {context}"
-            if not details["memory_limit"] or details["requests"] != ["cpu", "memory"]:
+            if not details["memory_limit"] or not {"cpu", "memory"} <= set(details["requests"]):
                 yield f"{name} {container} has no memory limit, or requests no CPU or memory"
         if facts["unbounded"]:
             yield f"{name} may fill its node's disk: {facts['unbounded']}"

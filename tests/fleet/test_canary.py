@@ -182,7 +182,7 @@ def test_a_canary_under_kills(fleet: Fleet, model: Path) -> None:
     assert (answer["missing"], answer["doubled"], answer["alone"], answer["unanswered"]) == (0, 0, 0, {})
     assert answer["decision"] == "promote"
     waits = command(fleet, "canary", "--windows", "100000")
-    assert (waits.returncode, waits.stdout[:6]) == (3, "wait: "), waits
+    assert (waits.returncode, waits.stdout[:6]) == (75, "wait: "), waits
 
     # Both models once more, out of Kafka: the verdicts that were compared are what they say.
     same = [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -18,7 +19,7 @@ from lookout.text import clean
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import CANARY_VERDICTS, VERDICTS, WireError, from_json, names_id
 
-_CODES = {Decision.PROMOTE: 0, Decision.ROLL_BACK: 1, Decision.WAIT: 3}
+_CODES = {Decision.PROMOTE: 0, Decision.ROLL_BACK: 1, Decision.WAIT: os.EX_TEMPFAIL}
 
 
 def canary(
@@ -41,7 +42,7 @@ def canary(
 ) -> None:
     """Compare a canary's verdicts with those of the fleet on the same windows.
 
-    Exit code: 0 promote it, 1 roll it back, 3 wait for more windows.
+    Exit code: 0 promote it, 1 roll it back, 75 wait for more windows.
     """
     address = find_bootstrap(bootstrap)
     check_reachable(address, VERDICTS.name)

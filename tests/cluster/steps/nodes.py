@@ -26,6 +26,7 @@ def run(world: World) -> None:
         move(world)
         world.play_during(lambda: client, _PREFIX, [lambda: lose(world)])
         world.count(client, _PREFIX, LONG_SILENCE_S)
+        world.check(world.kubectl("get", "events", "--field-selector", "reason=NodeLost"), "is lost")
         # Kubernetes removes the pods of a node that does not exist: those of Deployments were left there.
         world.cluster.kubectl("delete", "node", _LOST)
         world.cluster.forget_node()

@@ -53,7 +53,26 @@ def run(world: World) -> None:
         lose_leader(world)
         world.check(world.kubectl("delete", "watch/person", "--timeout=60s"), "deleted")
         world.tell("a Watch was deleted: its finalizer went with the record")
+        tell_events(world)
         turn_off(world)
+
+
+def tell_events(world: World) -> None:
+    """A Watch that the controller refuses has an event, and another one once it is corrected."""
+    spec: dict[str, object] = {"question": QUESTIONS["person"]}
+    wrong = {**spec, "schedule": [{"start": "08:00", "end": "09:00", "timeZone": "Nowhere/Land"}]}
+    for given in (wrong, spec):
+        world.apply("Watch", "described", given)
+        wanted = str(given is spec)
+        world.kubectl("wait", f"--for=condition=Accepted={wanted}", "watch/described", "--timeout=60s")
+    described = until(
+        "kubectl describe shows both events",
+        lambda: world.kubectl("describe", "watch/described"),
+        lambda text: "no longer Invalid" in text,
+    )
+    world.check(described, "Warning")
+    world.tell("events:" + described.rpartition("Events:")[2])
+    world.check(world.kubectl("delete", "watch/described", "--timeout=60s"), "deleted")
 
 
 def lose_leader(world: World) -> None:

@@ -88,8 +88,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApiServer]:
     fake.server_close()
 
 
-def lost_pods() -> LostPods:
-    return LostPods("cameras", "app.kubernetes.io/instance=lookout", lambda: NOW)
+def lost_pods(removed: list[Any] | None = None) -> LostPods:
+    told = [] if removed is None else removed
+    return LostPods("cameras", "app.kubernetes.io/instance=lookout", told.append, lambda: NOW)
 
 
 def test_pods_that_a_lost_kubelet_never_ends_are_removed(server: FakeApiServer) -> None:
@@ -100,8 +101,10 @@ def test_pods_that_a_lost_kubelet_never_ends_are_removed(server: FakeApiServer) 
         pod("drained", reason="EvictionByEvictionAPI"),
         pod("replaced-at-once", owner="ReplicaSet"),
     ]
-    lost_pods().remove()
+    removed: list[Any] = []
+    lost_pods(removed).remove()
     assert set(server.deleted) == {"lost"}
+    assert [pod.metadata.name for pod in removed] == ["lost"]
     # One that came back under the name meanwhile stays.
     assert server.deleted["lost"] == {"gracePeriodSeconds": 0, "preconditions": {"uid": "uid-lost"}}
     assert "labelSelector=app.kubernetes.io/instance%3Dlookout" in server.asked
@@ -110,7 +113,9 @@ def test_pods_that_a_lost_kubelet_never_ends_are_removed(server: FakeApiServer) 
 @pytest.mark.parametrize("code", [404, 409])
 def test_a_pod_that_went_meanwhile_is_no_failure(server: FakeApiServer, code: int) -> None:
     server.pods, server.code = [pod("lost")], code
-    lost_pods().remove()
+    removed: list[Any] = []
+    lost_pods(removed).remove()
+    assert removed == []
 
 
 def test_a_missing_right_is_told(server: FakeApiServer) -> None:

@@ -17,4 +17,5 @@ def eventually(what: Callable[[], object], seconds: float = 240.0, every: float 
         if answer := what():
             return answer
         time.sleep(every)
-    raise AssertionError(f"never came true: {what}")
+    cells = [cell.cell_contents for cell in getattr(what, "__closure__", None) or ()]
+    raise AssertionError(f"never came true: {what}, with {cells!r:.500}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,8 +53,14 @@ def console(process: GatewayProcess, client: httpx.Client, profile: Path) -> Ite
 
 def show(page: Browser, view: str) -> None:
     """Go to a view, and wait until it says nothing of loading."""
-    page.evaluate(f"location.hash = '#/{view}'")
-    time.sleep(0.1)
+    page.evaluate(
+        f"""new Promise(done => {{
+  const before = location.href;
+  location.hash = "#/{view}";
+  if (location.href === before) done();
+  else addEventListener("hashchange", () => setTimeout(done, 100), {{once: true}});
+}})"""
+    )
     eventually(lambda: not page.evaluate("document.querySelector('main').innerText.includes('Loading')"))
 
 
@@ -72,9 +77,8 @@ def text(page: Browser) -> str:
 
 
 def fill(page: Browser, label: str, value: str) -> None:
-    """Write into the field of a label."""
-    found = page.evaluate(
-        f"""(() => {{
+    """Write into the field of a label, once there is one."""
+    script = f"""(() => {{
   const label = [...document.querySelectorAll("label")].find(one => one.innerText.startsWith({label!r}));
   const field = label?.querySelector("input, textarea");
   if (!field) return false;
@@ -82,8 +86,7 @@ def fill(page: Browser, label: str, value: str) -> None:
   field.dispatchEvent(new Event("input", {{bubbles: true}}));
   return true;
 }})()"""
-    )
-    assert found, f"there is no field {label!r}"
+    eventually(lambda: page.evaluate(script))
 
 
 def choose(page: Browser, file: Path) -> None:
@@ -95,13 +98,11 @@ def choose(page: Browser, file: Path) -> None:
 
 
 def press(page: Browser, name: str) -> None:
-    """Press the button, or follow the link, of this name."""
-    found = page.evaluate(
-        f"""(() => {{
+    """Press the button, or follow the link, of this name, once there is one."""
+    script = f"""(() => {{
   const all = [...document.querySelectorAll("button:enabled, a")];
   const button = all.find(one => one.innerText.trim() === {name!r});
   button?.click();
   return Boolean(button);
 }})()"""
-    )
-    assert found, f"there is no button {name!r}"
+    eventually(lambda: page.evaluate(script))

@@ -438,7 +438,7 @@ def test_doctor_names_what_is_missing_or_set_otherwise_and_ends_with_1(
         with monkeypatch.context() as patch:
             patch.setattr("lookout.runtime.fleet_checks._stages", no_answer)
             slow = ask_doctor(bare.bootstrap)
-    assert missing["Kafka"]["state"] == "ok"
+    assert missing["Kafka"]["state"] == "ok", missing["Kafka"]
     assert missing["stage decode"]["found"] == "no worker"
     assert slow["Kafka"]["state"] == "bad"
     assert "answered, then took longer" in slow["Kafka"]["found"]

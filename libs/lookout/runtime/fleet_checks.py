@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ConfigResource, ResourceType
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
@@ -20,6 +20,7 @@ from lookout.wire import PIPELINE, Stage, all_topics, camera_topics
 
 ANSWER_S: Final = 10.0
 _ASK_AGAIN_S: Final = 0.2
+_TRIES: Final = 4
 
 
 class State(StrEnum):
@@ -146,15 +147,16 @@ def _topics(admin: AdminClient, partitions: dict[str, int], answer_s: float) -> 
 
 def _stages(admin: AdminClient, answer_s: float) -> Iterator[CheckResult]:
     """Check that each stage has workers; a stage without one processes nothing."""
-    # A new broker first creates the topic of its groups.
+    # A new broker first creates the topic of its groups. Now and then the client misses that it is there and
+    # waits to the end of its time: several short tries reach it.
     retrying = Retrying(
         stop=stop_after_delay(answer_s),
         wait=wait_fixed(_ASK_AGAIN_S),
-        retry=retry_if_exception(coordinator_moves),
+        retry=retry_if_exception(_passes),
         reraise=True,
     )
     try:
-        for stage, members in retrying(_members, admin, answer_s).items():
+        for stage, members in retrying(_members, admin, answer_s / _TRIES).items():
             if members:
                 yield CheckResult(f"stage {stage}", State.GOOD, f"{members} worker(s)")
             else:
@@ -163,6 +165,12 @@ def _stages(admin: AdminClient, answer_s: float) -> Iterator[CheckResult]:
                 yield CheckResult(f"stage {stage}", State.BAD, "no worker", advice)
     except KafkaException as error:
         yield CheckResult("stages", State.NOTE, f"unknown: {error_text(error.args[0])}")
+
+
+def _passes(error: BaseException) -> bool:
+    if isinstance(error, KafkaException) and error.args[0].code() == KafkaError._TIMED_OUT:
+        return True
+    return isinstance(error, TimeoutError) or coordinator_moves(error)
 
 
 def _members(admin: AdminClient, answer_s: float) -> dict[Stage, int]:

@@ -50,6 +50,8 @@ from lookout.video.segments import cut
 from lookout.wire import (
     ALERTS,
     CAMERAS,
+    CANARY_STAGES,
+    CANARY_VERDICTS,
     MASKS,
     MAX_MESSAGE_BYTES,
     NOTIFICATIONS,
@@ -256,14 +258,15 @@ def acting_as(guarded: Guarded, user: str) -> Iterator[None]:
 
 
 @contextmanager
-def fleet(guarded: Guarded) -> Iterator[Fleet]:
-    """The four services and those of recordings, each with its own principal."""
-    own = {name: guarded.settings(name) for name in (*map(str, Stage), *RECORDINGS_ROLES)}
+def fleet(guarded: Guarded, canary: Mapping[str, str] | None = None) -> Iterator[Fleet]:
+    """The four services, those of recordings and of a canary, each with its own principal."""
+    own = {name: guarded.settings(name) for name in (*map(str, Stage), *RECORDINGS_ROLES, *CANARY_STAGES)}
     running = Fleet(
         kafka=guarded.checked,
         settings={"model_dir": str(TINY)},
         stage_settings=own,
         recordings=[film().parent],
+        canary=canary,
     )
     try:
         with acting_as(guarded, "topics"):
@@ -303,6 +306,16 @@ def verdicts(guarded: Guarded, least: int) -> list[Mapping[str, object]]:
     return found
 
 
+def compare_canary(guarded: Guarded, windows: int) -> None:
+    """A canary of the same model answers as many windows, and a person with the rights for it compares."""
+    with reading(guarded.open, [CANARY_VERDICTS.name], Position(oldest=True)) as reader:
+        for _ in range(windows):
+            eventually(lambda: reader.poll(0.5) is not None)
+    (person,) = (user for user in table() if user.startswith("people who compare"))
+    words = ("canary", "--windows", "1", "--unanswered", "1", "--bootstrap", guarded.checked)
+    assert command(person, guarded, "", *words).startswith("promote")
+
+
 def ended(guarded: Guarded, job: str) -> RecordingAnswers:
     """The answers of a job, as the broker's owner reads them."""
 
@@ -319,10 +332,10 @@ def ended(guarded: Guarded, job: str) -> RecordingAnswers:
 def test_a_segment_is_answered_with_the_rights_of_the_table(guarded: Guarded) -> None:
     with acting_as(guarded, "topics"):
         for _ in range(2):  # makes them, then compares them
-            assert topics_job.main(["--partitions=2", "--replication=1"]) == 0
+            assert topics_job.main(["--partitions=2", "--replication=1", "--canary"]) == 0
     agent = load_settings(ServiceSettings, guarded.environment("camera-agent"))
     controller = load_settings(ControllerSettings, guarded.environment("controller"))
-    with fleet(guarded):
+    with fleet(guarded, canary={"canary": "1"}):
         watches = [Table(controller, topic.name) for topic in (WATCHES, CAMERAS, NOTIFICATIONS)]
         for each in watches:
             each.start(60.0)
@@ -342,6 +355,7 @@ def test_a_segment_is_answered_with_the_rights_of_the_table(guarded: Guarded) ->
 
         found = verdicts(guarded, 3)
         assert {each["outcome"] for each in found} == {"answered"}
+        compare_canary(guarded, len(found))
         with reading(guarded.open, [ALERTS.name], Position(oldest=True)) as reader:
             eventually(lambda: reader.poll(0.5) is not None)
         eventually(lambda: "lastVerdict" in activity.status("person", 0))

@@ -43,7 +43,9 @@ Downloads the checkpoint, compares its SHA-256 and unpacks it; call with (dict "
 {{- define "lookout.modelDownload" -}}
 {{- $url := .root.Values.model.url }}
 {{- $caSecret := $url.caSecret }}
-{{- $resources := $url.resources }}
+{{- /* The scheduler counts what the checkpoint may take of the node's disk. */}}
+{{- $resources := deepCopy $url.resources }}
+{{- $_ := set $resources "requests" (merge (dict) ($resources.requests | default dict) (dict "ephemeral-storage" $url.size)) }}
 {{- $key := "model.url" }}
 {{- if and .tower $url.vision.sha256 }}
 {{- $url = $url.vision }}

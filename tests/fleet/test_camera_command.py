@@ -59,7 +59,7 @@ def segments(fleet: Fleet, wanted: int) -> int:
     while count < wanted and time.monotonic() < deadline:
         fleet.supervise()
         with reading(fleet.bootstrap, [SEGMENTS.name], Position(oldest=True)) as reader:
-            count = sum(message.key() == b"gate 1" for message in reader.until_now())
+            count = sum(message.key() == b"yard/gate:1" for message in reader.until_now())
         time.sleep(0.5)
     return count
 
@@ -67,14 +67,14 @@ def segments(fleet: Fleet, wanted: int) -> int:
 @pytest.mark.long
 def test_a_camera_is_pulled_again_after_it_was_away(fleet: Fleet, camera: RtspCamera) -> None:
     url = camera.url.replace("rtsp://", "rtsp://admin:hunter%202@")
-    assert "hunter" not in lookout("camera", "add", "gate 1", url)
+    assert "hunter" not in lookout("camera", "add", "yard/gate:1", url)
     before = segments(fleet, 2)
     assert before >= 2
     camera.off()
     camera.on()
     assert segments(fleet, before + 3) >= before + 3
     listed = lookout("camera", "list")
-    assert "gate 1" in listed
+    assert "yard/gate:1" in listed
     assert "hunter" not in listed
     with reading(fleet.bootstrap, [CAMERAS.name], Position(oldest=True)) as reader:
         records = [message.value() for message in reader.until_now()]
@@ -83,6 +83,6 @@ def test_a_camera_is_pulled_again_after_it_was_away(fleet: Fleet, camera: RtspCa
     assert len(secrets) == 3
     assert all(path.stat().st_mode & 0o077 == 0 for path in secrets)
     assert "hunter" not in "".join(path.read_text() for path in fleet.logs.glob("*.log"))
-    lookout("camera", "rm", "gate 1")
+    lookout("camera", "rm", "yard/gate:1")
     assert not any((fleet.folder / CAMERA_SECRETS).iterdir())
     assert "No cameras" in lookout("camera", "list")

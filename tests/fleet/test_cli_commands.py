@@ -373,7 +373,8 @@ def test_a_watch_beyond_the_limits_is_refused(broker: str) -> None:
     for option, kind, words in (
         (("--of", "2/65"), CliError, "65"),
         (("--cooldown", "1e300"), CliError, "cooldown"),
-        (("--id", "x" * 201), WatchError, "id"),
+        (("--id", "x" * 65), CliError, "use 1 to 64"),
+        (("--id", "yard [2]"), CliError, "use 1 to 64"),
     ):
         with pytest.raises(kind, match=words):
             lookout("watch", "add", "Is it?", *option, "-b", broker)

@@ -338,11 +338,40 @@ def test_an_incident_is_handled_with_keys_alone(page: Browser, client: httpx.Cli
     eventually(lambda: client.get(f"/v1/incidents/{chosen}").json()["state"] == "false-positive")
 
 
+def test_acts_on_many_say_what_they_did_and_keep_the_selection(
+    page: Browser, broker: KafkaServer, client: httpx.Client
+) -> None:
+    publish(broker.bootstrap, [alert("dock-1", 9), alert("dock-2", 9)])
+    query = "/v1/incidents?camera=dock-*"
+    eventually(lambda: len(client.get(query).json().get("incidents", ())) == 2)
+    show(page, "incidents?camera=dock-*")
+    boxes = "[...document.querySelectorAll('main li input')]"
+    eventually(lambda: page.evaluate(f"{boxes}.length") == 2)
+    page.evaluate(f"{boxes}.forEach(box => box.click())")
+    eventually(lambda: "2 selected: the keys c, a, r, f act on all of them" in text(page))
+    for key, said, ticked in (("c", "claimed.", 2), ("r", "resolved. Reopen takes it back.", 0)):
+        page.evaluate(f"dispatchEvent(new KeyboardEvent('keydown', {{key: {key!r}}}))")
+        eventually(lambda said=said: f"2 incidents: {said}" in text(page))  # type: ignore[misc]
+        assert page.evaluate(f"{boxes}.filter(box => box.checked).length") == ticked
+    assert {one["state"] for one in client.get(query).json()["incidents"]} == {"resolved"}
+    assert page.evaluate("faults") == []
+
+
+def test_what_was_not_watched_leads_to_its_spans(page: Browser) -> None:
+    show(page, "operations?tab=coverage")
+    press(page, "from, to, why")
+    eventually(lambda: "What was not watched" in text(page))
+    eventually(lambda: page.evaluate("location.hash").startswith("#/report?camera="))
+    assert page.evaluate("faults") == []
+
+
 def test_a_report_tells_links_and_prints(page: Browser, client: httpx.Client) -> None:
     since = client.get("/v1/incidents?camera=gate").json()["incidents"][-1]["start"]
     show(page, f"report?camera=gate&since={since}")
     eventually(lambda: "3 incidents began, on 1 camera." in text(page))
     assert "Is anyone lying" in text(page)
+    first = page.evaluate("document.querySelector('main section a[aria-label=\"Show it: 1\"]').hash")
+    assert client.get(f"/v1/{first.removeprefix('#/')}").status_code == 200
     assert "Unusual spans need a fleet with memory" in text(page)
     assert page.evaluate("document.querySelectorAll('.grid a[href^=\"#/incidents/\"]').length") == 3
     page.call("Emulation.setEmulatedMedia", media="print")

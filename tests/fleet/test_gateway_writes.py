@@ -173,6 +173,19 @@ def test_a_camera_is_pulled_and_let_go(client: httpx.Client) -> None:
     assert client.get("/v1/cameras/pulled").status_code == 404
 
 
+def test_new_names_are_checked_and_names_that_exist_go_on(broker: KafkaServer, client: httpx.Client) -> None:
+    publish(broker.bootstrap, [watch("yard [2]"), verdict("dock 1", 0)])
+    eventually(lambda: client.get("/v1/watches/yard [2]").is_success)
+    eventually(lambda: client.get("/v1/cameras/dock 1").is_success)
+    bodies = {"watches": {"question": QUESTION}, "cameras": {"url": "rtsp://192.0.2.9/stream"}}
+    for kind, name in (("watches", "yard [2]"), ("cameras", "dock 1")):
+        assert client.put(f"/v1/{kind}/{name}", json=bodies[kind]).status_code == 200
+        for new in ("yard [3]", "<b>dock</b>", "x" * 65):
+            refused = client.put(f"/v1/{kind}/{new}", json=bodies[kind])
+            assert (refused.status_code, "use 1 to 64" in refused.json()["detail"]) == (400, True)
+            assert client.get(f"/v1/{kind}/{new}").status_code == 404
+
+
 def test_jobs_are_asked_and_cancelled(client: httpx.Client) -> None:
     body = {"uris": ["file:///recordings/a.mp4"], "questions": [QUESTION]}
     made = client.post("/v1/recordings", json=body)

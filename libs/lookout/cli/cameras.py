@@ -21,7 +21,16 @@ from lookout.disk import private_folder, replace_file
 from lookout.local import CAMERA_SECRETS, FleetAddress, running_fleets
 from lookout.text import clean, public_url
 from lookout.v1.cameras_pb2 import Camera
-from lookout.wire import CAMERA_ID_BYTES, CAMERAS, WireError, from_json, is_camera_id, key_text, to_json
+from lookout.wire import (
+    CAMERA_ID_BYTES,
+    CAMERAS,
+    WireError,
+    from_json,
+    is_camera_id,
+    key_text,
+    name_fault,
+    to_json,
+)
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -62,7 +71,10 @@ def add(
     fleet = _fleet_at(address)
     check_reachable(address, CAMERAS.name)
     transport = Camera.TRANSPORT_UDP if udp else Camera.TRANSPORT_TCP
-    before = _cameras(address).get(name, Camera())
+    cameras = _cameras(address)
+    if name not in cameras and (fault := name_fault(name)):
+        raise CliError(f"NAME: {fault}")
+    before = cameras.get(name, Camera())
     camera = Camera(id=name, transport=transport, mask_before_publishing=mask, time_zone=before.time_zone)
     camera.url, secret = _without_secret(url)
     if secret is not None:

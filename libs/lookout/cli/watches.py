@@ -25,7 +25,7 @@ from lookout.rules.zones import parse_points
 from lookout.structured import structure_of, structured
 from lookout.text import clean
 from lookout.v1.watches_pb2 import Gate, Point, Rule, ScheduleEntry, Watch, Zone
-from lookout.wire import CAMERA_OFFLINE, PRIORITIES, WATCHES, to_json
+from lookout.wire import CAMERA_OFFLINE, PRIORITIES, WATCHES, name_fault, to_json
 from lookout.wire.limits import LEAST_THRESHOLD
 
 app = typer.Typer(help="Manage standing questions: add, list, remove.", no_args_is_help=True)
@@ -294,9 +294,11 @@ def _replaced(standing: Mapping[str, Watch], name: str, question: str | None) ->
         question: Its question, if the id was made from it; None if the user gave the id.
 
     Raises:
-        CliError: A watch with another question has the id that was made.
+        CliError: A watch with another question has the id that was made, or a new watch cannot have this id.
     """
     existing = standing.get(name)
+    if not existing and (fault := name_fault(name)):
+        raise CliError(f"--id: {fault}")
     if existing and question is not None and existing.question != question:
         raise CliError(
             f"watch {name} asks “{clean(existing.question)}”: name the new one with --id, "

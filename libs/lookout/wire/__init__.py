@@ -22,6 +22,7 @@ from lookout.wire.ids import (
     is_camera_id as is_camera_id,
     key_text as key_text,
     label_key as label_key,
+    name_fault as name_fault,
     names_id as names_id,
     stable_id as stable_id,
     tensor_id as tensor_id,

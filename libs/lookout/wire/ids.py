@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
+import re
 from typing import Final
 
+from lookout.text import clean
 from lookout.v1.labels_pb2 import Label
 from lookout.wire.limits import ID_BYTES
 
 CAMERA_ID_BYTES: Final = ID_BYTES
+#: of names that people give; the console's form repeats it (`src/api.ts`)
+_NEW_NAME: Final = re.compile(r"(?!.*\.\.)[^\W_][\w./:-]{0,63}")
 
 
 def is_camera_id(text: str) -> bool:
@@ -19,6 +23,17 @@ def is_camera_id(text: str) -> bool:
     if not 0 < len(text) <= ID_BYTES or not text.isprintable() or "\ufffd" in text:
         return False
     return len(text.encode()) <= ID_BYTES
+
+
+def name_fault(text: str) -> str:
+    """Return why a new camera or watch cannot have this name; empty if it can.
+
+    Stricter than `is_camera_id`, which names that exist must meet: names stand in addresses, patterns and
+    commands.
+    """
+    if _NEW_NAME.fullmatch(text):
+        return ""
+    return f"{clean(text, 40)!r}: use 1 to 64 letters, digits or - _ . / : and begin with a letter or digit"
 
 
 def names_id(pattern: str, identity: str) -> bool:

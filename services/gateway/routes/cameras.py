@@ -31,6 +31,7 @@ from lookout.wire import (
     WATCHES,
     from_json,
     headers,
+    name_fault,
     names_id,
     tenant_of,
     to_json,
@@ -89,6 +90,8 @@ def put_camera(
     if not principal.sees(camera, wanted.tenant):
         raise ProblemError(403, "id, tenant: you may not see this camera; name one of yours")
     _check_owner(parts, principal, camera)
+    if (fault := name_fault(camera)) and not _exists(parts, camera):
+        raise ProblemError(400, f"id: {fault}")
     with parts.writes.once(principal, asked, CAMERAS.name) as written:
         if written is None:
             audit = entry("camera.write", camera, camera=camera, tenant=wanted.tenant)
@@ -134,6 +137,13 @@ def _check_owner(parts: Parts, principal: Principal, camera: str) -> None:
         raise not_found("camera", camera)
     if row.owner == headers.KUBERNETES:
         raise ProblemError(409, f"camera {camera} is a Kubernetes resource: change it with kubectl")
+
+
+def _exists(parts: Parts, camera: str) -> bool:
+    """Whether a camera of this id sent something, or is to be pulled."""
+    with parts.database.reading() as connection:
+        known = queries.document(connection, CAMERAS.name, camera)
+        return known is not None or bool(queries.tenants_of(connection, camera))
 
 
 def _camera(parts: Parts, principal: Principal, camera: str) -> CameraView:

@@ -22,7 +22,7 @@ from lookout.services.gateway.writes import Asked, Asking, entry
 from lookout.v1.actions_pb2 import Snooze
 from lookout.v1.gateway_pb2 import WatchList, WatchView
 from lookout.v1.watches_pb2 import Watch
-from lookout.wire import WATCHES
+from lookout.wire import WATCHES, name_fault
 from lookout.wire.topics import AHEAD_MS
 
 router = APIRouter(prefix="/v1/watches", tags=["watches"])
@@ -127,6 +127,8 @@ def _change(parts: Parts, principal: Principal, asked: Asking, target: Watch, ac
             standing = _standing(parts)
             if target.id in standing.watches:
                 _own(parts, principal, target.id, standing.watches[target.id])
+            elif fault := name_fault(target.id):
+                raise ProblemError(400, f"id: {fault}")
             target.version = standing.version_after(target.id)
             target.ClearField("active_from")
             if target.version > 1:  # a first version also covers footage recorded before

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from lookout.rules import Coverage, Incident, WatchState
+from lookout.rules import Coverage, EventKind, Incident, IncidentEvent, WatchState
 from lookout.services.alerts import convert
 from lookout.v1 import verdicts_pb2
 from tests.clock import at
@@ -45,3 +45,19 @@ def test_state_survives_the_checkpoint(state: WatchState) -> None:
     packed = convert.pack("fall", state, "acme")
     assert convert.unpack(packed) == state
     assert packed.incident.tenant == ("acme" if state.incident is not None else "")
+
+
+def test_the_picture_is_what_several_strong_windows_look_at() -> None:
+    def shown(*windows: tuple[int, ...]) -> list[int]:
+        packed = [
+            tuple(verdicts_pb2.Evidence(row=row).SerializeToString(deterministic=True) for row in window)
+            for window in windows
+        ]
+        incident = Incident("i", 0, 0.9, 0.9, 3, 0.9, evidence=tuple((0.9, frames) for frames in packed))
+        event = IncidentEvent(EventKind.UPDATED, incident, 1, 1, 10, "")
+        return [frame.row for frame in convert.alert("gate", "fall", "Is it?", event).evidence]
+
+    assert shown((12, 18, 16), (14, 16, 20), (10, 18, 16))[0] == 16
+    assert shown((12, 18, 16)) == [12, 18, 16]
+    assert shown((5,), (7,)) == [5, 7], "of equals, the stronger window's"
+    assert shown() == []

@@ -111,6 +111,9 @@ function parsed(body: string): { uri?: string; detail?: string } {
   }
 }
 
+/** Names that a new camera or watch may have, as `lookout.wire.name_fault` has it. */
+export const NEW_NAME = "(?!.*\\.\\.)[\\p{L}\\p{N}][\\p{L}\\p{N}._\\/:\\-]{0,63}";
+
 /** The id of a camera or watch within a path: ids may hold slashes, which stay. */
 export const within = (id: string): string => id.split("/").map(encodeURIComponent).join("/");
 
@@ -118,5 +121,8 @@ export const cameraPicture = (camera: string, time: string, width: number, whole
   withQuery(`/v1/cameras/${within(camera)}/frames/${encodeURIComponent(time)}.jpg`, { width, whole });
 export const incidentPicture = (id: string, width: number, overlay = ""): string =>
   withQuery(`/v1/incidents/${encodeURIComponent(id)}/picture.jpg`, { width, overlay });
+/** An incident's clip, which plays from a second on. */
+export const incidentClip = (id: string, from = 0): string =>
+  `/v1/incidents/${encodeURIComponent(id)}/clip.mp4${from > 0 ? `#t=${from.toFixed(1)}` : ""}`;
 export const cameraClip = (camera: string, from: string, to: string): string =>
   withQuery(`/v1/cameras/${within(camera)}/clip.mp4`, { from, to });

@@ -36,9 +36,9 @@ RULES_VERSION = 2
 #: events counted in `lookout_events_total`
 EVENTS = {
     "opened": "incidents opened",
-    "updated": "incidents told again: their peak rose, or they last",
+    "updated": "incidents reported again: their peak rose, or they go on",
     "closed": "incidents closed",
-    "stale": "verdicts of windows before the newest",
+    "stale": "verdicts of windows older than the newest",
 }
 #: why its input becomes a dead letter, in `lookout_dead_letters_total`
 REASONS = {"bad-verdict": "a verdict that cannot be read"}

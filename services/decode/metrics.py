@@ -13,7 +13,7 @@ EVENTS = {
     "erased": "segments left out because their time was erased",
     "over_quota": "segments left out because their camera used up its quota",
     "two_cameras": "segments of another camera than the one before under the same id",
-    "in_two_partitions": "times that a camera id was noticed in a second partition",
+    "in_two_partitions": "times that a camera id turned up in a second partition",
     "moved": "cameras that went to another partition after partitions were added",
     **{f"camera_{cause}": f"incidents opened of the cause `{cause}`" for cause in CameraFault},
 }
@@ -31,7 +31,7 @@ REASONS = {
     Reason.MEMORY.value: "decoding took more memory than a decoder may have",
     Reason.POISON.value: "a segment that killed or hung the decoder twice",
     Reason.REQUEST.value: "a request that the decoder does not take",
-    "bad-uri": "a URI list that is not one URI",
+    "bad-uri": "a URI list that does not hold exactly one URI",
     "uri-refused": "a URI that may not be fetched",
     "uri-status": "the host answers without the segment",
     "uri-encoding": "the host sends the segment encoded",

@@ -193,7 +193,7 @@ def _metrics(registry: CollectorRegistry, dispatcher: Dispatcher) -> Counted:
         ("outcome",),
         registry=registry,
     )
-    waiting = Gauge("lookout_notifications_waiting", "messages that are not delivered yet", registry=registry)
+    waiting = Gauge("lookout_notifications_waiting", "messages not delivered yet", registry=registry)
     waiting.set_function(dispatcher.waiting)
 
     def count(ending: Ending) -> None:

@@ -25,7 +25,7 @@ REASONS: Final = {
     "bad-event": "an alert or an act that cannot be read",
     "undelivered": "a notification was not delivered within LOOKOUT_RETRY_LIMIT_S",
     "rejected": "the target of a notification will never take it (status 410)",
-    "too-many": "so many events of one incident wait for a notification",
+    "too-many": "too many events of one incident were waiting for a notification",
 }
 
 #: why a second model was not asked

@@ -99,7 +99,7 @@ class DeviceSeconds:
         """Yield the metric of the seconds so far."""
         family = CounterMetricFamily(
             "lookout_device_seconds",
-            "seconds of devices that committed verdicts cost; 2000 series a process, then one of all others",
+            "device seconds that committed verdicts cost; at most 2000 series per process, the rest in one",
             labels=["tenant", "camera", "watch"],
         )
         with self._lock:

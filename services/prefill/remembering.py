@@ -259,25 +259,23 @@ class ChapterLanes:
 
 def memory_numbers(lanes: ChapterLanes, upload_failures: int = 0) -> Iterator[Metric]:
     """Yield the metrics of what is remembered and what writing it costs."""
-    yield CounterMetricFamily(
-        "lookout_memory_blocks", "blocks that were taken into chapters", value=lanes.entered
-    )
+    yield CounterMetricFamily("lookout_memory_blocks", "blocks added to chapters", value=lanes.entered)
     yield CounterMetricFamily(
         "lookout_memory_lost_blocks",
-        "blocks of decided windows that are not remembered",
+        "blocks of decided windows that memory lost",
         value=lanes.lost,
     )
     yield CounterMetricFamily(
-        "lookout_memory_write_seconds", "CPU seconds of writing chapters", value=lanes.write_s
+        "lookout_memory_write_seconds", "CPU seconds spent writing chapters", value=lanes.write_s
     )
     yield CounterMetricFamily(
         "lookout_memory_upload_failures",
-        "rounds in which chapters did not reach the durable tier",
+        "uploads of chapters that did not reach the durable tier",
         value=upload_failures,
     )
     yield GaugeMetricFamily(
         "lookout_memory_waiting_bytes",
-        "bytes of blocks that wait to be written",
+        "bytes of blocks waiting to be written to chapters",
         value=lanes.waiting_bytes,
     )
     yield GaugeMetricFamily("lookout_memory_bytes", "bytes of chapters on disk", value=lanes.folder.bytes)

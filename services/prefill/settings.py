@@ -140,7 +140,7 @@ class PrefillSettings(WindowPlanSettings, CanarySettings, TenantSettings):
     )
     #: bytes of KV after which a chapter is sealed
     memory_chapter_bytes: ClassVar[int] = 256 << 20
-    #: limit of the bytes of blocks that wait to be written; a block beyond it is left out
+    #: limit of the bytes of blocks waiting to be written to chapters; a block beyond it is left out
     memory_queue_bytes: ClassVar[int] = 256 << 20
     #: questions that may read chapters of this instance at the same time
     memory_readers: ClassVar[int] = 4

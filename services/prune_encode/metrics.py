@@ -9,7 +9,7 @@ from lookout.services.prune_encode.encoder import Encoder
 #: events counted in `lookout_events_total`
 EVENTS = {
     "blocks": "stride blocks written",
-    "empty_blocks": "those of them without a frame",
+    "empty_blocks": "blocks without a frame",
     "frames": "frames in blocks",
     "lost_frames": "frames whose pixels were not available",
     "patches": "patches of the frames",

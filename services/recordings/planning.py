@@ -51,7 +51,7 @@ EVENTS = {
     "planned": "jobs cut into parts",
     "refused": "jobs that are not followed",
     "cancelled": "jobs that were cancelled",
-    "repeated": "requests that were known already",
+    "repeated": "requests seen before",
 }
 #: why its input becomes a dead letter, in `lookout_dead_letters_total`
 REASONS = {

@@ -43,7 +43,7 @@ EVENTS = {
     "ended": "jobs that ended",
     "late": "outcomes of parts of jobs that had ended",
     "repeated": "outcomes of parts that had one",
-    "unknown": "outcomes of jobs without a plan",
+    "unknown": "outcomes of jobs that have no plan",
 }
 #: why its input becomes a dead letter, in `lookout_dead_letters_total`
 REASONS = {"bad-outcome": "an outcome that cannot be read"}

@@ -50,7 +50,9 @@ class Metrics:
         self.outputs = self._counter("outputs", "records written and committed", "topic")
         self.dead_letters = self._counter("dead_letters", "dead letters committed", "reason")
         self.events = self._counter("events", "events that handlers count, added at the commit", "event")
-        self.fenced = self._counter("fenced", "ended because another process has the same LOOKOUT_INSTANCE")
+        self.fenced = self._counter(
+            "fenced", "times that a process ended because another one has the same LOOKOUT_INSTANCE"
+        )
         self.forgotten = self._counter(
             "cameras_forgotten", "cameras forgotten because they sent nothing for days"
         )
@@ -64,16 +66,16 @@ class Metrics:
             "transactions", "transactions by outcome: committed, aborted, unknown or failed", "outcome"
         )
         self.retries = self._counter(
-            "retries", "tries repeated, by kind of failure: transient, device or unknown", "kind"
+            "retries", "retries, by kind of failure: transient, device or unknown", "kind"
         )
         self.takeovers = self._counter("takeovers", "partitions taken over")
         self.handle_seconds = self._histogram(
             "handle_seconds", "seconds that the handler takes for one record"
         )
         self.busy_seconds = self._counter(
-            "busy_seconds", "seconds of computing, summed over what this process computes at a time"
+            "busy_seconds", "seconds of computing, summed over the computations that run side by side"
         )
-        self.slots = self._gauge("compute_slots", "computations that this process runs at a time")
+        self.slots = self._gauge("compute_slots", "computations that this process can run side by side")
         self.commit_seconds = self._histogram("commit_seconds", "seconds of one transaction")
         self.wait_seconds = self._histogram("wait_seconds", "seconds from reading a record to its commit")
         self.latency_seconds = self._histogram(
@@ -89,7 +91,7 @@ class Metrics:
         self.in_flight_bytes = self._gauge("in_flight_bytes", "bytes read and not yet committed")
         self.partitions = self._gauge("partitions", "partitions assigned to this process")
         self.cameras = self._gauge("cameras", "cameras with a checkpoint in these partitions")
-        self.taking_over = self._gauge("takeovers_waiting", "partitions that are not taken over yet")
+        self.taking_over = self._gauge("takeovers_waiting", "partitions not taken over yet")
         self.paused = self._gauge("paused_partitions", "partitions paused because too much is in flight")
         self.left_out = self._gauge(
             "left_out_rows", "rows of a compacted topic that cannot be used and are left out", "topic"

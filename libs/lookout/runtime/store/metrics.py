@@ -18,12 +18,12 @@ def store_numbers(store: TensorStore) -> Iterator[Metric]:
     yield GaugeMetricFamily("lookout_store_tensors", "tensors in the store", value=stats.tensors)
     yield GaugeMetricFamily(
         "lookout_store_pinned_bytes",
-        "bytes that are never evicted: somebody still has to read them",
+        "bytes that are not evicted because another service still has to read them",
         value=stats.pinned_bytes,
     )
     yield GaugeMetricFamily(
         "lookout_store_unread_bytes",
-        "bytes that the next stage has not read; at a limit of them partitions pause",
+        "bytes that the next stage has not read yet; at the limit, partitions pause",
         value=pressure.unread_bytes,
     )
     yield GaugeMetricFamily(

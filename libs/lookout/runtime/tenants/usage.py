@@ -199,11 +199,13 @@ class TenantUsage:
 def tenant_numbers(usage: TenantUsage) -> Iterator[Metric]:
     """Yield the metrics of what tenants used and of the records rejected by a quota."""
     used = CounterMetricFamily(
-        "lookout_tenant_used", "what tenants used of this instance, by kind", labels=["tenant", "kind"]
+        "lookout_tenant_used",
+        "what tenants used of this instance: bytes, questions and the like, by kind",
+        labels=["tenant", "kind"],
     )
     refused = CounterMetricFamily(
         "lookout_tenant_refused",
-        "records that were left out because their tenant had used up a quota",
+        "records skipped because their tenant had used up a quota",
         labels=["tenant", "quota"],
     )
     counts: tuple[tuple[CounterMetricFamily, Mapping[tuple[str, Kind], float]], ...] = (

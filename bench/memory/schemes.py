@@ -8,6 +8,7 @@ at once; these take turns, because the machine may be busy.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -34,15 +35,16 @@ CACHE: Final = 96 << 20
 def timed(runs: dict[str, Callable[[], MemoryAnswer]], repeats: int = 9) -> dict[str, list[float]]:
     """CPU seconds of each way's first tokens.
 
-    Answers take turns, so that all meet the same machine, and each finds a cache full of other things: a
-    question comes while windows are computed, and what the answer before has read must not help it.
+    Answers take turns, so that all meet the same machine, in an order drawn for each turn: in a fixed one,
+    two equal ways differ by a tenth. Each finds a cache full of other things: a question comes while windows
+    are computed, and what the answer before has read must not help it.
     """
     turns: dict[str, list[float]] = {name: [] for name in runs}
-    other = torch.ones(CACHE // 4)
+    other, draw = torch.ones(CACHE // 4), random.Random(0)
     for turn in range(repeats + 1):
-        for name, run in runs.items():
+        for name in draw.sample(list(runs), len(runs)):
             other += 1
-            answer = run()
+            answer = runs[name]()
             if turn:
                 turns[name].append(answer.cost.first_token_s)
     return turns
@@ -82,6 +84,7 @@ def schemes(world: World, spec: Spec) -> dict[str, Any]:
     bare = replace(RETRIEVAL, representatives=0)
     runs |= {
         "ours": lambda: world.ask(shot, text),
+        "ours again": lambda: world.ask(shot, text),  # the control: how far two equal ways lie apart
         "ours, no representatives": lambda: world.ask(shot, text, retrieval=bare),
         "mosaic": lambda: world.ask(paper, text, retrieval=MOSAIC_RETRIEVAL),
     }

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
 from bench.memory import report
 from bench.memory.report import cuts_report
-from bench.memory.schemes import PAIRS, SPLITTING, tables
+from bench.memory.schemes import PAIRS, SPLITTING, tables, timed
+from lookout.models.engines.transformers.memory import MemoryAnswer
 
 
 def unit(token: list[float], late: float) -> dict[str, object]:
@@ -26,6 +31,24 @@ def test_first_tokens_are_compared_turn_by_turn() -> None:
     assert found["token"]["over ours 95 %"] == pytest.approx([3.0, 3.0])
     assert found["token"]["ms"] == pytest.approx(45.0)
     assert found["ours"]["over ours"] == pytest.approx(1.0)
+
+
+def test_equal_ways_measure_the_same_whatever_ran_before_them() -> None:
+    # The machine is slow for the way that comes after a long one.
+    after_long = False
+
+    def answer(seconds: float) -> Callable[[], MemoryAnswer]:
+        def run() -> MemoryAnswer:
+            nonlocal after_long
+            spent, after_long = seconds * (2.0 if after_long else 1.0), seconds > 1.0
+            return cast("MemoryAnswer", SimpleNamespace(cost=SimpleNamespace(first_token_s=spent)))
+
+        return run
+
+    names = ("long", "ours", "others", "ours again")
+    turns = timed({name: answer(10.0 if name == "long" else 1.0) for name in names}, repeats=200)
+    means = {name: sum(turns[name]) / 200 for name in names}
+    assert means["ours"] == pytest.approx(means["ours again"], rel=0.1)
 
 
 def test_what_late_splits_save_is_by_stream() -> None:

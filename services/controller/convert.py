@@ -103,7 +103,8 @@ def watch(resource: Mapping[str, Any]) -> Watch:
             disabled=bool(spec.get("disabled", False)),
             priority=PRIORITIES[spec.get("priority", "normal")],
             tenant=spec.get("tenant", ""),
-            verify=bool(spec.get("verify", False)),
+            verify=bool(spec.get("verify", False) or spec.get("verifyWith")),
+            verify_with=spec.get("verifyWith", ""),
             gate=_gate(spec.get("gate", {})),
         )
         check_watch(watch)

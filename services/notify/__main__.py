@@ -19,13 +19,16 @@ from lookout.services.notify.dispatch import Dispatcher, Parts
 from lookout.services.notify.engine import Ending, Engine
 from lookout.services.notify.feed import Counted, Feed
 from lookout.services.notify.messages import DeliveryError
-from lookout.services.notify.opinions import Asker, Endpoint
+from lookout.services.notify.opinions import Asker, Endpoints
 from lookout.services.notify.secrets import Secrets
-from lookout.services.notify.settings import NotifySettings
+from lookout.services.notify.settings import NotifySettings, SecondModel
 from lookout.text import clean
+from lookout.v1 import notifications_pb2 as messages
 from lookout.v1.notifications_pb2 import (
     ListDeliveriesRequest,
     ListDeliveriesResponse,
+    ListSecondModelsRequest,
+    ListSecondModelsResponse,
     Notification,
     TryNotificationRequest,
     TryNotificationResponse,
@@ -81,6 +84,11 @@ class Configuration:
         newest = self._newest(watch)
         return newest is not None and newest.verify
 
+    def second_model(self, watch: str) -> str:
+        """Name of the second model that the newest version of a watch asks; empty: it names none."""
+        newest = self._newest(watch)
+        return "" if newest is None else newest.verify_with
+
     def _newest(self, watch: str) -> Watch | None:
         row = self._watches.newest(watch)
         if row is None:
@@ -99,13 +107,26 @@ class Tester(NotifyServiceServicer):
         channels: Opens a channel for each test.
         composer: Makes the message.
         dispatcher: Knows the state of deliveries.
+        models: The second models by name.
     """
 
     def __init__(
-        self, configuration: Configuration, channels: Channels, composer: Composer, dispatcher: Dispatcher
+        self,
+        configuration: Configuration,
+        channels: Channels,
+        composer: Composer,
+        dispatcher: Dispatcher,
+        models: Mapping[str, SecondModel],
     ) -> None:
         self._configuration, self._channels, self._composer = configuration, channels, composer
-        self._dispatcher = dispatcher
+        self._dispatcher, self._models = dispatcher, models
+
+    def ListSecondModels(  # noqa: N802 - gRPC's name
+        self, request: ListSecondModelsRequest, context: grpc.ServicerContext
+    ) -> ListSecondModelsResponse:
+        """List the second models that a watch may ask."""
+        models = [messages.SecondModel(name=name, model=one.model) for name, one in self._models.items()]
+        return ListSecondModelsResponse(models=models)
 
     def ListDeliveries(  # noqa: N802 - gRPC's name
         self, request: ListDeliveriesRequest, context: grpc.ServicerContext
@@ -143,15 +164,17 @@ def add(context: Context[NotifySettings]) -> None:
     guard_process(settings.allowed())
     composer = Composer(settings)
     channels = Channels(settings, composer)
-    asks = bool(settings.opinion_url and settings.opinion_model)
+    endpoints = Endpoints(settings, channels.frames, configuration.second_model)
     engine = Engine(
         configuration.all,
         configuration.severity,
         fence,
         verifies=configuration.verifies,
-        daily=settings.opinion_daily if asks else 0,
+        fault=endpoints.fault,
+        daily=settings.opinion_daily,
     )
-    asker = Asker(Endpoint(settings, channels.frames).opinion, context.supervisor) if asks else None
+    models = settings.second_models
+    asker = Asker(endpoints.opinion, context.supervisor) if models else None
     parts = Parts(
         notifications=configuration.all,
         channel=channels.open,
@@ -175,7 +198,7 @@ def add(context: Context[NotifySettings]) -> None:
         brokers=Brokers(settings.retry_limit_s),
     )
     context.health.block("kafka", "what is committed is not read yet")
-    tester = Tester(configuration, channels, composer, dispatcher)
+    tester = Tester(configuration, channels, composer, dispatcher, models)
     context.grpc.add(
         lambda server: add_NotifyServiceServicer_to_server(tester, server),  # type: ignore[no-untyped-call]
         "lookout.v1.NotifyService",

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 from google.protobuf.message import Message
 
 from lookout.past.erasures import Fence
+from lookout.rules import NO_SECOND_MODEL
 from lookout.rules.notifications import is_test, wants_event, wants_incident
 from lookout.v1.actions_pb2 import IncidentAction
 from lookout.v1.alerts_pb2 import Alert, SecondOpinion
@@ -30,7 +31,6 @@ REASONS: Final = {
 
 #: why a second model was not asked
 BUDGET: Final = "as many second opinions as LOOKOUT_OPINION_DAILY allows were asked for within 24 hours"
-NO_ENDPOINT: Final = "no second model is configured: set LOOKOUT_OPINION_URL and LOOKOUT_OPINION_MODEL"
 #: how long actions on a closed incident are told to those who were told of the incident
 _REMEMBERED_MS: Final = 86_400_000
 #: kinds after which an incident has no further alert
@@ -98,6 +98,7 @@ class Engine:
         severity: Returns the severity of a watch.
         fence: Erasures; nothing is told of erased times.
         verifies: Whether a watch wants a second opinion before anyone is told.
+        fault: Returns why a watch cannot ask its second model; None if it can.
         daily: Most second opinions within 24 hours.
     """
 
@@ -108,9 +109,10 @@ class Engine:
         fence: Fence | None = None,
         *,
         verifies: Callable[[str], bool] = lambda watch: False,
+        fault: Callable[[str], str | None] = lambda watch: NO_SECOND_MODEL,
         daily: int = 0,
     ) -> None:
-        self._verifies, self._daily = verifies, daily
+        self._verifies, self._fault, self._daily = verifies, fault, daily
         self._unasked: list[Alert] = []
         self._opinions: list[tuple[int, Alert]] = []
         self._notifications, self._severity = notifications, severity
@@ -203,7 +205,8 @@ class Engine:
         if isinstance(happened, Alert):
             happened = _lean(happened)
             state.newest.CopyFrom(happened)
-            if happened.kind == Alert.KIND_OPENED and not state.asked_ms and self._verifies(happened.watch):
+            known = bool(state.asked_ms) or state.HasField("opinion")
+            if happened.kind == Alert.KIND_OPENED and not known and self._verifies(happened.watch):
                 self._ask(state, now_ms, partition)
         elif happened.kind in _TAKES_UP:
             state.taken_up = True
@@ -218,21 +221,17 @@ class Engine:
         return [] if _is_pending(state) else deliveries, dropped
 
     def _ask(self, state: NotifyState, now_ms: int, partition: int) -> None:
-        """Note that a second model will be asked, or that it will not because too many questions
-        were asked."""
-        day_ms = max(0, now_ms - _REMEMBERED_MS)
-        asked = [
-            entry
-            for entry in self._states.values()
-            if entry.asked_ms > day_ms and entry.opinion.reason != BUDGET
-        ]
-        state.asked_ms, state.partition = now_ms, partition
-        if len(asked) < self._daily:
+        """Note that a second model will be asked, or why it will not."""
+        fault = self._fault(state.newest.watch)
+        if fault is None:
+            day_ms = max(0, now_ms - _REMEMBERED_MS)
+            asked = sum(entry.asked_ms > day_ms for entry in self._states.values())
+            fault = None if asked < self._daily else BUDGET
+        if fault is None:
+            state.asked_ms, state.partition = now_ms, partition
             self._unasked.append(_copy(state.newest))
             return
-        opinion = SecondOpinion(
-            answer=SecondOpinion.ANSWER_NONE, reason=BUDGET if self._daily else NO_ENDPOINT
-        )
+        opinion = SecondOpinion(answer=SecondOpinion.ANSWER_NONE, reason=fault)
         state.opinion.CopyFrom(opinion)
         self._opinions.append((partition, _opinion_event(state.newest, opinion)))
 

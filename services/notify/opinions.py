@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 from queue import SimpleQueue
 from typing import Any, Final
 
+from lookout.rules import second_model_fault
 from lookout.runtime.net.fetch import Deadline
 from lookout.runtime.worker import Supervisor
 from lookout.services.notify.channels.posting import request
 from lookout.services.notify.messages import DeliveryError
 from lookout.services.notify.secrets import Secrets
-from lookout.services.notify.settings import NotifySettings
+from lookout.services.notify.settings import NotifySettings, SecondModel
 from lookout.structured import MAX_ANSWER, StructuredQuestion, structure_of
 from lookout.text import clean
 from lookout.v1.alerts_pb2 import Alert, SecondOpinion
@@ -35,27 +36,42 @@ INTERRUPTED: Final = SecondOpinion(
 )
 
 
-class Endpoint:
-    """An OpenAI-compatible endpoint (`/chat/completions`).
+class Endpoints:
+    """OpenAI-compatible endpoints (`/chat/completions`) of second models.
 
     Args:
-        settings: Address, model and key, and where notify may connect to.
+        settings: The second models, and where notify may connect to.
         frames: Returns at most that many pictures of an incident (JPEG), the oldest first; empty if the
             gateway has none.
+        choice: Returns the name of the second model that a watch asks; empty: the first.
     """
 
-    def __init__(self, settings: NotifySettings, frames: Callable[[Alert, int], Sequence[bytes]]) -> None:
-        self._url = f"{(settings.opinion_url or '').rstrip('/')}/chat/completions"
-        self._model, self._key = settings.opinion_model, settings.opinion_key
+    def __init__(
+        self,
+        settings: NotifySettings,
+        frames: Callable[[Alert, int], Sequence[bytes]],
+        choice: Callable[[str], str] = lambda watch: "",
+    ) -> None:
+        self._models, self._choice = settings.second_models, choice
         self._secrets, self._allowed = Secrets(settings.notify_secrets), settings.opinion_allowed()
         self._frames, self._count = frames, settings.opinion_frames
 
+    def fault(self, watch: str) -> str | None:
+        """Why a watch cannot ask the second model that it names; None if it can."""
+        return second_model_fault(self._choice(watch), self._models.keys())
+
     def opinion(self, alert: Alert) -> SecondOpinion:
-        """Ask the model. Any failure gives an opinion without an answer, with the reason."""
+        """Ask the model that the alert's watch names. Any failure gives an opinion without an answer, with
+        the reason."""
         begun = time.monotonic()
-        opinion = SecondOpinion(answer=SecondOpinion.ANSWER_NONE, model=self._model)
+        opinion = SecondOpinion(answer=SecondOpinion.ANSWER_NONE)
+        if fault := self.fault(alert.watch):  # the watch was changed since it was decided to ask
+            opinion.reason = fault
+            return opinion
+        model = self._models[self._choice(alert.watch) or next(iter(self._models))]
+        opinion.model = model.model
         try:
-            reply = self._ask(alert, Deadline(begun + ANSWER_S))
+            reply = self._ask(model, alert, Deadline(begun + ANSWER_S))
             _read(reply, opinion, structure_of(alert.question))
         except DeliveryError as error:
             opinion.reason = clean(str(error), 1000)
@@ -64,7 +80,7 @@ class Endpoint:
         opinion.seconds = round(time.monotonic() - begun, 3)
         return opinion
 
-    def _ask(self, alert: Alert, deadline: Deadline) -> Any:
+    def _ask(self, model: SecondModel, alert: Alert, deadline: Deadline) -> Any:
         """Return the endpoint's reply.
 
         Raises:
@@ -75,11 +91,12 @@ class Endpoint:
             raise DeliveryError(
                 "the gateway has no picture of the incident; notify needs LOOKOUT_LINK_KEY_FILE"
             )
-        body = json.dumps(_request(self._model, alert, pictures)).encode()
+        body = json.dumps(_request(model.model, alert, pictures)).encode()
         headers = {"content-type": "application/json"}
-        if self._key:
-            headers["authorization"] = f"Bearer {self._secrets.read(self._key)}"
-        host, status, reply = request(self._allowed, self._url, headers, body, limit=_BODY, deadline=deadline)
+        if model.key:
+            headers["authorization"] = f"Bearer {self._secrets.read(model.key)}"
+        url = f"{model.url}/chat/completions"
+        host, status, reply = request(self._allowed, url, headers, body, limit=_BODY, deadline=deadline)
         if status != 200:
             raise DeliveryError(f"{host} answers with status {status}{_fault(reply)}")
         return json.loads(reply)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from lookout.runtime.net.fetch import UriFetcher
 from lookout.runtime.worker import ServiceSettings
@@ -13,6 +16,47 @@ from lookout.runtime.worker.settings import Listed, check_hosts, check_networks
 
 #: seconds for one message to one target, from the look-up of its name to its answer
 MESSAGE_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class SecondModel:
+    """A model that is asked for second opinions.
+
+    Attributes:
+        url: Its OpenAI-compatible endpoint, up to /v1.
+        model: Its name there.
+        key: Name of the file with the endpoint's key; empty: it needs none.
+    """
+
+    url: str
+    model: str
+    key: str = ""
+
+
+#: NAME=VALUE, or a value alone; no URL begins like a name
+_ENTRY: Final = re.compile(r"(?:([a-z0-9][a-z0-9-]{0,39})=)?(.+)")
+
+
+def _named(entry: str) -> tuple[str, str]:
+    """Split NAME=VALUE; the name of a value alone is empty."""
+    match = _ENTRY.fullmatch(entry)
+    return (match[1] or "", match[2]) if match else ("", entry)
+
+
+def _by_name(setting: str, entries: tuple[str, ...], pattern: str, what: str) -> dict[str, str]:
+    """Return the values of a setting by name.
+
+    Raises:
+        ValueError: A value is wrong, or two have one name.
+    """
+    values: dict[str, str] = {}
+    for name, value in map(_named, entries):
+        if not re.fullmatch(pattern, value):
+            raise ValueError(f"{setting}: {value[:60]!r} is not {what}; of several: NAME=...,NAME=...")
+        if name in values:
+            raise ValueError(f"{setting}: several need different names: NAME=...,NAME=...")
+        values[name] = value
+    return values
 
 
 class NotifySettings(ServiceSettings):
@@ -45,22 +89,23 @@ class NotifySettings(ServiceSettings):
         "messages have no such links and no pictures",
     )
 
-    opinion_url: str | None = Field(
-        None,
-        pattern=r"^https?://\S+$",
+    opinion_url: Listed = Field(
+        (),
         description="a second model: an OpenAI-compatible endpoint, up to /v1, on one of notify_hosts; "
-        "unset: no second opinions",
+        "several: NAME=URL, comma-separated, of which a watch names one; unset: no second opinions",
     )
     opinion_networks: Listed = Field(
         (),
-        description="private networks (CIDR) that the host of opinion_url may resolve to, comma-separated; "
-        "it then needs no place in notify_hosts",
+        description="private networks (CIDR) that the hosts of opinion_url may resolve to, "
+        "comma-separated; they then need no place in notify_hosts",
     )
-    opinion_model: str = Field("", description="the second model's name at its endpoint")
-    opinion_key: str = Field(
-        "",
-        pattern=r"^([A-Za-z0-9_][A-Za-z0-9._-]*)?$",
-        description="file in notify_secrets with the endpoint's key; empty: no key is sent",
+    opinion_model: Listed = Field(
+        (), description="the second model's name at its endpoint; of several: NAME=MODEL, comma-separated"
+    )
+    opinion_key: Listed = Field(
+        (),
+        description="file in notify_secrets with the endpoint's key, of several: NAME=FILE, comma-separated; "
+        "empty: no key is sent",
     )
     opinion_frames: int = Field(
         8,
@@ -82,13 +127,32 @@ class NotifySettings(ServiceSettings):
     _hosts = field_validator("notify_hosts")(check_hosts)
     _networks = field_validator("notify_networks", "opinion_networks")(check_networks)
 
+    @model_validator(mode="after")
+    def _check_second_models(self) -> Self:
+        urls = _by_name("opinion_url", self.opinion_url, r"https?://\S+", "an http or https URL")
+        models = _by_name("opinion_model", self.opinion_model, r"\S.*", "the model's name at its endpoint")
+        keys = _by_name("opinion_key", self.opinion_key, r"[A-Za-z0-9_][A-Za-z0-9._-]*", "a file's name")
+        for setting, named in (("opinion_model", models), ("opinion_key", keys)):
+            if unknown := sorted(named.keys() - urls.keys()):
+                raise ValueError(f"{setting}: opinion_url has no second model called {unknown[0]!r}")
+        if missing := sorted(urls.keys() - models.keys()):
+            raise ValueError(f"opinion_model: say which model {urls[missing[0]]} is asked for")
+        return self
+
+    @property
+    def second_models(self) -> dict[str, SecondModel]:
+        """The second models by name, in their order; the name of one without a name is empty."""
+        models, keys = (dict(map(_named, listed)) for listed in (self.opinion_model, self.opinion_key))
+        urls = map(_named, self.opinion_url)
+        return {name: SecondModel(url.rstrip("/"), models[name], keys.get(name, "")) for name, url in urls}
+
     def opinion_allowed(self) -> UriFetcher:
-        """Where questions to the second model may go."""
+        """Where questions to second models may go."""
         if not self.opinion_networks:
             return self.allowed()
         return UriFetcher(
             ("http", "https"),
-            (urlsplit(self.opinion_url or "").hostname or "",),
+            tuple(urlsplit(model.url).hostname or "" for model in self.second_models.values()),
             self.opinion_networks,
             settings="LOOKOUT_OPINION",
         )

@@ -244,6 +244,7 @@ REFUSED = {
     "notify.enabled=true notify.settings.notify_hosts=a notify.push.secret=p": "people allow it in",
     "opinion.enabled=true": "opinion.enabled: notify asks it about pictures of the gateway",
     f"{_OPINION} notify.settings.opinion_url=http://a/v1": "with opinion.enabled notify asks",
+    f"{_OPINION} notify.settings.opinion_key=own=key": "there is one second model; write its file's name",
     f"{_OPINION} notify.settings.opinion_key=key": "name the secret that has this key in notify.secret",
     f"{_OPINION} opinion.gpus=1": "opinion.gpus: the image recordings is for CPUs",
     f"{_OPINION} opinion.image=prefill-gpu": "opinion.image: prefill-gpu needs a GPU",

@@ -48,7 +48,12 @@ def link(fleet: Fleet) -> str:
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     own = {
         "prefill": {"key_every": "5"},
-        "notify": {"notify_hosts": "127.0.0.1", "notify_networks": "127.0.0.0/8"},
+        "notify": {
+            "notify_hosts": "127.0.0.1",
+            "notify_networks": "127.0.0.0/8",
+            "opinion_url": "large=http://127.0.0.1:9/v1,hosted=http://127.0.0.1:9/v1",
+            "opinion_model": "large=a,hosted=b",
+        },
     }
     folder = tmp_path_factory.mktemp("recordings")
     (film,) = (Path(str(files("watchbench"))) / "films").glob("room-*.mp4")
@@ -157,9 +162,12 @@ def test_a_day_is_followed_down_to_seconds_and_shown_to_an_auditor(
 
 
 def test_a_test_alert_arrives_at_a_webhook_and_at_a_browser(
-    page: Browser, client: httpx.Client, fleet: Fleet
+    page: Browser, client: httpx.Client, fleet: Fleet, incident: dict[str, Any]
 ) -> None:
-    """The browser that is told is a fake: a real one needs the push service of Chromium's maker."""
+    """The browser that is told is a fake: a real one needs the push service of Chromium's maker.
+
+    The film's incident is over: it is not among what they are told.
+    """
     (fleet.folder / NOTIFY_SECRETS / "hook").write_text(KEY)
     with HookServer() as hook, PushService() as browser:
         push = json.loads(to_json(browser.subscription))
@@ -181,6 +189,27 @@ def test_a_test_alert_arrives_at_a_webhook_and_at_a_browser(
         assert hook.faults == []
         assert len(browser.got) == 1
         assert client.delete("/v1/notifications/guards").status_code == 204
+    assert page.evaluate("faults") == []
+
+
+def test_a_watch_names_one_of_several_second_models(page: Browser, client: httpx.Client) -> None:
+    models = client.get("/v1/second-models").json()["models"]
+    assert [(one["name"], one["model"]) for one in models] == [("large", "a"), ("hosted", "b")]
+    asked = {"question": QUESTION, "cameras": ["nowhere"], "verify": True, "verify_with": "hostd"}
+    refused = client.put("/v1/watches/second", json=asked)
+    assert refused.status_code == 400
+    assert "no second model is called 'hostd'" in refused.json()["detail"]
+    assert "hosted, large" in refused.json()["detail"]
+    assert client.get("/v1/watches/second").status_code == 404
+    assert client.put("/v1/watches/second", json={**asked, "verify_with": "hosted"}).status_code == 200
+    show(page, "watch/second")
+    select = "[...document.querySelectorAll('select')].at(-1)"
+    eventually(lambda: page.evaluate(f"{select}?.value") == "hosted")
+    page.evaluate(f"void ({select}.value = 'large')")
+    page.evaluate(f"{select}.dispatchEvent(new Event('change', {{bubbles: true}}))")
+    press(page, "Save")
+    eventually(lambda: client.get("/v1/watches/second").json()["watch"].get("verify_with") == "large")
+    eventually(lambda: "hosted → large" in text(page))
     assert page.evaluate("faults") == []
 
 

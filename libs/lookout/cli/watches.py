@@ -15,7 +15,7 @@ from rich.text import Text
 from lookout import models
 from lookout.administration import Standing, change_watch, check_crowd, check_gate, standing_of
 from lookout.administration.watches import checked
-from lookout.cli.connect import check_reachable, find_bootstrap, reading, send_and_confirm
+from lookout.cli.connect import check_reachable, find_bootstrap, grpc_security, reading, send_and_confirm
 from lookout.cli.model import AnywayOption, admit_questions
 from lookout.cli.options import BootstrapOption, CliError, Position, asked
 from lookout.cli.output import TerminalConsole, echo, say
@@ -25,7 +25,7 @@ from lookout.rules.zones import parse_points
 from lookout.structured import structure_of, structured
 from lookout.text import clean
 from lookout.v1.watches_pb2 import Gate, Point, Rule, ScheduleEntry, Watch, Zone
-from lookout.wire import CAMERA_OFFLINE, PRIORITIES, WATCHES, name_fault, to_json
+from lookout.wire import CAMERA_OFFLINE, NOTIFY, PRIORITIES, WATCHES, name_fault, to_json
 from lookout.wire.limits import LEAST_THRESHOLD
 
 app = typer.Typer(help="Manage standing questions: add, list, remove.", no_args_is_help=True)
@@ -95,6 +95,15 @@ MotionOption = Annotated[
 
 VerifyOption = Annotated[
     bool, typer.Option("--verify", help="Ask a second model about each incident before anyone is told.")
+]
+
+VerifyWithOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Ask this one of several second models (LOOKOUT_OPINION_URL).  [default: the first]",
+        show_default=False,
+    ),
 ]
 
 IdOption = Annotated[
@@ -176,6 +185,7 @@ def add(
     gate: GateOption = "",
     gate_motion: MotionOption = False,
     verify: VerifyOption = False,
+    verify_with: VerifyWithOption = "",
     answers: AnswersOption = "",
     when: WhenOption = "",
     anyway: AnywayOption = False,
@@ -206,12 +216,14 @@ def add(
         severity=f"SEVERITY_{severity.upper()}",
         tenant=tenant,
         gate=gate_of(gate, gate_motion),
-        verify=verify,
+        verify=verify or bool(verify_with),
+        verify_with=verify_with,
     )
     if existing:  # a first version also covers footage recorded before; a change holds from now on
         watch.active_from.GetCurrentTime()
     check_crowd(watch, standing.watches)
     check_gate(watch, standing.watches)
+    _check_second_model(address, watch)
     _change(address, watch)
     _confirm(watch)
 
@@ -283,6 +295,22 @@ def question_advice(question: str) -> str | None:
         "this is not a yes/no question such as “Is anyone lying on the ground?”: the fleet compares yes with "
         "no all the same, and the model that comes with Lookout was not trained for that"
     )
+
+
+def _check_second_model(bootstrap: str, watch: Watch) -> None:
+    """Reject a second model that notify of a fleet on this machine does not know.
+
+    Raises:
+        WatchError: It does not; the text names those that it knows.
+    """
+    if not watch.verify_with:
+        return
+    from lookout.administration.second_models import check_second_model
+    from lookout.local import running_fleets
+
+    for fleet in running_fleets():
+        if fleet.bootstrap == bootstrap and (port := fleet.grpc.get(f"{NOTIFY.name}-0")):
+            check_second_model(watch, grpc_security(bootstrap), f"127.0.0.1:{port}")
 
 
 def _replaced(standing: Mapping[str, Watch], name: str, question: str | None) -> Watch | None:
@@ -462,7 +490,7 @@ def rule_text(watch: Watch) -> str:
     if gate := gate_text(watch.gate):
         words.append(gate)
     if watch.verify:
-        words.append("second opinion")
+        words.append(f"second opinion of {watch.verify_with}" if watch.verify_with else "second opinion")
     if watch.disabled:
         words.append("disabled")
     return ", ".join(words)

@@ -26,10 +26,12 @@ from lookout.rules.types import (
     Zone as Zone,
 )
 from lookout.rules.watches import (
+    NO_SECOND_MODEL as NO_SECOND_MODEL,
     asked_question as asked_question,
     check_watch as check_watch,
     covers as covers,
     next_version as next_version,
     read_watch as read_watch,
+    second_model_fault as second_model_fault,
     watch_fault as watch_fault,
 )

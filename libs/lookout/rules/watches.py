@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Final
+
 from lookout.rules.messages import rule_of
 from lookout.rules.types import Rule, RuleError
 from lookout.structured import NO_TEXT, structure_of
@@ -23,6 +26,8 @@ from lookout.wire.ranges import RangeError, check_ranges
 
 #: reserved ids, and what they are used for
 _TAKEN = {CAMERA_HEALTH: "cameras' own incidents", SHIFT_REPORT: "scheduled reports"}
+#: why a watch with `verify` cannot ask anybody
+NO_SECOND_MODEL: Final = "no second model is configured: set LOOKOUT_OPINION_URL and LOOKOUT_OPINION_MODEL"
 _LAST_VERSION = 2**32 - 1  # uint32
 
 
@@ -92,6 +97,8 @@ def check_watch(watch: Watch) -> Rule:
     if 0 < watch.rule.threshold < LEAST_THRESHOLD:
         raise RuleError(f"threshold {watch.rule.threshold:g} must be {LEAST_THRESHOLD:g} to 1")
     _check_gate(watch)
+    if watch.verify_with and not watch.verify:
+        raise RuleError("verify_with: it names the model that verify asks; set verify as well")
     if watch.describe and structure_of(asked_question(watch)) is not None:
         raise RuleError(f"describe: {NO_TEXT}")
     rule = rule_of(watch.rule, watch.question)
@@ -118,6 +125,21 @@ def _check_gate(watch: Watch) -> None:
         raise RuleError(f"gate: watch {clean(gate, 40)} cannot wait for itself; name another watch")
     if gate == CAMERA_OFFLINE:
         raise RuleError(f"gate: {CAMERA_OFFLINE} asks the model nothing; name a watch with a question")
+
+
+def second_model_fault(name: str, names: Collection[str]) -> str | None:
+    """Why a watch cannot ask a second model; None if it can.
+
+    Args:
+        name: The watch's `verify_with`.
+        names: Names of the second models in LOOKOUT_OPINION_URL; empty: of one without a name.
+    """
+    if not names:
+        return NO_SECOND_MODEL
+    if not name or name in names:
+        return None
+    known = ", ".join(sorted(filter(None, names))) or "one without a name"
+    return f"no second model is called {clean(name, 40)!r}; LOOKOUT_OPINION_URL of notify has: {known}"
 
 
 def asked_question(watch: Watch) -> str:

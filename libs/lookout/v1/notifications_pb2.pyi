@@ -178,6 +178,24 @@ class Escalation(_message.Message):
     due_ms: int
     def __init__(self, notification: _Optional[str] = ..., due_ms: _Optional[int] = ...) -> None: ...
 
+class ListSecondModelsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListSecondModelsResponse(_message.Message):
+    __slots__ = ("models",)
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    models: _containers.RepeatedCompositeFieldContainer[SecondModel]
+    def __init__(self, models: _Optional[_Iterable[_Union[SecondModel, _Mapping]]] = ...) -> None: ...
+
+class SecondModel(_message.Message):
+    __slots__ = ("name", "model")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    model: str
+    def __init__(self, name: _Optional[str] = ..., model: _Optional[str] = ...) -> None: ...
+
 class ListDeliveriesRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

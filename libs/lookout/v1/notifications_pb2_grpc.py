@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class NotifyServiceStub:
-    """Delivers a test of a notification at once; the service notify answers it.
+    """Delivers a test of a notification at once, and says what the service notify knows; the service answers it.
     """
 
     def __init__(self, channel):
@@ -45,10 +45,15 @@ class NotifyServiceStub:
                 request_serializer=lookout_dot_v1_dot_notifications__pb2.ListDeliveriesRequest.SerializeToString,
                 response_deserializer=lookout_dot_v1_dot_notifications__pb2.ListDeliveriesResponse.FromString,
                 _registered_method=True)
+        self.ListSecondModels = channel.unary_unary(
+                '/lookout.v1.NotifyService/ListSecondModels',
+                request_serializer=lookout_dot_v1_dot_notifications__pb2.ListSecondModelsRequest.SerializeToString,
+                response_deserializer=lookout_dot_v1_dot_notifications__pb2.ListSecondModelsResponse.FromString,
+                _registered_method=True)
 
 
 class NotifyServiceServicer:
-    """Delivers a test of a notification at once; the service notify answers it.
+    """Delivers a test of a notification at once, and says what the service notify knows; the service answers it.
     """
 
     def TryNotification(self, request, context):
@@ -58,6 +63,12 @@ class NotifyServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListDeliveries(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSecondModels(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -76,6 +87,11 @@ def add_NotifyServiceServicer_to_server(servicer, server):
                     request_deserializer=lookout_dot_v1_dot_notifications__pb2.ListDeliveriesRequest.FromString,
                     response_serializer=lookout_dot_v1_dot_notifications__pb2.ListDeliveriesResponse.SerializeToString,
             ),
+            'ListSecondModels': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSecondModels,
+                    request_deserializer=lookout_dot_v1_dot_notifications__pb2.ListSecondModelsRequest.FromString,
+                    response_serializer=lookout_dot_v1_dot_notifications__pb2.ListSecondModelsResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'lookout.v1.NotifyService', rpc_method_handlers)
@@ -85,7 +101,7 @@ def add_NotifyServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class NotifyService:
-    """Delivers a test of a notification at once; the service notify answers it.
+    """Delivers a test of a notification at once, and says what the service notify knows; the service answers it.
     """
 
     @staticmethod
@@ -132,6 +148,33 @@ class NotifyService:
             '/lookout.v1.NotifyService/ListDeliveries',
             lookout_dot_v1_dot_notifications__pb2.ListDeliveriesRequest.SerializeToString,
             lookout_dot_v1_dot_notifications__pb2.ListDeliveriesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSecondModels(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lookout.v1.NotifyService/ListSecondModels',
+            lookout_dot_v1_dot_notifications__pb2.ListSecondModelsRequest.SerializeToString,
+            lookout_dot_v1_dot_notifications__pb2.ListSecondModelsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -23,7 +23,7 @@ SEVERITY_WARNING: Severity
 SEVERITY_CRITICAL: Severity
 
 class Watch(_message.Message):
-    __slots__ = ("id", "version", "question", "cameras", "active_from", "rule", "describe", "disabled", "priority", "tenant", "keep", "severity", "verify", "gate")
+    __slots__ = ("id", "version", "question", "cameras", "active_from", "rule", "describe", "disabled", "priority", "tenant", "keep", "severity", "verify", "verify_with", "gate")
     class Priority(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         PRIORITY_UNSPECIFIED: _ClassVar[Watch.Priority]
@@ -47,6 +47,7 @@ class Watch(_message.Message):
     KEEP_FIELD_NUMBER: _ClassVar[int]
     SEVERITY_FIELD_NUMBER: _ClassVar[int]
     VERIFY_FIELD_NUMBER: _ClassVar[int]
+    VERIFY_WITH_FIELD_NUMBER: _ClassVar[int]
     GATE_FIELD_NUMBER: _ClassVar[int]
     id: str
     version: int
@@ -61,8 +62,9 @@ class Watch(_message.Message):
     keep: bool
     severity: Severity
     verify: bool
+    verify_with: str
     gate: Gate
-    def __init__(self, id: _Optional[str] = ..., version: _Optional[int] = ..., question: _Optional[str] = ..., cameras: _Optional[_Iterable[str]] = ..., active_from: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ..., describe: _Optional[bool] = ..., disabled: _Optional[bool] = ..., priority: _Optional[_Union[Watch.Priority, str]] = ..., tenant: _Optional[str] = ..., keep: _Optional[bool] = ..., severity: _Optional[_Union[Severity, str]] = ..., verify: _Optional[bool] = ..., gate: _Optional[_Union[Gate, _Mapping]] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., version: _Optional[int] = ..., question: _Optional[str] = ..., cameras: _Optional[_Iterable[str]] = ..., active_from: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ..., describe: _Optional[bool] = ..., disabled: _Optional[bool] = ..., priority: _Optional[_Union[Watch.Priority, str]] = ..., tenant: _Optional[str] = ..., keep: _Optional[bool] = ..., severity: _Optional[_Union[Severity, str]] = ..., verify: _Optional[bool] = ..., verify_with: _Optional[str] = ..., gate: _Optional[_Union[Gate, _Mapping]] = ...) -> None: ...
 
 class Gate(_message.Message):
     __slots__ = ("watch", "motion")

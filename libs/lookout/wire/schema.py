@@ -93,6 +93,7 @@ def bundle(protos: Path) -> dict[str, dict[str, Any]]:
         memory_pb2.FindResponse,
         memory_pb2.SimilarResponse,
         notifications_pb2.TryNotificationResponse,
+        notifications_pb2.ListSecondModelsResponse,
     )
     for part in parts:
         _define(part.DESCRIPTOR.full_name, messages, comments, definitions)

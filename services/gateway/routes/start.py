@@ -1,4 +1,4 @@
-"""First steps: what the model can be asked, and a test alert."""
+"""First steps: what models can be asked, and a test alert."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import uuid
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from lookout.administration.second_models import second_models
 from lookout.models.questions import listed_questions
-from lookout.services.gateway.guard import Administrator, Viewer
+from lookout.services.gateway.guard import Administrator, Operator, Viewer
 from lookout.services.gateway.messages import answer, route
 from lookout.services.gateway.parts import parts_of
 from lookout.services.gateway.problems import ProblemError
 from lookout.services.gateway.writes import Asked, entry
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.gateway_pb2 import TestAlert, TrainedQuestion, TrainedQuestions
+from lookout.v1.notifications_pb2 import ListSecondModelsResponse
 from lookout.wire import EVERY_CAMERA, tenant_of
 
 router = APIRouter(prefix="/v1", tags=["first steps"])
@@ -40,6 +42,14 @@ def trained_questions(request: Request, principal: Viewer) -> Response:
             ],
         )
     )
+
+
+@router.get("/second-models", **route(ListSecondModelsResponse))
+def list_second_models(request: Request, principal: Operator) -> Response:
+    """The second models that a watch with `verify` may name; the first is asked where it names none."""
+    settings = parts_of(request).settings
+    models = None if settings.notify is None else second_models(settings, settings.notify)
+    return answer(models or ListSecondModelsResponse())
 
 
 @router.post("/test-alert", **route(TestAlert))

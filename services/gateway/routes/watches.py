@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, Path, Request
 from starlette.responses import Response
 
 from lookout.administration import Standing, change_watch, check_crowd, check_gate, standing_of
+from lookout.administration.second_models import check_second_model
 from lookout.administration.watches import checked
 from lookout.runtime.worker.topic_reader import read_topic
 from lookout.services.gateway.guard import Operator, Viewer
@@ -135,6 +136,7 @@ def _change(parts: Parts, principal: Principal, asked: Asking, target: Watch, ac
                 target.active_from.GetCurrentTime()
             check_crowd(target, standing.watches)
             check_gate(target, standing.watches)
+            _check_second_model(parts, target, standing.watches.get(target.id))
 
             def write(rows: Mapping[str, bytes | None]) -> None:
                 parts.writes.write(
@@ -143,6 +145,13 @@ def _change(parts: Parts, principal: Principal, asked: Asking, target: Watch, ac
 
             change_watch(target, lambda: _standing(parts), write)
     return answer(_watch(parts, principal, target.id))
+
+
+def _check_second_model(parts: Parts, target: Watch, before: Watch | None) -> None:
+    """Check a second model that is new to a watch: one that was removed since must not keep it from being
+    disabled."""
+    if parts.settings.notify is not None and (before is None or before.verify_with != target.verify_with):
+        check_second_model(target, parts.settings, parts.settings.notify)
 
 
 def _standing(parts: Parts) -> Standing:

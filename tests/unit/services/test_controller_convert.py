@@ -26,7 +26,7 @@ def test_a_watch_keeps_every_field() -> None:
             describe=True,
             keep=True,
             tenant="acme",
-            verify=True,
+            verifyWith="large",
             gate={"watch": "person", "motion": True},
             schedule=[{"start": "22:00", "end": "06:00", "weekdays": [1, 2], "timeZone": "Europe/Berlin"}],
             zones=[{"name": "bed", "points": [[0, 0], [1, 0], [1, 1]]}],
@@ -38,7 +38,7 @@ def test_a_watch_keeps_every_field() -> None:
     assert found.describe
     assert found.keep
     assert found.tenant == "acme"
-    assert found.verify
+    assert (found.verify, found.verify_with) == (True, "large")
     assert (found.gate.watch, found.gate.motion) == ("person", True)
     assert found.rule.schedule[0].time_zone == "Europe/Berlin"
     assert [(point.x, point.y) for point in found.rule.zones[0].points] == [(0, 0), (1, 0), (1, 1)]

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from lookout.errors import StartupError
+from lookout.rules import NO_SECOND_MODEL
 from lookout.runtime.worker import Supervisor, load_settings
 from lookout.services.notify import opinions
 from lookout.services.notify.composing import sentence
-from lookout.services.notify.engine import BUDGET, NO_ENDPOINT, Engine
-from lookout.services.notify.opinions import INTERRUPTED, Asker, Endpoint
+from lookout.services.notify.engine import BUDGET, Engine
+from lookout.services.notify.opinions import INTERRUPTED, Asker, Endpoints
 from lookout.services.notify.settings import NotifySettings
 from lookout.v1.alerts_pb2 import Alert, SecondOpinion
 from lookout.v1.watches_pb2 import SEVERITY_UNSPECIFIED
@@ -27,10 +29,14 @@ NO = SecondOpinion(answer=SecondOpinion.ANSWER_NO, model="big", seconds=1.5)
 SECRET = "sk-a-key-of-the-tests"
 
 
-def engine(daily: int = 9, **more: float) -> Engine:
+def engine(daily: int = 9, fault: str | None = None, **more: float) -> Engine:
     told = {"a": webhook("a", "http://a", **more)}
     return Engine(
-        lambda: told, lambda _: SEVERITY_UNSPECIFIED, verifies=lambda watch: watch == "fall", daily=daily
+        lambda: told,
+        lambda _: SEVERITY_UNSPECIFIED,
+        verifies=lambda watch: watch.startswith("fall"),
+        fault=lambda watch: fault if watch == "fall" else None,
+        daily=daily,
     )
 
 
@@ -79,20 +85,24 @@ def test_an_escalation_waits_for_the_answer() -> None:
     assert [delivery.notification for delivery in late.due(60_002)] == ["a"]
 
 
-@pytest.mark.parametrize(("daily", "reason"), [(1, BUDGET), (0, NO_ENDPOINT)])
-def test_without_a_second_model_people_are_told_at_once(daily: int, reason: str) -> None:
-    book = engine(daily)
-    for number in range(daily):
-        book.take(alert(number, OPENED), 1)
-    assert len(book.questions()) == daily
+@pytest.mark.parametrize("reason", [BUDGET, NO_SECOND_MODEL])
+def test_without_a_second_model_people_are_told_at_once(reason: str) -> None:
+    book = engine(1, None if reason == BUDGET else reason)
+    if reason == BUDGET:
+        book.take(alert(0, OPENED), 1)
+    assert len(book.questions()) == (reason == BUDGET)
     (told,) = book.take(alert(7, OPENED), 2)[0]
     assert book.questions() == []
     assert isinstance(told.happened, Alert)
     assert f"Without a second opinion: {reason}" in sentence(told.happened)
     assert book.opinions()[-1][1].opinion.reason == reason
-    if daily:  # a day later one more is asked for; what was refused counts as none
-        book.take(alert(8, OPENED), 86_400_002)
-        assert len(book.questions()) == 1
+    book.take(alert(7, OPENED), 2)  # a copy
+    assert (book.questions(), book.opinions()) == ([], [])
+    # What was not asked takes nothing of the budget, and a day later one more may be asked.
+    other = alert(8, OPENED)
+    other.watch = "fall-of-another"
+    book.take(other, 3 if reason != BUDGET else 86_400_002)
+    assert len(book.questions()) == 1
 
 
 def test_after_a_restart_none_is_asked_about_twice() -> None:
@@ -120,7 +130,7 @@ def test_acts_and_other_watches_need_no_opinion() -> None:
     assert book.questions() == []
 
 
-def endpoint(folder: Path, model: SecondModel, hosts: str = "127.0.0.1", *, many: bool = False) -> Endpoint:
+def endpoint(folder: Path, model: SecondModel, hosts: str = "127.0.0.1", *, many: bool = False) -> Endpoints:
     (folder / "key").write_text(SECRET)
     settings = load_settings(
         NotifySettings,
@@ -133,7 +143,7 @@ def endpoint(folder: Path, model: SecondModel, hosts: str = "127.0.0.1", *, many
         opinion_model="big",
         opinion_key="key",
     )
-    return Endpoint(settings, lambda alert, count: [PICTURE] * (count if many else 1))
+    return Endpoints(settings, lambda alert, count: [PICTURE] * (count if many else 1))
 
 
 @pytest.mark.parametrize(
@@ -223,12 +233,73 @@ print(opinion.answer, opinion.reason)
             assert reason in said
 
 
-def own_model(url: str, networks: str) -> Endpoint:
+def own_model(url: str, networks: str) -> Endpoints:
     """The endpoint of a model that no setting of notifications allows."""
     settings = load_settings(
         NotifySettings, {}, mode="local", opinion_url=url, opinion_model="own", opinion_networks=networks
     )
-    return Endpoint(settings, lambda alert, count: [PICTURE])
+    return Endpoints(settings, lambda alert, count: [PICTURE])
+
+
+def two_models(**more: object) -> NotifySettings:
+    """Settings with two second models, one of which needs a key."""
+    listed: dict[str, object] = {
+        "opinion_url": "large=http://127.0.0.1:1/v1/, hosted=https://models.example/v1?a=b",
+        "opinion_model": "large=Qwen/Qwen2.5-VL-7B-Instruct, hosted=gpt",
+        "opinion_key": "hosted=key",
+    }
+    return load_settings(NotifySettings, {}, mode="local", **{**listed, **more})
+
+
+def test_a_watch_asks_the_model_that_it_names(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(SECRET)
+    choices = {"fall": "hosted", "other": "", "wrong": "hostd"}
+    with SecondModel() as large, SecondModel() as hosted:
+        settings = two_models(
+            opinion_url=f"large={large.url}/v1,hosted={hosted.url}/v1",
+            opinion_networks="127.0.0.0/8",
+            notify_secrets=tmp_path,
+        )
+        models = Endpoints(settings, lambda alert, count: [PICTURE], lambda watch: choices[watch])
+        happened = alert(1, OPENED)
+        assert models.fault(happened.watch) is None
+        assert models.opinion(happened).model == "gpt"
+        assert (len(large.asked), hosted.keys) == (0, {f"Bearer {SECRET}"})
+        happened.watch = "other"
+        assert models.opinion(happened).model == "Qwen/Qwen2.5-VL-7B-Instruct"
+        assert (len(large.asked), large.keys) == (1, {""})
+        happened.watch = "wrong"
+        opinion = models.opinion(happened)
+        assert opinion.reason == models.fault("wrong")
+        assert "no second model is called 'hostd'" in opinion.reason
+        assert "hosted, large" in opinion.reason
+        assert (len(large.asked), len(hosted.asked)) == (1, 1)
+
+
+def test_second_models_are_listed_by_name_and_in_order() -> None:
+    models = two_models().second_models
+    assert list(models) == ["large", "hosted"]
+    assert (models["large"].url, models["large"].key) == ("http://127.0.0.1:1/v1", "")
+    assert (models["hosted"].url, models["hosted"].key) == ("https://models.example/v1?a=b", "key")
+    assert load_settings(NotifySettings, {}, mode="local").second_models == {}
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "words"),
+    [
+        ("opinion_url", "large=ftp://a/v1", "'ftp://a/v1' is not an http or https URL"),
+        ("opinion_url", "http://a/v1,http://b/v1", "several need different names"),
+        ("opinion_model", "large=a,hostd=b", "no second model called 'hostd'"),
+        ("opinion_model", "large=a", "say which model https://models.example/v1?a=b is asked for"),
+        ("opinion_key", "key", "no second model called ''"),
+        ("opinion_key", "hosted=../key", "'../key' is not a file's name"),
+    ],
+)
+def test_a_second_model_that_makes_no_sense_is_refused(setting: str, value: str, words: str) -> None:
+    with pytest.raises(StartupError) as refused:
+        two_models(**{setting: value})
+    assert words in str(refused.value)
+    assert setting in str(refused.value)
 
 
 def test_an_endpoint_that_hangs_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,13 +88,13 @@ def look_at(pixels: U8) -> Looks:
     """
     if not len(pixels):
         return NO_LOOKS
-    rows = np.stack([_rows(sample, 0) for sample in pixels])
+    rows = np.ascontiguousarray(_rows(pixels, 0))
     return Looks(pixels, rows, _cells(rows), tuple(google_crc32c.value(sample.tobytes()) for sample in rows))
 
 
 def _rows(pixels: U8, first: int) -> U8:
-    """Return the green values of about `_ROWS` rows of a sample, evenly spaced from row `first`."""
-    rows: U8 = pixels[first :: max(2, len(pixels) // _ROWS), :, 1]
+    """Return the green values of about `_ROWS` rows of samples, evenly spaced from row `first`."""
+    rows: U8 = pixels[..., first :: max(2, pixels.shape[-3] // _ROWS), :, 1]
     return rows
 
 

@@ -50,11 +50,15 @@ def repeats(history: U8) -> bool:
     """
     if len(history) <= 2 * _REPEATED:
         return False
-    changes = np.diff(history, axis=0).view(np.int8).astype(np.float32)
-    changes -= np.median(changes, axis=0)
-    activity = float(np.median(np.abs(changes)))
+    steps = np.diff(history, axis=0).view(np.int8)
+    centre = np.partition(np.ascontiguousarray(steps.T), len(steps) // 2, axis=1)[:, len(steps) // 2]
+    changes = steps - centre.astype(np.int16)
+    # The median of small whole numbers, from how often each occurs: sorting them takes five times as long.
+    counts = np.cumsum(np.bincount(np.abs(changes).ravel()))
+    activity = float(np.searchsorted(counts, changes.size // 2, side="right"))
     if activity < 1:
         return False
+    changes = changes.astype(np.float32)
     np.clip(changes, -3 * activity, 3 * activity, out=changes)  # so that a single passer-by does not dominate
     newest = changes[-_REPEATED:]
     lags = len(changes) - _LEAST - _REPEATED + 1

@@ -225,8 +225,8 @@ def _bytes(plane: F32) -> U8:
 
 
 def _step(plane: U8, target: F32) -> U8:
-    change = np.clip(np.rint(np.clip(target, 0, 255)) - plane, -1, 1)
-    return (plane + change).astype(np.uint8)
+    stepped: U8 = (plane + np.sign(np.rint(np.minimum(target, 255)) - plane)).astype(np.uint8)
+    return stepped
 
 
 assert CELLS * CELLS == 256  # the length of a plane in a checkpoint (`HealthPicture` in state.proto)

@@ -307,6 +307,8 @@ export const text = {
     gateHelp: "Until then nothing is computed for this question. That time counts as not asked, never as no.",
     describe: "Write a sentence when the answer is yes",
     verify: "Ask a second model about each incident before anyone is told",
+    verifyWith: "Which second model",
+    firstModel: "the first",
     keep: "Keep picture and clip of each incident once it closes",
     checks: {
       mark: "Ask a question: end it with a question mark.",

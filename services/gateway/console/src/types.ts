@@ -41,4 +41,5 @@ export type NotSearched = Schemas["NotSearched"];
 export type AnswerShare = Schemas["AnswerShare"];
 export type TestAlert = Schemas["TestAlert"];
 export type TrainedQuestions = Schemas["TrainedQuestions"];
+export type SecondModels = Schemas["ListSecondModelsResponse"];
 export type ShiftReport = Schemas["ShiftReport"];

@@ -287,6 +287,16 @@ def test_a_removed_notification_leaves_nothing_in_the_broker(tmp_path: Path) -> 
         late.close()
 
 
+def test_a_broker_that_hides_discovery_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+    (tmp_path / "acl").write_text("topic write homeassistant/#\ntopic readwrite lookout/#\n")
+    with mosquitto(tmp_path, ["allow_anonymous true", f"acl_file {tmp_path / 'acl'}"]) as port:
+        leaving = channel(Mqtt(host="127.0.0.1", port=port), tmp_path)
+        connected(leaving, message(Alert.KIND_OPENED))
+        with pytest.raises(DeliveryError, match="does not let this user read homeassistant/#"):
+            leaving.retire()
+        leaving.close()
+
+
 def test_entities_that_another_notification_tells_of_are_left_to_it(tmp_path: Path) -> None:
     """The sensor stays available; that of a camera that the other one is not told of goes."""
     with mosquitto(tmp_path, ["allow_anonymous true"]) as port:

@@ -230,7 +230,11 @@ def send_test(name: NameArgument, bootstrap: BootstrapOption = None) -> None:
 @app.command("remove", hidden=True)
 @app.command("rm")
 def remove(name: NameArgument, bootstrap: BootstrapOption = None) -> None:
-    """Remove a notification, and its secrets if the fleet runs on this machine."""
+    """Remove a notification, and its secrets if the fleet runs on this machine.
+
+    With MQTT, the service needs the file with the password until it has taken the entities back. Of a fleet
+    on this machine it then removes the file. Elsewhere keep the file until the entities are gone.
+    """
     address = find_bootstrap(bootstrap)
     if name not in (notifications := _standing(address)):
         names = ", ".join(clean(known, 60) for known in sorted(notifications)[:10]) or "none"

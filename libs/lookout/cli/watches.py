@@ -221,9 +221,7 @@ def add(
     )
     if existing:  # a first version also covers footage recorded before; a change holds from now on
         watch.active_from.GetCurrentTime()
-    check_crowd(watch, standing.watches)
-    check_gate(watch, standing.watches)
-    _check_second_model(address, watch)
+    _check_others(address, watch, standing.watches)
     _change(address, watch)
     _confirm(watch)
 
@@ -297,12 +295,15 @@ def question_advice(question: str) -> str | None:
     )
 
 
-def _check_second_model(bootstrap: str, watch: Watch) -> None:
-    """Reject a second model that notify of a fleet on this machine does not know.
+def _check_others(bootstrap: str, watch: Watch, standing: Mapping[str, Watch]) -> None:
+    """Check a new watch against the others, its gate, and, if the fleet runs on this machine, the second
+    models that notify knows.
 
     Raises:
-        WatchError: It does not; the text names those that it knows.
+        WatchError: It exceeds a limit, or names a gate or a second model that cannot be asked.
     """
+    check_crowd(watch, standing)
+    check_gate(watch, standing)
     if not watch.verify_with:
         return
     from lookout.administration.second_models import check_second_model

@@ -132,15 +132,20 @@ class MqttChannel(ConnectedChannel):
         subscription.
 
         Raises:
-            DeliveryError: The broker does not answer.
+            DeliveryError: The broker does not answer, or does not let this user read discovery.
         """
         end = f"{self._topic}/{self._name}/end"
+        # To Home Assistant an empty message takes back an entity, here one that never was. A broker confirms
+        # subscriptions to topics that it hides, and sends nothing of them: without this it would look empty.
+        probe = f"{self._discovery}/sensor/{self._name}/config"
         retained: dict[str, bytes] = {}
         confirmed: SimpleQueue[int] = SimpleQueue()
-        ended = threading.Event()
+        readable, ended = threading.Event(), threading.Event()
 
         def take(_client: Any, _data: Any, message: paho.MQTTMessage) -> None:
-            if message.topic == end:
+            if message.topic == probe:
+                readable.set()
+            elif message.topic == end:
                 ended.set()
             elif message.retain:
                 retained[message.topic] = bytes(message.payload)
@@ -152,10 +157,16 @@ class MqttChannel(ConnectedChannel):
         with contextlib.suppress(Empty):
             while confirmed.get(timeout=self._allowed.timeout_s) != subscription:
                 continue  # that of switches is confirmed, too
+            self._publish(client, probe, b"")
             self._publish(client, end, b"")
             ended.wait(self._allowed.timeout_s)
         if not ended.is_set():
             raise DeliveryError(f"{self._target.host}: the broker does not confirm a subscription")
+        if not readable.is_set():
+            raise DeliveryError(
+                f"{self._target.host}: the broker does not let this user read {self._discovery}/#, so the "
+                "entities are not found; allow it, or remove them in Home Assistant"
+            )
         return retained
 
     def _is_own(self, topic: str) -> bool:

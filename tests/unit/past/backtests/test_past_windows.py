@@ -34,6 +34,21 @@ FALL = Watch(
 CROWD = Watch(id="crowd", version=1, question="Are there many people?", rule=Rule(threshold=0.02))
 
 
+#: structured questions: an incident opens once the condition held for four seconds
+COUNT = Watch(
+    id="count",
+    version=1,
+    question="How many people are in view? [0..5] when count >= 3 for 4 s",
+    rule=Rule(threshold=0.15),
+)
+CLASS = Watch(
+    id="class",
+    version=1,
+    question="Is the gate open, ajar or closed? [open, ajar, closed] when class in {open, ajar}",
+    rule=Rule(threshold=0.15),
+)
+
+
 @cache
 def still() -> bytes:
     """Twelve seconds of movement, then twelve of one picture."""
@@ -95,7 +110,7 @@ def replayed(
         lambda record: load_block(record, fleet.client, fleet.settings.step_us).block,
         fleet.digest,
     )
-    verdicts, backtest = [], Backtest(messages.rule_of(watch.rule), timeline={})
+    verdicts, backtest = [], Backtest(messages.rule_of(watch.rule, watch.question), timeline={})
     for epoch in epochs(fleet):
         for past in windows.verdicts(epoch, watch, scope or PastScope()):
             assert not past.expired
@@ -109,7 +124,7 @@ def replayed(
 
 def incidents(fleet: OneProcessFleet, watch: Watch) -> list[tuple[int, int, str]]:
     """Those of the committed verdicts."""
-    backtest = Backtest(messages.rule_of(watch.rule))
+    backtest = Backtest(messages.rule_of(watch.rule, watch.question))
     for verdict in fleet.verdicts:
         if verdict.watch == watch.id:
             backtest.add(messages.verdict_of(verdict, backtest.rule))
@@ -159,6 +174,25 @@ def test_another_question_says_what_it_would_have_said() -> None:
         assert backtest.dense_share < 1
         fleet.close()
     both.close()
+
+
+@pytest.mark.slow
+def test_structured_questions_raise_the_incidents_that_they_raised_live() -> None:
+    encoded, values = STREAMS["key windows"]
+    fleet = run(encoded, [FALL, COUNT, CLASS], values)
+    for watch, answers in ((COUNT, "012345"), (CLASS, ("open", "ajar", "closed"))):
+        committed = [verdict for verdict in fleet.verdicts if verdict.watch == watch.id]
+        past, backtest = replayed(fleet, watch)
+        compare(past, committed)
+        for one, other in zip(past, committed, strict=True):
+            assert [share.answer for share in one.answers] == list(answers if one.HasField("p_yes") else ())
+            assert [share.p for share in one.answers] == pytest.approx(
+                [share.p for share in other.answers], abs=1e-4
+            )
+
+        assert backtest.incidents
+        assert facts(backtest) == incidents(fleet, watch)
+    fleet.close()
 
 
 @pytest.mark.slow

@@ -122,14 +122,16 @@ class Partition:
             low: The first offset that the topic still holds.
 
         Returns:
-            Their number since the last call, ends of transactions included.
+            Their number since the last call, ends of transactions included. A single one is such an end:
+            retention leaves nothing but that of a partition that was read and rests.
         """
         position = self.read_to if self.read_to is not None else self.committed
         if position is None or not self.loaded:
             return 0
         jump, self.jump = self.jump, None
         count = 0 if jump is None else max(0, min(low, jump[1]) - max(jump[0], self.lost_to))
-        count += max(0, low - max(position, self.lost_to))
+        if low - position > 1:
+            count += max(0, low - max(position, self.lost_to))
         self.lost_to = max(self.lost_to, low)
         return count
 

@@ -92,6 +92,15 @@ def test_offsets_that_retention_removed_are_counted_once() -> None:
     assert partition.lost(30) == 5
 
 
+def test_the_end_of_the_last_transaction_of_a_resting_partition_is_not_lost() -> None:
+    """Retention empties it, and every process that takes it over sees one offset that nobody read."""
+    partition = Partition(0, loaded=True, committed=10)
+    assert partition.lost(11) == 0
+    assert partition.fresh().lost(11) == 0
+    assert Partition(0, loaded=True, committed=10).lost(11) == 0
+    assert Partition(0, loaded=True, committed=10).lost(12) == 2
+
+
 def test_records_that_were_read_are_not_lost() -> None:
     partition = Partition(0, loaded=True, committed=10)
     for offset in (10, 11, 13, 14):  # 12 is the end of a transaction

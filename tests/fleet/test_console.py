@@ -374,6 +374,8 @@ def test_a_report_tells_links_and_prints(page: Browser, client: httpx.Client) ->
     assert client.get(f"/v1/{first.removeprefix('#/')}").status_code == 200
     assert "Unusual spans need a fleet with memory" in text(page)
     assert page.evaluate("document.querySelectorAll('.grid a[href^=\"#/incidents/\"]').length") == 3
+    press(page, "Have a model write it")
+    eventually(lambda: "no prose: no model writes reports here" in text(page))
     page.call("Emulation.setEmulatedMedia", media="print")
     assert page.evaluate("getComputedStyle(document.querySelector('header')).display") == "none"
     page.call("Emulation.setEmulatedMedia", media="")

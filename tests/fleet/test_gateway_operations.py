@@ -25,6 +25,7 @@ from lookout.wire import PIPELINE, SEGMENTS, VERDICTS, Stage, headers, to_json
 from tests.eventually import eventually
 from tests.fleet.gateway_case import GatewayProcess, gateway
 from tests.fleet.gateway_records import BEGIN_MS, alert, publish, verdict
+from tests.second_model import SecondModel
 
 pytestmark = pytest.mark.fleet
 DEAD = f"{SEGMENTS.name}.dlq"
@@ -97,6 +98,23 @@ def test_the_page_comes_with_the_sentences_of_the_report(
     assert "“Is anyone lying on the ground?” was yes on gate (3)" in done.stdout
     assert printed[-1] == str(page)
     assert "Is anyone lying on the ground?" in page.read_text()
+    # A model tells it, where one is named.
+    told = [*words, "--bootstrap", bootstrap, "--prose"]
+    unnamed = CliRunner().invoke(app, told)
+    assert "set LOOKOUT_PROSE_URL" in str(unnamed.exception)
+    with SecondModel(lambda question: (200, "Three times somebody lay there [1, 2, 3].")) as model:
+        monkeypatch.setenv("LOOKOUT_PROSE_URL", f"{model.url}/v1")
+        assert "LOOKOUT_PROSE_MODEL" in str(CliRunner().invoke(app, told).exception)
+        monkeypatch.setenv("LOOKOUT_PROSE_MODEL", "big")
+        lines = CliRunner().invoke(app, told, catch_exceptions=False).stdout.splitlines()
+        cited = report("gate", since, bootstrap=bootstrap, prose=True)
+    assert lines[0] == "Three times somebody lay there."
+    assert lines[1].startswith("Written by big from the facts of this report")
+    assert lines[-1] == str(page)
+    assert list(cited.prose[0].incidents) == [incident.id for incident in cited.incidents]
+    gone = CliRunner().invoke(app, told, catch_exceptions=False).stdout.splitlines()
+    assert gone[:-2] == printed[:-1]
+    assert gone[-2].startswith("no prose: ")
     # Without the packages of the gateway there is the page alone, and what to install for sentences.
     for name in [name for name in sys.modules if name.startswith("lookout.services.gateway.")]:
         monkeypatch.delitem(sys.modules, name)

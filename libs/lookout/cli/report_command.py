@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +21,9 @@ from lookout.cli.times import PAST, parse_since
 from lookout.local import running_fleets
 from lookout.missing import MissingPackageError
 from lookout.wire import VERDICTS
+
+if TYPE_CHECKING:
+    from lookout.services.gateway.prose import ProseWriter
 
 console = TerminalConsole()
 #: how far back the sentences go where --since names no time
@@ -41,6 +44,10 @@ def report(
             help="gRPC address of decode, for the model's own pixels.  [default: the running fleet's]"
         ),
     ] = None,
+    prose: Annotated[
+        bool,
+        typer.Option("--prose", help="Have a model tell it: LOOKOUT_PROSE_URL, LOOKOUT_PROSE_MODEL."),
+    ] = False,
     bootstrap: BootstrapOption = None,
 ) -> None:
     """Say in a few sentences what the fleet has decided, and write one HTML page of it.
@@ -49,10 +56,11 @@ def report(
     The page has timelines, incidents, key frames and costs.
     """
     check_page(out, WEB_PAGES, "--out")
+    writer = shift.prose_writer() if prose else None
     address = find_bootstrap(bootstrap)
     check_reachable(address, VERDICTS.name)
     with console.status("reading the topics"):
-        run, sentences = _read(address, since, camera or [])
+        run, sentences = _read(address, since, camera or [], writer)
     run.labels = {label.incident: label for label in read_labels(address)}
     decoders = decoder or [
         f"127.0.0.1:{port}"
@@ -73,7 +81,9 @@ def report(
     echo(str(page))
 
 
-def _read(address: str, since: str, cameras: Sequence[str]) -> tuple[FleetRecord, list[str]]:
+def _read(
+    address: str, since: str, cameras: Sequence[str], writer: ProseWriter | None
+) -> tuple[FleetRecord, list[str]]:
     """The run of cameras (none: all), and what happened, in words.
 
     Raises:
@@ -96,8 +106,9 @@ def _read(address: str, since: str, cameras: Sequence[str]) -> tuple[FleetRecord
         if tables is None:
             return run, [missing]
         begin_ms, end_ms = (round(1000 * at.timestamp()) for at in (begin, now))
-        summary = tables.report(list(run.cameras), begin_ms, end_ms)
-    return run, [sentence.text for sentence in summary.sentences]
+        summary = tables.report(list(run.cameras), begin_ms, end_ms, writer)
+    lines = [sentence.text for sentence in summary.prose or summary.sentences]
+    return run, [*lines, summary.prose_note] if summary.prose_note else lines
 
 
 def _choose(run: FleetRecord, since: str, cameras: Sequence[str]) -> None:

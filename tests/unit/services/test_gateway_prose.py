@@ -5,17 +5,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
+import httpx
 import pytest
 
 from lookout.runtime.worker import load_settings
 from lookout.services.gateway import prose
+from lookout.services.gateway.console_files import BUILT
 from lookout.services.gateway.history.shift_text import sentences
 from lookout.services.gateway.prose import AT_ONCE, DAILY, ProseWriter
 from lookout.services.gateway.reports import alert_of
 from lookout.services.gateway.settings import GatewaySettings
 from lookout.v1.gateway_pb2 import ShiftReport
+from tests.browser import CHROMIUM
 from tests.eventually import eventually
+from tests.fleet.console_case import console, press, show, text
 from tests.second_model import SecondModel
 from tests.unit.services.test_gateway_history import ingest
 from tests.unit.services.test_gateway_report import asked
@@ -162,6 +167,20 @@ def test_a_url_needs_the_name_of_its_model() -> None:
         load_settings(GatewaySettings, {}, mode="local", prose_url="http://127.0.0.1:1/v1")
 
 
+def check_the_console(port: int, client: httpx.Client, folder: Path, incidents: int) -> None:
+    """The console asks for prose at a press, and leads from it to each incident."""
+    if CHROMIUM is None or not (BUILT / "index.html").exists():
+        return
+    with console(SimpleNamespace(url=f"http://127.0.0.1:{port}"), client, folder / "profile") as page:
+        show(page, "report")
+        press(page, "Have a model write it")
+        eventually(lambda: "Four falls at the gate." in text(page))
+        assert "Written by big" in text(page)
+        links = "[...document.querySelectorAll('a[aria-label^=\"Show it: \"]')].map(one => one.innerText)"
+        assert page.evaluate(links)[-incidents:] == [str(number) for number in range(1, incidents + 1)]
+        assert page.evaluate("faults") == []
+
+
 @pytest.mark.slow
 def test_the_api_gives_prose_to_whoever_asks_for_it(tmp_path: Path) -> None:
     with SecondModel(lambda question: (200, "Four falls at the gate [1, 2, 3, 4].")) as model:
@@ -175,6 +194,9 @@ def test_the_api_gives_prose_to_whoever_asks_for_it(tmp_path: Path) -> None:
             assert sentence["text"] == "Four falls at the gate."
             assert sentence["incidents"] == [one["id"] for one in report["incidents"]]
             assert report["sentences"]
+            with httpx.Client() as client:
+                client.cookies.set("lookout-session", cookie(parts)["cookie"].partition("=")[2])
+                check_the_console(port, client, tmp_path, len(report["incidents"]))
     (tmp_path / "other").mkdir()
     with served(tmp_path / "other") as (port, parts):
         assert "LOOKOUT_PROSE_URL" in asked(port, "report", cookie(parts), prose="true")["prose_note"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -14,13 +15,14 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Message
 
 from lookout.cli.connect import find_bootstrap, reading
-from lookout.cli.options import Position
+from lookout.cli.options import CliError, Position
 from lookout.missing import missing_package
 from lookout.v1.access_pb2 import Role
 from lookout.wire import ACTIONS, ALERTS, CAMERAS, LABELS, VERDICTS, WATCHES
 
 if TYPE_CHECKING:
     from lookout.services.gateway.history.records import Batch, Records
+    from lookout.services.gateway.prose import ProseWriter
     from lookout.v1.gateway_pb2 import ShiftReport
 
 _SHIFT_S = 8 * 3600
@@ -41,13 +43,16 @@ class ShiftTables:
         if message.topic() in _DECIDED or message.topic() in _SAID:
             self.records.take(self.batch, message)
 
-    def report(self, cameras: Sequence[str], begin_ms: int, end_ms: int) -> ShiftReport:
+    def report(
+        self, cameras: Sequence[str], begin_ms: int, end_ms: int, writer: ProseWriter | None = None
+    ) -> ShiftReport:
         """Report what was taken of a time.
 
         Args:
             cameras: Ids and patterns.
             begin_ms: Unix milliseconds.
             end_ms: Unix milliseconds, after `begin_ms`.
+            writer: Has a model write it as well; None: no model does.
         """
         from lookout.services.gateway.history.shift import shift_report
         from lookout.services.gateway.history.shift_text import sentences
@@ -57,6 +62,8 @@ class ShiftTables:
         principal = Principal("report", Role.ROLE_VIEWER, cameras=() if "*" in cameras else tuple(cameras))
         summary = shift_report(self.batch.connection, principal, None, begin_ms, end_ms)
         summary.sentences.extend(sentences(summary))
+        if writer is not None:
+            writer.write(summary)
         return summary
 
 
@@ -89,12 +96,41 @@ def shift_tables(bootstrap: str) -> Iterator[ShiftTables]:
             database.close()
 
 
+def prose_writer() -> ProseWriter:
+    """The model that `LOOKOUT_PROSE_URL` and `LOOKOUT_PROSE_MODEL` name, as for a gateway.
+
+    Its address may be private, without `LOOKOUT_URI_NETWORKS`: whoever runs a command chooses what it calls.
+
+    Raises:
+        CliError: They name none.
+        StartupError: Their values are not valid.
+        MissingPackageError: The packages of the gateway are not installed.
+    """
+    names = ("LOOKOUT_PROSE_URL", "LOOKOUT_PROSE_MODEL", "LOOKOUT_PROSE_KEY_FILE")
+    environment = {name: os.environ[name] for name in names if os.environ.get(name)}
+    if "LOOKOUT_PROSE_URL" not in environment:
+        raise CliError(
+            "no model writes reports here: set LOOKOUT_PROSE_URL to an OpenAI-compatible endpoint (to /v1) "
+            "and LOOKOUT_PROSE_MODEL to the model's name there"
+        )
+    try:
+        from lookout.runtime.worker import load_settings
+        from lookout.services.gateway.prose import ProseWriter
+        from lookout.services.gateway.settings import GatewaySettings
+    except ModuleNotFoundError as error:
+        raise missing_package(error) or error from error
+
+    environment["LOOKOUT_URI_NETWORKS"] = "0.0.0.0/0,::/0"
+    return ProseWriter(load_settings(GatewaySettings, environment, mode="local", instance="cli"))
+
+
 def report(
     cameras: str | Sequence[str] = "*",
     since: datetime | None = None,
     until: datetime | None = None,
     *,
     bootstrap: str | None = None,
+    prose: bool = False,
 ) -> ShiftReport:
     """Report what happened on cameras: incidents, hours, what was not watched, and all of it in sentences.
 
@@ -105,15 +141,17 @@ def report(
         since: Begin; a time without a zone is local. None: eight hours before the end.
         until: End; None: now.
         bootstrap: Kafka's address (host:port); None: that of the fleet that runs here.
+        prose: Have the model of `LOOKOUT_PROSE_URL` write it as well (`prose_writer`).
 
     Returns:
         The report; unusual spans are in those of a gateway with memory alone.
 
     Raises:
         ValueError: `since` is not before `until`.
-        CliError: Kafka does not answer.
+        CliError: Kafka does not answer, or no model is named.
         MissingPackageError: The packages of the gateway are not installed.
     """
+    writer = prose_writer() if prose else None
     address = find_bootstrap(bootstrap)
     end_ms = round(1000 * (time.time() if until is None else until.timestamp()))
     begin_ms = end_ms - 1000 * _SHIFT_S if since is None else round(1000 * since.timestamp())
@@ -123,4 +161,5 @@ def report(
         with reading(address, list(_DECIDED), Position(at_ms=begin_ms)) as reader:
             for message in reader.until_now():
                 tables.take(message)
-        return tables.report([cameras] if isinstance(cameras, str) else cameras, begin_ms, end_ms)
+        names = [cameras] if isinstance(cameras, str) else cameras
+        return tables.report(names, begin_ms, end_ms, writer)

@@ -42,4 +42,5 @@ export type AnswerShare = Schemas["AnswerShare"];
 export type TestAlert = Schemas["TestAlert"];
 export type TrainedQuestions = Schemas["TrainedQuestions"];
 export type SecondModels = Schemas["ListSecondModelsResponse"];
+export type ReportSentence = Schemas["ReportSentence"];
 export type ShiftReport = Schemas["ShiftReport"];

@@ -190,7 +190,7 @@ class World:
 def _blocks(spec: Spec, stream: str) -> Iterator[StreamBlock]:
     return stream_blocks(
         stream,
-        _frames(spec),
+        pictures_of(spec),
         tower(),
         PrunePolicy(),
         samples=settings().block_samples,
@@ -199,7 +199,8 @@ def _blocks(spec: Spec, stream: str) -> Iterator[StreamBlock]:
     )
 
 
-def _frames(spec: Spec) -> Iterator[StrideFrame]:
+def pictures_of(spec: Spec) -> Iterator[StrideFrame]:
+    """What a camera films, frame by frame."""
     step_s = settings().step_us / 1e6
     count = round(MINUTE_S / step_s)
     tall, horizon = KINDS[spec.kind]

@@ -13,7 +13,9 @@ import transformers
 from lookout.errors import StartupError
 from lookout.models import listed_questions
 from lookout.models.engines.transformers import TransformersEngine, load_engine
+from lookout.models.families import load_tower
 from lookout.models.families.inference import inference_only
+from lookout.models.vision import Tower
 from lookout.models.windows import Planner, StrideBlock
 from lookout.past.backtests import PastWindows
 from lookout.past.chapters.announcing import ScenesDirectory
@@ -22,6 +24,7 @@ from lookout.past.chapters.reading import ChapterSources, ChapterStore, Holders
 from lookout.past.erasures import join, live_fence
 from lookout.past.find.finding import Finder
 from lookout.past.find.moments import Hidden
+from lookout.past.find.pictures import PictureEncoder
 from lookout.past.find.records import KafkaRecords
 from lookout.past.memory import HistoryError
 from lookout.runtime.observe import traced
@@ -93,6 +96,12 @@ def _engine(settings: RecallSettings, folder: Path) -> TransformersEngine:
         return load_engine(folder, settings.device, getattr(torch, settings.dtype))
 
 
+def _tower(settings: RecallSettings, folder: Path) -> Tower:
+    """The vision tower, which only searches by somebody's own picture need."""
+    with inference_only():
+        return load_tower(folder, device=settings.device, dtype=getattr(torch, settings.dtype))
+
+
 def _finders(
     context: Context[RecallSettings], folder: Path, asker: Asker, landmarks: LandmarkReader, hidden: Hidden
 ) -> Finders:
@@ -107,13 +116,15 @@ def _finders(
         return load_block(record, node.client, settings.step_us).block
 
     windows = PastWindows(settings, engine, planner, load, asker.model_digest, listed_questions(folder))
+    pictures = PictureEncoder(lambda: _tower(settings, folder), settings)
+    context.on_close(pictures.close)
     usage = open_usage(context, settings, ["searched"])
 
     @contextmanager
     def finder() -> Iterator[Finder]:
         with KafkaRecords(settings, planner) as records:
             memory = FleetMemory(asker, landmarks)
-            yield Finder(memory, records, windows, hidden, usage)
+            yield Finder(memory, records, windows, hidden, usage, pictures.block)
 
     return finder
 

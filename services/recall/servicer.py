@@ -16,9 +16,11 @@ from lookout.errors import LookoutError
 from lookout.models import asks_yes_no, check_question
 from lookout.models.engines import EngineError
 from lookout.past.chapters.service import is_meant
+from lookout.past.find import SHARE
 from lookout.past.find.clauses import clauses_of
 from lookout.past.find.finding import Finder
 from lookout.past.find.messages import find_response, region_of
+from lookout.past.find.pictures import PictureError
 from lookout.past.find.similar import RegionError, similar_spans
 from lookout.past.find.spans import PastSpan
 from lookout.past.find.types import FindQuestion, Region
@@ -164,6 +166,9 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
         try:
             yield
             self._asks.labels("answered").inc()
+        except PictureError as error:
+            self._asks.labels("nothing").inc()
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except (NothingRememberedError, RegionError) as error:
             unread = isinstance(error, NothingRememberedError) and error.unread
             self._asks.labels("failed" if unread else "nothing").inc()
@@ -179,7 +184,7 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
         since = request.since_us if request.HasField("since_us") else None
         until = request.until_us if request.HasField("until_us") else None
         threshold = request.threshold if request.HasField("threshold") else 0.5
-        share = request.share if request.HasField("share") else 0.1
+        share = request.share if request.HasField("share") else SHARE
         cameras = tuple(request.cameras) or ("*",)
         try:
             text = question_text(request.question, LookoutError)

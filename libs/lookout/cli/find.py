@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +18,7 @@ from lookout.cli.model import AnywayOption
 from lookout.cli.options import BootstrapOption, CliError, asked
 from lookout.cli.output import TerminalConsole, echo, say
 from lookout.cli.times import parse_since, parse_span
+from lookout.past.find import SHARE
 from lookout.text import clean
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ def find(
         str | None,
         typer.Argument(
             help='What to look for: a yes/no question, such as "Is anyone lying down?". Join questions that '
-            'hold one after the other by ", then ". Optional with --like.',
+            'hold one after the other by ", then ". Optional with --like or --picture.',
             show_default=False,
         ),
     ] = None,
@@ -55,13 +57,17 @@ def find(
     threshold: Annotated[float, typer.Option(min=0.01, max=1.0, help="Lowest p(yes) of a hit.")] = 0.5,
     share: Annotated[
         float, typer.Option(min=0.001, max=1.0, help="Most windows to compute, as a share of all.")
-    ] = 0.1,
+    ] = SHARE,
     like: Annotated[
         str | None, typer.Option(help="Look for what a picture of this camera shows (with --at).")
     ] = None,
     at: Annotated[str | None, typer.Option(help="When that picture was taken: 2026-05-01T13:30:05.")] = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="Look for what a picture of your own shows: a JPEG of 1 MiB at most.")
+    ] = None,
     zone: Annotated[
-        str | None, typer.Option(help="The part of it: '0.1,0.2 0.4,0.2 0.4,0.9' (0..1).  [default: all]")
+        str | None,
+        typer.Option(help="The part of either picture: '0.1,0.2 0.4,0.2 0.4,0.9' (0..1).  [default: all]"),
     ] = None,
     anyway: AnywayOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
@@ -72,14 +78,13 @@ def find(
     from lookout.past.find.client import find as search
 
     begin_ms, end_ms = parse_span(since or "start", until or "now")
-    region = _region(like, at, zone)
+    region = _region(like, at, zone) if picture is None else _own_region(picture, like or at, zone)
     if question is None and region is None:
-        raise CliError("say what to look for: a question, or --like CAMERA --at TIME")
+        raise CliError("say what to look for: a question, --like CAMERA --at TIME, or --picture FILE")
     address, security = recall_of(bootstrap, recall)
     scope = (camera or ["*"], _time(begin_ms), _time(end_ms), limit)
     if question is None:
-        _similar(region, scope, as_json, address, security)
-        return
+        return _similar(region, scope, as_json, address, security)
     responses = search(
         asked(question),
         *scope,
@@ -122,22 +127,57 @@ def _region(like: str | None, at: str | None, zone: str | None) -> PictureRegion
     """
     if like is None:
         if at is not None or zone is not None:
-            raise CliError("--at and --zone belong to --like CAMERA")
+            raise CliError("--at belongs to --like CAMERA, and --zone to it or to --picture FILE")
         return None
     if at is None:
         raise CliError("--like needs --at: when the picture was taken")
     from lookout.past.find.client import region
-    from lookout.rules import RuleError
-    from lookout.rules.zones import parse_points
 
-    try:
-        corners = parse_points(zone) if zone else []
-    except RuleError as error:
-        raise CliError(f"--zone {clean(zone or '', 60)!r}: {error}") from None
+    corners = _corners(zone)
     taken = _time(parse_since(at, "--at").at_ms)
     if taken is None:
         raise CliError("--at start: give the time of a picture, such as 2026-05-01T13:30:05")
     return region(like, taken, corners)
+
+
+def _own_region(path: Path, other: str | None, zone: str | None) -> PictureRegion:
+    """Return the part of a picture in a file.
+
+    Raises:
+        CliError: It is not a JPEG of the size that recall takes.
+    """
+    from lookout.past.find.client import picture
+    from lookout.past.find.types import PICTURE_BYTES
+
+    if other is not None:
+        raise CliError("give --picture FILE, or --like CAMERA --at TIME, not both")
+    name = clean(str(path), 200)
+    try:
+        with path.open("rb") as file:
+            data = file.read(PICTURE_BYTES + 1)
+    except OSError as error:
+        raise CliError(f"--picture {name}: {error.strerror}") from None
+    if len(data) > PICTURE_BYTES or not data.startswith(b"\xff\xd8\xff"):
+        raise CliError(
+            f"--picture {name}: give a JPEG of {PICTURE_BYTES >> 20} MiB at most; "
+            "ffmpeg -i PICTURE -vf scale=1280:-2 out.jpg makes one"
+        )
+    return picture(data, _corners(zone))
+
+
+def _corners(zone: str | None) -> list[tuple[float, float]]:
+    """Return the corners of --zone; none without it.
+
+    Raises:
+        CliError: It is not a polygon.
+    """
+    from lookout.rules import RuleError
+    from lookout.rules.zones import parse_points
+
+    try:
+        return parse_points(zone) if zone else []
+    except RuleError as error:
+        raise CliError(f"--zone {clean(zone or '', 60)!r}: {error}") from None
 
 
 def _similar(

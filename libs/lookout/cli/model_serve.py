@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import re
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hmac import compare_digest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,7 +16,6 @@ from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import av
 import numpy as np
 import typer
 
@@ -29,6 +27,7 @@ from lookout.errors import LookoutError
 from lookout.structured import structure_of, structured
 from lookout.text import clean
 from lookout.video.sandbox import SandboxPool, SandboxSettings
+from lookout.video.segments.stills import film
 
 #: bytes of a request: pictures in base64 and a question
 _BODY: Final = 16 << 20
@@ -110,7 +109,9 @@ class Judge:
 
         grid, sampling, count = self._host.tower.grid, self._sampling, len(asked.pictures)
         request = decode_request(grid.width, grid.height, frames=tuple(range(count)))
-        pixels = self._pool.decode(_film(asked.pictures), request).pixels
+        if not all(asked.pictures):
+            raise AskedError("image_url: a picture is empty")
+        pixels = self._pool.decode(film(asked.pictures), request).pixels
         if len(pixels) != count:
             raise AskedError(f"image_url: {len(pixels)} of {count} pictures can be decoded")
         # A model that was trained on windows sees one in which the pictures share the time; a single picture
@@ -176,26 +177,6 @@ def server(judge: Judge, host: str, port: int, key: str) -> ThreadingHTTPServer:
     listening = ThreadingHTTPServer((host, port), Handler)
     listening.daemon_threads = True
     return listening
-
-
-def _film(pictures: Sequence[bytes]) -> bytes:
-    """Wrap JPEG pictures into a video for the decoder, without decoding them.
-
-    Raises:
-        AskedError: One is empty.
-    """
-    if not all(pictures):
-        raise AskedError("image_url: a picture is empty")
-    buffer = io.BytesIO()
-    with av.open(buffer, "w", format="avi") as out:
-        stream = out.add_stream("mjpeg", rate=1)
-        stream.width, stream.height, stream.pix_fmt = 16, 16, "yuvj420p"  # the picture says its own size
-        for number, picture in enumerate(pictures):
-            packet = av.Packet(picture)
-            packet.pts = packet.dts = number
-            packet.stream, packet.is_keyframe = stream, True
-            out.mux_one(packet)
-    return buffer.getvalue()
 
 
 def _fault(message: str) -> dict[str, Any]:

@@ -288,14 +288,16 @@ class FindRequest(_message.Message):
     def __init__(self, question: _Optional[str] = ..., cameras: _Optional[_Iterable[str]] = ..., since_us: _Optional[int] = ..., until_us: _Optional[int] = ..., limit: _Optional[int] = ..., threshold: _Optional[float] = ..., share: _Optional[float] = ..., anyway: _Optional[bool] = ..., exact: _Optional[bool] = ..., tenants: _Optional[_Iterable[str]] = ..., like: _Optional[_Union[PictureRegion, _Mapping]] = ...) -> None: ...
 
 class PictureRegion(_message.Message):
-    __slots__ = ("camera", "time_us", "zone")
+    __slots__ = ("camera", "time_us", "zone", "picture")
     CAMERA_FIELD_NUMBER: _ClassVar[int]
     TIME_US_FIELD_NUMBER: _ClassVar[int]
     ZONE_FIELD_NUMBER: _ClassVar[int]
+    PICTURE_FIELD_NUMBER: _ClassVar[int]
     camera: str
     time_us: int
     zone: _watches_pb2.Zone
-    def __init__(self, camera: _Optional[str] = ..., time_us: _Optional[int] = ..., zone: _Optional[_Union[_watches_pb2.Zone, _Mapping]] = ...) -> None: ...
+    picture: bytes
+    def __init__(self, camera: _Optional[str] = ..., time_us: _Optional[int] = ..., zone: _Optional[_Union[_watches_pb2.Zone, _Mapping]] = ..., picture: _Optional[bytes] = ...) -> None: ...
 
 class FindResponse(_message.Message):
     __slots__ = ("progress", "hit", "summary")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import grpc
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from lookout.errors import LookoutError
@@ -53,6 +53,24 @@ LikeZone = Annotated[
     str | None,
     Query(max_length=2000, description="the part's corners, such as '0.1,0.2 0.4,0.2 0.4,0.9'; default: all"),
 ]
+_JPEG: Final = "image/jpeg"
+
+
+async def _jpeg(request: Request) -> bytes:
+    """The picture in a request's body; none in that of a GET."""
+    if request.method != "POST":
+        return b""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _JPEG:
+        raise ProblemError(415, f"the body must be a picture: {_JPEG}, in the header content-type too")
+    if not (body := await request.body()):
+        raise ProblemError(400, "the body is empty: send a JPEG")
+    return body
+
+
+OwnPicture = Annotated[bytes, Depends(_jpeg)]
+_BODY = {
+    "requestBody": {"required": True, "content": {_JPEG: {"schema": {"type": "string", "format": "binary"}}}}
+}
 _STREAM = {
     "text/event-stream": {
         "schema": {"type": "string", "description": "events progress, hit, summary and problem"}
@@ -61,6 +79,7 @@ _STREAM = {
 
 
 @router.get("", **route(None, media=_STREAM, openapi_extra={"x-event": reference(FindResponse)}))
+@router.post("", **route(None, media=_STREAM, openapi_extra={"x-event": reference(FindResponse), **_BODY}))
 def find_moments(
     request: Request,
     principal: Viewer,
@@ -77,9 +96,14 @@ def find_moments(
     like: LikeCamera = None,
     at: LikeTime = None,
     zone: LikeZone = None,
+    *,
+    picture: OwnPicture,
 ) -> Response:
     """Find moments in what cameras saw. Hits come as they are verified; a caller that leaves ends
-    the search."""
+    the search.
+
+    With POST the body is a picture of your own, and spans are ranked by what looks like it.
+    """
     parts = parts_of(request)
     recall = _recall(parts)
     words = question_text(question, lambda text: LookoutError(f"question: {text}"))
@@ -94,7 +118,7 @@ def find_moments(
         anyway=anyway,
         exact=not principal.unlimited,
         tenants=principal.tenants,
-        like=None if like is None else _region(parts, principal, like, at, zone),
+        like=_region(parts, principal, like, at, zone, picture),
     )
     if not parts.followers.begin(principal.actor):
         raise too_many(_LATER_S, f"{parts.followers.limit} streams of events are open already: close one")
@@ -112,23 +136,31 @@ def find_moments(
 
 
 @router.get("/similar", **route(SimilarResponse))
+@router.post("/similar", **route(SimilarResponse, openapi_extra=_BODY))
 def find_similar(
     request: Request,
     principal: Viewer,
     asked: Asked,
-    like: Annotated[str, Query(max_length=200, description="whose picture; an id")],
+    like: LikeCamera = None,
     at: LikeTime = None,
     zone: LikeZone = None,
     camera: CameraGlob = None,
     since: Moment = None,
     until: Moment = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="spans at most")] = 20,
+    *,
+    picture: OwnPicture,
 ) -> Response:
-    """The times at which cameras looked most like a part of a picture, without verification."""
+    """The times at which cameras looked most like a part of a picture, without verification.
+
+    With POST the body is a picture of your own.
+    """
     parts = parts_of(request)
     recall = _recall(parts)
     since_ms, until_ms = parse_ms("since", since), parse_ms("until", until)
-    region = _region(parts, principal, like, at, zone)
+    region = _region(parts, principal, like, at, zone, picture)
+    if region is None:
+        raise ProblemError(400, "like: name a camera, or send a picture of your own with POST")
     with parts.database.reading() as connection:
         cameras = queries.wholly_seen(connection, principal, camera)
     if not cameras:
@@ -141,7 +173,8 @@ def find_similar(
         limit=limit,
         exact=not principal.unlimited,
     )
-    parts.writes.note_soon(principal, asked, entry("find", f"like {like} at {at}", camera=camera or "*"))
+    about_what = f"like a picture of {len(picture)} bytes" if picture else f"like {like} at {at}"
+    parts.writes.note_soon(principal, asked, entry("find", about_what, camera=camera or "*"))
     channel = Channels(parts.settings).open(recall, [("grpc.enable_retries", 0)])
     stub: Any = memory_pb2_grpc.RecallServiceStub(channel)  # type: ignore[no-untyped-call]
     try:
@@ -161,20 +194,28 @@ def _recall(parts: Parts) -> str:
 
 
 def _region(
-    parts: Parts, principal: Principal, camera: str, at: str | None, zone: str | None
-) -> PictureRegion:
-    """The part of a picture that a search starts from; the caller must see the whole camera."""
+    parts: Parts, principal: Principal, camera: str | None, at: str | None, zone: str | None, picture: bytes
+) -> PictureRegion | None:
+    """The part of a picture that a search starts from; the caller must see the whole camera. None: it starts
+    from no picture."""
+    try:
+        points = [Point(x=x, y=y) for x, y in parse_points(zone)] if zone else []
+    except RuleError as error:
+        raise ProblemError(400, f"zone: {error}") from None
+    part = Zone(points=points) if points else None
+    if picture:
+        if camera is not None or at is not None:
+            raise ProblemError(400, "like, at: leave them out with a picture of your own")
+        return PictureRegion(picture=picture, zone=part)
+    if camera is None:
+        return None
     time_ms = parse_ms("at", at)
     if time_ms is None:
         raise ProblemError(400, "at: say when the picture was taken, such as 2026-01-30T21:14:08Z")
     with parts.database.reading() as connection:
         if camera not in queries.wholly_seen(connection, principal, None):
             raise not_found("camera", camera)
-    try:
-        points = [Point(x=x, y=y) for x, y in parse_points(zone)] if zone else []
-    except RuleError as error:
-        raise ProblemError(400, f"zone: {error}") from None
-    return PictureRegion(camera=camera, time_us=time_ms * 1000, zone=Zone(points=points) if points else None)
+    return PictureRegion(camera=camera, time_us=time_ms * 1000, zone=part)
 
 
 def _visible(parts: Parts, principal: Principal, pattern: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ import grpc
 import httpx
 import pytest
 import sqlalchemy
+from PIL import Image
 from typer.testing import CliRunner
 
 from lookout.cli.app import app
@@ -24,8 +26,9 @@ from lookout.models import DEMO_QUESTIONS, TINY
 from lookout.past.backtests import PastWindows
 from lookout.past.chapters.landmarks import CAMERAS, LandmarkReader, landmarks_key
 from lookout.past.find import find
-from lookout.past.find.client import region, similar
+from lookout.past.find.client import picture, region, similar
 from lookout.past.find.finding import Finder
+from lookout.past.find.pictures import PictureEncoder
 from lookout.past.find.types import FindEvent, FindQuestion, Hit
 from lookout.runtime.net import GrpcServer
 from lookout.runtime.observe import Metrics
@@ -40,18 +43,31 @@ from lookout.services.recall.servicer import RecallService
 from lookout.services.recall.settings import RecallSettings
 from lookout.v1 import memory_pb2_grpc
 from lookout.v1.access_pb2 import Role
-from lookout.v1.memory_pb2 import FindHit, FindRequest, FindResponse, FindSummary
+from lookout.v1.memory_pb2 import FindHit, FindRequest, FindResponse, FindSummary, PictureRegion
 from tests import chapters_world
 from tests.browser import CHROMIUM
 from tests.eventually import eventually
-from tests.find_world import START_US, Spec, World, WorldRecords, digest, engine, moments, past_windows
-from tests.fleet.console_case import console, fill, press, show, text
+from tests.find_world import (
+    START_US,
+    Spec,
+    World,
+    WorldRecords,
+    digest,
+    engine,
+    moments,
+    past_windows,
+    pictures_of,
+    settings as find_settings,
+    tower,
+)
+from tests.fleet.console_case import choose, console, fill, press, show, text
 from tests.unit.services.test_gateway_serving import cookie, served
 
 pytestmark = pytest.mark.slow
 
 LYING = DEMO_QUESTIONS["lying"]
 ENTRY_MS = 600_000
+WARD = Spec("ward", "room", 5, 2, {1: "lying"})
 
 
 class Service:
@@ -60,7 +76,7 @@ class Service:
     def __init__(self, root: Path, stack: ExitStack) -> None:
         self.world = World(root / "chapters")
         stack.callback(self.world.folder.close)
-        self.world.film(Spec("ward", "room", 5, 2, {1: "lying"}))
+        self.world.film(WARD)
         self.world.film(Spec("yard", "carpark", 6, 1, {}))
         self.redis = stack.enter_context(RedisServer())
         holders = chapters_world.World(root, self.redis.url, stack)
@@ -69,7 +85,8 @@ class Service:
         self.landmarks = LandmarkReader(holders.directory(), holders.client())
         self.asker = Asker(engine(), holders.sources(), model_digest=digest())
         self.records = WorldRecords(self.world)
-
+        self.pictures = PictureEncoder(tower, find_settings())
+        stack.callback(self.pictures.close)
         self.address = f"127.0.0.1:{self.serve(stack).port}"
 
     def serve(self, stack: ExitStack, kind: type[Finder] = Finder, **more: Any) -> GrpcServer:
@@ -78,7 +95,8 @@ class Service:
         @contextmanager
         def finder() -> Iterator[Finder]:
             memory = FleetMemory(self.asker, self.landmarks)
-            yield kind(memory, self.records, past_windows(self.world), **more)
+            own = {"encode": self.pictures.block, **more}
+            yield kind(memory, self.records, past_windows(self.world), **own)
 
         settings = load_settings(RecallSettings, {}, mode="local", instance="recall-0", model_dir=TINY)
         service = RecallService(self.asker, settings, Metrics("recall"), finder)
@@ -316,6 +334,93 @@ def test_a_picture_that_cannot_be_looked_for_is_refused_by_name(service: Service
         assert (error.code().name, words in error.details()) == (code, True), error.details()
 
 
+def photograph() -> bytes:
+    """What `ward` shows when somebody lies in front of it, as a JPEG of somebody's own."""
+    after_us = SEEN.timestamp() * 1e6 - START_US
+    frame = next(frame for frame in pictures_of(WARD) if frame.time_us >= after_us)
+    file = io.BytesIO()
+    Image.fromarray(frame.sample.pixels).save(file, "JPEG", quality=95)
+    return file.getvalue()
+
+
+def test_a_picture_of_ones_own_finds_the_camera_that_shows_it(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert service.holder.announcer is not None
+    service.holder.announcer.announce()
+    own = picture(photograph())
+    spans = similar(own, recall=service.address).spans
+    seen_us = int(SEEN.timestamp() * 1e6)
+    assert spans[0].camera == "ward"
+    assert any(abs(span.begin_us - seen_us) <= 60_000_000 for span in spans[:3])
+    left = picture(photograph(), [(0, 0), (0.5, 0), (0.5, 1), (0, 1)])
+    assert [span.score for span in similar(left, recall=service.address).spans] != [s.score for s in spans]
+    check_hits(service, service.find(cameras=["ward"], like=own, share=1.0))
+    monkeypatch.setenv("LOOKOUT_RECALL", service.address)
+    file = tmp_path / "own.jpg"
+    file.write_bytes(photograph())
+    shown = CliRunner().invoke(app, ["find", "--picture", str(file)])
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout.splitlines()[0].endswith("ward")
+    asked = CliRunner().invoke(app, ["find", LYING, "--camera", "ward", "--picture", str(file)])
+    assert asked.exit_code == 0, asked.output
+    assert " ward\n" in asked.stdout
+
+
+def test_a_picture_of_ones_own_that_is_none_is_refused_by_name(service: Service, tmp_path: Path) -> None:
+    both = PictureRegion(camera="ward", time_us=1, picture=photograph())
+    for like, words in (
+        (picture(b"\x89PNG not a JPEG"), "must be a JPEG of 1 MiB at most"),
+        (picture(photograph()[:200]), "cannot be decoded"),
+        (both, "a picture, or a camera and a time, not both"),
+        (picture(photograph(), [(0.0, 0.0), (1e-6, 0.0), (1e-6, 1e-6)]), "holds no token of the picture"),
+    ):
+        with pytest.raises(grpc.RpcError) as caught:
+            similar(like, recall=service.address)
+        assert words in caught.value.details()
+    large = tmp_path / "large.jpg"
+    large.write_bytes(photograph() + bytes(1 << 20))
+    for words, reason in (
+        (["--picture", str(tmp_path / "none.jpg")], "none.jpg: No such file"),
+        (["--picture", str(tmp_path)], "Is a directory"),
+        (["--picture", str(large)], "give a JPEG of 1 MiB at most"),
+        (["--picture", str(large), "--like", "ward"], "not both"),
+    ):
+        assert reason in str(CliRunner().invoke(app, ["find", *words]).exception)
+
+
+def test_the_gateway_looks_for_a_picture_of_ones_own(service: Service, tmp_path: Path) -> None:
+    with served(tmp_path, recall=service.address) as (port, parts):
+        address, headers = f"http://127.0.0.1:{port}/v1/find/similar", cookie(parts)
+        see(parts, "ward", "yard")
+        session = httpx.get(f"http://127.0.0.1:{port}/v1/session", headers=headers, timeout=60.0).json()
+        headers |= {"x-csrf-token": session["csrf"], "content-type": "image/jpeg"}
+        query = {"zone": "0,0 1,0 1,1 0,1"}
+        jpeg = photograph()
+        found = httpx.post(address, params=query, headers=headers, content=jpeg, timeout=60.0)
+        assert found.status_code == 200, found.text
+        assert found.json()["spans"][0]["camera"] == "ward"
+        for change, more, content, status, words in (
+            ({"like": "ward"}, {}, jpeg, 400, "leave them out"),
+            ({}, {}, b"", 400, "the body is empty"),
+            ({}, {"content-type": "image/png"}, jpeg, 415, "image/jpeg"),
+            ({}, {"x-csrf-token": "other"}, jpeg, 403, "x-csrf-token"),
+            ({}, {}, jpeg[:200], 400, "cannot be decoded"),
+            ({}, {}, jpeg + bytes(1 << 20), 413, "the body has more than"),
+        ):
+            given = {"params": {**query, **change}, "headers": {**headers, **more}, "content": content}
+            answer = httpx.post(address, timeout=60.0, **given)
+            assert (answer.status_code, words in answer.text) == (status, True), answer.text
+        empty = httpx.get(address, headers=headers, timeout=60.0)
+        assert (empty.status_code, "with POST" in empty.text) == (400, True)
+        search = {"question": LYING, "camera": "ward"}
+        events = httpx.post(
+            f"http://127.0.0.1:{port}/v1/find", params=search, headers=headers, content=jpeg, timeout=300.0
+        )
+        assert "event: hit" in events.text
+        assert events.text.strip().split("\n\n")[-1].startswith("event: summary")
+
+
 def test_the_gateway_looks_for_a_part_of_a_picture(service: Service, tmp_path: Path) -> None:
     with served(tmp_path, recall=service.address) as (port, parts):
         address, headers = f"http://127.0.0.1:{port}/v1/find/similar", cookie(parts)
@@ -400,6 +505,12 @@ def test_the_console_shows_hits_and_makes_a_watch_of_one(service: Service, tmp_p
             fill(page, "Question", "")
             show(page, f"find?within=&camera=ward&like=ward&at={SEEN.isoformat().replace('+00:00', 'Z')}")
             eventually(lambda: "Looks like this picture of ward" in text(page))
+            press(page, "Search")
+            eventually(lambda: "Looks alike" in text(page))
+            press(page, "Search without a picture")
+            (tmp_path / "own.jpg").write_bytes(photograph())
+            choose(page, tmp_path / "own.jpg")
+            eventually(lambda: "Looks like your picture" in text(page))
             press(page, "Search")
             eventually(lambda: "Looks alike" in text(page))
             press(page, "Search without a picture")

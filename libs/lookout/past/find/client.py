@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from lookout.past.find import SHARE
 from lookout.runtime.net import Channels, without_security
 from lookout.v1 import memory_pb2_grpc
 from lookout.v1.memory_pb2 import (
@@ -31,7 +32,7 @@ def find(
     *,
     recall: str,
     threshold: float = 0.5,
-    share: float = 0.1,
+    share: float = SHARE,
     anyway: bool = False,
     like: PictureRegion | None = None,
     security: GrpcSecurity | None = None,
@@ -49,7 +50,7 @@ def find(
         threshold: p(yes) of a hit's best window at least.
         share: The most windows that are computed, as a share of all windows of that time.
         anyway: Ask a question that the model was not trained for; hits then say `untrained`.
-        like: Look where the past looks like this (`region`); None: where the question says.
+        like: Look where the past looks like this (`region`, `picture`); None: where the question says.
         security: Certificates and token of the fleet; None: neither.
         timeout_s: Seconds that the search may take; None: as many as it needs.
 
@@ -86,9 +87,22 @@ def region(camera: str, at: datetime, zone: Sequence[tuple[float, float]] = ()) 
         at: When it was taken; a time without a zone is local.
         zone: Corners of the part, in shares of width and height; empty: all of it.
     """
+    return PictureRegion(camera=camera, time_us=_unix_us(at), zone=_part(zone))
+
+
+def picture(data: bytes, zone: Sequence[tuple[float, float]] = ()) -> PictureRegion:
+    """A part of a picture of your own, which recall decodes in a confined process.
+
+    Args:
+        data: A JPEG of `PICTURE_BYTES` at most.
+        zone: Corners of the part, in shares of width and height; empty: all of it.
+    """
+    return PictureRegion(picture=data, zone=_part(zone))
+
+
+def _part(zone: Sequence[tuple[float, float]]) -> Zone | None:
     points = [{"x": x, "y": y} for x, y in zone]
-    part = Zone(points=points) if points else None  # type: ignore[arg-type] # protobuf takes dicts
-    return PictureRegion(camera=camera, time_us=_unix_us(at), zone=part)
+    return Zone(points=points) if points else None  # type: ignore[arg-type] # protobuf takes dicts
 
 
 def similar(
@@ -102,10 +116,10 @@ def similar(
     security: GrpcSecurity | None = None,
     timeout_s: float = 60.0,
 ) -> SimilarResponse:
-    """The spans of a fleet's past that look most like a part of a picture (`region`). Nothing is verified.
+    """The spans of a fleet's past that look most like a part of a picture. Nothing is verified.
 
     Args:
-        like: The part of a picture.
+        like: The part of a picture (`region`, `picture`).
         cameras: An id or a pattern with `*`, or several.
         since: Only spans that end later; a time without a zone is local.
         until: Only spans that begin earlier.

@@ -17,9 +17,10 @@ from typing import Final, Literal, Protocol
 import torch
 
 from lookout.errors import LookoutError
+from lookout.models.windows import StrideBlock
 from lookout.past.backtests.windows import PastVerdict, PastWindows
 from lookout.past.find.moments import Hidden, Moments
-from lookout.past.find.similar import RegionError, compared_with, region_keys
+from lookout.past.find.similar import RegionError, block_keys, compared_with, region_keys
 from lookout.past.find.spans import PastSpan, ranked_spans
 from lookout.past.find.types import (
     FindCost,
@@ -119,6 +120,7 @@ class Finder:
         windows: Computes them.
         hidden: Whether a camera's time (Unix microseconds) is erased now.
         quota: What tenants may have computed; None: everything.
+        encode: Encodes a picture of somebody's own (a JPEG); None: there are no searches by one.
     """
 
     memory: Memory
@@ -126,6 +128,7 @@ class Finder:
     windows: PastWindows
     hidden: Hidden = lambda camera, begin_us, end_us: False
     quota: Quota | None = None
+    encode: Callable[[bytes], StrideBlock] | None = None
 
     def find(
         self, question: FindQuestion, cancelled: Callable[[], bool] = lambda: False
@@ -150,6 +153,10 @@ class Finder:
         Raises:
             LookoutError: It is erased, or its tokens cannot be made.
         """
+        if region.picture:
+            if self.encode is None:
+                raise RegionError("pictures of your own cannot be looked for here")
+            return block_keys(self.windows, self.encode(region.picture), region)
         camera, begin_us, end_us = region.camera, region.time_us, region.time_us + 1
         if self.hidden(camera, begin_us, end_us):
             raise RegionError(f"camera {camera}: that time is erased")

@@ -15,7 +15,10 @@ def region_of(message: memory_pb2.PictureRegion) -> Region:
     Raises:
         RegionError: It cannot be.
     """
-    if not is_camera_id(message.camera) or "*" in message.camera or message.time_us <= 0:
+    if message.picture:
+        if message.camera or message.time_us:
+            raise RegionError("like: give a picture, or a camera and a time, not both")
+    elif not is_camera_id(message.camera) or "*" in message.camera or message.time_us <= 0:
         raise RegionError("like: name a camera, and a time of one of its pictures")
     points = tuple((point.x, point.y) for point in message.zone.points)
     if not all(0 <= value <= 1 for point in points for value in point):
@@ -24,7 +27,7 @@ def region_of(message: memory_pb2.PictureRegion) -> Region:
         zone = Zone(points) if message.HasField("zone") else None
     except RuleError as error:
         raise RegionError(f"like: {error}") from None
-    return Region(message.camera, message.time_us, zone)
+    return Region(message.camera, message.time_us, zone, message.picture)
 
 
 def find_response(event: FindEvent) -> memory_pb2.FindResponse:

@@ -1,8 +1,8 @@
 """Spans that look like a marked region of a camera's past: its tokens against the landmarks of all cameras.
 
 The region is of a picture that the fleet has watched, so its tokens are those that a window was computed
-from. Their keys, computed as those of every block in a chapter were, are compared with the mean keys of
-clusters.
+from; or of somebody's own picture, which is encoded whole. Their keys, computed as those of every block in a
+chapter were, are compared with the mean keys of clusters.
 """
 
 from __future__ import annotations
@@ -81,24 +81,16 @@ def region_keys(windows: PastWindows, epochs: Sequence[EpochRecords], region: Re
         float32 [layers, width], un-rotated, on the host.
 
     Raises:
-        RegionError: There are no records of that time, no token lies in the region, or the engine does not
-            keep the keys of its rows.
+        RegionError: There are no records of that time, or `block_keys` raises it.
         LookoutError: The tokens cannot be made.
     """
-    engine = windows.engine
-    if not isinstance(engine, KeepsRows):
-        raise RegionError(
-            "a picture is looked for with the transformers engine alone: set LOOKOUT_ENGINE to it"
-        )
     for epoch in epochs:
-        for index, record in epoch.blocks.items():
+        for record in epoch.blocks.values():
             begin_us = record.wall_offset_us + record.block.start_us
             if begin_us <= region.time_us < record.wall_offset_us + record.block.end_us:
-                frames = windows.load(record).frames
-                if frames:
-                    # A name of its own: other searches load the same block.
-                    block = StrideBlock(f"region/{uuid.uuid4()}", index, frames)
-                    return _mean_keys(windows, block, region)
+                block = windows.load(record)
+                if block.frames:
+                    return block_keys(windows, block, region)
     raise RegionError(
         f"camera {region.camera} has no pictures of that time: is it longer ago than Kafka keeps tokens.v1?"
     )
@@ -136,15 +128,35 @@ def _direction(vectors: np.ndarray) -> np.ndarray:
     return out
 
 
-def _mean_keys(windows: PastWindows, block: StrideBlock, region: Region) -> torch.Tensor:
+def block_keys(windows: PastWindows, block: StrideBlock, region: Region) -> torch.Tensor:
+    """The mean key of those tokens of a block that lie in a region, in each layer.
+
+    Args:
+        windows: How the fleet computes windows.
+        block: With at least one frame.
+        region: What is looked for.
+
+    Returns:
+        float32 [layers, width], un-rotated, on the host.
+
+    Raises:
+        RegionError: No token lies in the region, or the engine does not keep the keys of its rows.
+    """
     engine = windows.engine
-    assert isinstance(engine, KeepsRows)
+    if not isinstance(engine, KeepsRows):
+        raise RegionError(
+            "a picture is looked for with the transformers engine alone: set LOOKOUT_ENGINE to it"
+        )
+    # A name of its own: other searches load the same block.
+    block = StrideBlock(f"region/{uuid.uuid4()}", block.index, block.frames)
     plan = windows.planner.plan([block], key=True)
     rows = _rows_inside(plan, block, region.zone)
     if not len(rows):
         raise RegionError(
-            f"nothing of the region of camera {region.camera} was encoded: mark a larger one, or a time at "
-            "which something moves in it"
+            "the region holds no token of the picture: mark a larger one"
+            if region.picture
+            else f"nothing of the region of camera {region.camera} was encoded: mark a larger one, or a time "
+            "at which something moves in it"
         )
     try:
         engine.run([WindowRequest(plan, [block])])[0].unwrap()

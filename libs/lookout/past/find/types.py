@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
+from lookout.past.find import SHARE
 from lookout.past.find.clauses import clauses_of
 from lookout.rules.types import Zone
 from lookout.v1.lineage_pb2 import RecordRef
 from lookout.v1.verdicts_pb2 import Verdict
 
+PICTURE_BYTES: Final = 1 << 20
+"""Most bytes of a picture of somebody's own: what the gateway accepts as a body."""
+
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A part of a picture that the fleet has watched.
+    """A part of a picture that the fleet has watched, or of somebody's own.
 
     Attributes:
-        camera: Whose picture.
+        camera: Whose picture; empty with `picture`.
         time_us: When it was taken (Unix microseconds).
         zone: The part, in shares of width and height; None: all of it.
+        picture: A JPEG of somebody's own; empty: the camera's picture.
     """
 
     camera: str
     time_us: int
     zone: Zone | None = None
+    picture: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +56,7 @@ class FindQuestion:
     until_us: int | None = None
     limit: int = 20
     threshold: float = 0.5
-    share: float = 0.1
+    share: float = SHARE
     exact: bool = False
     tenants: Sequence[str] = ()
     like: Region | None = None

@@ -45,8 +45,8 @@ async function call<T>(method: string, path: string, body?: unknown, signal?: Ab
     headers["x-csrf-token"] = csrf;
     headers["idempotency-key"] = crypto.randomUUID();
   }
-  if (body !== undefined) headers["content-type"] = "application/json";
-  const sent = body === undefined ? undefined : JSON.stringify(body);
+  if (body !== undefined) headers["content-type"] = body instanceof Blob ? body.type : "application/json";
+  const sent = body === undefined || body instanceof Blob ? body : JSON.stringify(body);
   const late = AbortSignal.timeout(LONGEST_MS);
   const response = await fetch(path, { method, headers, body: sent, signal: signal ? AbortSignal.any([signal, late]) : late });
   if (!response.ok) throw await refused(response);
@@ -55,15 +55,17 @@ async function call<T>(method: string, path: string, body?: unknown, signal?: Ab
 
 /** A picture's address in this page, which must be revoked, and whether a privacy mask hides something of it. */
 export async function picture(path: string, signal: AbortSignal): Promise<{ address: string; masked: boolean }> {
+  if (path.startsWith("blob:")) return { address: path, masked: false };
   const response = await fetch(path, { signal });
   if (!response.ok) throw await refused(response);
   const masked = response.headers.has("lookout-masked");
   return { address: URL.createObjectURL(await response.blob()), masked };
 }
 
-/** The events of a stream as they come: name and message. The stream ends with the signal. */
-export async function* events(path: string, query: Query, signal: AbortSignal): AsyncGenerator<[string, unknown]> {
-  const response = await fetch(withQuery(path, query), { signal });
+/** The events of a stream as they come: name and message. The stream ends with the signal; a `body` is posted. */
+export async function* events(path: string, query: Query, signal: AbortSignal, body?: Blob): AsyncGenerator<[string, unknown]> {
+  const posted = body && { method: "POST", headers: { "x-csrf-token": csrf, "content-type": body.type }, body };
+  const response = await fetch(withQuery(path, query), { signal, ...posted });
   if (!response.ok) throw await refused(response);
   const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -83,6 +85,9 @@ export async function* events(path: string, query: Query, signal: AbortSignal): 
 export const get = <T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> =>
   call<T>("GET", withQuery(path, query), undefined, signal);
 export const post = <T>(path: string, body?: unknown): Promise<T> => call<T>("POST", path, body);
+/** Ask something about a picture, which is the body. */
+export const postPicture = <T>(path: string, query: Query, body: Blob, signal: AbortSignal): Promise<T> =>
+  call<T>("POST", withQuery(path, query), body, signal);
 export const put = <T>(path: string, body: unknown): Promise<T> => call<T>("PUT", path, body);
 export const remove = <T>(path: string): Promise<T> => call<T>("DELETE", path);
 

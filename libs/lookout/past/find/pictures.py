@@ -1,0 +1,86 @@
+"""A picture of somebody's own, as the fleet would have encoded it: what a search by a picture begins from."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from lookout.models.vision import Tower
+from lookout.models.window_defaults import SamplingNumbers
+from lookout.models.windows import StrideBlock
+from lookout.past.find.similar import RegionError
+from lookout.past.find.types import PICTURE_BYTES
+from lookout.pruning import Sample, WholeFrames
+from lookout.streams import decode_request, stream_blocks
+from lookout.streams.blocks import StrideFrame
+from lookout.video.sandbox import SandboxError, SandboxPool, SandboxSettings
+from lookout.video.segments.stills import film
+from lookout.video.segments.types import CodecError, Limits, Reason
+
+_DECODE_S: Final = 10.0
+_JPEG: Final = b"\xff\xd8\xff"
+
+
+class PictureError(RegionError):
+    """A picture that cannot be decoded."""
+
+
+class PictureEncoder:
+    """Decodes pictures in a confined process and encodes them whole. Tower and process begin with the first.
+
+    Args:
+        load: Loads the vision tower.
+        sampling: How the fleet samples.
+    """
+
+    def __init__(self, load: Callable[[], Tower], sampling: SamplingNumbers) -> None:
+        self._load, self._sampling, self._lock = load, sampling, threading.Lock()
+        self._tower: Tower | None = None
+        self._pool: SandboxPool | None = None
+
+    def block(self, picture: bytes) -> StrideBlock:
+        """Encode a picture as the first one of a stream.
+
+        Args:
+            picture: A JPEG, from anybody.
+
+        Raises:
+            PictureError: It is not a JPEG of at most `PICTURE_BYTES`, or cannot be decoded.
+            CodecError: No decoder can be started now.
+            VisionError: The tower cannot be loaded.
+        """
+        if len(picture) > PICTURE_BYTES or not picture.startswith(_JPEG):
+            raise PictureError(f"the picture must be a JPEG of {PICTURE_BYTES >> 20} MiB at most")
+        with self._lock:
+            if self._tower is None:
+                self._tower = self._load()
+            if self._pool is None:
+                self._pool = SandboxPool(1, SandboxSettings(cpu_s=_DECODE_S, wall_s=2 * _DECODE_S))
+            grid, sampling = self._tower.grid, self._sampling
+            request = decode_request(
+                grid.width, grid.height, frames=(0,), limits=Limits(bytes=2 * PICTURE_BYTES)
+            )
+            try:
+                (pixels,) = self._pool.decode(film([picture]), request).pixels
+            except (CodecError, SandboxError, ValueError) as error:
+                if isinstance(error, CodecError) and error.reason is Reason.UNAVAILABLE:
+                    raise
+                raise PictureError(f"the picture cannot be decoded: {error}") from error
+            (made,) = stream_blocks(
+                "picture",
+                [StrideFrame(Sample(pixels), 0, 0)],
+                self._tower,
+                WholeFrames(),
+                samples=sampling.block_samples,
+                step_us=sampling.step_us,
+                window_blocks=sampling.window_blocks,
+            )
+        return made.block
+
+    def close(self) -> None:
+        """End the decoder."""
+        with self._lock:
+            if self._pool is not None:
+                self._pool.close()
+                self._pool = None

@@ -1,8 +1,4 @@
-"""What `bench.scale` measures in: a real API server, Kafka and Redis, and what plays the rest of the fleet.
-
-Agents and verdicts of ten thousand cameras are written by a script (`FakeAgents`, `FakeVerdicts`); controller
-and agent that are measured are the services.
-"""
+"""A real API server for custom resources alone, built of Kubernetes' own modules."""
 
 from __future__ import annotations
 
@@ -23,8 +19,6 @@ from tests.cluster.tools import build_api_server
 ROOT = Path(__file__).parents[1]
 CRDS = ROOT / "charts/lookout/crds"
 NAMESPACE = "cameras"
-#: no camera lives there, and the agent that is measured may not go there
-ADDRESS, ELSEWHERE = "rtsp://192.0.2.1/stream", "198.51.100.0/24"
 _PATIENCE_S = 600.0
 _THREADS = 8
 
@@ -94,11 +88,6 @@ class ApiServer:
             return self._ask("GET", f"{_path(kind)}?limit={limit}")
         except OSError:
             return None
-
-    def writes(self) -> int:
-        """How often anything was written to the store."""
-        listing = self._ask("GET", f"{_path(WATCH)}?limit=1")
-        return int(listing["metadata"]["resourceVersion"])
 
     def _ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         answer = self._http.request(method, self.url + path, json=body, timeout=30.0)

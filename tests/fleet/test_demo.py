@@ -99,6 +99,13 @@ def test_a_demo_that_keeps_running_ends_in_the_gateway(tmp_path: Path) -> None:
                 assert (picture.status_code, clip.status_code) == (200, 200), (picture.text, clip.text)
                 patches = client.get(f"{path}/picture.jpg", params={"overlay": "patches"})
                 assert patches.status_code == 200, patches.text
+            assert client.get("/v1/session").json()["searches"] is True
+            client.headers["x-csrf-token"] = client.get("/v1/session").json()["csrf"]
+            watch = {"question": "Is anyone lying on the ground?", "cameras": ["demo-room"]}
+            tried = client.post("/v1/backtests", json={"backtest": {"watch": watch}}).json()
+            path = f"/v1/backtests/{tried['request']['id']}"
+            eventually(lambda: client.get(path).json().get("state") == "done", seconds=300.0)
+            assert client.get(path).json()["answers"]["backtest"]["incidents"]
         demo.send_signal(signal.SIGINT)
         rest = demo.communicate(timeout=300)[0]
         assert demo.returncode == 0, rest

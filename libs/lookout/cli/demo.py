@@ -30,13 +30,13 @@ from lookout.cli.report.run import UnusedRecord
 from lookout.cli.signals import ending_quietly
 from lookout.cli.up import KafkaOption, RedisOption, parse_settings
 from lookout.cli.watches import slug, write_watches
-from lookout.local import Fleet
+from lookout.local import CAMERA_AGENT, GATEWAY, RECALL, RECORDINGS_ROLES, Fleet
 from lookout.models import DEMO_QUESTIONS
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.watches_pb2 import Rule, Watch
 from lookout.video.sandbox import SandboxPool
 from lookout.video.segments import CodecError
-from lookout.wire import Stage
+from lookout.wire import NOTIFY, Stage
 from lookout.wire.headers import CAPTURED_AT, encode
 
 console = TerminalConsole(highlight=False)
@@ -47,6 +47,8 @@ _CLOSING_S = 20.0
 _STALL_S = 300.0
 _TEND_EVERY_S = 1.0
 _NAMED = 6  # cameras
+_KEPT = (GATEWAY, CAMERA_AGENT, NOTIFY.name, RECALL, *RECORDINGS_ROLES)
+_MEMORY = "2h"  # of each camera: what the console's search reads
 
 
 @dataclass(slots=True)
@@ -104,27 +106,17 @@ def demo(
 ) -> None:
     """Play rendered cameras (and your footage) through a real fleet on this machine and watch the alerts.
 
-    Starts Kafka, Redis, the four services and the gateway, asks the product's questions of every camera,
-    publishes everything as fast as possible, prints each incident with its score, and writes one HTML page.
-    In a terminal it ends with a link to the console, which shows the incidents with their clips. Fails if no
-    window was answered.
+    Starts Kafka, Redis and the four services, asks the product's questions of every camera, publishes
+    everything as fast as possible, prints each incident with its score, and writes one HTML page. In a
+    terminal it ends with a link to the console, with everything that `lookout up` offers: cameras can be
+    added, their past is searched, watches are tried on it. Fails if no window was answered.
     """
     keep = sys.stdin.isatty() and sys.stdout.isatty() if keep is None else keep
     check_page(out, WEB_PAGES, "--out")
     files = [file for path in footage or [] for file in footage_files(path)]
     folder = find_model(model)
     common, own = parse_settings(setting or [], preset, device)
-    own.setdefault(Stage.DECODE, {}).setdefault("silence_s", f"{_SILENCE_S:g}")
-    settings = {"model_dir": str(folder)}
-    checked = settings_of_services({**settings, **common}, own, list(Stage))
-    fleet = Fleet(
-        kafka=kafka,
-        redis_url=redis,
-        settings=settings,
-        stage_settings=checked,
-        announced=True,
-        gateway=keep,
-    )
+    fleet = _fleet(kafka, redis, {"model_dir": str(folder), **common}, own, keep=keep)
     with ending_quietly():
         try:
             with stage(console, "starting the fleet") as status:
@@ -147,6 +139,30 @@ def demo(
         raise typer.Exit(1)
 
 
+def _fleet(
+    kafka: str | None,
+    redis: str | None,
+    common: dict[str, str],
+    own: dict[str, dict[str, str]],
+    *,
+    keep: bool,
+) -> Fleet:
+    """The fleet of a demo: one that is kept offers what `lookout up` does, with memory and recordings."""
+    own.setdefault(Stage.DECODE, {}).setdefault("silence_s", f"{_SILENCE_S:g}")
+    return Fleet(
+        kafka=kafka,
+        redis_url=redis,
+        settings={"model_dir": common["model_dir"]},
+        stage_settings=settings_of_services(common, own, [*Stage, *(_KEPT if keep else ())]),
+        announced=True,
+        gateway=keep,
+        cameras=keep,
+        notifications=keep,
+        memory=_MEMORY if keep else None,
+        recordings=[_films()] if keep else [],
+    )
+
+
 def _prepare(fleet: Fleet, files: Sequence[Path], status: Status) -> tuple[list[DemoSource], list[Watch]]:
     """Start the fleet, find the cameras and ask the questions."""
     fleet.on_progress(lambda text: status.update(f"starting the fleet: {text}"))
@@ -162,13 +178,20 @@ def _prepare(fleet: Fleet, files: Sequence[Path], status: Status) -> tuple[list[
     return sources, watches
 
 
-def rendered_sources(tell: Callable[[str], None]) -> list[DemoSource]:
-    """Return the rendered cameras with the truth of what happens in them; those not cached are rendered."""
+def _films() -> Path:
+    """The folder of rendered films; of a kept demo, recordings may be asked about there."""
     from lookout.local.addresses import cache_folder
-    from watchbench.cameras import DEMO, camera as rendered
 
     folder = cache_folder() / "demo"
     folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def rendered_sources(tell: Callable[[str], None]) -> list[DemoSource]:
+    """Return the rendered cameras with the truth of what happens in them; those not cached are rendered."""
+    from watchbench.cameras import DEMO, camera as rendered
+
+    folder = _films()
     watches = {name: slug(question) for name, question in DEMO_QUESTIONS.items()}
     sources: list[DemoSource] = []
     for name in DEMO:
@@ -417,6 +440,9 @@ def _write(fleet: Fleet, outcome: DemoResult, out: Path, model: Path) -> Path:
 def _keep(fleet: Fleet, page: Path) -> None:
     console.print(f"\n[green]✓[/] the page: {escaped(page)}")
     console.print("The fleet keeps running: lookout publish, watch and alerts use it. Ctrl-C stops it.")
+    console.print(
+        "The films are over, so the console shows these cameras as offline; their clocks are drawn."
+    )
     console.print("The incidents with their pictures and clips (this link signs you in once):")
     console.print(escaped(str(fleet.address.sign_in_link())), soft_wrap=True)
     try:

@@ -126,8 +126,5 @@ export const cameraPicture = (camera: string, time: string, width: number, whole
   withQuery(`/v1/cameras/${within(camera)}/frames/${encodeURIComponent(time)}.jpg`, { width, whole });
 export const incidentPicture = (id: string, width: number, overlay = ""): string =>
   withQuery(`/v1/incidents/${encodeURIComponent(id)}/picture.jpg`, { width, overlay });
-/** An incident's clip, which plays from a second on. */
-export const incidentClip = (id: string, from = 0): string =>
-  `/v1/incidents/${encodeURIComponent(id)}/clip.mp4${from > 0 ? `#t=${from.toFixed(1)}` : ""}`;
 export const cameraClip = (camera: string, from: string, to: string): string =>
   withQuery(`/v1/cameras/${within(camera)}/clip.mp4`, { from, to });

@@ -46,7 +46,7 @@ export const text = {
   cameraStates: {
     watched: "watched",
     idle: "idle: nothing moves",
-    gap: "gap: footage is missing",
+    gap: "gap in the footage",
     unseen: "nothing came",
     degraded: "damaged",
     skipped: "skipped: overloaded",

@@ -58,14 +58,14 @@ class Events:
         regarding = self._regarding(f"{GROUP}/{VERSION}", kind.name, **_identity(resource["metadata"]))
         before = {row["type"]: row for row in resource.get("status", {}).get("conditions", ())}
         for row in status.get("conditions", ()):
-            known = before.get(row["type"])
-            if known is not None and _same(known, row):
+            last = before.get(row["type"])
+            if last is not None and _same(last, row):
                 continue
-            streamed = known is not None and known["status"] == "True"
+            streamed = last is not None and last["status"] == "True"
             if _wrong(row) and (row["reason"] != _NO_AGENT or streamed):
                 self._tell(regarding, "Warning", row["reason"], row["message"])
-            elif known is not None and _wrong(known) and known["reason"] != _NO_AGENT and not _wrong(row):
-                self._tell(regarding, "Normal", row["reason"], f"no longer {known['reason']}")
+            elif last is not None and _wrong(last) and last["reason"] != _NO_AGENT and not _wrong(row):
+                self._tell(regarding, "Normal", row["reason"], f"no longer {last['reason']}")
 
     def lost_pod(self, pod: Any) -> None:
         """Tell that a pod of a lost node was removed.

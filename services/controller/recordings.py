@@ -240,11 +240,11 @@ class RecordingJobs:
             invalid = [Condition("Accepted", False, "Invalid", why)]
             self._rounds.tell(RECORDING, resource, {"conditions": invalid})
             return
-        known = self._answers(job)
-        if known is None and self._request(job) is None:
+        answers = self._answers(job)
+        if answers is None and self._request(job) is None:
             self._publish(RECORDINGS.name, job, to_json(wanted))
             self._log.info("published", name=name, job=job)
-        status = {"job": job, **(known or {"state": "waiting", "parts": 0, "done": 0})}
+        status = {"job": job, **(answers or {"state": "waiting", "parts": 0, "done": 0})}
         over = status["state"] not in ("waiting", "running")
         conditions = [
             Condition("Accepted", True, "Published"),

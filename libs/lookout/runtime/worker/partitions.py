@@ -108,10 +108,10 @@ class Partition:
         start = self.read_to if self.read_to is not None else self.committed
         # The end of a transaction takes an offset of its own, so a gap of one is the usual case and needs no
         # question to Kafka.
-        if start is not None and offset > start:
+        if start is not None and offset - start > 1:
             widest = self.jump[1] - self.jump[0] if self.jump else 0
             self.jump = (start, offset) if offset - start > widest else self.jump
-            if offset - start > 1 and (lost := min(low(), offset) - start) > 0:
+            if (lost := min(low(), offset) - start) > 0:
                 self.loss = Loss(lost, record_ms)
         self.read_to = offset + 1
 

@@ -99,6 +99,9 @@ def test_the_end_of_the_last_transaction_of_a_resting_partition_is_not_lost() ->
     assert partition.fresh().lost(11) == 0
     assert Partition(0, loaded=True, committed=10).lost(11) == 0
     assert Partition(0, loaded=True, committed=10).lost(12) == 2
+    partition = Partition(0, loaded=True, committed=10)
+    partition.note_read(11)  # the next record came before the watermark was known
+    assert partition.lost(11) == 0
 
 
 def test_records_that_were_read_are_not_lost() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -61,6 +62,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         settings={"model_dir": str(TINY)},
         stage_settings=own,
         recordings=[folder],
+        memory="1h",
         gateway=True,
         notifications=True,
         open_servers=True,
@@ -210,6 +212,26 @@ def test_a_watch_names_one_of_several_second_models(page: Browser, client: httpx
     press(page, "Save")
     eventually(lambda: client.get("/v1/watches/second").json()["watch"].get("verify_with") == "large")
     eventually(lambda: "hosted → large" in text(page))
+    assert page.evaluate("faults") == []
+
+
+@pytest.mark.long
+def test_a_moment_is_found_seen_and_made_a_watch(
+    page: Browser, client: httpx.Client, incident: dict[str, Any]
+) -> None:
+    show(page, "find")
+    fill(page, "Question", QUESTION)
+    press(page, "Search")
+    hit = "document.querySelector('.hits li.card')"
+    eventually(lambda: page.evaluate(f"{hit}?.querySelector('img')?.naturalWidth ?? 0"), every=0.5)
+    eventually(lambda: re.search("The search (is complete|ended)", text(page)), every=0.5)
+    assert "room" in page.evaluate(f"{hit}.innerText")
+    assert re.search(r"1 camera searched; \d+ of \d+ windows were computed", text(page))
+    clip = client.get(page.evaluate(f"{hit}.querySelector('a.button').getAttribute('href')"))
+    with av.open(io.BytesIO(clip.content)) as container:
+        assert sum(1 for _ in container.decode(video=0)) > 10
+    press(page, "Make this a watch")
+    eventually(lambda: page.evaluate("document.querySelector('textarea')?.value") == QUESTION)
     assert page.evaluate("faults") == []
 
 

@@ -29,6 +29,10 @@ pytestmark = [
 INCIDENTS = 100_000
 #: rows that the page holds at a time
 SHOWN = 500
+CELLS = """[...document.querySelectorAll('.camera')].map(cell => {
+  const box = cell.getBoundingClientRect();
+  return [cell.querySelector('.name').innerText, [Math.round(box.top), Math.round(box.left)]];
+})"""
 ROWS = "document.querySelectorAll('.list li a').length"
 
 
@@ -57,6 +61,28 @@ def more(page: Browser) -> None:
     before = page.evaluate(last)
     press(page, "Show more")
     eventually(lambda: page.evaluate(last) != before)
+
+
+def test_a_wall_of_a_thousand_holds_few_cameras_each_in_its_place(page: Browser) -> None:
+    page.resize(1440, 900)
+    show(page, "")
+    eventually(lambda: f"{CAMERAS_} / {CAMERAS_}" in str(page.evaluate("document.body.innerText")))
+    names = sorted(f"camera-{number:04d}" for number in range(CAMERAS_))
+    for share in (0.0, 0.37, 1.0):
+        page.evaluate(f"scrollTo(0, {share} * (document.documentElement.scrollHeight - innerHeight))")
+        wanted = names[round(share * (CAMERAS_ - 1))]
+        eventually(lambda name=wanted: name in dict(page.evaluate(CELLS)))  # type: ignore[misc]
+        cells = page.evaluate(CELLS)
+        assert len(cells) < 60
+        # Read as lines of text, the places of the cells are the order of the names, with none left out.
+        inside = [name for name, _ in sorted(cells, key=lambda cell: cell[1])]
+        first = names.index(inside[0])
+        assert inside == names[first : first + len(inside)]
+        assert len({tuple(place) for _, place in cells}) == len(cells)
+    page.evaluate("scrollTo(0, 0)")
+    show(page, "?camera=camera-0999")
+    eventually(lambda: page.evaluate("document.querySelectorAll('.camera').length") == 1)
+    assert page.evaluate("faults") == []
 
 
 def test_the_page_holds_few_incidents_however_far_one_reads(page: Browser) -> None:

@@ -5,8 +5,8 @@ their mean keys say more of it, and are more bytes. Each way ranks all spans for
 
 - visual: what the product does
 - semantic: the semantic clusters of the same layers
-- as many bytes: of those the largest, as many as have the bytes of the visual ones
-- one layer: the semantic clusters of the layer that ranks best for the other half of the searches
+- semantic-cut: of those the largest, as many as have the bytes of the visual ones
+- semantic-layer: the semantic clusters of the layer that ranks best for the other half of the searches
 
 Moments among the first 20: those with a window that ends in one of the first 20 spans, of 20 or of all. The
 share before: of all spans, those ranked before a moment's best one; half by chance.
@@ -75,9 +75,9 @@ def by_ranking(
         "semantic": lambda search: semantic,
     }
     cut = _Representatives([_largest(own, visual) for own in semantic.layers])
-    ways["as many bytes"] = lambda search: cut
+    ways["semantic-cut"] = lambda search: cut
     best = {half: _best_layer(semantic, [s for s in searches if _half(s) != half]) for half in "ab"}
-    ways["one layer"] = lambda search: _Representatives([semantic.layers[best[_half(search)]]])
+    ways["semantic-layer"] = lambda search: _Representatives([semantic.layers[best[_half(search)]]])
     blocks = np.mean([len(filmed.blocks) for filmed in world.cameras.values()])
     hours = float(blocks) * settings().stride_s / 3600
     out: dict[str, Any] = {}

@@ -28,6 +28,9 @@ from lookout.v1.verdicts_pb2 import Verdict
 MOST_RECORDS: Final = 100_000
 """Records of tokens.v1 that a walk reads: eleven hours of five cameras at a stride of two seconds."""
 _SLACK_MS: Final = 60_000
+LAG_MS: Final = 3_600_000
+"""How late a window's records may have come, where none came soon: a fleet that lags, or a recording that was
+published faster than it was filmed."""
 _LATE_MS: Final = 120_000
 
 
@@ -48,6 +51,7 @@ class KafkaRecords:
     planner: Planner
     _logs: dict[int, KafkaPartition] = field(default_factory=dict)
     _homes: dict[str, int] = field(default_factory=dict)
+    _lags_ms: dict[str, int] = field(default_factory=dict)
     _open: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Self:
@@ -62,6 +66,13 @@ class KafkaRecords:
         Raises:
             FindError: Kafka does not answer, or refuses.
         """
+        lag_ms = self._lags_ms.get(camera, _SLACK_MS)
+        epochs = self._near(camera, begin_ms, end_ms, lag_ms)
+        if not epochs and lag_ms < LAG_MS and (epochs := self._near(camera, begin_ms, end_ms, LAG_MS)):
+            self._lags_ms[camera] = LAG_MS
+        return epochs
+
+    def _near(self, camera: str, begin_ms: int, end_ms: int, lag_ms: int) -> list[EpochRecords]:
         scope = PastScope(since_ms=begin_ms, until_ms=end_ms + 1, cameras=(camera,))
         out: list[EpochRecords] = []
         with _named("tokens.v1"):
@@ -69,7 +80,8 @@ class KafkaRecords:
             for partition in token_partitions(self.settings) if home is None else [home]:
                 log = self._log(partition)
                 first = log.at(begin_ms - self._reach_ms)
-                span = ChainRange(partition, 0, log.at(end_ms + _SLACK_MS), first)
+                stop = min(log.at(end_ms + lag_ms), first + MOST_RECORDS)
+                span = ChainRange(partition, 0, stop, first)
                 records = read_range(_Near(log, log.lowest), span, scope, self.planner)
                 # A camera's blocks are of one partition; others are looked at until it is known.
                 self._homes |= {epoch.camera: partition for epoch in records.epochs if epoch.blocks}

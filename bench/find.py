@@ -404,7 +404,7 @@ def scored(searches: Sequence[Search], results: Sequence[Found]) -> dict[str, An
             ]
         out[f"recall_{rank}"] = round(reached / max(1, possible), 3)
         if rank == RANKS[-1]:
-            out["recall_20_interval"] = interval(cameras)
+            out["recall_20_interval"] = [min(1.0, edge) for edge in interval(cameras)]
     right = sum(
         sum(m is not None for m in s.moments_in(r.windows)) for s, r in zip(searches, results, strict=True)
     )

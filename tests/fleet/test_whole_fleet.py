@@ -30,6 +30,7 @@ pytestmark = pytest.mark.fleet
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SECONDS = 20
 COUNT = "How many people are in view? [0..5] when count != 5"
+CLASS = "Is a person sitting, standing or lying? [sitting, standing, lying] when class in {sitting, lying}"
 
 
 def example(name: str, *words: str) -> str:
@@ -55,6 +56,23 @@ def committed(fleet: Fleet, windows: int, questions: int) -> dict[tuple[int, str
                 assert len(shares) == (6 if verdict["question"] == COUNT else 0)
                 assert not shares or sum(shares) == pytest.approx(1, abs=1e-5)
     return found
+
+
+def back_tested(fleet: Fleet, question: str) -> list[str]:
+    """The cameras of incidents that a watch with the lowest threshold would have raised."""
+    words = [
+        "backtest",
+        question,
+        "--threshold",
+        f"{LEAST_THRESHOLD}",
+        "--since",
+        "start",
+        "--anyway",
+        "--json",
+    ]
+    done = CliRunner().invoke(app, [*words, "--bootstrap", fleet.bootstrap])
+    assert done.exit_code == 0, done.output
+    return [past["camera"] for past in json.loads(done.stdout)["incidents"]]
 
 
 def opened(fleet: Fleet) -> set[str]:
@@ -88,6 +106,8 @@ def test_the_fleet_says_what_the_pipeline_says(tmp_path: Path) -> None:
         windows = SECONDS // 2 - 1  # the last stride is open until the next segment
         found = committed(fleet, windows, len(questions) + 1)
         eventually(lambda: COUNT in opened(fleet) and opened(fleet) != {COUNT})
+        for question in (COUNT, CLASS):  # one that was asked live, and one that nobody asked
+            assert back_tested(fleet, question) == ["room"]
     assert " opened room " in alerts
     expected = lookout.Pipeline(questions=[*questions, COUNT], anyway=True).watch(path)
     for verdict in expected:

@@ -126,13 +126,15 @@ class LinePrinter:
 
 def opinion_text(opinion: SecondOpinion) -> str:
     """The second model's answer in a few words."""
+    of_model = f" of {clean(opinion.model, 60)}" if opinion.model else ""
+    cost = f"{opinion.seconds:.1f} s, {opinion.tokens} tokens"
     match opinion.answer:
         case SecondOpinion.ANSWER_YES:
-            return f"second opinion: yes, {opinion.seconds:.1f} s, {opinion.tokens} tokens"
+            return f"second opinion{of_model}: yes, {cost}"
         case SecondOpinion.ANSWER_NO:
-            return f"second opinion: no, {opinion.seconds:.1f} s, {opinion.tokens} tokens"
+            return f"second opinion{of_model}: no, {cost}"
         case _:
-            return f"no second opinion: {clean(opinion.reason, 200)}"
+            return f"no second opinion{of_model}: {clean(opinion.reason, 200)}"
 
 
 def wall_clock(alert: Alert) -> str:

@@ -146,9 +146,9 @@ class UriFetcher:
         if not named and (
             is_address(host) or not any(fnmatchcase(host, pattern.lower()) for pattern in self.hosts)
         ):
-            raise BadRecordError(
-                "uri-refused", f"host {host!r} is not allowed; {self.settings}_HOSTS={','.join(self.hosts)}"
-            )
+            allowed = f"{self.settings}_HOSTS={','.join(self.hosts)}"
+            itself = "; an address must be listed itself" if is_address(host) else ""
+            raise BadRecordError("uri-refused", f"host {host!r} is not allowed; {allowed}{itself}")
 
     def _checked(self, url: SplitResult) -> str:
         """Check all addresses of the host and return one: the fetch uses it, whatever DNS says later."""

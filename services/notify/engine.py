@@ -205,8 +205,8 @@ class Engine:
         if isinstance(happened, Alert):
             happened = _lean(happened)
             state.newest.CopyFrom(happened)
-            known = bool(state.asked_ms) or state.HasField("opinion")
-            if happened.kind == Alert.KIND_OPENED and not known and self._verifies(happened.watch):
+            is_new = not state.asked_ms and not state.HasField("opinion")
+            if happened.kind == Alert.KIND_OPENED and is_new and self._verifies(happened.watch):
                 self._ask(state, now_ms, partition)
         elif happened.kind in _TAKES_UP:
             state.taken_up = True

@@ -40,7 +40,7 @@ def check_second_model(watch: Watch, security: GrpcSecurity, address: str) -> No
     Raises:
         WatchError: It does not exist; the text names those that do.
     """
-    known = second_models(security, address) if watch.verify_with else None
-    names = [] if known is None else [model.name for model in known.models]
-    if known is not None and (fault := second_model_fault(watch.verify_with, names)):
+    response = second_models(security, address) if watch.verify_with else None
+    names = [] if response is None else [model.name for model in response.models]
+    if response is not None and (fault := second_model_fault(watch.verify_with, names)):
         raise WatchError(f"verify_with: {fault}")

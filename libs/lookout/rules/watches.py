@@ -138,8 +138,8 @@ def second_model_fault(name: str, names: Collection[str]) -> str | None:
         return NO_SECOND_MODEL
     if not name or name in names:
         return None
-    known = ", ".join(sorted(filter(None, names))) or "one without a name"
-    return f"no second model is called {clean(name, 40)!r}; LOOKOUT_OPINION_URL of notify has: {known}"
+    choices = ", ".join(sorted(filter(None, names))) or "one without a name"
+    return f"no second model is called {clean(name, 40)!r}; LOOKOUT_OPINION_URL of notify has: {choices}"
 
 
 def asked_question(watch: Watch) -> str:

@@ -16,7 +16,7 @@ from lookout.cli.model_serve import AskedError, Judge, read_request, server
 from lookout.models import find_model
 from lookout.runtime.worker import load_settings
 from lookout.services.gateway.media.store import jpeg
-from lookout.services.notify.opinions import Endpoint
+from lookout.services.notify.opinions import Endpoints
 from lookout.services.notify.settings import NotifySettings
 from lookout.v1.alerts_pb2 import Alert, SecondOpinion
 from lookout.video.segments import DecodeRequest, SoftwareDecoder
@@ -58,7 +58,7 @@ def grey() -> list[str]:
     return [f"data:image/jpeg;base64,{base64.b64encode(data).decode()}"]
 
 
-def endpoint(port: int, folder: Path, pictures: Sequence[bytes]) -> Endpoint:
+def endpoint(port: int, folder: Path, pictures: Sequence[bytes]) -> Endpoints:
     (folder / "key").write_text(KEY)
     settings = load_settings(
         NotifySettings,
@@ -73,7 +73,7 @@ def endpoint(port: int, folder: Path, pictures: Sequence[bytes]) -> Endpoint:
             "LOOKOUT_OPINION_URL": f"http://127.0.0.1:{port}/v1",
         },
     )
-    return Endpoint(settings, lambda alert, count: pictures[:count])
+    return Endpoints(settings, lambda alert, count: pictures[:count])
 
 
 @pytest.mark.slow

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from lookout.rules import (
     Coverage,
     EventKind,
     Incident,
     IncidentEvent,
     WatchState,
+    best_frames,
 )
 from lookout.v1 import alerts_pb2, state_pb2, verdicts_pb2
 from lookout.wire import ids
@@ -56,7 +55,7 @@ def alert(
         peak=incident.peak,
         windows=incident.windows,
         reason=event.reason,
-        evidence=[verdicts_pb2.Evidence.FromString(frame) for frame in _best_frames(incident)],
+        evidence=[verdicts_pb2.Evidence.FromString(frame) for frame in best_frames(incident)],
         coverage=_coverage(incident.coverage),
         tenant=tenant,
         untrained=untrained,
@@ -64,19 +63,6 @@ def alert(
     message.start.FromMilliseconds(incident.opened_ms)
     message.end.FromMilliseconds(event.end_ms)
     return message
-
-
-def _best_frames(incident: Incident) -> list[bytes]:
-    """Return the frames of an incident's strongest windows, best first.
-
-    Each window votes for its frames, mostly for its first: one window's attention may lie on a frame that
-    shows nothing yet, that of several rarely does. Among equals the stronger window's frame comes first.
-    """
-    votes: Counter[bytes] = Counter()
-    for _, window in incident.evidence:
-        for place, frame in enumerate(dict.fromkeys(window)):
-            votes[frame] += 60 // (place + 1)  # whole numbers: sums do not depend on their order
-    return [frame for frame, _ in votes.most_common()]
 
 
 def _coverage(coverage: Coverage) -> alerts_pb2.Coverage:

@@ -5,7 +5,12 @@ from lookout.rules.coverage import (
     CoverageInterval as CoverageInterval,
     coverage_intervals as coverage_intervals,
 )
-from lookout.rules.incidents import FORGOTTEN as FORGOTTEN, remove as remove, step as step
+from lookout.rules.incidents import (
+    FORGOTTEN as FORGOTTEN,
+    best_frames as best_frames,
+    remove as remove,
+    step as step,
+)
 from lookout.rules.standing import (
     asks_for_outages as asks_for_outages,
     is_watched as is_watched,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Final
 
@@ -200,3 +201,16 @@ def _on_clock_of(state: WatchState, answer: WatchVerdict) -> WatchState:
 def _added(coverage: Coverage, outcome: Outcome, milliseconds: int) -> Coverage:
     name = outcome.value
     return replace(coverage, **{name: getattr(coverage, name) + milliseconds})
+
+
+def best_frames(incident: Incident) -> list[bytes]:
+    """Return the frames of an incident's strongest windows, best first.
+
+    Each window votes for its frames, mostly for its first: one window's attention may lie on a frame that
+    shows nothing yet, that of several rarely does. Among equals the stronger window's frame comes first.
+    """
+    votes: Counter[bytes] = Counter()
+    for _, window in incident.evidence:
+        for place, frame in enumerate(dict.fromkeys(window)):
+            votes[frame] += 60 // (place + 1)  # whole numbers: sums do not depend on their order
+    return [frame for frame, _ in votes.most_common()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import sqlalchemy
 from sqlalchemy import Connection
@@ -25,6 +25,15 @@ PAUSED: Final = "paused"
 _SETTLING_MS: Final = 120_000
 
 
+class Missing(NamedTuple):
+    """A stretch of which no verdict covers `time_ms`, in Unix milliseconds, and why."""
+
+    begin_ms: int
+    end_ms: int
+    time_ms: int
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class AskedTime:
     """A question about a camera, and when it was asked within a range.
@@ -36,6 +45,7 @@ class AskedTime:
         end_ms: When asking ended: not before `seen_ms`.
         new: Whether the first verdict of all lies in the range.
         reason: Why time after `seen_ms` has no verdict: `UNSEEN` or `PAUSED`.
+        rounding_ms: How exactly the first verdict is known: to its minute, or to its day.
     """
 
     series: SeriesRow
@@ -44,23 +54,34 @@ class AskedTime:
     end_ms: int
     new: bool
     reason: str = UNSEEN
+    rounding_ms: int = MINUTE_MS
 
     def buckets(self, size_ms: int) -> range:
         """Return the begins of the buckets of this time."""
         return range(self.begin_ms // size_ms * size_ms, self.end_ms, size_ms)
 
-    def missing(self, at_ms: int, size_ms: int, bucket: Bucket | None) -> tuple[int, str]:
-        """Return how much of a bucket no verdict covers, in milliseconds, and why.
+    def missing(self, at_ms: int, size_ms: int, bucket: Bucket | None) -> Iterator[Missing]:
+        """Find what no verdict covers of a bucket: before the last verdict, and after it.
 
-        The first verdict of all begins, and the last one ends, somewhere within its bucket: nothing is
-        missing there.
+        Buckets may be longer than a minute; the silence after the last verdict begins with its minute anyway.
+        The first verdict of all begins, and the last one ends, somewhere within its minute: that much is not
+        missing.
         """
-        begins = self.new and at_ms <= self.begin_ms
-        ends = at_ms < self.seen_ms == self.end_ms <= at_ms + size_ms
-        decided_ms = 0 if bucket is None else sum(bucket.times)
-        missing_ms = min(at_ms + size_ms, self.end_ms) - max(at_ms, self.begin_ms) - decided_ms
-        reason = self.reason if at_ms + size_ms >= self.seen_ms else UNSEEN
-        return 0 if begins or ends else max(0, missing_ms), reason
+        begin_ms, end_ms = max(at_ms, self.begin_ms), min(at_ms + size_ms, self.end_ms)
+        middle_ms = min(max(begin_ms, self.seen_ms), end_ms)
+        left_ms = end_ms - begin_ms - (0 if bucket is None else sum(bucket.times))
+        if self.new and at_ms <= self.begin_ms:
+            left_ms -= self.rounding_ms
+        if at_ms < self.seen_ms == self.end_ms <= at_ms + size_ms:
+            left_ms -= self.rounding_ms
+        if begin_ms < self.seen_ms <= at_ms + size_ms and self.seen_ms < self.end_ms:
+            # The last verdict ends within its minute: what is missing of that belongs to the silence.
+            middle_ms -= min(MINUTE_MS, max(0, left_ms - (end_ms - middle_ms)))
+        after_ms = max(0, min(left_ms, end_ms - middle_ms))
+        if (before_ms := left_ms - after_ms) > 0:
+            yield Missing(begin_ms, middle_ms, before_ms, UNSEEN)
+        if after_ms > 0:
+            yield Missing(middle_ms, end_ms, after_ms, self.reason)
 
 
 def asked_times(
@@ -96,8 +117,8 @@ def asked_times(
     with_verdicts = set()
     for series in queries.series_of(connection, principal, camera, watch):
         with_verdicts.add((series.camera, series.tenant))
-        first_ms = firsts.get(series.key)
-        if first_ms is None or first_ms >= end_ms:
+        first_ms, rounding_ms = firsts.get(series.key, (end_ms, 0))
+        if first_ms >= end_ms:
             continue
         start_ms = max(begin_ms, first_ms)
         minutes = queries.minutes_seen(connection, series, begin_ms, end_ms)
@@ -108,25 +129,26 @@ def asked_times(
             continue
         until_ms = max(seen_ms, settled_ms if still else 0)
         reason = PAUSED if asks is not None and asks.disabled else UNSEEN
-        yield AskedTime(series, start_ms, seen_ms, until_ms, first_ms > begin_ms, reason)
+        yield AskedTime(series, start_ms, seen_ms, until_ms, first_ms > begin_ms, reason, rounding_ms)
     for series, added_ms in _never_seen(connection, principal, camera, list(watches.values())):
         start_ms = max(begin_ms, added_ms)
         if (series.camera, series.tenant) not in with_verdicts and start_ms < settled_ms:
             yield AskedTime(series, start_ms, start_ms, settled_ms, new=False)
 
 
-def _first_verdicts(connection: Connection) -> dict[int, int]:
-    """The minute of the first verdict by series, or its day where the minutes are gone."""
+def _first_verdicts(connection: Connection) -> dict[int, tuple[int, int]]:
+    """The minute of the first verdict by series, or its day where the minutes are gone; and which."""
 
     def first(level: int) -> sqlalchemy.ScalarSelect[int]:
         mine = (BUCKETS.c.level == level, BUCKETS.c.series == SERIES.c.key)
         return sqlalchemy.select(sqlalchemy.func.min(BUCKETS.c.start_ms)).where(*mine).scalar_subquery()
 
     query = sqlalchemy.select(SERIES.c.key, first(DAY_MS).label("day"), first(MINUTE_MS).label("minute"))
-    out: dict[int, int] = {}
+    out: dict[int, tuple[int, int]] = {}
     for row in connection.execute(query):
         if row.day is not None:
-            out[row.key] = row.minute if row.minute is not None and row.minute < row.day + DAY_MS else row.day
+            kept = row.minute is not None and row.minute < row.day + DAY_MS
+            out[row.key] = (row.minute, MINUTE_MS) if kept else (row.day, DAY_MS)
     return out
 
 

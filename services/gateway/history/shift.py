@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import Connection
 
 from lookout.services.gateway.history import queries
-from lookout.services.gateway.history.asked import AskedTime, asked_times
+from lookout.services.gateway.history.asked import AskedTime, Missing, asked_times
 from lookout.services.gateway.history.buckets import HOUR_MS, MINUTE_MS, Bucket
 from lookout.services.gateway.history.verdict_rows import OUTCOMES
 from lookout.services.gateway.history.views import view_of_row
@@ -26,8 +26,7 @@ _LEAST_MS: Final = 1000
 
 @dataclass(slots=True)
 class Unwatched:
-    """A stretch in which a question about a camera had no answer, in whole buckets; `time_ms` of it are
-    unanswered."""
+    """A stretch in which a question about a camera had no answer; `time_ms` of it are unanswered."""
 
     camera: str
     tenant: str
@@ -129,19 +128,29 @@ def _stretches(asked: AskedTime, buckets: Mapping[int, Bucket], size_ms: int) ->
     reason."""
     out: list[Unwatched] = []
     series = asked.series
+    names = series.camera, series.tenant, series.watch
     for at_ms in asked.buckets(size_ms):
         bucket = buckets.get(at_ms)
-        missing_ms, why = asked.missing(at_ms, size_ms, bucket)
-        reasons = {why: missing_ms}
+        stretches = list(asked.missing(at_ms, size_ms, bucket))
         if bucket is not None:
+            begin_ms, end_ms = max(at_ms, asked.begin_ms), min(at_ms + size_ms, max(at_ms, asked.seen_ms))
             times = zip(OUTCOMES, bucket.times, strict=True)
-            reasons |= {outcome.value: time_ms for outcome, time_ms in times if not outcome.watched}
-        if (time_ms := sum(reasons.values())) < _LEAST_MS:
-            continue
-        reason = max(reasons, key=lambda name: reasons[name])
-        names = series.camera, series.tenant, series.watch
-        out.append(Unwatched(*names, at_ms, at_ms + size_ms, reason, time_ms))
+            stretches += [
+                Missing(begin_ms, end_ms, time_ms, outcome.value)
+                for outcome, time_ms in times
+                if not outcome.watched
+            ]
+        out.extend(_merged(names, stretches))
     return out
+
+
+def _merged(names: tuple[str, str, str], stretches: Sequence[Missing]) -> Iterator[Unwatched]:
+    """Stretches of one bucket that begin together are one, with its main reason."""
+    for begin_ms in sorted({stretch.begin_ms for stretch in stretches}):
+        same = [stretch for stretch in stretches if stretch.begin_ms == begin_ms]
+        if (time_ms := sum(stretch.time_ms for stretch in same)) >= _LEAST_MS:
+            reason = max(same, key=lambda stretch: stretch.time_ms).reason
+            yield Unwatched(*names, begin_ms, max(stretch.end_ms for stretch in same), reason, time_ms)
 
 
 def _hour(hour: Hour) -> ReportHour:

@@ -153,10 +153,13 @@ def coverage(
                 gated_s=totals[Outcome.GATED],
             )
         )
-        missing = (
-            question.missing(at_ms, size_ms, buckets.get(at_ms)) for at_ms in question.buckets(size_ms)
+        missing_ms = sum(
+            stretch.time_ms
+            for at_ms in question.buckets(size_ms)
+            for stretch in question.missing(at_ms, size_ms, buckets.get(at_ms))
+            if stretch.reason == UNSEEN
         )
-        row.unseen_s = sum(time_ms for time_ms, why in missing if why == UNSEEN) / 1000
+        row.unseen_s = missing_ms / 1000
         message.rows.append(row)
     return answer(message)
 

@@ -92,6 +92,21 @@ def test_a_question_that_nobody_asks_any_more_ends_with_its_last_verdict(history
     assert history.unwatched(-1, 4, now_h=3) == []
 
 
+@pytest.mark.parametrize("days", [0, 7, 90], ids=["to the minute", "to the hour", "a quarter"])
+def test_a_longer_range_has_the_same_silence_and_none_in_the_future(history: History, days: int) -> None:
+    history.take(WATCHES.name, "lying", watch())
+    for now_h in (0.5, 2.75):
+        with history.database.reading() as connection:
+            begin_ms, end_ms = BEGIN_MS - days * 24 * HOUR_MS, BEGIN_MS + 24 * HOUR_MS
+            now_ms = BEGIN_MS + now_h * HOUR_MS
+            hours, found = shift(connection, READER, None, begin_ms=begin_ms, end_ms=end_ms, now_ms=now_ms)
+        ((_, reason, begin, end),) = [told(one) for one in found]
+        assert (reason, end) == ("unseen", now_h * 60 - 2)
+        assert 5 <= begin <= 6
+        assert sum(one.time_ms for one in found) == pytest.approx((end - begin) * MINUTE_MS, abs=MINUTE_MS)
+        assert sum(hour.unwatched_ms for hour in hours) == sum(one.time_ms for one in found)
+
+
 def test_a_paused_watch_is_named_as_the_reason(history: History) -> None:
     history.take(WATCHES.name, "lying", watch(disabled=True))
     ((_, reason, _, end),) = history.unwatched(0, 2, now_h=3)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lookout import rules
-from lookout.rules import EventKind, Outcome, Rule, WatchVerdict
+from lookout.rules import EventKind, Outcome, Rule, WatchVerdict, best_frames
 from lookout.rules.zones import inside_any
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class PastIncident:
         peak: Largest p(yes).
         windows: Number of windows answered yes.
         reason: Why it closed; empty if it is still open at the end.
-        evidence: References to the frames that show it, strongest window first.
+        evidence: References to the frames that show it, best first.
         raised_ms: When it was raised: the end of the window that raised it.
         score: Highest threshold at which the rule still reports it: of n answers in a row, the k-th largest.
     """
@@ -220,7 +220,7 @@ class Backtest:
                 self.incidents.append(self._open[camera])
         past = self._open[camera]
         past.end_ms, past.peak, past.windows = event.end_ms, incident.peak, incident.windows
-        past.evidence = tuple(frame for _, frames in incident.evidence for frame in frames)
+        past.evidence = tuple(best_frames(incident))
         if event.kind is EventKind.CLOSED:
             past.reason = event.reason
             del self._open[camera]

@@ -336,6 +336,7 @@ export const text = {
       recall: "Recall",
       recallHelp: (part: number, of: number) => (of ? `${part} of ${of} that are right are reported` : "mark something as right first"),
       incidents: "Incidents a day",
+      tooShort: "less than an hour of footage: too little to say",
       cost: "Cost a day",
       seconds: (value: string) => `${value} s of a device`,
       flops: (value: string) => `${value} FLOPs`,

@@ -70,6 +70,13 @@ class Browser:
             )
         )
 
+    def reload(self) -> None:
+        """Load the page again. Returns once the new document is loaded: before, scripts see the old one."""
+        self.call("Page.enable")
+        self._socket.send(json.dumps({"id": next(self._numbers), "method": "Page.reload"}))
+        while json.loads(self._socket.recv(240)).get("method") != "Page.loadEventFired":
+            pass
+
     def open(self, path: Path, width: int = 1280, height: int = 900) -> None:
         """Load a file."""
         self.resize(width, height)

@@ -65,10 +65,9 @@ def show(page: Browser, view: str) -> None:
 
 
 def reload(page: Browser) -> None:
-    """Load the page again, and wait for the new document: until then scripts still see the old one."""
-    page.evaluate("window.before = true")
-    page.call("Page.reload")
-    eventually(lambda: page.evaluate("!window.before && document.querySelector('main h1') !== null"))
+    """Load the page again, and wait until it shows a view."""
+    page.reload()
+    eventually(lambda: page.evaluate("document.querySelector('main h1') !== null"))
 
 
 def text(page: Browser) -> str:

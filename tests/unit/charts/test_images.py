@@ -209,8 +209,8 @@ SERVICES = {
         "notify",
         *(f"notify.channels.{name}_channel" for name in ("apprise", "mqtt", "push")),
     ],
-    "prefill": ["prune_encode", "prefill", "recall"],
-    "recordings": ["recordings"],
+    "prefill": ["prune_encode", "prefill"],
+    "recordings": ["recordings", "recall"],
 }
 #: imports services where packages that are not in a list cannot be imported
 IMPORTING = """

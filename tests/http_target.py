@@ -25,12 +25,16 @@ class HttpTarget(ABC):
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                status = target.take(dict(self.headers), self.rfile.read(int(self.headers["content-length"])))
+                self.close_connection = True
+                length = int(self.headers["content-length"])
+                body = self.rfile.read(length)
+                if len(body) < length:  # its sender was killed on the way
+                    return
+                status = target.take(dict(self.headers), body)
                 if status:
                     self.send_response(status)
                     self.send_header("content-length", "0")
                     self.end_headers()
-                self.close_connection = True
 
             def log_message(self, format: str, *args: Any) -> None:
                 pass

@@ -80,7 +80,11 @@ class HookServer(HttpTarget):
 
     def taken(self) -> list[Hit]:
         """What it took, the first copy of each id."""
-        return list({hit.id: hit for hit in reversed(self.hits) if hit.taken}.values())[::-1]
+        first: dict[str, Hit] = {}
+        for hit in self.hits:
+            if hit.taken:
+                first.setdefault(hit.id, hit)
+        return list(first.values())
 
 
 def half_failing(seed: int = 5) -> Callable[[], int]:

@@ -147,7 +147,7 @@ def _own_region(path: Path, other: str | None, zone: str | None) -> PictureRegio
         CliError: It is not a JPEG of the size that recall takes.
     """
     from lookout.past.find.client import picture
-    from lookout.past.find.types import PICTURE_BYTES
+    from lookout.past.find.types import JPEG, PICTURE_BYTES
 
     if other is not None:
         raise CliError("give --picture FILE, or --like CAMERA --at TIME, not both")
@@ -157,7 +157,7 @@ def _own_region(path: Path, other: str | None, zone: str | None) -> PictureRegio
             data = file.read(PICTURE_BYTES + 1)
     except OSError as error:
         raise CliError(f"--picture {name}: {error.strerror}") from None
-    if len(data) > PICTURE_BYTES or not data.startswith(b"\xff\xd8\xff"):
+    if len(data) > PICTURE_BYTES or not data.startswith(JPEG):
         raise CliError(
             f"--picture {name}: give a JPEG of {PICTURE_BYTES >> 20} MiB at most; "
             "ffmpeg -i PICTURE -vf scale=1280:-2 out.jpg makes one"

@@ -147,12 +147,12 @@ def _topics(admin: AdminClient, partitions: dict[str, int], answer_s: float) -> 
 
 def _stages(admin: AdminClient, answer_s: float) -> Iterator[CheckResult]:
     """Check that each stage has workers; a stage without one processes nothing."""
-    # A new broker first creates the topic of its groups. Now and then the client misses that it is there and
-    # waits to the end of its time: several short tries reach it.
+    # A new broker first creates the topic of its groups. Now and then a question that came meanwhile gets no
+    # answer at all: several short tries do.
     retrying = Retrying(
         stop=stop_after_delay(answer_s),
         wait=wait_fixed(_ASK_AGAIN_S),
-        retry=retry_if_exception(_passes),
+        retry=retry_if_exception(_may_pass),
         reraise=True,
     )
     try:
@@ -167,7 +167,8 @@ def _stages(admin: AdminClient, answer_s: float) -> Iterator[CheckResult]:
         yield CheckResult("stages", State.NOTE, f"unknown: {error_text(error.args[0])}")
 
 
-def _passes(error: BaseException) -> bool:
+def _may_pass(error: BaseException) -> bool:
+    """Whether the same question may be answered a moment later."""
     if isinstance(error, KafkaException) and error.args[0].code() == KafkaError._TIMED_OUT:
         return True
     return isinstance(error, TimeoutError) or coordinator_moves(error)

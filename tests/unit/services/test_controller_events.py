@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from kubernetes import client
 
 from lookout.services.controller.cluster import CAMERA, RECORDING, Kind
 from lookout.services.controller.events import Events
-from tests.unit.services.controller_case import camera_resource
+from tests.unit.services.controller_case import JsonHandler, camera_resource
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -31,11 +30,11 @@ class FakeApiServer(ThreadingHTTPServer):
         self.events: dict[str, dict[str, Any]] = {}
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(JsonHandler):
     server: FakeApiServer
 
     def do_POST(self) -> None:
-        event = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        event = self.body()
         self.server.asked += 1
         name, code = event["metadata"]["name"], self.server.code
         if self.path != "/api/v1/namespaces/cameras/events":
@@ -44,15 +43,7 @@ class _Handler(BaseHTTPRequestHandler):
             code = 409
         elif code == 201:
             self.server.events[name] = event
-        data = json.dumps(event if code == 201 else {"message": "no"}).encode()
-        self.send_response(code)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        self.answer(code, event if code == 201 else {"message": "no"})
 
 
 @pytest.fixture

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from lookout.services.controller import credential
 from lookout.services.controller.cluster import connect
 from lookout.services.controller.lease import Lease
 from tests.eventually import eventually
+from tests.unit.services.controller_case import JsonHandler
 
 
 class FakeApiServer(ThreadingHTTPServer):
@@ -32,38 +32,29 @@ class FakeApiServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(JsonHandler):
     server: FakeApiServer
 
     def do_GET(self) -> None:
         if self.server.lease is None:
-            self._answer(404, {"code": 404, "message": "leases is not found"})
+            self.answer(404, {"code": 404, "message": "leases is not found"})
         else:
-            self._answer(200, self.server.lease)
+            self.answer(200, self.server.lease)
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.lease = body
-        self._answer(200, body)
+        self.server.lease = body = self.body()
+        self.answer(200, body)
 
     def do_PUT(self) -> None:
         self.do_POST()
 
-    def _answer(self, code: int, body: dict[str, Any]) -> None:
+    def answer(self, code: int, body: Any) -> None:
         if self.server.mood == "gone":
             self.connection.shutdown(socket.SHUT_RDWR)
             return
         if self.server.mood == "forbids":
             code, body = 403, {"code": 403, "message": "leases is forbidden"}
-        data = json.dumps(body).encode()
-        self.send_response(code)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: Any) -> None:
-        pass
+        super().answer(code, body)
 
 
 @pytest.fixture

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 import pytest
 from kubernetes import client
 
 from lookout.services.controller.lost_pods import LostPods
+from tests.unit.services.controller_case import JsonHandler
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -53,28 +53,16 @@ class FakeApiServer(ThreadingHTTPServer):
         self.deleted: dict[str, Any] = {}
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(JsonHandler):
     server: FakeApiServer
 
     def do_GET(self) -> None:
         self.server.asked = self.path
-        self._answer(200, {"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": self.server.pods})
+        self.answer(200, {"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": self.server.pods})
 
     def do_DELETE(self) -> None:
-        options = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.deleted[self.path.rpartition("/")[2]] = options
-        self._answer(self.server.code, {"apiVersion": "v1", "kind": "Status"})
-
-    def _answer(self, code: int, body: dict[str, Any]) -> None:
-        data = json.dumps(body).encode()
-        self.send_response(code)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        self.server.deleted[self.path.rpartition("/")[2]] = self.body()
+        self.answer(self.server.code, {"apiVersion": "v1", "kind": "Status"})
 
 
 @pytest.fixture

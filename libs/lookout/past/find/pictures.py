@@ -10,7 +10,7 @@ from lookout.models.vision import Tower
 from lookout.models.window_defaults import SamplingNumbers
 from lookout.models.windows import StrideBlock
 from lookout.past.find.similar import RegionError
-from lookout.past.find.types import PICTURE_BYTES
+from lookout.past.find.types import JPEG, PICTURE_BYTES
 from lookout.pruning import Sample, WholeFrames
 from lookout.streams import decode_request, stream_blocks
 from lookout.streams.blocks import StrideFrame
@@ -19,7 +19,6 @@ from lookout.video.segments.stills import film
 from lookout.video.segments.types import CodecError, Limits, Reason
 
 _DECODE_S: Final = 10.0
-_JPEG: Final = b"\xff\xd8\xff"
 
 
 class PictureError(RegionError):
@@ -50,7 +49,7 @@ class PictureEncoder:
             CodecError: No decoder can be started now.
             VisionError: The tower cannot be loaded.
         """
-        if len(picture) > PICTURE_BYTES or not picture.startswith(_JPEG):
+        if len(picture) > PICTURE_BYTES or not picture.startswith(JPEG):
             raise PictureError(f"the picture must be a JPEG of {PICTURE_BYTES >> 20} MiB at most")
         with self._lock:
             if self._tower is None:

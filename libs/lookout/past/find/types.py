@@ -14,6 +14,8 @@ from lookout.v1.verdicts_pb2 import Verdict
 
 PICTURE_BYTES: Final = 1 << 20
 """Most bytes of a picture of somebody's own: what the gateway accepts as a body."""
+JPEG: Final = b"\xff\xd8\xff"
+"""How every JPEG begins (ITU-T T.81, B.1.1.3)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ def film(pictures: Sequence[bytes]) -> bytes:
     """Wrap JPEG pictures into a video with a picture a second, without decoding them.
 
     Args:
-        pictures: None is empty; whatever else is in them is for the decoder to reject.
+        pictures: Each has at least one byte; whatever else is wrong with them is for the decoder to reject.
     """
     buffer = io.BytesIO()
     with av.open(buffer, "w", format="avi") as out:

@@ -135,7 +135,7 @@ class Arranger:
         timed = _Timed(packet, packet.pts) if stamps is None else _Timed(packet, None, stamps)
         large = len(self._group) >= _MOST_PACKETS or self._bytes >= _MOST_BYTES
         if (packet.is_keyframe and stamps is None and not doubted) or large:
-            yield from self._settle(timed.time)
+            yield from self._settle(timed)
             self._begin()
         self._group.append(timed)
         self._bytes += packet.size
@@ -157,11 +157,11 @@ class Arranger:
         self._shown = max(times, default=self._shown)
         self._group, self._bytes = [], 0
 
-    def _settle(self, following: int | None) -> Iterator[av.Packet]:
+    def _settle(self, following: _Timed | None) -> Iterator[av.Packet]:
         """Assign times to the waiting packets, and yield them.
 
         Args:
-            following: When the next keyframe is shown; None if that is unknown.
+            following: The packet after them, usually a keyframe; None at the end.
         """
         waiting = self._group[len(self._group) - self._waiting :]
         if self._doubted:
@@ -171,10 +171,13 @@ class Arranger:
             self.unread = self.unread or timed.unknown
             yield timed.packet
 
-    def _time_all(self, following: int | None) -> None:
+    def _time_all(self, following: _Timed | None) -> None:
         given = len(self._group) - self._waiting
         places = self._order([timed.packet for timed in self._group])
-        rising = self._rising(places, given)
+        end = None if following is None else following.time
+        # Everything that is decoded before a keyframe is shown before it.
+        closed = following is not None and following.packet.is_keyframe
+        rising = self._rising(places, given, end if closed else None)
         run: list[_Timed] = []
         low = self._shown
         for place in places:
@@ -187,14 +190,15 @@ class Arranger:
                 continue
             self._fill(run, low, timed.time, ends=False)
             run, low = [], timed.time
-        self._fill(run, low, following, ends=True)
+        self._fill(run, low, end, ends=True)
 
-    def _rising(self, places: Sequence[int], given: int) -> set[int]:
+    def _rising(self, places: Sequence[int], given: int, end: int | None) -> set[int]:
         """Return the packets whose times rise in presentation order; those already yielded take precedence.
 
         Args:
             places: Indexes of packets, in presentation order.
             given: Number of the group's packets that were already yielded.
+            end: When the keyframe after the group is shown; None if that is unknown.
         """
         times = {place: time for place in places if (time := self._group[place].time) is not None}
         fixed = [place for place in times if place < given]
@@ -205,7 +209,7 @@ class Arranger:
             if place is not None and place not in rising:
                 between += [place] if place >= given else []
                 continue
-            high = None if place is None else times[place]
+            high = end if place is None else times[place]
             fitting = [
                 other
                 for other in between

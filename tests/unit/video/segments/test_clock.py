@@ -240,6 +240,14 @@ FAULTS = st.tuples(
 )
 
 
+@pytest.mark.parametrize("seconds", [0.4, 1.3, -0.4])
+@pytest.mark.parametrize("at", [23, 24, 25, 49, 74])
+def test_one_wrong_stamp_around_the_end_of_a_group_moves_no_picture(at: int, seconds: float) -> None:
+    """A picture whose stamp comes after the next keyframe was believed, and those between were lost."""
+    clip = reordered(source(2), 25, changed({at: (P[at] or 0) + round(seconds * TICKS)}), P)
+    assert of_reader(clip, 2) == of_pieces(io.BytesIO(clip))[0] == list(enumerate(evenly()))
+
+
 @pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(st.lists(FAULTS, min_size=1, max_size=4))

@@ -88,8 +88,8 @@ collect: setup
 s3-server: setup
 	@$(BIN)/python -m tests.s3_server
 
-test-all: lint s3-server  ## the heavier checks as well
-	$(PYTEST) -n $(WORKERS)
+test-all: lint s3-server  ## the heavier checks as well, and new examples of property tests
+	$(PYTEST) -n $(WORKERS) --hypothesis-profile "new examples"
 
 demo: setup  ## alerts from rendered cameras; FOOTAGE=path adds your own
 	$(BIN)/lookout demo $(if $(FOOTAGE),--footage "$(FOOTAGE)")

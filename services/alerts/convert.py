@@ -62,6 +62,8 @@ def alert(
     )
     message.start.FromMilliseconds(incident.opened_ms)
     message.end.FromMilliseconds(event.end_ms)
+    if incident.raised_ms:
+        message.raised.FromMilliseconds(incident.raised_ms)
     return message
 
 
@@ -103,6 +105,7 @@ def _pack_incident(incident: Incident) -> state_pb2.OpenIncident:
     return state_pb2.OpenIncident(
         id=incident.id,
         opened_ms=incident.opened_ms,
+        raised_ms=incident.raised_ms,
         peak=incident.peak,
         score=incident.score,
         windows=incident.windows,
@@ -135,6 +138,7 @@ def _unpack_incident(message: state_pb2.OpenIncident) -> Incident:
     return Incident(
         id=message.id,
         opened_ms=message.opened_ms,
+        raised_ms=message.raised_ms,
         peak=message.peak,
         score=message.score,
         windows=message.windows,

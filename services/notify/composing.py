@@ -152,7 +152,9 @@ def opinion_sentence(opinion: SecondOpinion) -> str:
 
 
 def _alert_sentence(happened: Alert, where: str, question: str) -> str:
-    moment = datetime.fromtimestamp(happened.start.ToMilliseconds() / 1000, UTC)
+    # A window says yes at its end; its begin lies before what there is to see.
+    began = happened.raised if happened.HasField("raised") else happened.start
+    moment = datetime.fromtimestamp(began.ToMilliseconds() / 1000, UTC)
     if happened.cause and happened.kind != Alert.KIND_CLOSED:
         return f"{where}: {question} Since {moment:%H:%M:%S} UTC."  # a camera's fault is not an answer
     if happened.kind == Alert.KIND_REPORT:

@@ -123,6 +123,7 @@ def _open(state: WatchState, answer: WatchVerdict, identity: str) -> tuple[Watch
         reported_peak=answer.p_yes,
         evidence=((answer.p_yes, answer.evidence),),
         coverage=_added(Coverage(), answer.outcome, answer.end_ms - answer.start_ms),
+        raised_ms=answer.end_ms,
     )
     state = replace(state, incident=incident)
     return state, [_event(EventKind.OPENED, state, incident)]
@@ -188,7 +189,11 @@ def _on_clock_of(state: WatchState, answer: WatchVerdict) -> WatchState:
     back_ms = state.newest_ms - answer.start_ms
     incident = state.incident
     if incident is not None:
-        incident = replace(incident, opened_ms=max(0, incident.opened_ms - back_ms))
+        incident = replace(
+            incident,
+            opened_ms=max(0, incident.opened_ms - back_ms),
+            raised_ms=max(0, incident.raised_ms - back_ms),
+        )
     return replace(
         state,
         newest_ms=answer.start_ms,

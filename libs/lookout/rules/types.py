@@ -165,6 +165,7 @@ class Coverage:
 class Incident:
     """An open incident.
 
+    `opened_ms` is the begin of the window that opened it, `raised_ms` that window's end; 0: not known.
     `evidence` holds (p_yes, frames) of the strongest windows, strongest first. `coverage` counts the time
     since the incident opened.
     """
@@ -177,6 +178,7 @@ class Incident:
     reported_peak: float
     evidence: tuple[tuple[float, tuple[bytes, ...]], ...] = ()
     coverage: Coverage = field(default_factory=Coverage)
+    raised_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

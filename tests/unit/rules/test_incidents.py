@@ -88,6 +88,16 @@ def test_an_incident_over_a_clock_set_back_does_not_end_before_it_began() -> Non
     _, events = play(answers)
     assert [event.kind for event in events] == [EventKind.OPENED, EventKind.UPDATED, EventKind.CLOSED]
     assert all(event.incident.opened_ms < event.end_ms for event in events)
+    assert all(event.incident.opened_ms <= event.incident.raised_ms <= event.end_ms for event in events)
+
+
+def test_an_incident_says_when_its_answer_became_yes_for_as_long_as_it_lasts() -> None:
+    rule = Rule(k=2, n=3)
+    _, events = play([answer(window, p, rule) for window, p in enumerate((0.1, 0.9, 0.9, 0.9, 0.1, 0.1))])
+    assert [event.kind for event in events] == [EventKind.OPENED, EventKind.UPDATED, EventKind.CLOSED]
+    opened = answer(2, 0.9, rule)  # the second of two that say yes
+    times = {(event.incident.opened_ms, event.incident.raised_ms) for event in events}
+    assert times == {(opened.start_ms, opened.end_ms)}
 
 
 def kinds(events: list[IncidentEvent]) -> list[str]:

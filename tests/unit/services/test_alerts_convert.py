@@ -18,6 +18,7 @@ incidents = st.builds(
     Incident,
     id=st.text("abcdef0123456789", min_size=1, max_size=8),
     opened_ms=st.integers(0, 2**40),
+    raised_ms=st.integers(0, 2**40),
     peak=st.floats(0, 1),
     score=st.floats(0, 1),
     windows=st.integers(0, 1000),

@@ -13,7 +13,7 @@ import grpc
 from lookout.runtime.net import Channels
 from lookout.services.gateway.history import queries
 from lookout.services.gateway.history.records import reported_fact
-from lookout.services.gateway.history.shift import shift_report
+from lookout.services.gateway.history.shift import STRETCHES, shift_report
 from lookout.services.gateway.history.shift_text import sentences
 from lookout.services.gateway.history.tables import FACTS
 from lookout.services.gateway.parts import Parts
@@ -34,7 +34,15 @@ _SENTENCES: Final = 32
 
 
 def composed(
-    parts: Parts, principal: Principal, camera: str | None, begin_ms: int, end_ms: int, *, prose: bool
+    parts: Parts,
+    principal: Principal,
+    camera: str | None,
+    begin_ms: int,
+    end_ms: int,
+    *,
+    prose: bool,
+    zone: str = "UTC",
+    stretches: int = STRETCHES,
 ) -> ShiftReport:
     """A report of what a principal may see.
 
@@ -45,9 +53,11 @@ def composed(
         begin_ms: Unix milliseconds.
         end_ms: Unix milliseconds, after `begin_ms`.
         prose: Let a model write it as well, where one is configured.
+        zone: The time zone of its sentences; a model's are in UTC.
+        stretches: Stretches without answers that it lists at most.
     """
     with parts.database.reading() as connection:
-        message = shift_report(connection, principal, camera, begin_ms, end_ms)
+        message = shift_report(connection, principal, camera, begin_ms, end_ms, stretches=stretches)
         cameras = queries.wholly_seen(connection, principal, camera)
     if cameras:
         about = UnusualRequest(
@@ -63,6 +73,9 @@ def composed(
         message.prose_note = "no prose: no model writes reports here; LOOKOUT_PROSE_URL names one"
     elif prose and parts.prose is not None:
         parts.prose.write(message)
+    if zone != "UTC":
+        del message.sentences[:]
+        message.sentences.extend(sentences(message, zone))
     return message
 
 

@@ -88,6 +88,18 @@ def fill(page: Browser, label: str, value: str) -> None:
     eventually(lambda: page.evaluate(script))
 
 
+def tick(page: Browser, label: str) -> None:
+    """Tick the box of a label, once there is one."""
+    script = f"""(() => {{
+  const labels = [...document.querySelectorAll("label")];
+  const label = labels.find(one => one.innerText.trim().startsWith({label!r}));
+  const box = label?.querySelector("input[type=checkbox]");
+  if (box && !box.checked) box.click();
+  return Boolean(box);
+}})()"""
+    eventually(lambda: page.evaluate(script))
+
+
 def choose(page: Browser, file: Path) -> None:
     """Give a file to the page's only field for files."""
     field = "document.querySelector('input[type=file]')"

@@ -8,10 +8,11 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
 
 import httpx
 import pytest
@@ -26,7 +27,7 @@ from lookout.v1.recordings_pb2 import RecordingAnswers
 from lookout.wire import ALERTS, ANSWERS, CAMERA_REPORT, from_json, to_json
 from tests.browser import CHROMIUM, Browser, browser
 from tests.eventually import eventually
-from tests.fleet.console_case import choose, console, fill, press, show, text
+from tests.fleet.console_case import choose, console, fill, press, show, text, tick
 from tests.fleet.gateway_case import GatewayProcess
 from tests.fleet.gateway_records import BEGIN_MS, alert, health_alert, publish, verdict, watch
 from tests.fleet.push_service import PushService
@@ -322,11 +323,26 @@ def test_on_a_phone_the_acts_on_many_incidents_stay_on_the_screen(page: Browser)
     page.evaluate(f"[...{rows}].at(-1).scrollIntoView(); [...{rows}].at(-1).click()")
     place = f"(box => [box.top, box.bottom])({BUTTON.format('Resolve')}.getBoundingClientRect())"
     eventually(lambda: 0 < page.evaluate(place)[0] < page.evaluate(place)[1] <= 600)
-    faded = "getComputedStyle(document.querySelector('nav')).maskImage"
-    assert "gradient" in page.evaluate(faded), "it shows that the menu goes on"
     page.evaluate(f"[...{rows}].at(-1).click()")
     page.resize(1280, 900)
-    assert "gradient" not in page.evaluate(faded)
+
+
+def test_on_a_phone_the_whole_menu_is_one_press_away(page: Browser) -> None:
+    page.resize(390, 844)
+    show(page, "incidents")
+    links = "[...document.querySelectorAll('nav a')]"
+    shown = f"{links}.filter(one => one.getClientRects().length).map(one => one.getBoundingClientRect())"
+    assert page.evaluate(shown) == []
+    press(page, "☰ Incidents")
+    eventually(lambda: page.evaluate(f"{shown}.length") == page.evaluate(f"{links}.length") >= 9)
+    outside = (
+        f"{shown}.filter(box => box.left < 0 || box.right > innerWidth || box.bottom > innerHeight).length"
+    )
+    assert page.evaluate(outside) == 0
+    press(page, "Operations")
+    eventually(lambda: page.evaluate(shown) == [])
+    page.resize(1280, 900)
+    assert page.evaluate(f"{shown}.length") >= 9
 
 
 def test_an_incident_is_handled_with_keys_alone(page: Browser, client: httpx.Client) -> None:
@@ -341,6 +357,44 @@ def test_an_incident_is_handled_with_keys_alone(page: Browser, client: httpx.Cli
     eventually(lambda: "False positive" in text(page))
     press(page, "False positive")
     eventually(lambda: client.get(f"/v1/incidents/{chosen}").json()["state"] == "false-positive")
+
+
+def test_what_is_resolved_leaves_the_list_and_the_next_one_is_shown(
+    page: Browser, broker: KafkaServer, client: httpx.Client
+) -> None:
+    publish(broker.bootstrap, [alert("lobby", number) for number in range(3)])
+    eventually(lambda: len(client.get("/v1/incidents?camera=lobby").json().get("incidents", ())) == 3)
+    newest, middle, _ = (one["id"] for one in client.get("/v1/incidents?camera=lobby").json()["incidents"])
+    show(page, f"incidents/{newest}?camera=lobby")
+    rows = "document.querySelectorAll('main [id^=incident-]').length"
+    eventually(lambda: page.evaluate(rows) == 3)
+    page.evaluate("dispatchEvent(new KeyboardEvent('keydown', {key: 'r'}))")
+    eventually(lambda: page.evaluate("location.hash").startswith(f"#/incidents/{middle}"))
+    eventually(lambda: page.evaluate(rows) == 2)
+    assert client.get(f"/v1/incidents/{newest}").json()["state"] == "resolved"
+    show(page, "incidents?camera=lobby&state=any")
+    eventually(lambda: page.evaluate(rows) == 3)
+    page.evaluate("document.querySelector('.all input').click()")
+    eventually(lambda: "3 selected" in text(page))
+
+
+def test_an_incident_begins_when_its_answer_became_yes(
+    page: Browser, broker: KafkaServer, client: httpx.Client
+) -> None:
+    opened = alert("foyer", 4)
+    opened.raised.FromMilliseconds(opened.start.ToMilliseconds() + 9_000)
+    publish(broker.bootstrap, [opened])
+    eventually(lambda: client.get(f"/v1/incidents/{opened.incident}").is_success)
+    zone = page.evaluate("Intl.DateTimeFormat().resolvedOptions().timeZone")
+    start, yes = (
+        time.ToDatetime(UTC).astimezone(ZoneInfo(zone)).strftime("%H:%M:%S")
+        for time in (opened.start, opened.raised)
+    )
+    show(page, f"incidents/{opened.incident}?camera=foyer")
+    eventually(lambda: f"looked at from {start}" in text(page))
+    heading = "document.querySelector('.side h1 ~ p.soft').innerText"
+    assert page.evaluate(heading).partition(" – ")[0].endswith(yes)
+    assert f"{yes} (" in page.evaluate("document.querySelector('main li').innerText")
 
 
 def test_acts_on_many_say_what_they_did_and_keep_the_selection(
@@ -387,6 +441,29 @@ def test_a_report_tells_links_and_prints(page: Browser, client: httpx.Client) ->
     page.evaluate("window.print = () => (window.printed = true)")
     press(page, "Print")
     assert page.evaluate("window.printed") is True
+    assert page.evaluate("faults") == []
+
+
+def test_a_report_says_from_when_to_when_and_why_nothing_was_watched(
+    page: Browser, client: httpx.Client
+) -> None:
+    show(page, "report?camera=gate&within=604800")
+    eventually(lambda: "What was not watched" in text(page))
+    said = text(page)
+    assert said.index("What was not watched") < said.index("Hour by hour")
+    assert "not set up yet: no answer about this camera before" in said
+    assert "hours without incidents, in which nothing was to be watched, are left out" in said
+    page.evaluate(
+        "window.saved = []; URL.createObjectURL = blob => (saved.push(blob), 'blob:none'); undefined"
+    )
+    press(page, "Table of all (CSV)")
+    eventually(lambda: page.evaluate("saved.length"))
+    rows = list(csv.DictReader(io.StringIO(page.evaluate("saved[0].text()"))))
+    assert {row["reason"] for row in rows} >= {"unset", "unseen"}
+    for row in rows:
+        length = datetime.fromisoformat(row["to"]) - datetime.fromisoformat(row["from"])
+        assert float(row["unwatched_s"]) == pytest.approx(length.total_seconds(), abs=2), row
+        assert row["why"]
     assert page.evaluate("faults") == []
 
 
@@ -456,22 +533,40 @@ def test_a_network_camera_is_tried_corrected_and_removed(
     eventually(lambda: client.get("/v1/cameras/yard").status_code == 404)
 
 
+def fill_address(page: Browser, address: str) -> None:
+    """Write into the only field of the page that takes an address of a camera."""
+    page.evaluate(
+        f"""(field => {{
+  field.value = {address!r}; field.dispatchEvent(new Event('input'));
+}})(document.querySelector('input[pattern]'))"""
+    )
+
+
 def test_a_network_camera_is_corrected_and_removed_on_its_own_page(
-    page: Browser, client: httpx.Client
+    page: Browser, client: httpx.Client, redis_url: str
 ) -> None:
     added = client.put("/v1/cameras/yard", json={"url": "rtsp://10.0.0.9/live", "time_zone": "Asia/Tokyo"})
     assert added.status_code == 200, added.text
     show(page, "cameras/yard")
     eventually(lambda: "Change its address" in text(page))
-    page.evaluate(
-        """(field => {
-  field.value = 'rtsp://10.0.0.8/live'; field.dispatchEvent(new Event('input')); field.form.requestSubmit();
-})(document.querySelector('input[pattern]'))"""
-    )
+    fill_address(page, "rtsp://10.0.0.8/live")
+    page.evaluate("document.querySelector('input[pattern]').form.requestSubmit()")
     eventually(lambda: "Pulled from rtsp://10.0.0.8/live" in text(page))
     source = client.get("/v1/cameras/yard").json()["source"]
     assert (source["url"], source["time_zone"]) == ("rtsp://10.0.0.8/live", "Asia/Tokyo")
     page.evaluate("window.confirm = (asked) => { window.asked = asked; return false; }")
+    page.evaluate("document.querySelectorAll('details').forEach(one => (one.open = true))")
+    fill_address(page, "rtsp://guard:secret@10.0.0.8/live")
+    eventually(lambda: "Take user name and password out of the address" in text(page))
+    said = {"state": "connecting", "error": "cannot reach 10.0.0.8: timed out"}
+    with redis.Redis.from_url(redis_url) as directory:
+        directory.hset(CAMERA_REPORT.format(camera="yard"), mapping=said)
+    show(page, "")
+    eventually(lambda: "cannot reach 10.0.0.8: timed out" in text(page))
+    show(page, "cameras/yard")
+    eventually(lambda: "cannot reach 10.0.0.8: timed out" in text(page))
+    press(page, "Live")
+    eventually(lambda: "This camera cannot be shown live now. " in text(page))
     press(page, "Remove this camera")
     assert "What it has sent stays" in page.evaluate("asked")
     assert client.get("/v1/cameras/yard").is_success
@@ -557,6 +652,7 @@ def test_a_watch_is_made_changed_and_removed(page: Browser, client: httpx.Client
     eventually(lambda: client.get("/v1/watches/bag-left").json()["watch"]["cameras"] == ["gate", "hall-*"])
     back = ["Cameras", "gate → gate, hall-*", "Counts as yes from", "80 % → 60 %"]
     eventually(lambda: page.evaluate(shown) == [back, changed])
+    assert text(page).count("by local") == 3, "each version says who wrote it"
     assert "is in the form" not in text(page)
     press(page, "Pause")
     eventually(lambda: "The watch is paused." in text(page))
@@ -589,6 +685,7 @@ def test_a_backtest_that_no_service_takes_says_what_has_to_run(page: Browser, cl
     page.resize(390, 800)
     show(page, "watch")
     fill(page, "Question", "Is the gate shut?")
+    tick(page, "Ask it anyway")
     press(page, "Try it on the last day")
     eventually(lambda: "the services of recordings answer it" in text(page))
     place = (
@@ -606,6 +703,10 @@ def test_a_backtest_is_judged_and_a_threshold_chosen(
 ) -> None:
     """The fleet's answer is written here; what the page makes of it is counted by hand."""
     show(page, "watch")
+    fill(page, "Question", "Which gate is open?")
+    eventually(lambda: "Ask so that yes or no is an answer" in text(page))
+    tick(page, "Ask it anyway")
+    assert page.evaluate(BUTTON.format("Try it on the last day") + ".disabled"), "no model answers that"
     fill(page, "Question", "Is the gate open?")
     press(page, "Try it on the last day")
     (job,) = eventually(

@@ -13,7 +13,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Alert(_message.Message):
-    __slots__ = ("id", "incident", "kind", "camera", "epoch", "watch", "watch_version", "question", "score", "peak", "start", "end", "windows", "reason", "evidence", "coverage", "tenant", "opinion", "untrained", "cause", "text")
+    __slots__ = ("id", "incident", "kind", "camera", "epoch", "watch", "watch_version", "question", "score", "peak", "start", "end", "windows", "reason", "evidence", "coverage", "tenant", "opinion", "untrained", "raised", "cause", "text")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[Alert.Kind]
@@ -49,6 +49,7 @@ class Alert(_message.Message):
     TENANT_FIELD_NUMBER: _ClassVar[int]
     OPINION_FIELD_NUMBER: _ClassVar[int]
     UNTRAINED_FIELD_NUMBER: _ClassVar[int]
+    RAISED_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     id: str
@@ -70,9 +71,10 @@ class Alert(_message.Message):
     tenant: str
     opinion: SecondOpinion
     untrained: bool
+    raised: _timestamp_pb2.Timestamp
     cause: str
     text: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, id: _Optional[str] = ..., incident: _Optional[str] = ..., kind: _Optional[_Union[Alert.Kind, str]] = ..., camera: _Optional[str] = ..., epoch: _Optional[int] = ..., watch: _Optional[str] = ..., watch_version: _Optional[int] = ..., question: _Optional[str] = ..., score: _Optional[float] = ..., peak: _Optional[float] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., windows: _Optional[int] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Iterable[_Union[_verdicts_pb2.Evidence, _Mapping]]] = ..., coverage: _Optional[_Union[Coverage, _Mapping]] = ..., tenant: _Optional[str] = ..., opinion: _Optional[_Union[SecondOpinion, _Mapping]] = ..., untrained: _Optional[bool] = ..., cause: _Optional[str] = ..., text: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., incident: _Optional[str] = ..., kind: _Optional[_Union[Alert.Kind, str]] = ..., camera: _Optional[str] = ..., epoch: _Optional[int] = ..., watch: _Optional[str] = ..., watch_version: _Optional[int] = ..., question: _Optional[str] = ..., score: _Optional[float] = ..., peak: _Optional[float] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., windows: _Optional[int] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Iterable[_Union[_verdicts_pb2.Evidence, _Mapping]]] = ..., coverage: _Optional[_Union[Coverage, _Mapping]] = ..., tenant: _Optional[str] = ..., opinion: _Optional[_Union[SecondOpinion, _Mapping]] = ..., untrained: _Optional[bool] = ..., raised: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., cause: _Optional[str] = ..., text: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SecondOpinion(_message.Message):
     __slots__ = ("answer", "reason", "text", "model", "seconds", "tokens")

@@ -56,7 +56,7 @@ class Problem(_message.Message):
     def __init__(self, type: _Optional[str] = ..., title: _Optional[str] = ..., status: _Optional[int] = ..., detail: _Optional[str] = ..., instance: _Optional[str] = ...) -> None: ...
 
 class IncidentView(_message.Message):
-    __slots__ = ("id", "camera", "tenant", "watch", "watch_version", "question", "epoch", "start", "end", "closed", "reason", "score", "peak", "windows", "evidence", "coverage", "state", "assignee", "right", "actions", "notes", "opinion", "cause")
+    __slots__ = ("id", "camera", "tenant", "watch", "watch_version", "question", "epoch", "start", "end", "closed", "reason", "score", "peak", "windows", "evidence", "coverage", "state", "assignee", "right", "actions", "notes", "opinion", "cause", "raised")
     ID_FIELD_NUMBER: _ClassVar[int]
     CAMERA_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -80,6 +80,7 @@ class IncidentView(_message.Message):
     NOTES_FIELD_NUMBER: _ClassVar[int]
     OPINION_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
+    RAISED_FIELD_NUMBER: _ClassVar[int]
     id: str
     camera: str
     tenant: str
@@ -103,7 +104,8 @@ class IncidentView(_message.Message):
     notes: int
     opinion: _alerts_pb2.SecondOpinion
     cause: str
-    def __init__(self, id: _Optional[str] = ..., camera: _Optional[str] = ..., tenant: _Optional[str] = ..., watch: _Optional[str] = ..., watch_version: _Optional[int] = ..., question: _Optional[str] = ..., epoch: _Optional[int] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., closed: _Optional[bool] = ..., reason: _Optional[str] = ..., score: _Optional[float] = ..., peak: _Optional[float] = ..., windows: _Optional[int] = ..., evidence: _Optional[_Iterable[_Union[_verdicts_pb2.Evidence, _Mapping]]] = ..., coverage: _Optional[_Union[_alerts_pb2.Coverage, _Mapping]] = ..., state: _Optional[_Union[_actions_pb2.IncidentState, str]] = ..., assignee: _Optional[str] = ..., right: _Optional[bool] = ..., actions: _Optional[_Iterable[_Union[_actions_pb2.IncidentAction, _Mapping]]] = ..., notes: _Optional[int] = ..., opinion: _Optional[_Union[_alerts_pb2.SecondOpinion, _Mapping]] = ..., cause: _Optional[str] = ...) -> None: ...
+    raised: _timestamp_pb2.Timestamp
+    def __init__(self, id: _Optional[str] = ..., camera: _Optional[str] = ..., tenant: _Optional[str] = ..., watch: _Optional[str] = ..., watch_version: _Optional[int] = ..., question: _Optional[str] = ..., epoch: _Optional[int] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., closed: _Optional[bool] = ..., reason: _Optional[str] = ..., score: _Optional[float] = ..., peak: _Optional[float] = ..., windows: _Optional[int] = ..., evidence: _Optional[_Iterable[_Union[_verdicts_pb2.Evidence, _Mapping]]] = ..., coverage: _Optional[_Union[_alerts_pb2.Coverage, _Mapping]] = ..., state: _Optional[_Union[_actions_pb2.IncidentState, str]] = ..., assignee: _Optional[str] = ..., right: _Optional[bool] = ..., actions: _Optional[_Iterable[_Union[_actions_pb2.IncidentAction, _Mapping]]] = ..., notes: _Optional[int] = ..., opinion: _Optional[_Union[_alerts_pb2.SecondOpinion, _Mapping]] = ..., cause: _Optional[str] = ..., raised: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class IncidentPage(_message.Message):
     __slots__ = ("incidents", "next")
@@ -166,18 +168,28 @@ class CameraPage(_message.Message):
     def __init__(self, cameras: _Optional[_Iterable[_Union[CameraView, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
 
 class WatchView(_message.Message):
-    __slots__ = ("watch", "enabled", "snoozed_until", "read_only", "versions")
+    __slots__ = ("watch", "enabled", "snoozed_until", "read_only", "versions", "authors")
     WATCH_FIELD_NUMBER: _ClassVar[int]
     ENABLED_FIELD_NUMBER: _ClassVar[int]
     SNOOZED_UNTIL_FIELD_NUMBER: _ClassVar[int]
     READ_ONLY_FIELD_NUMBER: _ClassVar[int]
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    AUTHORS_FIELD_NUMBER: _ClassVar[int]
     watch: _watches_pb2.Watch
     enabled: bool
     snoozed_until: _timestamp_pb2.Timestamp
     read_only: bool
     versions: _containers.RepeatedCompositeFieldContainer[_watches_pb2.Watch]
-    def __init__(self, watch: _Optional[_Union[_watches_pb2.Watch, _Mapping]] = ..., enabled: _Optional[bool] = ..., snoozed_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., read_only: _Optional[bool] = ..., versions: _Optional[_Iterable[_Union[_watches_pb2.Watch, _Mapping]]] = ...) -> None: ...
+    authors: _containers.RepeatedCompositeFieldContainer[WatchAuthor]
+    def __init__(self, watch: _Optional[_Union[_watches_pb2.Watch, _Mapping]] = ..., enabled: _Optional[bool] = ..., snoozed_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., read_only: _Optional[bool] = ..., versions: _Optional[_Iterable[_Union[_watches_pb2.Watch, _Mapping]]] = ..., authors: _Optional[_Iterable[_Union[WatchAuthor, _Mapping]]] = ...) -> None: ...
+
+class WatchAuthor(_message.Message):
+    __slots__ = ("actor", "written")
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_FIELD_NUMBER: _ClassVar[int]
+    actor: str
+    written: _timestamp_pb2.Timestamp
+    def __init__(self, actor: _Optional[str] = ..., written: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class NotificationView(_message.Message):
     __slots__ = ("notification", "read_only", "delivery")
@@ -284,7 +296,7 @@ class CoverageReport(_message.Message):
     def __init__(self, since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., rows: _Optional[_Iterable[_Union[CoverageRow, _Mapping]]] = ...) -> None: ...
 
 class ShiftReport(_message.Message):
-    __slots__ = ("since", "until", "incidents", "more_incidents", "unwatched", "hours", "unusual", "note", "sentences", "prose", "prose_note")
+    __slots__ = ("since", "until", "incidents", "more_incidents", "unwatched", "hours", "unusual", "note", "sentences", "prose", "prose_note", "more_unwatched", "unset", "cameras")
     SINCE_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
     INCIDENTS_FIELD_NUMBER: _ClassVar[int]
@@ -296,6 +308,9 @@ class ShiftReport(_message.Message):
     SENTENCES_FIELD_NUMBER: _ClassVar[int]
     PROSE_FIELD_NUMBER: _ClassVar[int]
     PROSE_NOTE_FIELD_NUMBER: _ClassVar[int]
+    MORE_UNWATCHED_FIELD_NUMBER: _ClassVar[int]
+    UNSET_FIELD_NUMBER: _ClassVar[int]
+    CAMERAS_FIELD_NUMBER: _ClassVar[int]
     since: _timestamp_pb2.Timestamp
     until: _timestamp_pb2.Timestamp
     incidents: _containers.RepeatedCompositeFieldContainer[IncidentView]
@@ -307,7 +322,10 @@ class ShiftReport(_message.Message):
     sentences: _containers.RepeatedCompositeFieldContainer[ReportSentence]
     prose: _containers.RepeatedCompositeFieldContainer[ReportSentence]
     prose_note: str
-    def __init__(self, since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., incidents: _Optional[_Iterable[_Union[IncidentView, _Mapping]]] = ..., more_incidents: _Optional[bool] = ..., unwatched: _Optional[_Iterable[_Union[UnwatchedTime, _Mapping]]] = ..., hours: _Optional[_Iterable[_Union[ReportHour, _Mapping]]] = ..., unusual: _Optional[_Iterable[_Union[_memory_pb2.ScoredSpan, _Mapping]]] = ..., note: _Optional[str] = ..., sentences: _Optional[_Iterable[_Union[ReportSentence, _Mapping]]] = ..., prose: _Optional[_Iterable[_Union[ReportSentence, _Mapping]]] = ..., prose_note: _Optional[str] = ...) -> None: ...
+    more_unwatched: bool
+    unset: _containers.RepeatedCompositeFieldContainer[UnwatchedTime]
+    cameras: _containers.RepeatedCompositeFieldContainer[ReportCamera]
+    def __init__(self, since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., incidents: _Optional[_Iterable[_Union[IncidentView, _Mapping]]] = ..., more_incidents: _Optional[bool] = ..., unwatched: _Optional[_Iterable[_Union[UnwatchedTime, _Mapping]]] = ..., hours: _Optional[_Iterable[_Union[ReportHour, _Mapping]]] = ..., unusual: _Optional[_Iterable[_Union[_memory_pb2.ScoredSpan, _Mapping]]] = ..., note: _Optional[str] = ..., sentences: _Optional[_Iterable[_Union[ReportSentence, _Mapping]]] = ..., prose: _Optional[_Iterable[_Union[ReportSentence, _Mapping]]] = ..., prose_note: _Optional[str] = ..., more_unwatched: _Optional[bool] = ..., unset: _Optional[_Iterable[_Union[UnwatchedTime, _Mapping]]] = ..., cameras: _Optional[_Iterable[_Union[ReportCamera, _Mapping]]] = ...) -> None: ...
 
 class ReportSentence(_message.Message):
     __slots__ = ("text", "incidents")
@@ -334,6 +352,18 @@ class UnwatchedTime(_message.Message):
     reason: str
     seconds: float
     def __init__(self, camera: _Optional[str] = ..., tenant: _Optional[str] = ..., watch: _Optional[str] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., reason: _Optional[str] = ..., seconds: _Optional[float] = ...) -> None: ...
+
+class ReportCamera(_message.Message):
+    __slots__ = ("camera", "tenant", "watched_s", "unwatched_s")
+    CAMERA_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    WATCHED_S_FIELD_NUMBER: _ClassVar[int]
+    UNWATCHED_S_FIELD_NUMBER: _ClassVar[int]
+    camera: str
+    tenant: str
+    watched_s: float
+    unwatched_s: float
+    def __init__(self, camera: _Optional[str] = ..., tenant: _Optional[str] = ..., watched_s: _Optional[float] = ..., unwatched_s: _Optional[float] = ...) -> None: ...
 
 class ReportHour(_message.Message):
     __slots__ = ("start", "incidents", "watched_s", "unwatched_s")

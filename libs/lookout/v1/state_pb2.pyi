@@ -259,7 +259,7 @@ class WatchState(_message.Message):
     def __init__(self, watch: _Optional[str] = ..., version: _Optional[int] = ..., epoch: _Optional[int] = ..., recent: _Optional[int] = ..., seen: _Optional[int] = ..., newest_ms: _Optional[int] = ..., cooldown_until_ms: _Optional[int] = ..., incident: _Optional[_Union[OpenIncident, _Mapping]] = ..., window: _Optional[int] = ..., held_since_ms: _Optional[int] = ...) -> None: ...
 
 class OpenIncident(_message.Message):
-    __slots__ = ("id", "opened_ms", "peak", "score", "windows", "reported_peak", "evidence", "question", "coverage", "tenant")
+    __slots__ = ("id", "opened_ms", "peak", "score", "windows", "reported_peak", "evidence", "question", "coverage", "tenant", "raised_ms")
     ID_FIELD_NUMBER: _ClassVar[int]
     OPENED_MS_FIELD_NUMBER: _ClassVar[int]
     PEAK_FIELD_NUMBER: _ClassVar[int]
@@ -270,6 +270,7 @@ class OpenIncident(_message.Message):
     QUESTION_FIELD_NUMBER: _ClassVar[int]
     COVERAGE_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
+    RAISED_MS_FIELD_NUMBER: _ClassVar[int]
     id: str
     opened_ms: int
     peak: float
@@ -280,7 +281,8 @@ class OpenIncident(_message.Message):
     question: str
     coverage: _alerts_pb2.Coverage
     tenant: str
-    def __init__(self, id: _Optional[str] = ..., opened_ms: _Optional[int] = ..., peak: _Optional[float] = ..., score: _Optional[float] = ..., windows: _Optional[int] = ..., reported_peak: _Optional[float] = ..., evidence: _Optional[_Iterable[_Union[WindowEvidence, _Mapping]]] = ..., question: _Optional[str] = ..., coverage: _Optional[_Union[_alerts_pb2.Coverage, _Mapping]] = ..., tenant: _Optional[str] = ...) -> None: ...
+    raised_ms: int
+    def __init__(self, id: _Optional[str] = ..., opened_ms: _Optional[int] = ..., peak: _Optional[float] = ..., score: _Optional[float] = ..., windows: _Optional[int] = ..., reported_peak: _Optional[float] = ..., evidence: _Optional[_Iterable[_Union[WindowEvidence, _Mapping]]] = ..., question: _Optional[str] = ..., coverage: _Optional[_Union[_alerts_pb2.Coverage, _Mapping]] = ..., tenant: _Optional[str] = ..., raised_ms: _Optional[int] = ...) -> None: ...
 
 class WindowEvidence(_message.Message):
     __slots__ = ("p_yes", "frames")

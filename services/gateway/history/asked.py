@@ -21,6 +21,8 @@ from lookout.wire import CAMERA_OFFLINE, CAMERAS, WATCHES, from_json, names_id, 
 
 UNSEEN: Final = "unseen"
 PAUSED: Final = "paused"
+#: before the first answer: nothing was asked yet, so nothing was missed
+UNSET: Final = "unset"
 #: the newest windows are not decided yet
 _SETTLING_MS: Final = 120_000
 
@@ -70,15 +72,15 @@ class AskedTime:
         begin_ms, end_ms = max(at_ms, self.begin_ms), min(at_ms + size_ms, self.end_ms)
         middle_ms = min(max(begin_ms, self.seen_ms), end_ms)
         left_ms = end_ms - begin_ms - (0 if bucket is None else sum(bucket.times))
-        if self.new and at_ms <= self.begin_ms:
-            left_ms -= self.rounding_ms
         if at_ms < self.seen_ms == self.end_ms <= at_ms + size_ms:
             left_ms -= self.rounding_ms
         if begin_ms < self.seen_ms <= at_ms + size_ms and self.seen_ms < self.end_ms:
             # The last verdict ends within its minute: what is missing of that belongs to the silence.
             middle_ms -= min(MINUTE_MS, max(0, left_ms - (end_ms - middle_ms)))
         after_ms = max(0, min(left_ms, end_ms - middle_ms))
-        if (before_ms := left_ms - after_ms) > 0:
+        # What may lie before the first verdict is taken off the time before the last one, not the silence.
+        begun_ms = self.rounding_ms if self.new and at_ms <= self.begin_ms else 0
+        if (before_ms := left_ms - after_ms - begun_ms) > 0:
             yield Missing(begin_ms, middle_ms, before_ms, UNSEEN)
         if after_ms > 0:
             yield Missing(middle_ms, end_ms, after_ms, self.reason)

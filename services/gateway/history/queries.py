@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from lookout.services.gateway.history.tables import (
 from lookout.services.gateway.principal import Principal
 from lookout.services.gateway.problems import ProblemError
 from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.gateway_pb2 import WatchAuthor
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import CAMERA_HEALTH, WATCHES, from_json, headers, names_id
 
@@ -255,6 +256,16 @@ def versions(connection: Connection, watch: str) -> list[Watch]:
     """The records of a watch, oldest first."""
     query = sqlalchemy.select(VERSIONS.c.body).where(VERSIONS.c.watch == watch).order_by(VERSIONS.c.offset)
     return [from_json(body, Watch) for body in connection.scalars(query)]
+
+
+def authors(connection: Connection, watch: str) -> Iterator[WatchAuthor]:
+    """Who wrote the records of a watch, oldest first."""
+    columns = sqlalchemy.select(VERSIONS.c.actor, VERSIONS.c.written_ms)
+    for row in connection.execute(columns.where(VERSIONS.c.watch == watch).order_by(VERSIONS.c.offset)):
+        author = WatchAuthor(actor=row.actor)
+        if row.written_ms > 0:
+            author.written.FromMilliseconds(row.written_ms)
+        yield author
 
 
 @dataclass(frozen=True, slots=True)

@@ -324,6 +324,8 @@ class Records:
                 "version": watch.version,
                 "active_ms": watch.active_from.ToMilliseconds(),
                 "body": body,
+                "actor": (headers.text(record_of(message).headers, headers.ACTOR) or "")[:200],
+                "written_ms": message.timestamp()[1],
             },
         )
         self._tell(batch, message, Event(kind="watch", tenant=watch.tenant, watch=watch))

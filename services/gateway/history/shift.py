@@ -1,25 +1,25 @@
-"""The content of a report about a time: hours with their incidents, and stretches without answers."""
+"""The content of a report about a time: hours with incidents, cameras, and stretches without answers."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sqlalchemy import Connection
 
 from lookout.services.gateway.history import queries
-from lookout.services.gateway.history.asked import AskedTime, Missing, asked_times
+from lookout.services.gateway.history.asked import UNSET, AskedTime, Missing, asked_times
 from lookout.services.gateway.history.buckets import HOUR_MS, MINUTE_MS, Bucket
 from lookout.services.gateway.history.verdict_rows import OUTCOMES
 from lookout.services.gateway.history.views import view_of_row
 from lookout.services.gateway.principal import Principal
-from lookout.v1.gateway_pb2 import ReportHour, ShiftReport, UnwatchedTime
+from lookout.v1.gateway_pb2 import ReportCamera, ReportHour, ShiftReport, UnwatchedTime
 
 #: incidents and stretches that a report lists
 _INCIDENTS: Final = 200
-_UNWATCHED: Final = 1000
+STRETCHES: Final = 1000
 #: shorter stretches are the rounding of windows to minutes
 _LEAST_MS: Final = 1000
 
@@ -35,6 +35,11 @@ class Unwatched:
     end_ms: int
     reason: str
     time_ms: int
+
+    @property
+    def watched_ms(self) -> int:
+        """How much of its length was watched after all."""
+        return self.end_ms - self.begin_ms - self.time_ms
 
     def touches(self, later: Unwatched) -> bool:
         """Whether another stretch begins where this one ends, for the same reason."""
@@ -52,10 +57,33 @@ class Hour:
     unwatched_ms: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """What was watched in a time.
+
+    Attributes:
+        hours: By time.
+        cameras: The milliseconds that were watched and not watched, by camera and tenant.
+        unwatched: Stretches without answers, by camera and watch.
+        unset: Stretches before the first answer, which nothing counts.
+    """
+
+    hours: list[Hour]
+    cameras: dict[tuple[str, str], tuple[int, int]]
+    unwatched: list[Unwatched]
+    unset: list[Unwatched]
+
+
 def shift_report(
-    connection: Connection, principal: Principal, camera: str | None, begin_ms: int, end_ms: int
+    connection: Connection,
+    principal: Principal,
+    camera: str | None,
+    begin_ms: int,
+    end_ms: int,
+    *,
+    stretches: int = STRETCHES,
 ) -> ShiftReport:
-    """A report about a time from the history: incidents, hours and what was not watched.
+    """A report about a time from the history: incidents, hours, cameras and what was not watched.
 
     Args:
         connection: A connection to the history.
@@ -63,18 +91,25 @@ def shift_report(
         camera: An id or glob; None: all.
         begin_ms: Unix milliseconds.
         end_ms: Unix milliseconds, after `begin_ms`.
+        stretches: Stretches without answers that it lists at most.
     """
     criteria = queries.IncidentFilter(camera=camera, since_ms=begin_ms, until_ms=end_ms)
     rows, next_page = queries.incidents(connection, principal, criteria, "", _INCIDENTS)
-    hours, unwatched = shift(
+    content = shift(
         connection, principal, camera, begin_ms=begin_ms, end_ms=end_ms, now_ms=time.time() * 1000
     )
-    unwatched.sort(key=lambda stretch: -stretch.time_ms)
+    unwatched = sorted(content.unwatched, key=lambda stretch: -stretch.time_ms)
     message = ShiftReport(
         incidents=[view_of_row(row, row.tenant) for row in rows],
         more_incidents=bool(next_page),
-        hours=map(_hour, hours),
-        unwatched=map(_unwatched, unwatched[:_UNWATCHED]),
+        hours=map(_hour, content.hours),
+        unwatched=map(_unwatched, unwatched[:stretches]),
+        more_unwatched=max(len(unwatched), len(content.unset)) > stretches,
+        unset=map(_unwatched, content.unset[:stretches]),
+        cameras=[
+            ReportCamera(camera=name, tenant=tenant, watched_s=watched / 1000, unwatched_s=lost / 1000)
+            for (name, tenant), (watched, lost) in sorted(content.cameras.items())
+        ],
     )
     message.since.FromMilliseconds(begin_ms)
     message.until.FromMilliseconds(end_ms)
@@ -89,8 +124,8 @@ def shift(
     begin_ms: int,
     end_ms: int,
     now_ms: float,
-) -> tuple[list[Hour], list[Unwatched]]:
-    """The hours of a time, and the stretches that were not watched, by camera and watch.
+) -> Shift:
+    """The hours of a time, its cameras, and the stretches that were not watched.
 
     Stretches are found to the minute if few series are asked for, else to the hour.
     """
@@ -103,24 +138,71 @@ def shift(
     sums = queries.sums(connection, series, begin_ms, end_ms, size_ms)
     first_ms = begin_ms // HOUR_MS * HOUR_MS
     hours = {at_ms: Hour(at_ms) for at_ms in range(first_ms, end_ms, HOUR_MS)}
+    cameras: dict[tuple[str, str], tuple[int, int]] = {}
     unwatched: list[Unwatched] = []
     for question in asked:
         buckets = sums.get(question.series.key, {})
+        watched_ms = 0
         for at_ms, bucket in buckets.items():
             hour = hours.setdefault(at_ms // HOUR_MS * HOUR_MS, Hour(at_ms // HOUR_MS * HOUR_MS))
             times = dict(zip(OUTCOMES, bucket.times, strict=True))
-            hour.watched_ms += sum(times[outcome] for outcome in OUTCOMES if outcome.watched)
-        for stretch in _stretches(question, buckets, size_ms):
-            hours.setdefault(at_ms := stretch.begin_ms // HOUR_MS * HOUR_MS, Hour(at_ms))
-            hours[at_ms].unwatched_ms += stretch.time_ms
-            before = unwatched[-1] if unwatched else None
-            if before is not None and before.touches(stretch):
-                before.end_ms, before.time_ms = stretch.end_ms, before.time_ms + stretch.time_ms
-            else:
-                unwatched.append(stretch)
+            seen_ms = sum(times[outcome] for outcome in OUTCOMES if outcome.watched)
+            hour.watched_ms, watched_ms = hour.watched_ms + seen_ms, watched_ms + seen_ms
+        pieces = _stretches(question, buckets, size_ms)
+        for piece in pieces:
+            hours.setdefault(at_ms := piece.begin_ms // HOUR_MS * HOUR_MS, Hour(at_ms))
+            hours[at_ms].unwatched_ms += piece.time_ms
+        unwatched.extend(_joined(pieces))
+        name = question.series.camera, question.series.tenant
+        before = cameras.get(name, (0, 0))
+        cameras[name] = before[0] + watched_ms, before[1] + sum(piece.time_ms for piece in pieces)
     for at_ms in queries.incident_starts(connection, principal, camera, begin_ms, end_ms):
         hours[at_ms // HOUR_MS * HOUR_MS].incidents += 1
-    return [hours[at_ms] for at_ms in sorted(hours)], unwatched
+    unset = list(_unset(asked, begin_ms))
+    return Shift([hours[at_ms] for at_ms in sorted(hours)], cameras, unwatched, unset)
+
+
+def _joined(pieces: Sequence[Unwatched]) -> Iterator[Unwatched]:
+    """Join pieces of a question that touch.
+
+    What was watched of the first piece lies before the stretch, and what was watched of the last one after
+    it: if that is a minute at most, the stretch begins and ends there, so that its length is the time that
+    is missing.
+    """
+    groups: list[list[Unwatched]] = []
+    for piece in pieces:
+        if groups and groups[-1][-1].touches(piece):
+            groups[-1].append(piece)
+        else:
+            groups.append([piece])
+    for group in groups:
+        first, last = group[0], group[-1]
+        begin_ms, end_ms = first.begin_ms, last.end_ms
+        if end_ms - begin_ms > MINUTE_MS and first.watched_ms <= MINUTE_MS:
+            begin_ms = first.end_ms - first.time_ms
+        if len(group) > 1 and last.watched_ms <= MINUTE_MS:
+            end_ms = last.begin_ms + last.time_ms
+        time_ms = sum(piece.time_ms for piece in group)
+        yield replace(first, begin_ms=begin_ms, end_ms=end_ms, time_ms=time_ms)
+
+
+def _unset(asked: Iterable[AskedTime], begin_ms: int) -> Iterator[Unwatched]:
+    """Stretches before the first answer about a camera, and about single questions that came later."""
+    firsts: dict[tuple[str, str], int] = {}
+    for question in asked:
+        name = question.series.camera, question.series.tenant
+        firsts[name] = min(firsts.get(name, question.begin_ms), question.begin_ms)
+    for (camera, tenant), first_ms in firsts.items():
+        if first_ms > begin_ms:
+            yield Unwatched(camera, tenant, "", begin_ms, first_ms, UNSET, first_ms - begin_ms)
+    for question in asked:
+        series = question.series
+        first_ms = firsts[series.camera, series.tenant]
+        # Windows of several questions rarely end in the same minute.
+        if question.begin_ms - first_ms > 2 * MINUTE_MS:
+            length_ms = question.begin_ms - first_ms
+            names = series.camera, series.tenant, series.watch
+            yield Unwatched(*names, first_ms, question.begin_ms, UNSET, length_ms)
 
 
 def _stretches(asked: AskedTime, buckets: Mapping[int, Bucket], size_ms: int) -> list[Unwatched]:
@@ -169,6 +251,7 @@ def _unwatched(stretch: Unwatched) -> UnwatchedTime:
         reason=stretch.reason,
         seconds=stretch.time_ms / 1000,
     )
-    message.start.FromMilliseconds(stretch.begin_ms)
-    message.end.FromMilliseconds(stretch.end_ms)
+    # Whole seconds, rounded against us: whoever subtracts what a table shows gets the length that it shows.
+    message.start.FromSeconds(stretch.begin_ms // 1000)
+    message.end.FromSeconds(-(-stretch.end_ms // 1000))
     return message

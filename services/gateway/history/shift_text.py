@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
 from typing import Final
+from zoneinfo import ZoneInfo
 
 from lookout.services.gateway.history.asked import PAUSED, UNSEEN
 from lookout.text import clean
@@ -16,29 +18,45 @@ from lookout.wire import CAMERA_HEALTH
 #: questions, cameras and incidents that a sentence or report names one by one
 _QUESTIONS: Final = 5
 _NAMED: Final = 3
+_DAY_S: Final = 86_400
 _REASONS: Final = {UNSEEN: "nothing came", PAUSED: "the question was paused"}
 
 
-def sentences(report: ShiftReport) -> Iterator[ReportSentence]:
+@dataclass(frozen=True, slots=True)
+class _Clock:
+    """Writes times of a time zone, with the day where a report is about several."""
+
+    zone: tzinfo
+    dated: bool
+
+    def __call__(self, time_ms: float) -> str:
+        moment = datetime.fromtimestamp(time_ms / 1000, self.zone)
+        return f"{moment:%d %b %H:%M:%S}" if self.dated else f"{moment:%H:%M:%S}"
+
+
+def sentences(report: ShiftReport, zone: str = "UTC") -> Iterator[ReportSentence]:
     """Put a report into words.
 
     Args:
         report: Complete except for its sentences.
+        zone: The time zone of their times.
 
     Yields:
-        Sentences with the ids of the incidents that they speak of. Times are UTC.
+        Sentences with the ids of the incidents that they speak of.
     """
-    yield from _incidents(report)
-    yield _watched(report)
+    at = _Clock(ZoneInfo(zone), report.until.seconds - report.since.seconds > _DAY_S)
+    yield from _incidents(report, at)
+    yield _watched(report, at)
+    yield from _unset(report, at)
     if report.unusual:
         span = report.unusual[0]
-        begin, end = _clock(span.begin_us / 1000), _clock(span.end_us / 1000)
+        begin, end = at(span.begin_us / 1000), at(span.end_us / 1000)
         count = _count(len(report.unusual), "span looks", "spans look")
         where = f"{clean(span.camera, 100)}, {begin} to {end}"
         yield ReportSentence(text=f"{count} unusual for the time of day; the most unusual: {where}.")
 
 
-def _incidents(report: ShiftReport) -> Iterator[ReportSentence]:
+def _incidents(report: ShiftReport, at: _Clock) -> Iterator[ReportSentence]:
     total = sum(hour.incidents for hour in report.hours)
     if not report.incidents:
         yield ReportSentence(text="No incident began.")
@@ -52,32 +70,32 @@ def _incidents(report: ShiftReport) -> Iterator[ReportSentence]:
     for incident in report.incidents:
         asked["" if incident.watch == CAMERA_HEALTH else incident.question].append(incident)
     for question, found in sorted(asked.items(), key=lambda pair: -len(pair[1]))[:_QUESTIONS]:
-        yield _of_question(question, found)
-    yield from _open(report.incidents)
+        yield _of_question(question, found, at)
+    yield from _open(report.incidents, at)
     busiest = max(report.hours, key=lambda hour: hour.incidents, default=None)
     if busiest is not None and len(report.hours) > 1 and 1 < busiest.incidents < total:
         begin_ms = busiest.start.ToMilliseconds()
-        span = f"{_clock(begin_ms)} and {_clock(begin_ms + 3_600_000)}"
+        span = f"{at(begin_ms)} and {at(begin_ms + 3_600_000)}"
         yield ReportSentence(text=f"Most began between {span}: {busiest.incidents}.")
 
 
-def _of_question(question: str, found: Sequence[IncidentView]) -> ReportSentence:
+def _of_question(question: str, found: Sequence[IncidentView], at: _Clock) -> ReportSentence:
     cameras = Counter(clean(incident.camera, 100) for incident in found)
     where = _listed([f"{name} ({count})" for name, count in cameras.most_common()])
     if not question:
         return ReportSentence(text=f"Camera health: something was wrong with {where}.", incidents=_ids(found))
     best = max(found, key=lambda incident: incident.peak)
-    peak = f"the highest p(yes) was {best.peak:.2f}, on {clean(best.camera, 100)} at {_began(best)}"
+    peak = f"the highest p(yes) was {best.peak:.2f}, on {clean(best.camera, 100)} at {at(_began_ms(best))}"
     text = f"“{clean(question, 300)}” was yes on {where}; {peak}."
     return ReportSentence(text=text, incidents=_ids(found))
 
 
-def _open(incidents: Sequence[IncidentView]) -> Iterator[ReportSentence]:
+def _open(incidents: Sequence[IncidentView], at: _Clock) -> Iterator[ReportSentence]:
     """Sentences on incidents that nobody has taken up, and those that people called wrong."""
     new = [incident for incident in incidents if incident.state == IncidentState.INCIDENT_STATE_NEW]
     wrong = [incident for incident in incidents if incident.HasField("right") and not incident.right]
     if new:
-        named = _listed([f"{clean(incident.camera, 100)} at {_began(incident)}" for incident in new])
+        named = _listed([f"{clean(incident.camera, 100)} at {at(_began_ms(incident))}" for incident in new])
         count = "Nobody has taken up" if len(new) == 1 else f"Nobody has taken up {len(new)} of them"
         yield ReportSentence(text=f"{count}: {named}.", incidents=_ids(new))
     if wrong:
@@ -85,7 +103,7 @@ def _open(incidents: Sequence[IncidentView]) -> Iterator[ReportSentence]:
         yield ReportSentence(text=f"{count}.", incidents=_ids(wrong))
 
 
-def _watched(report: ShiftReport) -> ReportSentence:
+def _watched(report: ShiftReport, at: _Clock) -> ReportSentence:
     watched_s = sum(hour.watched_s for hour in report.hours)
     lost_s = sum(hour.unwatched_s for hour in report.hours)
     if not watched_s + lost_s:
@@ -100,22 +118,28 @@ def _watched(report: ShiftReport) -> ReportSentence:
     longest = max(report.unwatched, key=lambda stretch: stretch.seconds, default=None)
     if longest is None:
         return ReportSentence(text=f"{text}.")
-    begin, end = _clock(longest.start.ToMilliseconds()), _clock(longest.end.ToMilliseconds())
+    begin, end = at(longest.start.ToMilliseconds()), at(longest.end.ToMilliseconds())
     where = f"{clean(longest.camera, 100)}, {begin} to {end}"
     reason = _REASONS.get(longest.reason, longest.reason)
     return ReportSentence(text=f"{text}: {why}. The longest: {where}, {reason}.")
+
+
+def _unset(report: ShiftReport, at: _Clock) -> Iterator[ReportSentence]:
+    """A sentence on cameras that were not set up when the time began."""
+    late = [stretch for stretch in report.unset if not stretch.watch]
+    if late:
+        named = [f"{clean(stretch.camera, 100)} until {at(stretch.end.ToMilliseconds())}" for stretch in late]
+        text = f"Not set up yet, and not counted above: {_listed(named)}."
+        yield ReportSentence(text=text)
 
 
 def _ids(incidents: Iterable[IncidentView]) -> list[str]:
     return [incident.id for incident in incidents]
 
 
-def _began(incident: IncidentView) -> str:
-    return _clock(incident.start.ToMilliseconds())
-
-
-def _clock(time_ms: float) -> str:
-    return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%H:%M}"
+def _began_ms(incident: IncidentView) -> int:
+    """When it became yes; the window that opened it begins before what there is to see."""
+    return (incident.raised if incident.HasField("raised") else incident.start).ToMilliseconds()
 
 
 def _count(count: int, one: str, many: str) -> str:
@@ -128,7 +152,11 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _span(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    if minutes < 1:
-        return f"{round(seconds)} s"
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    """A length of time, as the console writes it: to the second below an hour, then to the minute."""
+    whole = round(seconds)
+    if whole < 3600:
+        parts = [(whole // 60, "min"), (whole % 60, "s")]
+    else:
+        minutes = round(whole / 60)
+        parts = [(minutes // 60, "h"), (minutes % 60, "min")]
+    return " ".join(f"{count} {unit}" for count, unit in parts if count) or "0 s"

@@ -185,6 +185,8 @@ VERSIONS = Table(
     Column("version", BigInteger, nullable=False),
     Column("active_ms", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
+    Column("actor", String(200), nullable=False, server_default=""),
+    Column("written_ms", BigInteger, nullable=False, server_default="0"),
 )
 """Records of watches.v1, as far as the topic still had them when they were read."""
 

@@ -34,6 +34,8 @@ def incident_view(alert: Alert, triage: Triage, *, tenant: str) -> IncidentView:
         notes=triage.notes,
         cause=alert.cause,
     )
+    if alert.HasField("raised"):
+        view.raised.CopyFrom(alert.raised)
     if alert.HasField("opinion"):
         view.opinion.CopyFrom(alert.opinion)
     if triage.right is not None:

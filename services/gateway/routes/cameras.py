@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Path, Query, Request
@@ -62,6 +63,11 @@ def list_cameras(
     with parts_of(request).database.reading() as connection:
         views = camera_views(connection, principal, camera)
     page = [view for view in views if view.id > after]
+    offline = [view for view in page[:limit] if view.source.url and view.state == CameraView.STATE_OFFLINE]
+    if offline:
+        reports = _pulled(parts_of(request), [view.id for view in offline])
+        for view, (state, error) in zip(offline, reports, strict=True):
+            view.pull, view.pull_error = state, error
     return answer(CameraPage(cameras=page[:limit], next=page[limit - 1].id if len(page) > limit else ""))
 
 
@@ -71,7 +77,7 @@ def get_camera(request: Request, principal: Viewer, camera: Annotated[str, Path(
     parts = parts_of(request)
     view = _camera(parts, principal, camera)
     if view.source.url:
-        view.pull, view.pull_error = _pulled(parts, camera)
+        ((view.pull, view.pull_error),) = _pulled(parts, [camera])
     return answer(view)
 
 
@@ -115,17 +121,20 @@ def remove_camera(
     return Response(status_code=204)
 
 
-def _pulled(parts: Parts, camera: str) -> tuple[str, str]:
-    """What the pulling agent says of a camera: its state, and why its newest connection ended."""
+def _pulled(parts: Parts, cameras: Sequence[str]) -> list[tuple[str, str]]:
+    """What the pulling agents say of cameras: the state of each, and why its newest connection ended."""
     settings = parts.settings
-    with settings.redis_client(
-        settings.redis_url, decode_responses=True, socket_timeout=1.0, socket_connect_timeout=1.0
-    ) as client:
-        try:
-            report = client.hgetall(CAMERA_REPORT.format(camera=camera))
-        except REDIS_ERRORS:
-            return "", ""
-    return report.get("state", ""), clean(report.get("error", ""), 300)
+    try:
+        with settings.redis_client(
+            settings.redis_url, decode_responses=True, socket_timeout=1.0, socket_connect_timeout=1.0
+        ) as client:
+            pipe = client.pipeline(transaction=False)
+            for camera in cameras:
+                pipe.hgetall(CAMERA_REPORT.format(camera=camera))
+            reports = pipe.execute()
+    except REDIS_ERRORS:
+        return [("", "")] * len(cameras)
+    return [(report.get("state", ""), clean(report.get("error", ""), 300)) for report in reports]
 
 
 def _check_owner(parts: Parts, principal: Principal, camera: str) -> None:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import Annotated, Final
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from lookout.rules.types import is_time_zone
 from lookout.services.gateway.guard import Viewer
 from lookout.services.gateway.history.buckets import HOUR_MS
+from lookout.services.gateway.history.shift import STRETCHES
 from lookout.services.gateway.messages import answer, route
 from lookout.services.gateway.parameters import CameraGlob, Moment, parse_ms
 from lookout.services.gateway.parts import parts_of
 from lookout.services.gateway.problems import ProblemError
 from lookout.services.gateway.reports import composed
+from lookout.text import clean
 from lookout.v1.gateway_pb2 import ShiftReport
 
 router = APIRouter(prefix="/v1/report", tags=["history"])
 _LONGEST_MS: Final = 31 * 24 * HOUR_MS
+_STRETCHES: Final = 100_000
 
 
 @router.get("", **route(ShiftReport))
@@ -29,6 +33,12 @@ def report(
     since: Moment = None,
     until: Moment = None,
     prose: bool = False,
+    zone: Annotated[
+        str, Query(max_length=64, description="time zone of the sentences, such as Europe/Berlin")
+    ] = "UTC",
+    stretches: Annotated[
+        int, Query(ge=1, le=_STRETCHES, description="stretches without answers that are listed at most")
+    ] = STRETCHES,
 ) -> Response:
     """What happened on cameras: the last 8 hours by default, 31 days at most.
 
@@ -41,4 +51,7 @@ def report(
         raise ProblemError(400, "since: it must be before until")
     if end_ms - begin_ms > _LONGEST_MS:
         raise ProblemError(400, "since: a report is about 31 days at most")
-    return answer(composed(parts_of(request), principal, camera, begin_ms, end_ms, prose=prose))
+    if not is_time_zone(zone):
+        raise ProblemError(400, f"zone: {clean(zone, 40)!r} is not an IANA time zone such as Europe/Berlin")
+    scope = parts_of(request), principal, camera, begin_ms, end_ms
+    return answer(composed(*scope, prose=prose, zone=zone, stretches=stretches))

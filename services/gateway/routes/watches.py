@@ -181,6 +181,7 @@ def _watch(parts: Parts, principal: Principal, identity: str) -> WatchView:
             raise not_found("watch", identity)
         records = queries.versions(connection, identity)
         view = _view(records, identity in queries.owned(connection, WATCHES.name))
+        view.authors.extend(queries.authors(connection, identity))
     view.versions.extend(records)
     return view
 

@@ -45,7 +45,7 @@ class History:
     def unwatched(self, begin_h: float, end_h: float, now_h: float) -> list[tuple[str, str, float, float]]:
         """Stretches of a range: camera, reason, begin and end in minutes, all from `BEGIN_MS`."""
         with self.database.reading() as connection:
-            _, found = shift(
+            found = shift(
                 connection,
                 READER,
                 None,
@@ -53,7 +53,7 @@ class History:
                 end_ms=BEGIN_MS + round(end_h * HOUR_MS),
                 now_ms=BEGIN_MS + now_h * HOUR_MS,
             )
-        return [told(one) for one in found]
+        return [told(one) for one in found.unwatched]
 
 
 def told(one: Unwatched) -> tuple[str, str, float, float]:
@@ -99,12 +99,16 @@ def test_a_longer_range_has_the_same_silence_and_none_in_the_future(history: His
         with history.database.reading() as connection:
             begin_ms, end_ms = BEGIN_MS - days * 24 * HOUR_MS, BEGIN_MS + 24 * HOUR_MS
             now_ms = BEGIN_MS + now_h * HOUR_MS
-            hours, found = shift(connection, READER, None, begin_ms=begin_ms, end_ms=end_ms, now_ms=now_ms)
+            whole = shift(connection, READER, None, begin_ms=begin_ms, end_ms=end_ms, now_ms=now_ms)
+        found = whole.unwatched
         ((_, reason, begin, end),) = [told(one) for one in found]
         assert (reason, end) == ("unseen", now_h * 60 - 2)
         assert 5 <= begin <= 6
-        assert sum(one.time_ms for one in found) == pytest.approx((end - begin) * MINUTE_MS, abs=MINUTE_MS)
-        assert sum(hour.unwatched_ms for hour in hours) == sum(one.time_ms for one in found)
+        assert [one.end_ms - one.begin_ms for one in found] == [one.time_ms for one in found]
+        assert sum(hour.unwatched_ms for hour in whole.hours) == sum(one.time_ms for one in found)
+        assert [lost for _, lost in whole.cameras.values()] == [sum(one.time_ms for one in found)]
+        unset = [told(one) for one in whole.unset]
+        assert unset == ([("gate", "unset", -days * 24 * 60.0, 0.0)] if days else [])
 
 
 def test_a_paused_watch_is_named_as_the_reason(history: History) -> None:
@@ -124,6 +128,15 @@ def test_a_camera_that_never_sent_anything_counts_from_when_it_was_added(history
 
 def test_a_report_of_a_silent_time_does_not_say_that_everything_was_answered() -> None:
     report = ShiftReport(hours=[ReportHour(watched_s=50, unwatched_s=28_750)])
-    assert "7 h 59 min of 8 h 0 min had no answer, summed over cameras and questions." in [
+    assert "7 h 59 min of 8 h had no answer, summed over cameras and questions." in [
         sentence.text for sentence in sentences(report)
     ]
+
+
+def test_a_question_that_came_later_than_its_camera_has_a_time_of_its_own(history: History) -> None:
+    later = (verdict("gate", window, watch="bag") for window in range(90, 150))
+    history.take(VERDICTS.name, "gate", *later)
+    with history.database.reading() as connection:
+        span = {"begin_ms": BEGIN_MS - HOUR_MS, "end_ms": BEGIN_MS + HOUR_MS // 12}
+        found = shift(connection, READER, None, **span, now_ms=BEGIN_MS + HOUR_MS)
+    assert [(one.watch, *told(one)[2:]) for one in found.unset] == [("", -60.0, 0.0), ("bag", 0.0, 3.0)]

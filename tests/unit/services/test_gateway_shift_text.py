@@ -55,15 +55,16 @@ def test_incidents_are_told_by_question_and_cited() -> None:
     report = ShiftReport(incidents=[wrong, health, new, incident("a", 1)], hours=hours)
     assert told(report) == {
         "4 incidents began, on 3 cameras.": ["c", "d", "b", "a"],
-        "“Is anyone lying?” was yes on gate (2), yard (1); the highest p(yes) was 0.97, on gate at 02:05.": [
+        "“Is anyone lying?” was yes on gate (2), yard (1); "
+        "the highest p(yes) was 0.97, on gate at 02:05:00.": [
             "c",
             "b",
             "a",
         ],
         "Camera health: something was wrong with dome (1).": ["d"],
-        "Nobody has taken up: gate at 02:05.": ["b"],
+        "Nobody has taken up: gate at 02:05:00.": ["b"],
         "1 was called a false alarm.": ["c"],
-        "Most began between 02:00 and 03:00: 3.": [],
+        "Most began between 02:00:00 and 03:00:00: 3.": [],
         "Every question was answered all the time.": [],
     }
 
@@ -80,9 +81,9 @@ def test_what_was_not_watched_is_told_with_its_reasons_and_the_longest_stretch()
     unusual = ScoredSpan(camera="gate", begin_us=begin_us, end_us=begin_us + 120_000_000, score=3.0)
     said = list(told(ShiftReport(hours=hours, unwatched=stretches, unusual=[unusual])))
     assert said[1:] == [
-        "1 h 0 min of 24 h 0 min had no answer, summed over cameras and questions: gap 50 min, "
-        "nothing came 10 min. The longest: gate, 02:00 to 02:50, gap.",
-        "1 span looks unusual for the time of day; the most unusual: gate, 02:00 to 02:02.",
+        "1 h of 24 h had no answer, summed over cameras and questions: gap 50 min, "
+        "nothing came 10 min. The longest: gate, 02:00:00 to 02:50:00, gap.",
+        "1 span looks unusual for the time of day; the most unusual: gate, 02:00:00 to 02:02:00.",
     ]
 
 
@@ -95,3 +96,17 @@ def test_more_incidents_than_are_listed_are_counted() -> None:
     hours = [ReportHour(start=moment(0), incidents=350, watched_s=60)]
     (first, *_) = told(ShiftReport(incidents=[incident("a", 1)], hours=hours, more_incidents=True))
     assert first == "350 incidents began, on 1 camera; this report lists the newest 1."
+
+
+def test_times_are_of_the_readers_zone_and_have_their_day_in_long_reports() -> None:
+    opened = incident("a", 5)
+    opened.state = IncidentState.INCIDENT_STATE_NEW
+    opened.raised.CopyFrom(moment(5.2))  # the model looked from before what it saw
+    late = UnwatchedTime(camera="yard", start=moment(0), end=moment(90), reason="unset", seconds=5400)
+    report = ShiftReport(incidents=[opened], unset=[late], until=moment(600), since=moment(0))
+    said = [sentence.text for sentence in sentences(report, "Asia/Kathmandu")]
+    assert "Nobody has taken up: gate at 07:50:12." in said
+    assert said[-1] == "Not set up yet, and not counted above: yard until 09:15:00."
+    report.until.CopyFrom(moment(3000))
+    said = [sentence.text for sentence in sentences(report, "Asia/Kathmandu")]
+    assert said[-1] == "Not set up yet, and not counted above: yard until 01 May 09:15:00."

@@ -115,6 +115,8 @@ def url_fault(url: str) -> str | None:
     """
     for pattern, what in _SECRETS:
         if pattern.search(url):
+            if pattern is _SECRETS[0][0]:
+                return f"it holds {what}: leave them out, and name a secret that has them in credentials"
             return f"it holds {what}: write {PASSWORD_PLACE} in its place and name a secret in credentials"
     return None
 

@@ -119,6 +119,9 @@ function parsed(body: string): { uri?: string; detail?: string } {
 /** Names that a new camera or watch may have, as `lookout.wire.name_fault` has it. */
 export const NEW_NAME = "(?!.*\\.\\.)[\\p{L}\\p{N}][\\p{L}\\p{N}._\\/:\\-]{0,63}";
 
+const NAME = new RegExp(`^(?:${NEW_NAME})$`, "v");
+export const isName = (name: string): boolean => NAME.test(name.trim());
+
 /** The id of a camera or watch within a path: ids may hold slashes, which stay. */
 export const within = (id: string): string => id.split("/").map(encodeURIComponent).join("/");
 

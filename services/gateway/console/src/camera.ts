@@ -1,4 +1,7 @@
-import type { Camera } from "./types";
+import { within } from "./api";
+import { text } from "./text";
+import { at } from "./time";
+import type { Camera, Incident } from "./types";
 
 /** How a camera is: what is wrong with it, else what became of its newest window. */
 export const stateOf = (camera: Camera): string =>
@@ -12,3 +15,32 @@ export function tone(camera: Camera): string {
   const state = stateOf(camera);
   return GOOD.includes(state) ? "good" : WEAK.includes(state) ? "warn" : "bad";
 }
+
+/** When an incident became yes: its first window begins before what there is to see. A fault of a camera has its begin. */
+export const began = (incident: Incident): string | undefined => incident.raised ?? incident.start;
+
+/** Why nothing comes from a camera, as far as it is known. */
+export function whyOffline(camera: Camera): string {
+  if (camera.pull_error) return camera.pull_error;
+  if (camera.pull === "no-room") return text.wall.noRoom;
+  return camera.seen ? text.wall.silent(at(camera.seen)) : text.wall.never;
+}
+
+/** Why a camera's live picture failed: a video element does not say. */
+export async function liveFault(camera: string): Promise<string> {
+  const stop = new AbortController();
+  try {
+    const response = await fetch(`/v1/cameras/${within(camera)}/live`, { signal: stop.signal });
+    if (response.ok) return text.wall.noPlay;
+    const { detail } = (await response.json()) as { detail?: string };
+    return detail ? `${text.wall.notLive} ${detail}` : text.wall.notLive;
+  } catch {
+    return text.wall.notLive;
+  } finally {
+    stop.abort();
+  }
+}
+
+/** What is wrong with an address that somebody types; empty where nothing is. */
+export const addressFault = (address: string): string =>
+  /^\s*rtsps?:\/\/[^/?#]*(@|%40)/i.test(address) ? text.start.noPassword : "";

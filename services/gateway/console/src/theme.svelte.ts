@@ -10,6 +10,8 @@ class Theme {
     this.#query.addEventListener("change", (event) => {
       if (!localStorage.getItem("theme")) this.#use(event.matches);
     });
+    // Another tab has switched.
+    addEventListener("storage", (event) => event.key === "theme" && event.newValue && this.#use(event.newValue === "dark"));
     this.#use(this.dark);
   }
 

@@ -1,6 +1,8 @@
 // Times in the viewer's zone.
 
-const whole = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+/** The clock of 24 hours everywhere: sentences of reports and the pictures of most cameras have it, too. */
+const STYLE = { dateStyle: "medium", timeStyle: "medium", hourCycle: "h23" } as const;
+const whole = new Intl.DateTimeFormat(undefined, STYLE);
 const OF_CLOCK = ["hour", "minute", "second", "dayPeriod"];
 const relative = new Intl.RelativeTimeFormat(undefined, { numeric: "auto", style: "short" });
 
@@ -18,7 +20,7 @@ export const at = (time: string | number | undefined): string =>
 export function elsewhere(time: string | number | undefined, place: string | undefined): string {
   if (!place || place === zone || time === undefined) return "";
   try {
-    const there = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium", timeZone: place });
+    const there = new Intl.DateTimeFormat(undefined, { ...STYLE, timeZone: place });
     return `(${there.format(new Date(time))} ${place})`;
   } catch {
     return ""; // a zone that this browser does not know
@@ -52,11 +54,10 @@ export function ago(time: string | undefined, now: number): string {
   return relative.format(Math.round(Math.min(seconds, 0)), "second");
 }
 
-/** A length of time: "1 h 5 min". */
+/** A length of time, as reports write it: to the second below an hour ("5 min 20 s"), then to the minute. */
 export function span(seconds: number | undefined): string {
   const rounded = Math.round(seconds ?? 0);
-  if (rounded < 60) return `${rounded} s`;
-  const [hours, minutes] = [Math.floor(rounded / 3600), Math.floor((rounded % 3600) / 60)];
-  if (!hours) return `${minutes} min`;
-  return minutes ? `${hours} h ${minutes} min` : `${hours} h`;
+  const [unit, whole] = rounded < 3600 ? [["min", "s"], rounded] : [["h", "min"], Math.round(rounded / 60)];
+  const parts = [`${Math.floor(whole / 60)} ${unit[0]}`, `${whole % 60} ${unit[1]}`];
+  return parts.filter((part) => !part.startsWith("0 ")).join(" ") || "0 s";
 }

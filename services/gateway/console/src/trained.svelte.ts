@@ -31,3 +31,7 @@ class Trained {
 }
 
 export const trained = new Trained();
+
+/** The F1 below which answers are called often wrong; what was not measured is not. */
+const WEAK = 0.7;
+export const isWeak = (f1: number | undefined): boolean => f1 !== undefined && f1 < WEAK;

@@ -1,0 +1,15 @@
+"""Who wrote a version of a watch, and when."""
+
+from __future__ import annotations
+
+from alembic import op
+from sqlalchemy import BigInteger, Column, String
+
+revision = "0006"
+down_revision = "0005"
+
+
+def upgrade() -> None:
+    """Add the columns; of versions that were read before nobody is known."""
+    op.add_column("versions", Column("actor", String(200), nullable=False, server_default=""))
+    op.add_column("versions", Column("written_ms", BigInteger, nullable=False, server_default="0"))

@@ -122,6 +122,7 @@ def answers(client: Producer | Consumer | AdminClient) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_every_client_follows_the_files(broker: Broker) -> None:
     """Each of them was made with a password that nobody knows any more."""
     producer, admin = Producer(broker.options()), AdminClient(broker.options())

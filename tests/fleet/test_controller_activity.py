@@ -16,6 +16,7 @@ from tests.eventually import eventually
 pytestmark = pytest.mark.fleet
 
 
+@pytest.mark.long
 def test_verdicts_are_followed_over_an_outage_and_in_partitions_that_are_added(
     own_kafka: KafkaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

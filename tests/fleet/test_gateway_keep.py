@@ -286,6 +286,7 @@ def test_a_recording_is_uploaded_in_pieces(keep: Keep, request: pytest.FixtureRe
     assert [value for value in actions if b"recording.upload" in value and uri.encode() in value]
 
 
+@pytest.mark.long
 @each_store
 def test_evidence_that_was_kept_before_a_new_history_is_shown(
     keep: Keep, request: pytest.FixtureRequest, tmp_path: Path, redis_url: str

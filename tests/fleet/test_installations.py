@@ -97,6 +97,7 @@ def cameras_alerted(bootstrap: str, topic: str) -> set[str]:
     return cameras
 
 
+@pytest.mark.long
 def test_two_installations_on_one_kafka(kafka: str, redis_url: str, prefix: str, tmp_path: Path) -> None:
     prefixes = [f"{prefix}{site}." for site in ("a", "b")]
     for site in prefixes:

@@ -77,6 +77,7 @@ def test_who_knows_the_folder_is_let_in(fleet: Fleet) -> None:
     assert int(answer.stdout) > 10
 
 
+@pytest.mark.long
 def test_servers_that_died_ask_again(fleet: Fleet) -> None:
     send_and_confirm(fleet.bootstrap, WATCHES.name, {"v": b"{}"})
     before = Path(fleet.address.security["redis_password_file"]).read_text()

@@ -41,6 +41,7 @@ def command(folder: Path, *words: str) -> Iterator[tuple[Path, Path]]:
         process.wait(30.0)
 
 
+@pytest.mark.long
 def test_a_command_that_follows_says_once_that_its_broker_is_lost_and_once_that_it_is_back(
     own_kafka: KafkaServer, tmp_path: Path
 ) -> None:

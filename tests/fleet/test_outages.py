@@ -77,6 +77,7 @@ def test_a_frozen_broker_that_goes_on_costs_nothing(
     bench.assert_counted(CAMERAS, 40)
 
 
+@pytest.mark.long
 def test_a_worker_fenced_after_a_standstill_joins_again(
     own_kafka: KafkaServer, prefix: str, stack: ExitStack
 ) -> None:

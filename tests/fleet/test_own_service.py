@@ -124,6 +124,7 @@ def read(progress: Downstream) -> int:
     return sum(eventually(offsets))
 
 
+@pytest.mark.long
 def test_a_service_of_ones_own_counts_once_whatever_dies(own_kafka: KafkaServer, service: Service) -> None:
     expected, bad = publish(own_kafka.bootstrap)
     settings = load_settings(ServiceSettings, {}, mode="local", bootstrap=own_kafka.bootstrap)

@@ -39,6 +39,7 @@ def reports(bootstrap: str) -> list[Alert]:
     return [event for event in alerts if event.kind == Alert.KIND_REPORT]
 
 
+@pytest.mark.long
 def test_a_report_that_was_due_meanwhile_is_told_once(
     broker: KafkaServer, redis_url: str, tmp_path: Path
 ) -> None:

@@ -211,6 +211,7 @@ def test_commands_reach_it_with_the_same_settings(
     reader.close()
 
 
+@pytest.mark.long
 def test_the_topics_job_gives_up_on_a_wrong_password(
     secured: dict[str, str],
     tmp_path: Path,

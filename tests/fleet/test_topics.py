@@ -238,6 +238,7 @@ def test_a_retention_that_an_existing_topic_has_not_is_named(
     assert "tokens.v1 retention.ms" not in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_topics_of_an_older_release_are_changed_by_the_job(
     own_kafka: KafkaServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -33,6 +33,7 @@ def test_first_tokens_are_compared_turn_by_turn() -> None:
     assert found["ours"]["over ours"] == pytest.approx(1.0)
 
 
+@pytest.mark.long
 def test_equal_ways_measure_the_same_whatever_ran_before_them() -> None:
     # The machine is slow for the way that comes after a long one.
     after_long = False

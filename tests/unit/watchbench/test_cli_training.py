@@ -117,7 +117,7 @@ def test_a_run_that_begins_with_other_weights_keeps_their_eye(
     assert {name: card[name] for name in first} == first  # the run before keeps its entry
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_first_stages_say_what_they_take(tmp_path: Path) -> None:
     plan = training.Plan(
         steps1=2, steps2=4, batch1=4, batch2=1, frames=4, prefixes=2, questions=2, frozen=0.5

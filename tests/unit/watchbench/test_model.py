@@ -158,7 +158,7 @@ def test_mirrored_pictures_have_mirrored_labels() -> None:
     assert ratio.max() < 1.3
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_training_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped and resumed equals never stopped."""
     monkeypatch.setattr(vlm, "build", partial(vlm.build, SMALL))

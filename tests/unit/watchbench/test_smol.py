@@ -152,7 +152,7 @@ def test_training_continues_where_it_was_stopped_and_leaves_the_language_model(
         torch.testing.assert_close(told[name].float(), value, atol=1e-2, rtol=1e-2)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_projector_first_learns_words_for_what_is_in_a_cell(
     language: Language, clips: Path, tmp_path: Path
 ) -> None:

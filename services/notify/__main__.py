@@ -16,7 +16,7 @@ from lookout.services.notify.brokers import Brokers
 from lookout.services.notify.channels.opening import Channels
 from lookout.services.notify.composing import Composer
 from lookout.services.notify.dispatch import Dispatcher, Parts
-from lookout.services.notify.engine import Ending, Engine
+from lookout.services.notify.engine import REASONS, Ending, Engine
 from lookout.services.notify.feed import Counted, Feed
 from lookout.services.notify.messages import DeliveryError
 from lookout.services.notify.opinions import Asker, Endpoints
@@ -143,7 +143,7 @@ class Tester(NotifyServiceServicer):
             detail = f"no notification {clean(request.notification, 60)}; `lookout notify list` shows them"
             return TryNotificationResponse(detail=detail)
         try:
-            channel = self._channels.open(notification)
+            channel = self._channels.open(notification, trial=True)
             try:
                 channel.send(self._composer.test(notification.id))
             finally:
@@ -178,6 +178,7 @@ def add(context: Context[NotifySettings]) -> None:
     parts = Parts(
         notifications=configuration.all,
         channel=channels.open,
+        identity=channels.identity,
         compose=composer.message,
         may_be_told=engine.may_be_told,
         give_up_s=settings.retry_limit_s,
@@ -185,12 +186,14 @@ def add(context: Context[NotifySettings]) -> None:
     )
     dispatcher = Dispatcher(parts, context.supervisor)
     count = _metrics(context.metrics.registry, dispatcher)
+    letters = {reason: context.metrics.dead_letters.labels(NOTIFY.name, reason) for reason in REASONS}
     feed = Feed(
         settings,
         engine,
         dispatcher,
         context.health,
         counted=count,
+        put_aside=lambda reason: letters[reason].inc(),
         lasting=configuration.lasting,
         ends=configuration.ends,
         asker=asker,

@@ -54,14 +54,16 @@ class Parts:
     Attributes:
         notifications: The current notifications, by id.
         channel: Makes the channel of a notification.
+        identity: Returns what that channel depends on; if it changes, the channel is made again.
         compose: Makes the message of a delivery.
         may_be_told: Whether a delivery is still allowed.
-        give_up_s: Seconds after which a delivery that fails is given up.
+        give_up_s: Seconds of failures after which a delivery is given up.
         retry_max_s: Longest pause between two attempts, in seconds.
     """
 
     notifications: Callable[[], Mapping[str, Notification]]
     channel: Callable[[Notification], Channel]
+    identity: Callable[[Notification], bytes]
     compose: Callable[[Delivery], Message]
     may_be_told: Callable[[Delivery], bool]
     give_up_s: float
@@ -70,10 +72,17 @@ class Parts:
 
 @dataclass(slots=True)
 class _Line:
-    """Deliveries of one incident, oldest first, and how often the first one failed."""
+    """Deliveries of one incident, oldest first.
+
+    Attributes:
+        deliveries: The deliveries.
+        failures: Attempts that failed since one succeeded.
+        failing_since: Monotonic time of the first of them; None: none failed.
+    """
 
     deliveries: deque[Delivery] = field(default_factory=deque)
     failures: int = 0
+    failing_since: float | None = None
 
 
 class Dispatcher:
@@ -96,9 +105,15 @@ class Dispatcher:
         self._target(delivery.notification).submit(delivery, self._generation)
 
     def keep(self, notifications: Iterable[str]) -> None:
-        """Keep these notifications connected, whether or not there is something to deliver."""
+        """Keep these notifications connected, whether or not there is something to deliver; end the threads
+        of removed ones."""
         for name in notifications:
             self._target(name)
+        current = self._parts.notifications()
+        for name, target in list(self._targets.items()):
+            if name not in current and target.is_idle():
+                del self._targets[name]
+                target.stop()
 
     def retire(self, key: str, notification: Notification) -> None:
         """Try once to take back what a removed notification left at its target.
@@ -131,7 +146,7 @@ class Dispatcher:
 
     def waiting(self) -> int:
         """The number of deliveries that have not ended."""
-        return sum(target.waiting() for target in self._targets.values())
+        return sum(target.waiting() for target in list(self._targets.values()))
 
     def states(self) -> list[DeliveryState]:
         """The state of the deliveries of each notification."""
@@ -201,6 +216,11 @@ class Target:
         """The number of deliveries that have not ended."""
         with self._changed:
             return sum(len(line.deliveries) for line in self._lines.values())
+
+    def is_idle(self) -> bool:
+        """Whether there is nothing to deliver or to take back."""
+        with self._changed:
+            return not self._lines and not self._left
 
     def state(self) -> DeliveryState:
         """The state of its deliveries."""
@@ -354,13 +374,28 @@ class Target:
         with self._changed:
             self._state.failed.FromMilliseconds(now_ms())
             self._state.error = why[:REASON]
+            hopeless = {delivery.incident for delivery in batch if self._fails_for_long(delivery.incident)}
         self._log.warning(
             self._name, "a notification was not delivered", notification=self._name, error=why, final=final
         )
+        # Its age alone is no reason: it may have waited for this service, or a clock may have been set.
         oldest_ms = now_ms() - self._parts.give_up_s * 1000
-        given_up = [delivery for delivery in batch if final or delivery.since_ms < oldest_ms]
+        given_up = [
+            delivery
+            for delivery in batch
+            if final or (delivery.incident in hopeless and delivery.since_ms < oldest_ms)
+        ]
         ending = Ending.REJECTED if final else Ending.UNDELIVERED
         self._finish(batch, given_up, generation, ending, why, failed=True)
+
+    def _fails_for_long(self, incident: str) -> bool:
+        """Note that an attempt failed; return whether attempts have failed for the time limit."""
+        line = self._lines.get(incident)
+        if line is None:
+            return False
+        if line.failing_since is None:
+            line.failing_since = time.monotonic()
+        return time.monotonic() - line.failing_since >= self._parts.give_up_s
 
     def _finish(
         self,
@@ -383,6 +418,7 @@ class Target:
                     continue
                 line.deliveries = deque(item for item in line.deliveries if item.id not in over)
                 line.failures = line.failures + 1 if failed else 0
+                line.failing_since = line.failing_since if failed else None
                 if line.deliveries:
                     self._schedule(incident, self._pause_s(line.failures))
                 else:
@@ -398,11 +434,11 @@ class Target:
         return longest * random.uniform(0.5, 1.0)
 
     def _open(self, notification: Notification) -> Channel:
-        """Return the channel; it is opened again after its notification changed."""
-        configuration = notification.SerializeToString(deterministic=True)
-        if self._channel is None or self._channel[0] != configuration:
+        """Return the channel; it is opened again after its notification or one of its secrets changed."""
+        identity = self._parts.identity(notification)
+        if self._channel is None or self._channel[0] != identity:
             self._close()
-            self._channel = configuration, self._parts.channel(notification)
+            self._channel = identity, self._parts.channel(notification)
         return self._channel[1]
 
     def _close(self) -> None:

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from lookout.past.erasures import Fence
 from lookout.rules import NO_SECOND_MODEL
-from lookout.rules.notifications import is_test, wants_event, wants_incident
+from lookout.rules.notifications import follows_outages, is_test, wants_event, wants_incident
 from lookout.v1.actions_pb2 import IncidentAction
 from lookout.v1.alerts_pb2 import Alert, SecondOpinion
 from lookout.v1.notifications_pb2 import Escalation, Notification, NotifyState, WaitingEvent
@@ -215,7 +215,8 @@ class Engine:
         names = [
             name
             for name in state.told
-            if name in notifications and wants_event(notifications[name], happened)
+            if name in notifications
+            and (wants_event(notifications[name], happened) or follows_outages(notifications[name], happened))
         ]
         deliveries, dropped = self._add(happened, state, names, now_ms)
         return [] if _is_pending(state) else deliveries, dropped
@@ -285,6 +286,9 @@ class Engine:
         incident."""
         state = NotifyState(severity=self._severity(happened.watch))
         for name, notification in self._notifications().items():
+            if follows_outages(notification, happened):
+                state.told.append(name)
+                continue
             if not wants_incident(notification, happened, state.severity, now_ms):
                 continue
             if not notification.unclaimed_s or is_test(happened):

@@ -82,6 +82,7 @@ class Feed:
         dispatcher: Delivers.
         health: Ready while Kafka answers.
         counted: Counts messages.
+        put_aside: Counts committed dead letters by their reason.
         lasting: The notifications that stay connected, by id.
         asker: Asks a second model.
         ends: Whether a notification is removed once its target will never take a message again.
@@ -97,6 +98,7 @@ class Feed:
         health: Health,
         *,
         counted: Counted = lambda _: None,
+        put_aside: Callable[[str], object] = lambda _: None,
         lasting: Callable[[], Mapping[str, Notification]] = dict,
         asker: Asker | None = None,
         ends: Callable[[str], bool] = lambda _: False,
@@ -106,7 +108,7 @@ class Feed:
         self._asker = asker
         self._settings, self._engine, self._dispatcher = settings, engine, dispatcher
         self._health, self._counted, self._lasting, self._ends = health, counted, lasting, ends
-        self._forget = forget
+        self._forget, self._put_aside = forget, put_aside
         self._log = logs.get("notify")
         self._stopped = threading.Event()
         self._next: dict[Place, int] = {}
@@ -164,9 +166,9 @@ class Feed:
                 if time.monotonic() >= look_at:
                     self._assign(clients.consumer)
                     self._engine.sweep(now_ms())
-                    self._dispatcher.keep(self._lasting())
                     look_at = time.monotonic() + _LOOK_S
                 self._turn(clients)
+                self._dispatcher.keep(self._lasting())  # where they connect is committed now
         finally:
             self._dispatcher.clear()
             clients.consumer.close()
@@ -379,6 +381,8 @@ class Feed:
             metadata = clients.consumer.consumer_group_metadata()
             producer.send_offsets_to_transaction(offsets, metadata, _STEP_S)
         producer.commit_transaction(_STEP_S)
+        for _, why in self._letters:
+            self._put_aside(why.reason)
         self._letters.clear()
         self._ended.clear()
         self._places.clear()

@@ -1,8 +1,9 @@
-"""Secrets of notifications: files in one folder, read again for every channel that is opened."""
+"""Secrets of notifications: files in one folder, read again for every message."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from pathlib import Path
 
 from lookout.disk import read_file
@@ -40,6 +41,13 @@ class Secrets:
         if self._folder is not None:
             with contextlib.suppress(OSError):
                 (self._folder / secret_file(notification)).unlink()
+
+    def fingerprint(self, name: str) -> bytes:
+        """Return a digest of a secret, which differs after it changed; empty if it cannot be read."""
+        try:
+            return hashlib.sha256(self.read(name).encode()).digest()
+        except DeliveryError:
+            return b""
 
     def read(self, name: str) -> str:
         """Read a secret.

@@ -143,6 +143,10 @@ def test_the_command_adds_tests_and_removes_with_its_secret(
         assert "elsewhere" in lookout("list")
         eventually(lambda: lookout("test", "by-command") == "0 ✓ delivered", 60)
         assert (target.taken()[0].event["data"]["test"], target.faults) == (True, [])
+        assert lookout("snooze", "by-command", "8h").startswith("0 ✓ by-command is snoozed until 2")
+        assert "snoozed" in lookout("list")
+        assert "TIME 'yesterday'" in lookout("snooze", "by-command", "yesterday")
+        assert lookout("snooze", "by-command", "off") == "0 ✓ by-command is on"
         assert lookout("rm", "by-command") == "0 ✓ removed by-command"
         assert not file.exists()
     assert "by-command" not in lookout("list")
@@ -158,6 +162,7 @@ def test_the_command_adds_tests_and_removes_with_its_secret(
     assert [path.read_text() for path in set(notify.secrets.iterdir()) - before] == ["hunter2"]
     for words, why in (
         (("rm", "by-command"), "no notification by-command"),
+        (("snooze", "by-command", "8h"), "no notification by-command"),
         (("add", "x"), "give one of --webhook, --apprise and --mqtt"),
         (("add", "x", "--webhook", "http://a.example", "--mqtt", "mqtt://b.example"), "give one of"),
         (("add", "x", "--webhook", "http://user:hunter2@a.example"), "holds a user name or password"),
@@ -169,6 +174,26 @@ def test_the_command_adds_tests_and_removes_with_its_secret(
         assert refused.startswith("1 "), refused
         assert why in refused
         assert "hunter2" not in refused
+
+
+def test_a_key_that_changes_in_its_file_signs_what_comes_next(
+    broker: KafkaServer, notify: NotifyProcess
+) -> None:
+    key = notify.secrets / "changing"
+    key.write_text(KEY)
+    with HookServer() as target:
+        notification = webhook("changing", target.url, cameras=["changing"])
+        notification.webhook.secrets[:] = ["changing"]
+        configure(broker.bootstrap, notification)
+        time.sleep(1.0)  # the table follows
+        producer = make_producer(broker.bootstrap)
+        publish(producer, alert(41, Alert.KIND_OPENED, camera="changing"))
+        eventually(lambda: len(target.taken()) == 1, 60)
+        target.key = OLD_KEY
+        key.write_text(OLD_KEY)
+        publish(producer, alert(42, Alert.KIND_OPENED, camera="changing"))
+        eventually(lambda: len(target.taken()) == 2, 60)
+        assert target.faults == []
 
 
 @pytest.mark.parametrize(
@@ -242,7 +267,9 @@ def test_what_people_do_is_told_and_ends_an_escalation(broker: KafkaServer, noti
         assert late.taken()[0].happened["incident"] == "incident-22"
 
 
-def test_a_record_that_is_not_an_alert_is_a_dead_letter(gateway: httpx.Client, broker: KafkaServer) -> None:
+def test_a_record_that_is_not_an_alert_is_a_dead_letter(
+    gateway: httpx.Client, broker: KafkaServer, notify: NotifyProcess
+) -> None:
     producer = make_producer(broker.bootstrap)
     producer.produce(ALERTS.name, b"{", "gate")
     producer.flush()
@@ -252,6 +279,9 @@ def test_a_record_that_is_not_an_alert_is_a_dead_letter(gateway: httpx.Client, b
         return [letter for letter in page.get("letters", []) if letter["stage"] == "notify"]
 
     assert eventually(letters, 60)[0]["reason"] == "bad-event"
+    counted = re.compile(r'lookout_dead_letters_total\{reason="bad-event",stage="notify"\} [1-9]')
+    metrics = f"http://127.0.0.1:{notify.service.metrics_port}/metrics"
+    eventually(lambda: counted.search(httpx.get(metrics).text), 60)
 
 
 def test_a_browser_is_told_until_it_is_gone(

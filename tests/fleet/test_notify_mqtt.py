@@ -7,8 +7,9 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,15 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
 from lookout.local import free_ports
+from lookout.rules.notifications import asked_for
 from lookout.runtime.net.fetch import UriFetcher
-from lookout.services.notify.channels.mqtt_channel import MqttChannel, camera_topic, discovery, entity_key
+from lookout.services.notify.channels.mqtt_channel import (
+    MqttChannel,
+    availability_topic,
+    camera_topic,
+    discovery,
+    entity_key,
+)
 from lookout.services.notify.channels.snooze_switches import WatchSwitches
 from lookout.services.notify.messages import DeliveryError, Message
 from lookout.services.notify.secrets import Secrets
@@ -67,6 +75,7 @@ class Listener:
         self.got: dict[str, bytes] = {}
         self.retained: set[str] = set()
         self.events: list[Any] = []
+        self._listening: dict[str, Callable[[bytes], object]] = {}
         self._client = paho.Client(CallbackAPIVersion.VERSION2)
         self._client.on_connect = lambda client, *_: client.subscribe("#", 1)
         self._client.on_message = self._take
@@ -75,10 +84,16 @@ class Listener:
 
     def _take(self, _client: Any, _data: Any, message: Any) -> None:
         self.got[message.topic] = message.payload
+        if message.topic in self._listening:
+            self._listening[message.topic](message.payload)
         if message.retain:
             self.retained.add(message.topic)
         if message.topic == "lookout/events":
             self.events.append(json.loads(message.payload))
+
+    def listen(self, topic: str, heard: Callable[[bytes], object]) -> None:
+        """Have every message of a topic from now on."""
+        self._listening[topic] = heard
 
     def wait(self, topic: str, payload: bytes) -> None:
         eventually(lambda: self.got.get(topic) == payload, 30)
@@ -95,9 +110,20 @@ def channel(
     *,
     name: str = "home",
     watches: WatchSwitches | None = None,
+    wanted: Callable[[NotificationEvent], bool] = lambda _: True,
+    trial: bool = False,
 ) -> MqttChannel:
     allowed = UriFetcher((), hosts, ("127.0.0.0/8", "::1/128"), timeout_s=10.0, settings="LOOKOUT_NOTIFY")
-    return MqttChannel(target, Secrets(folder), allowed, lambda _: PICTURE, name, watches=watches)
+    return MqttChannel(
+        target,
+        Secrets(folder),
+        allowed,
+        lambda _: PICTURE,
+        name,
+        watches=watches,
+        wanted=wanted,
+        trial=trial,
+    )
 
 
 def message(kind: Alert.Kind, number: int = 0, reason: str = "") -> Message:
@@ -205,6 +231,25 @@ def test_a_camera_that_is_offline_is_a_problem_and_its_states_are_unavailable(
     listener.close()
 
 
+def test_an_outage_that_was_not_asked_for_makes_states_unavailable_and_nothing_else(tmp_path: Path) -> None:
+    """A notification of some watches alone; what it published goes with it."""
+    with mosquitto(tmp_path, ["allow_anonymous true"]) as port:
+        only = Notification(id="home", watches=["fall"])
+        target = Mqtt(host="127.0.0.1", port=port)
+        link = channel(target, tmp_path, wanted=partial(asked_for, only))
+        connected(link, faulty(CAMERA_HEALTH, Alert.KIND_OPENED, "offline"))
+        listener = Listener(port)
+        place = camera_topic("lookout", "pier")
+        listener.wait(place, b"offline")
+        link.send(Message("end", NotificationEvent(test=True, text="."), 0))
+        listener.wait("lookout/test", b'{"text": "."}')
+        left = {topic for topic, payload in listener.got.items() if payload}
+        assert left == {place, availability_topic("lookout", "home"), "lookout/test"}
+        link.retire()
+        listener.wait(place, b"")
+        listener.close()
+
+
 def test_states_of_a_service_that_ended_are_unavailable(broker: int, tmp_path: Path) -> None:
     link = channel(Mqtt(host="127.0.0.1", port=broker), tmp_path)
     connected(link, message(Alert.KIND_OPENED))
@@ -214,6 +259,29 @@ def test_states_of_a_service_that_ended_are_unavailable(broker: int, tmp_path: P
     (topic,) = filter(services.fullmatch, listener.got)
     link.close()
     listener.wait(topic, b"offline")
+    listener.close()
+
+
+def test_a_test_message_leaves_the_connection_as_it_is(broker: int, tmp_path: Path) -> None:
+    """Two clients of one name would end each other, and every entity would be unavailable meanwhile."""
+    target = Mqtt(host="127.0.0.1", port=broker)
+    link = channel(target, tmp_path, name="tried")
+    connected(link, message(Alert.KIND_OPENED))
+    listener = Listener(broker)
+    place = availability_topic("lookout", "tried")
+    listener.wait(place, b"online")
+    said: list[bytes] = []
+    listener.listen(place, said.append)
+    trial = channel(target, tmp_path, name="tried", trial=True)
+    trial.send(Message("test", NotificationEvent(test=True, text="Test."), 0))
+    trial.close()
+    listener.wait("lookout/test", b'{"text": "Test."}')
+    client = link._client
+    link.send(message(Alert.KIND_UPDATED, 1))
+    eventually(lambda: "id-1" in [event["id"] for event in listener.events], 30)
+    assert link._client is client
+    assert said == []
+    link.close()
     listener.close()
 
 

@@ -13,9 +13,19 @@ from lookout.rules.schedule import in_schedule
 from lookout.rules.types import RuleError
 from lookout.v1.actions_pb2 import IncidentAction
 from lookout.v1.alerts_pb2 import Alert
-from lookout.v1.notifications_pb2 import Notification, WebPush
+from lookout.v1.notifications_pb2 import Notification, NotificationEvent, WebPush
 from lookout.v1.watches_pb2 import SEVERITY_CRITICAL, SEVERITY_WARNING, ScheduleEntry, Severity
-from lookout.wire import WireError, check_tenant, from_json, is_camera_id, names_id, stable_id, tenant_of
+from lookout.wire import (
+    CAMERA_HEALTH,
+    CAMERA_OFFLINE,
+    WireError,
+    check_tenant,
+    from_json,
+    is_camera_id,
+    names_id,
+    stable_id,
+    tenant_of,
+)
 from lookout.wire.limits import ID_BYTES
 from lookout.wire.message_json import enum_name
 from lookout.wire.ranges import RangeError, check_ranges
@@ -210,6 +220,44 @@ def wants_incident(
     quiet: list[ScheduleEntry] = list(notification.quiet_hours)
     is_quiet = bool(quiet) and in_schedule(schedule_of(quiet), now_ms)
     return not is_quiet or severity == SEVERITY_CRITICAL
+
+
+def follows_outages(notification: Notification, happened: Alert | IncidentAction) -> bool:
+    """Whether a notification is told of a camera's outages, whatever its filters, because it shows states.
+
+    Without them the answer from before an outage would look as if it still held.
+    """
+    return (
+        notification.HasField("mqtt")
+        and not notification.disabled
+        and happened.watch in {CAMERA_HEALTH, CAMERA_OFFLINE}
+        and notification.tenant in {"", tenant_of(happened.tenant)}
+        and _names(notification.cameras, happened.camera)
+    )
+
+
+def asked_for(notification: Notification, event: NotificationEvent) -> bool:
+    """Whether the filters of a notification cover an event that it is told of."""
+    happened = event.action if event.HasField("action") else event.alert
+    return (
+        wants_event(notification, happened)
+        and _names(notification.watches, happened.watch)
+        and severity_of(event.severity) >= notification.severity
+    )
+
+
+def secret_files(notification: Notification) -> list[str]:
+    """Return the names of the files that a notification's channel reads from the folder of secrets."""
+    match notification.WhichOneof("channel"):
+        case "webhook":
+            return list(notification.webhook.secrets)
+        case "apprise":
+            return [notification.apprise.url_file]
+        case "mqtt":
+            mqtt = notification.mqtt
+            return [name for name in (mqtt.password_file, mqtt.ca_file, mqtt.token_file) if name]
+        case _:
+            return []
 
 
 def secret_file(notification: str) -> str:

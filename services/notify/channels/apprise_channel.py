@@ -1,4 +1,8 @@
-"""Apprise: Slack, Teams, Telegram, e-mail, ntfy, Matrix, PagerDuty and what else it knows."""
+"""Apprise: Slack, Teams, Telegram, e-mail, ntfy, Matrix, PagerDuty and what else it knows.
+
+Chats get each event as a message, and floods grouped. Services that page people get each incident as one
+page, which the end of the incident resolves.
+"""
 
 from __future__ import annotations
 
@@ -11,62 +15,81 @@ import apprise
 
 from lookout.runtime.net.fetch import UriFetcher
 from lookout.runtime.net.guarded_resolving import guarded
-from lookout.services.notify.messages import DeliveryError, GroupingChannel, Message, summary
+from lookout.services.notify.messages import Channel, DeliveryError, GroupingChannel, Message, summary
 from lookout.services.notify.secrets import Secrets
 from lookout.text import clean
+from lookout.v1.actions_pb2 import IncidentAction
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.notifications_pb2 import Apprise, NotificationEvent
 from lookout.v1.watches_pb2 import SEVERITY_CRITICAL
 
 _TITLE: Final = "Lookout"
+#: services that page people, by the schema of their URL: the attribute of Apprise's plugin with the key that
+#: messages about one page share
+_PAGE_KEYS: Final = {
+    **dict.fromkeys(("pagerduty", "squadcast", "goalert", "incidentio", "ilert", "firehydrant"), "dedup"),
+    **dict.fromkeys(("opsgenie", "jira"), "alias"),
+    "splunk": "entity_id",
+    "signl4": "external_id",
+    "pagertree": "thirdparty",
+}
+#: seconds between two requests to a service that pages; Apprise waits 5.5 s, a minute for eleven incidents
+_PAGE_S: Final = 0.5
+#: actions that end an incident
+_ENDS: Final = frozenset({IncidentAction.KIND_RESOLVE, IncidentAction.KIND_FALSE_POSITIVE})
+
+Picture = Callable[[NotificationEvent], bytes | None]
+"""Returns the bytes of an incident's picture, or None if it is not available."""
 
 
-class AppriseChannel(GroupingChannel):
-    """Sends text and, if wanted, the picture of an incident.
+def apprise_channel(target: Apprise, secrets: Secrets, allowed: UriFetcher, picture: Picture) -> Channel:
+    """Open the channel of a URL of Apprise.
 
     Args:
         target: Names the file with the URL.
         secrets: Where the file is.
         allowed: Where messages may go.
-        picture: Returns the bytes of an incident's picture, or None if it is not available.
+        picture: Fetches an incident's picture.
+
+    Raises:
+        DeliveryError: The file cannot be read, or Apprise does not know its URL.
+    """
+    asset = apprise.AppriseAsset(app_id=_TITLE, app_desc=_TITLE, async_mode=False, plugin_paths=[])
+    services = apprise.Apprise(asset=asset)
+    if not services.add(secrets.read(target.url_file)):
+        raise DeliveryError(
+            f"{target.url_file}: Apprise does not know such a URL; its documentation has them"
+        )
+    pages = any(_page_key(service) for service in services)
+    kind = PagingChannel if pages else ChatChannel
+    return kind(services, allowed, picture if target.picture else lambda _: None)
+
+
+class _AppriseChannel(Channel):
+    """Sends text and, if wanted, the picture of an incident.
+
+    Args:
+        services: Where messages go, as Apprise knows it.
+        allowed: Where messages may go.
+        picture: Fetches an incident's picture.
     """
 
-    def __init__(
-        self,
-        target: Apprise,
-        secrets: Secrets,
-        allowed: UriFetcher,
-        picture: Callable[[NotificationEvent], bytes | None],
-    ) -> None:
-        self._picture = picture if target.picture else lambda _: None
-        self._allowed = allowed
-        asset = apprise.AppriseAsset(app_id=_TITLE, app_desc=_TITLE, async_mode=False, plugin_paths=[])
-        self._apprise = apprise.Apprise(asset=asset)
-        if not self._apprise.add(secrets.read(target.url_file)):
-            raise DeliveryError(
-                f"{target.url_file}: Apprise does not know such a URL; its documentation has them"
-            )
+    def __init__(self, services: apprise.Apprise, allowed: UriFetcher, picture: Picture) -> None:
+        self._apprise, self._allowed, self._picture = services, allowed, picture
 
     def send(self, message: Message) -> None:
         event = message.event
         lines = [event.text, *filter(None, [event.console_url])]
         data = None if event.test else self._picture(event)
         if data is None:
-            self._notify(event, "\n".join(lines))
+            self._notify(_kind(event), "\n".join(lines))
             return
         with tempfile.NamedTemporaryFile(suffix=".jpg", prefix="incident-") as file:
             file.write(data)
             file.flush()
-            self._notify(event, "\n".join(lines), file.name)
+            self._notify(_kind(event), "\n".join(lines), file.name)
 
-    def send_group(self, messages: list[Message]) -> None:
-        events = [message.event for message in messages]
-        newest = max(messages, key=lambda message: message.time_ms).event
-        self._notify(max(events, key=lambda event: event.severity), summary(events, newest))
-
-    def _notify(self, event: NotificationEvent, body: str, picture: str | None = None) -> None:
-        is_critical = event.severity == SEVERITY_CRITICAL and event.alert.kind != Alert.KIND_CLOSED
-        kind = apprise.NotifyType.FAILURE if is_critical else apprise.NotifyType.INFO
+    def _notify(self, kind: apprise.NotifyType, body: str, picture: str | None = None) -> None:
         failure = _FailureText()
         logger = logging.getLogger("apprise")
         logger.addHandler(failure)
@@ -77,6 +100,63 @@ class AppriseChannel(GroupingChannel):
             logger.removeHandler(failure)
         if not arrived:
             raise DeliveryError(f"Apprise: {failure.text or 'the service did not take the message'}")
+
+
+class ChatChannel(_AppriseChannel, GroupingChannel):
+    """A service whose messages people read."""
+
+    def send_group(self, messages: list[Message]) -> None:
+        events = [message.event for message in messages]
+        newest = max(messages, key=lambda message: message.time_ms).event
+        self._notify(_kind(max(events, key=lambda event: event.severity)), summary(events, newest))
+
+
+class PagingChannel(_AppriseChannel):
+    """A service that pages people: each incident is one page, which its end resolves.
+
+    It is told nothing else: a note about an incident that ended would page somebody again.
+    """
+
+    def send(self, message: Message) -> None:
+        event = message.event
+        if not _concerns_a_page(event):
+            return
+        for service in self._apprise:
+            if key := _page_key(service):
+                setattr(service, key, event.alert.incident or event.action.incident or message.id)
+                # A success resolves the page, anything else raises it.
+                service.action = "map"  # type: ignore[attr-defined]
+                service.request_rate_per_sec = _PAGE_S
+        super().send(message)
+
+
+def _page_key(service: apprise.NotifyBase) -> str | None:
+    """The attribute with the key of a page; None: the service does not page."""
+    schemas = service.schemas()  # type: ignore[no-untyped-call]
+    return next((_PAGE_KEYS[schema] for schema in schemas if schema in _PAGE_KEYS), None)
+
+
+def _concerns_a_page(event: NotificationEvent) -> bool:
+    """Whether an event opens, changes or ends an incident, or is a test."""
+    if event.HasField("action"):
+        return event.action.kind in _ENDS or event.action.kind == IncidentAction.KIND_REOPEN
+    return event.alert.kind != Alert.KIND_REPORT
+
+
+def _kind(event: NotificationEvent) -> apprise.NotifyType:
+    """What an event is to Apprise. Services that page resolve at a success, and some do nothing at an
+    information."""
+    if event.HasField("action"):
+        if event.action.kind in _ENDS:
+            return apprise.NotifyType.SUCCESS
+        is_raised = event.action.kind == IncidentAction.KIND_REOPEN
+    else:
+        if event.alert.kind == Alert.KIND_CLOSED:
+            return apprise.NotifyType.SUCCESS
+        is_raised = event.alert.kind != Alert.KIND_REPORT
+    if not is_raised:
+        return apprise.NotifyType.INFO
+    return apprise.NotifyType.FAILURE if event.severity == SEVERITY_CRITICAL else apprise.NotifyType.WARNING
 
 
 class _FailureText(logging.Handler):

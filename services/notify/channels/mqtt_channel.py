@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -56,6 +57,8 @@ class MqttChannel(ConnectedChannel):
         picture: Returns the bytes of an incident's picture, or None if it is not available.
         name: The notification's id, which the client's name contains.
         watches: The watches that may be snoozed; None: none may.
+        wanted: Whether an event was asked for; of others only the camera's availability is published.
+        trial: Another client, which says nothing of whether the service is connected.
     """
 
     def __init__(
@@ -67,12 +70,14 @@ class MqttChannel(ConnectedChannel):
         name: str,
         *,
         watches: WatchSwitches | None = None,
+        wanted: Callable[[NotificationEvent], bool] = lambda _: True,
+        trial: bool = False,
     ) -> None:
-        self._target, self._allowed, self._picture = target, allowed, picture
+        self._target, self._allowed, self._picture, self._wanted = target, allowed, picture, wanted
         self._topic, self._discovery = target.topic or "lookout", target.discovery or "homeassistant"
         self._password = secrets.read(target.password_file) if target.password_file else None
         self._authority = str(secrets.path(target.ca_file)) if target.ca_file else None
-        self._notification, self._name = name, client_name(name)
+        self._notification, self._name, self._trial = name, client_name(name), trial
         self._switches = SnoozeSwitches(watches, self._topic, self._discovery, self._name)
         self._client: paho.Client | None = None
         self._connected = threading.Event()
@@ -89,8 +94,11 @@ class MqttChannel(ConnectedChannel):
             if event.alert.kind == Alert.KIND_REPORT:
                 self._publish_data(client, message)
                 return
-            self._announce(client, event)
-            self._publish_event(client, message)
+            if not event.HasField("action"):
+                self._publish_availability(client, event.alert)
+            if self._wanted(event):
+                self._announce(client, event)
+                self._publish_event(client, message)
         except (OSError, ValueError, RuntimeError) as error:
             self.close()
             raise DeliveryError(f"{self._target.host}: {type(error).__name__}: {error}"[:300]) from error
@@ -126,7 +134,7 @@ class MqttChannel(ConnectedChannel):
         client.loop_stop()
 
     def _retained(self, client: paho.Client) -> dict[str, bytes]:
-        """Return the retained messages of discovery and of entities' attributes.
+        """Return the retained messages of discovery, of entities' attributes and of cameras' availability.
 
         The broker has sent all of them once a message comes back that was published after it confirmed the
         subscription.
@@ -152,7 +160,8 @@ class MqttChannel(ConnectedChannel):
 
         client.on_message = take
         client.on_subscribe = lambda _client, _data, number, *_: confirmed.put(number)
-        filters = (f"{self._discovery}/+/+/config", f"{self._topic}/+/attributes", end)
+        own = (f"{self._topic}/+/{name}" for name in ("attributes", "availability"))
+        filters = (f"{self._discovery}/+/+/config", *own, end)
         _, subscription = client.subscribe([(place, _QOS) for place in filters])
         with contextlib.suppress(Empty):
             while confirmed.get(timeout=self._allowed.timeout_s) != subscription:
@@ -204,16 +213,17 @@ class MqttChannel(ConnectedChannel):
                     place["topic"] = availability_topic(self._topic, heir)
             used.update(announced)
             changes[topic] = json.dumps(config).encode()
-        if changes:
-            changes |= dict.fromkeys(unused - used - {self._availability}, b"")
-        return changes
+        # Cameras of which only the availability was published have no entity.
+        unused |= {topic for topic in retained if _is_of_camera(topic.removeprefix(f"{self._topic}/"))}
+        return changes | dict.fromkeys(unused - used - {self._availability}, b"")
 
     def close(self) -> None:
         client, self._client = self._client, None
         self._known.clear()
         self._switches.forget()
         if client is not None:
-            if client.is_connected():  # a broker sends the will only if a connection breaks
+            # A broker sends the will only if a connection breaks.
+            if client.is_connected() and not self._trial:
                 farewell = client.publish(self._availability, _OFFLINE.encode(), _QOS, retain=True)
                 with contextlib.suppress(ValueError, RuntimeError):
                     farewell.wait_for_publish(_GOODBYE_S)
@@ -226,7 +236,7 @@ class MqttChannel(ConnectedChannel):
         self.close()
         client = paho.Client(
             CallbackAPIVersion.VERSION2,
-            client_id=self._name,
+            client_id=f"{self._name}-test" if self._trial else self._name,
             protocol=paho.MQTTv5,
             reconnect_on_failure=False,
         )
@@ -234,7 +244,8 @@ class MqttChannel(ConnectedChannel):
             client.username_pw_set(self._target.username, self._password)
         if self._target.tls:
             client.tls_set(ca_certs=self._authority, cert_reqs=ssl.CERT_REQUIRED)
-        client.will_set(self._availability, _OFFLINE, _QOS, retain=True)
+        if not self._trial:
+            client.will_set(self._availability, _OFFLINE, _QOS, retain=True)
         self._connected.clear()
         self._refusal = ""
         client.on_connect = self._on_connect
@@ -253,8 +264,9 @@ class MqttChannel(ConnectedChannel):
         if not self._connected.wait(self._allowed.timeout_s) or self._refusal:
             self.close()
             raise DeliveryError(f"{self._target.host}:{port}: {self._refusal or 'no answer'}")
-        client.subscribe([(place, _QOS) for place in self._switches.subscriptions])
-        self._publish(client, self._availability, _ONLINE.encode(), retain=True)
+        if not self._trial:
+            client.subscribe([(place, _QOS) for place in self._switches.subscriptions])
+            self._publish(client, self._availability, _ONLINE.encode(), retain=True)
         return client
 
     @property
@@ -294,15 +306,16 @@ class MqttChannel(ConnectedChannel):
             self._publish(client, topic, json.dumps(config).encode(), retain=True)
         self._known.add(key)
 
+    def _publish_availability(self, client: paho.Client, alert: Alert) -> None:
+        if (availability := camera_availability(alert)) is not None:
+            self._publish(client, camera_topic(self._topic, alert.camera), availability.encode(), retain=True)
+
     def _publish_event(self, client: paho.Client, message: Message) -> None:
         event = message.event
         happened = event.action if event.HasField("action") else event.alert
         base = f"{self._topic}/{entity_key(happened.camera, happened.watch)}"
         if not event.HasField("action"):
             state = state_of(event.alert)
-            if (availability := camera_availability(event.alert)) is not None:
-                topic = camera_topic(self._topic, happened.camera)
-                self._publish(client, topic, availability.encode(), retain=True)
             picture = self._picture(event) if event.alert.kind != Alert.KIND_UPDATED else None
             if picture is not None:
                 self._publish(client, f"{base}/picture", picture, retain=True)
@@ -355,6 +368,11 @@ def camera_availability(alert: Alert) -> str | None:
     if alert.kind == Alert.KIND_CLOSED and alert.reason not in _SEEN_ENDS:
         return None
     return _ONLINE
+
+
+def _is_of_camera(place: str) -> bool:
+    """Whether a topic, without its prefix, is a camera's availability, not that of a notification."""
+    return re.fullmatch(r"[0-9a-f]{16}/availability", place) is not None
 
 
 def camera_topic(topic: str, camera: str) -> str:

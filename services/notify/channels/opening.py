@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
 from lookout.errors import BadRecordError, TransientError
+from lookout.rules.notifications import asked_for, secret_files
 from lookout.runtime.net.fetch import UriFetcher
 from lookout.runtime.net.guarded_resolving import unguarded
 from lookout.runtime.net.push_keys import push_key_pair
@@ -44,8 +46,22 @@ class Channels:
         self._push_key = None if file is None else push_key_pair(file, "LOOKOUT_PUSH_KEY_FILE")
         self._contact = f"lookout@{urlsplit(settings.public_url or '').hostname or 'localhost'}"
 
-    def open(self, notification: Notification) -> Channel:
+    def identity(self, notification: Notification) -> bytes:
+        """Return what the channel of a notification depends on; if it changes, the channel must be opened
+        again.
+
+        A secret may change in its file, under the same name: by `lookout notify add`, or in Kubernetes.
+        """
+        configuration = notification.SerializeToString(deterministic=True)
+        files = secret_files(notification)
+        return b"".join([configuration, *(self._secrets.fingerprint(name) for name in files)])
+
+    def open(self, notification: Notification, *, trial: bool = False) -> Channel:
         """Open the channel of a notification.
+
+        Args:
+            notification: The notification.
+            trial: For one test message, while the notification's own channel stays as it is.
 
         Raises:
             DeliveryError: A secret is missing or wrong.
@@ -55,9 +71,9 @@ class Channels:
                 return WebhookChannel(notification.webhook, self._secrets, self._allowed)
             case "apprise":
                 # Apprise knows a hundred services: importing it takes as long as the rest of this service.
-                from lookout.services.notify.channels.apprise_channel import AppriseChannel
+                from lookout.services.notify.channels.apprise_channel import apprise_channel
 
-                return AppriseChannel(notification.apprise, self._secrets, self._allowed, self.picture)
+                return apprise_channel(notification.apprise, self._secrets, self._allowed, self.picture)
             case "push":
                 if self._push_key is None:
                     raise DeliveryError("this service sends nothing to browsers; set LOOKOUT_PUSH_KEY_FILE")
@@ -73,7 +89,9 @@ class Channels:
                     self._allowed,
                     self.picture,
                     notification.id,
-                    watches=self._switches(notification),
+                    watches=None if trial else self._switches(notification),
+                    wanted=partial(asked_for, notification),
+                    trial=trial,
                 )
             case _:
                 raise DeliveryError("this release knows no such channel", final=True)

@@ -14,19 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apprise.plugins import pagerduty
 
 from lookout.errors import StartupError
 from lookout.runtime.net.fetch import UriFetcher
 from lookout.runtime.net.guarded_resolving import guarded
 from lookout.runtime.net.links import is_signed, read_link_key, signed_link
-from lookout.services.notify.channels.apprise_channel import AppriseChannel
+from lookout.services.notify.channels import apprise_channel as apprise_channel_module
+from lookout.services.notify.channels.apprise_channel import PagingChannel, apprise_channel
 from lookout.services.notify.composing import sentence
-from lookout.services.notify.messages import DeliveryError, Message
+from lookout.services.notify.messages import Channel, DeliveryError, GroupingChannel, Message
 from lookout.services.notify.secrets import Secrets
 from lookout.v1.actions_pb2 import IncidentAction
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.notifications_pb2 import Apprise, NotificationEvent
-from lookout.v1.watches_pb2 import SEVERITY_CRITICAL
+from lookout.v1.watches_pb2 import SEVERITY_CRITICAL, SEVERITY_WARNING, Severity
 from tests.fleet.notify_case import act, alert
 
 #: a plugin of Apprise imports a module that Python removes
@@ -79,12 +81,10 @@ def allowed(hosts: tuple[str, ...] = HERE) -> UriFetcher:
     return UriFetcher(("http",), hosts, ("127.0.0.0/8", "::1/128"), settings="LOOKOUT_NOTIFY")
 
 
-def channel(
-    folder: Path, url: str, hosts: tuple[str, ...] = HERE, *, picture: bool = False
-) -> AppriseChannel:
+def channel(folder: Path, url: str, hosts: tuple[str, ...] = HERE, *, picture: bool = False) -> Channel:
     (folder / "url").write_text(url)
     target = Apprise(url_file="url", picture=picture)
-    return AppriseChannel(target, Secrets(folder), allowed(hosts), lambda _: PICTURE)
+    return apprise_channel(target, Secrets(folder), allowed(hosts), lambda _: PICTURE)
 
 
 def message(number: int = 1, camera: str = "gate") -> Message:
@@ -114,11 +114,85 @@ def test_the_picture_is_attached(service: Service, tmp_path: Path) -> None:
 
 def test_a_group_counts_and_names_the_newest(service: Service, tmp_path: Path) -> None:
     messages = [message(number, f"camera-{number % 8}") for number in range(20)]
-    channel(tmp_path, service.url).send_group(messages)
+    people = channel(tmp_path, service.url)
+    assert isinstance(people, GroupingChannel)
+    people.send_group(messages)
     (got,) = service.got
     assert got["message"].startswith("20 messages about 20 incidents of camera-")
     assert "and 3 more" in got["message"]
     assert "camera-3: yes" in got["message"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "severity", "shown"),
+    [
+        (Alert.KIND_OPENED, SEVERITY_CRITICAL, "failure"),
+        (Alert.KIND_OPENED, SEVERITY_WARNING, "warning"),
+        (Alert.KIND_CLOSED, SEVERITY_CRITICAL, "success"),
+        (Alert.KIND_REPORT, SEVERITY_WARNING, "info"),
+    ],
+)
+def test_what_happened_is_seen_by_its_kind(
+    service: Service, tmp_path: Path, kind: Alert.Kind, severity: Severity, shown: str
+) -> None:
+    told = message()
+    told.event.alert.kind, told.event.severity = kind, severity
+    channel(tmp_path, service.url).send(told)
+    assert service.got[0]["type"] == shown
+
+
+#: URLs of services that page people, as the documentation of Apprise has them
+PAGING = {
+    "pagerduty": "pagerduty://{0}@{0}",
+    "opsgenie": "opsgenie://{0}",
+    "jira": "jira://{0}",
+    "splunk": "splunk://route@{0}",
+    "squadcast": "squadcast://{0}",
+    "goalert": "goalert://127.0.0.1/{0}",
+    "incidentio": "incidentio://{0}/{0}",
+    "ilert": "ilert://{0}",
+    "firehydrant": "firehydrant://{0}",
+    "signl4": "signl4://{0}",
+    "pagertree": "pagertree://int_{0:.10}",
+}
+
+
+@pytest.mark.parametrize("name", PAGING)
+def test_services_that_page_get_each_incident_as_one_page(tmp_path: Path, name: str) -> None:
+    """Apprise's plugin has the attribute that the page's key is put into, and knows the action."""
+    pager = channel(tmp_path, PAGING[name].format("0123456789abcdef0123456789abcdef"))
+    assert isinstance(pager, PagingChannel)
+    assert not isinstance(pager, GroupingChannel)
+    (plugin,) = pager._apprise
+    key = apprise_channel_module._page_key(plugin)
+    assert key is not None
+    assert hasattr(plugin, key)
+    assert "map" in plugin.template_args["action"]["values"]
+
+
+def test_a_page_is_raised_once_and_resolved_by_the_incidents_end(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apprise_channel_module, "_PAGE_S", 0.0)
+    monkeypatch.setattr(pagerduty, "PAGERDUTY_API_LOOKUP", {"us": service.url.replace("json", "http")})
+    pager = channel(tmp_path, PAGING["pagerduty"].format("0123456789abcdef0123456789abcdef"))
+    kinds = (Alert.KIND_OPENED, Alert.KIND_UPDATED, Alert.KIND_CLOSED, Alert.KIND_REPORT)
+    for number, kind in enumerate(kinds):
+        told = message()
+        told.event.alert.kind = kind
+        pager.send(Message(f"id-{number}", told.event, number))
+    for note in (IncidentAction.KIND_NOTE, IncidentAction.KIND_CLAIM):  # would page somebody again
+        acted = NotificationEvent(alert=message().event.alert, action=act(1, note), text="gate: noted")
+        pager.send(Message("acted", acted, 9))
+    pager.send(message(2))
+    sent = [(got["event_action"], got["dedup_key"]) for got in service.got]
+    assert sent == [
+        ("trigger", "incident-1"),
+        ("trigger", "incident-1"),
+        ("resolve", "incident-1"),
+        ("trigger", "incident-2"),
+    ]
+    assert service.got[0]["payload"]["severity"] == "critical"
 
 
 def test_a_service_that_fails_is_not_delivered(service: Service, tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ class FakeChannel(Channel):
     """A fake: remembers what it was given, and fails as told."""
 
     def __init__(self) -> None:
+        self.tried: list[str] = []
+        self.never: set[str] = set()
         self.sent: list[str] = []
         self.groups: list[list[str]] = []
         self.failures: list[DeliveryError] = []
@@ -36,8 +38,11 @@ class FakeChannel(Channel):
 
     def send(self, message: Message) -> None:
         self.hold.wait(20)
+        self.tried.append(message.id)
         if self.failures:
             raise self.failures.pop(0)
+        if message.id in self.never:
+            raise DeliveryError("no")
         self.sent.append(message.id)
 
     def send_group(self, messages: list[Message]) -> None:
@@ -78,9 +83,12 @@ class World:
         self.channels: dict[str, FakeChannel] = {}
         self.notifications: dict[str, Notification] = {}
         self.erased: set[str] = set()
+        self.secrets: dict[str, bytes] = {}
+        self.opened: list[str] = []
         parts = Parts(
             notifications=lambda: self.notifications,
-            channel=lambda notification: self.channels[notification.id],
+            channel=self.open,
+            identity=lambda notification: self.secrets.get(notification.id, b""),
             compose=lambda delivery: Message(delivery.id, NotificationEvent(), delivery.since_ms),
             may_be_told=lambda delivery: delivery.id not in self.erased,
             give_up_s=give_up_s,
@@ -88,6 +96,10 @@ class World:
         )
         self.dispatcher = Dispatcher(parts, Supervisor())
         self.ended: list[Outcome] = []
+
+    def open(self, notification: Notification) -> Channel:
+        self.opened.append(notification.id)
+        return self.channels[notification.id]
 
     def add(self, name: str, channel: FakeChannel) -> FakeChannel:
         self.channels[name], self.notifications[name] = channel, webhook(name, "http://a")
@@ -137,13 +149,34 @@ def test_a_target_that_hangs_delays_no_other(world: World) -> None:
 
 
 def test_given_up_after_the_limit_and_the_next_goes_on() -> None:
-    world = World(give_up_s=10.0)
+    world = World(give_up_s=0.5)
     channel = world.add("a", FakeChannel())
-    channel.failures = [DeliveryError("no")]
+    channel.never.add("1")
     world.submit("a", "1", age_s=11.0)
     world.submit("a", "2")
     assert world.wait(2) == [("1", "undelivered"), ("2", "delivered")]
     world.dispatcher.stop()
+
+
+def test_what_waited_for_the_service_itself_is_tried_for_the_whole_limit(world: World) -> None:
+    """After an outage of the service, or a clock that was set forward, one failure is no reason."""
+    channel = world.add("a", FakeChannel())
+    channel.failures = [DeliveryError("no") for _ in range(3)]
+    world.submit("a", "1", age_s=86_400.0)
+    assert world.wait(1) == [("1", "delivered")]
+    assert channel.tried == ["1"] * 4
+
+
+def test_a_secret_that_changes_in_its_file_opens_the_channel_again(world: World) -> None:
+    before = world.add("a", FakeChannel())
+    world.submit("a", "1")
+    world.submit("a", "2")
+    world.wait(2)
+    after = world.add("a", FakeChannel())  # the notification itself stays the same
+    world.secrets["a"] = b"another"
+    world.submit("a", "3")
+    world.wait(3)
+    assert (before.sent, after.sent, world.opened) == (["1", "2"], ["3"], ["a", "a"])
 
 
 def test_given_up_at_once_where_no_attempt_can_succeed(world: World) -> None:
@@ -156,6 +189,18 @@ def test_given_up_at_once_where_no_attempt_can_succeed(world: World) -> None:
 def test_of_a_notification_that_was_removed(world: World) -> None:
     world.submit("nobody", "1")
     assert world.wait(1) == [("1", "removed")]
+
+
+def test_the_thread_of_a_notification_that_was_removed_ends(world: World) -> None:
+    """Browsers come and go: each has a notification of its own."""
+    for name in ("removed", "staying"):
+        world.add(name, FakeChannel())
+        world.submit(name, f"to-{name}", name)
+    world.wait(2)
+    del world.notifications["removed"]
+    world.dispatcher.keep([])
+    assert [state.notification for state in world.dispatcher.states()] == ["staying"]
+    eventually(lambda: "notify-removed" not in {thread.name for thread in threading.enumerate()}, 20)
 
 
 def test_what_was_erased_meanwhile_is_not_sent(world: World) -> None:

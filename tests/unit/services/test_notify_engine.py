@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from lookout.past.erasures import Fence
+from lookout.rules.notifications import asked_for
 from lookout.services.notify.composing import Composer
 from lookout.services.notify.engine import Delivery, Engine
 from lookout.services.notify.settings import NotifySettings
 from lookout.v1.actions_pb2 import IncidentAction
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.erasures_pb2 import Erasure
-from lookout.v1.notifications_pb2 import Notification, Webhook
+from lookout.v1.notifications_pb2 import Notification, NotificationEvent, Webhook
 from lookout.v1.watches_pb2 import SEVERITY_CRITICAL, SEVERITY_UNSPECIFIED
+from lookout.wire import CAMERA_HEALTH, CAMERA_OFFLINE
 from lookout.wire.limits import WAITING_EVENTS
 from tests.fleet.notify_case import act, alert, webhook
 
@@ -176,3 +178,28 @@ def test_a_test_alert_is_told_to_whoever_is_on_and_leaves_nothing_behind() -> No
     book.done(deliveries[0])
     assert not list(book.waiting())
     assert not book.due(DAY_MS), "nobody takes a test up"
+
+
+def test_who_shows_states_is_told_of_outages_whatever_its_filters() -> None:
+    """An answer from before an outage would look as if it still held."""
+    shows = Notification(
+        id="home",
+        mqtt={"host": "broker"},
+        watches=["fall"],
+        severity=SEVERITY_CRITICAL,
+        events=[Notification.EVENT_OPENED],
+    )
+    elsewhere = Notification(id="elsewhere", mqtt={"host": "broker"}, watches=["fall"], cameras=["yard"])
+    off = Notification(id="off", mqtt={"host": "broker"}, disabled=True)
+    chat = webhook("chat", "http://a", watches=["fall"])
+    book = engine(shows, elsewhere, off, chat)
+    for number, watch in enumerate((CAMERA_HEALTH, CAMERA_OFFLINE)):
+        for kind in (OPENED, CLOSED):
+            event = alert(number, kind)
+            event.watch = watch
+            deliveries = book.take(event, number)[0]
+            assert names(deliveries) == ["home"]
+            told = NotificationEvent(alert=event)
+            assert not asked_for(shows, told)
+            assert asked_for(Notification(id="all", mqtt={"host": "broker"}), told)
+    assert names(book.take(alert(9, OPENED), 9)[0]) == ["chat"]

@@ -150,7 +150,7 @@ COMMANDS = {
     "notify": CommandPlace(
         "notify",
         "app",
-        "Manage who is told of incidents: add, list, test, remove.",
+        "Manage who is told of incidents: add, list, test, snooze, remove.",
         group=True,
         logs=False,
     ),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import secrets
+import time
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import unquote, urlsplit
@@ -15,6 +17,7 @@ from rich.text import Text
 from lookout.cli.connect import check_reachable, find_bootstrap, grpc_security, reading, send_and_confirm
 from lookout.cli.options import BootstrapOption, CliError, Position
 from lookout.cli.output import TerminalConsole, say
+from lookout.cli.times import parse_until
 from lookout.cli.watches import CameraOption, parse_span
 from lookout.disk import private_folder, replace_file
 from lookout.local import NOTIFY_SECRETS, FleetAddress, running_fleets
@@ -27,7 +30,9 @@ from lookout.wire import NOTIFICATIONS, NOTIFY, is_camera_id, key_text, to_json
 from lookout.wire.limits import NOTIFICATIONS as MOST
 from lookout.wire.message_json import enum_name
 
-app = typer.Typer(no_args_is_help=True, help="Manage who is told of incidents: add, list, test, remove.")
+app = typer.Typer(
+    no_args_is_help=True, help="Manage who is told of incidents: add, list, test, snooze, remove."
+)
 out = TerminalConsole()
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The notification's id.")]
 _TEST_S = 45.0
@@ -181,7 +186,7 @@ def list_(bootstrap: BootstrapOption = None) -> None:
         )
         return
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in ("id", "channel", "watches", "cameras", "from severity", "unclaimed"):
+    for column in ("id", "channel", "watches", "cameras", "from severity", "unclaimed", "state"):
         table.add_column(column, overflow="fold")
     for name, notification in sorted(notifications.items()):
         level = (
@@ -195,9 +200,54 @@ def list_(bootstrap: BootstrapOption = None) -> None:
             ", ".join(notification.cameras) or "all",
             level,
             minutes,
+            _state(notification),
         )
         table.add_row(*(Text(clean(cell)) for cell in cells))
     out.print(table, crop=False)
+
+
+def _state(notification: Notification) -> str:
+    until = notification.snoozed_until.ToMilliseconds() / 1000
+    if notification.disabled:
+        return "off"
+    if until <= time.time():
+        return "on"
+    return f"snoozed until {datetime.fromtimestamp(until).astimezone():%Y-%m-%d %H:%M %Z}"
+
+
+@app.command()
+def snooze(
+    name: NameArgument,
+    until: Annotated[
+        str, typer.Argument(metavar="TIME", help="How long (30m, 8h), until when (2026-05-01T06:00), or off.")
+    ],
+    bootstrap: BootstrapOption = None,
+) -> None:
+    """Tell a notification nothing of incidents that open until then. Their later events are not told either.
+
+    Example:
+
+        lookout notify snooze phone 8h
+    """
+    address = find_bootstrap(bootstrap)
+    notification = _one(_standing(address), name)
+    notification.ClearField("snoozed_until")
+    if until != "off":
+        notification.snoozed_until.FromMilliseconds(round(1000 * parse_until(until, "TIME")))
+    send_and_confirm(address, NOTIFICATIONS.name, {name: to_json(notification)})
+    say(out, "[green]✓[/] {} is {}", name, _state(notification))
+
+
+def _one(notifications: dict[str, Notification], name: str) -> Notification:
+    """Return a notification by its name.
+
+    Raises:
+        CliError: There is none; the text names those that there are.
+    """
+    if name not in notifications:
+        names = ", ".join(clean(known, 60) for known in sorted(notifications)[:10]) or "none"
+        raise CliError(f"no notification {clean(name, 60)}; there are: {names}")
+    return notifications[name]
 
 
 @app.command("test")
@@ -236,12 +286,10 @@ def remove(name: NameArgument, bootstrap: BootstrapOption = None) -> None:
     on this machine it then removes the file. Elsewhere keep the file until the entities are gone.
     """
     address = find_bootstrap(bootstrap)
-    if name not in (notifications := _standing(address)):
-        names = ", ".join(clean(known, 60) for known in sorted(notifications)[:10]) or "none"
-        raise CliError(f"no notification {clean(name, 60)}; there are: {names}")
+    notification = _one(_standing(address), name)
     send_and_confirm(address, NOTIFICATIONS.name, {name: None})
     # With MQTT, the service needs the password to take entities back, and then removes it.
-    _SecretKeeper(address, name, []).forget(has_password=not notifications[name].HasField("mqtt"))
+    _SecretKeeper(address, name, []).forget(has_password=not notification.HasField("mqtt"))
     say(out, "[green]✓[/] removed {}", name)
 
 

@@ -73,6 +73,24 @@ def parse_since(text: str, option: str = "--since") -> Position:
     return Position(at_ms=max(0, int(moment.timestamp() * 1000)))
 
 
+def parse_until(text: str, option: str) -> float:
+    """Parse an end in the future, a duration from now (8h) or a date and time, to Unix seconds.
+
+    Raises:
+        CliError: The text is neither, or the time is over.
+    """
+    match = re.fullmatch(_LENGTH, text)
+    if match is None:
+        until = parse_moment(text, option)
+    else:
+        until = time.time() + float(match[1]) * _UNITS[match[2]]
+    if not time.time() < until < LAST_CAPTURED_MS / 1000:
+        raise CliError(
+            f"{option} {clean(text, 60)!r} is not in the future: write 30m, 8h, 2d or a later time"
+        )
+    return until
+
+
 def is_length(text: str) -> bool:
     """Whether a time is given relative to now, so that the same text means another time later."""
     return re.fullmatch(_LENGTH, text) is not None

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from lookout.cli.fleet_jobs import take_times
 from lookout.cli.formats import clock
 from lookout.cli.options import CliError, Position
-from lookout.cli.times import is_length, parse_moment, parse_offset, parse_since, parse_span
+from lookout.cli.times import is_length, parse_moment, parse_offset, parse_since, parse_span, parse_until
 from lookout.recordings.jobs import job_digest
 from lookout.v1.recordings_pb2 import BacktestJob, RecordingJob
 from lookout.v1.watches_pb2 import Watch
@@ -111,3 +111,15 @@ def test_a_moment_has_an_offset_or_is_local() -> None:
 def test_what_is_no_moment_is_refused(text: str) -> None:
     with pytest.raises(CliError, match=r"--at .* must be a time of the years 2000 to 2255"):
         parse_moment(text, "--at")
+
+
+def test_an_end_is_a_length_or_a_time_in_the_future() -> None:
+    now = time.time()
+    assert now + 8 * 3600 <= parse_until("8h", "TIME") <= time.time() + 8 * 3600
+    assert parse_until("2200-01-01T00:00:00Z", "TIME") == parse_moment("2200-01-01T00:00:00Z", "TIME")
+
+
+@pytest.mark.parametrize("text", ["0s", "2020-01-01T00:00", "9999999999d", "-1h", "tomorrow", ""])
+def test_an_end_that_is_none_is_rejected(text: str) -> None:
+    with pytest.raises(CliError, match="TIME"):
+        parse_until(text, "TIME")

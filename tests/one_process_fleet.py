@@ -12,14 +12,19 @@ from lookout.models.digest import folder_digest
 from lookout.models.engines import load_engine
 from lookout.models.families import load_tower
 from lookout.models.windows import Planner
+from lookout.past.memory import Keep
+from lookout.past.memory.chapters import ChapterFolder, ChapterRules
+from lookout.rules.masks import Masks
 from lookout.runtime.store import Peers, StoreSettings, TensorClient, TensorStore
 from lookout.runtime.worker import Record, Result, View, load_settings
+from lookout.services.decode.backend import Decoder
 from lookout.services.decode.handler import DecodeHandler
 from lookout.services.decode.settings import DecodeSettings
 from lookout.services.prefill.asking import WindowAsker
 from lookout.services.prefill.batcher import Batcher
 from lookout.services.prefill.handler import PrefillHandler
 from lookout.services.prefill.loading import BlockCache, BlockLoader
+from lookout.services.prefill.remembering import Captures, ChapterLanes
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prefill.watches import Watches
 from lookout.services.prune_encode.encoder import Encoder
@@ -41,6 +46,16 @@ START_MS = 1_700_000_000_000
 class OneProcessFleet:
     """What the services do with the segments of one camera, in their order.
 
+    Args:
+        model: Folder of the checkpoint.
+        watches: What is asked.
+        camera: The camera's id.
+        prefill: Settings of prefill alone.
+        decoder: Decodes segments; None: this process does.
+        masks: What is hidden of the camera.
+        memory: Folder in which prefill remembers committed windows; None: it remembers none.
+        values: Settings of all stages.
+
     Attributes:
         tokens: Records of tokens.v1.
         verdicts: Committed outcomes.
@@ -52,6 +67,9 @@ class OneProcessFleet:
         *watches: Watch,
         camera: str = "cam",
         prefill: Mapping[str, object] | None = None,
+        decoder: Decoder | None = None,
+        masks: Masks | None = None,
+        memory: Path | None = None,
         **values: object,
     ) -> None:
         self.camera, self.model = camera, model
@@ -65,11 +83,20 @@ class OneProcessFleet:
         prune = load_settings(PruneEncodeSettings, {}, **given)
         self.encoder = Encoder(load_tower(model), prune.batch)
         self.engine = load_engine(model)
-        self.batcher = Batcher(self.engine, 8)
+        captures = Captures(self.engine, self.settings.step_us)
+        self.batcher = Batcher(self.engine, 8, after=None if memory is None else captures.after)
+        self.lanes: ChapterLanes | None = None
+        if memory is not None:
+            rules = ChapterRules(Keep(seconds=1e10))
+            self.lanes = ChapterLanes(captures, ChapterFolder(memory, rules, self.engine.kv_shape))
         view = View(MappingProxyType({watch.id: (to_json(watch),) for watch in watches}), 1)
         planner = Planner(self.engine.layout, self.settings.windows)
         self.decode = DecodeHandler(
-            load_settings(DecodeSettings, {}, **given), SoftwareDecoder(), self.store, self
+            load_settings(DecodeSettings, {}, **given),
+            decoder or SoftwareDecoder(),
+            self.store,
+            self,
+            masks=masks,
         )
         self.prune = PruneEncodeHandler(
             prune, self.encoder, self.store, self.client, self, model_digest=self.digest
@@ -81,7 +108,12 @@ class OneProcessFleet:
             model_digest=self.digest,
         )
         self.prefill = PrefillHandler(
-            self.settings, Watches(lambda: view), asker, records=self, model_digest=self.digest
+            self.settings,
+            Watches(lambda: view),
+            asker,
+            records=self,
+            model_digest=self.digest,
+            memory=self.lanes,
         )
         self._decoded = self.decode.load(camera, None)
         self._pruned = self.prune.load(camera, None)
@@ -123,7 +155,9 @@ class OneProcessFleet:
         raise AssertionError("decode wrote no gap")
 
     def close(self) -> None:
-        """Free the models."""
+        """Seal what is remembered, and free the models."""
+        if self.lanes is not None:
+            self.lanes.close()
         self.batcher.close()
         self.encoder.close()
 
@@ -140,8 +174,11 @@ class OneProcessFleet:
                 continue
             for tokens in self.prune.handle(self._pruned, frames).outputs:
                 record = self._append(TOKENS.name, tokens.value or b"")
-                for verdict in self.prefill.handle(self._prefilled, record).outputs:
+                decided = self.prefill.handle(self._prefilled, record)
+                for verdict in decided.outputs:
                     self._append(VERDICTS.name, verdict.value or b"")
+                if decided.then is not None:
+                    decided.then()
 
 
 class FleetLog:

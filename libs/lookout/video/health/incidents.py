@@ -170,45 +170,55 @@ def observe(
     """
     faults = stream_faults(observation)
     before = health
-    health, jumping = _clocked(health, observation)
-    if jumping:
+    jumps = max(0.0, health.jumps - observation.seconds / _JUMP_S) + observation.jumped
+    if jumps > _JUMPS:
         faults.add(CameraFault.CLOCK)
     if observation.refused or not observation.planes.checksums:
-        return health, faults
-    health, change, frozen = _stillness(health, observation)
+        return replace(health, seen_s=health.seen_s + observation.seconds, jumps=jumps), faults
+    health, change, frozen = _stillness(health, observation, jumps)
     judged = health.unjudged_s >= _JUDGED_S or not health.usual.known(health.usual.of_day)
+    usual, levels, blank_s, view = health.usual, health.levels, health.blank_s, health.view
     luma = detail = nearest = None
     if judged:
         luma, detail = observation.planes.middle()
-        health, nearest = _judged(health, luma, detail, observation.at_ms, thresholds)
-    if health.view is not None and not (frozen and health.view is CameraFault.LOOPED):
-        faults.add(health.view)  # a covered lens is also still
+        view, blank_s, nearest = _judged(health, luma, detail, thresholds)
+        if view is CameraFault.MOVED and _settled(health, observation.at_ms):
+            usual, view, nearest = usual.adopted(luma, detail), None, None
+    if view is not None and not (frozen and view is CameraFault.LOOPED):
+        faults.add(view)  # a covered lens is also still
     elif frozen:
         faults.add(CameraFault.FROZEN)
     if _slow(before, observation):
         faults.add(CameraFault.RATE)
-    usual, levels = health.usual, health.levels
     if luma is not None and detail is not None and not faults:
         usual = usual.learned(luma, detail, health.unjudged_s, change, nearest)
         levels = levels if nearest is None else levels.learned(nearest[1])
     fps, rate = (health.fps, health.rate) if faults else _rated(health, observation)
-    unjudged_s = 0.0 if judged else health.unjudged_s
-    return replace(health, usual=usual, levels=levels, fps=fps, rate=rate, unjudged_s=unjudged_s), faults
+    health = replace(
+        health,
+        usual=usual,
+        levels=levels,
+        fps=fps,
+        rate=rate,
+        unjudged_s=0.0 if judged else health.unjudged_s,
+        blank_s=blank_s,
+        view=view,
+    )
+    return health, faults
 
 
 def _judged(
-    health: CameraHealth, luma: F32, detail: F32, at_ms: int, thresholds: Thresholds
-) -> tuple[CameraHealth, tuple[int, Match] | None]:
-    """Judge the view; return the camera with its fault, and the reference picture most like the view."""
+    health: CameraHealth, luma: F32, detail: F32, thresholds: Thresholds
+) -> tuple[CameraFault | None, float, tuple[int, Match] | None]:
+    """Judge the view; return its fault, the seconds without structure, and the reference picture most like
+    it."""
     fault, nearest = picture_fault(luma, detail, health.usual, thresholds.of(health.levels))
     blank_s = health.blank_s + health.unjudged_s if fault is not None and is_blank(luma) else 0.0
     if fault is CameraFault.DARK and blank_s >= _COVERED_S:
         fault = CameraFault.COVERED
-    if fault is CameraFault.MOVED and _settled(health, at_ms):
-        return replace(health, usual=health.usual.adopted(luma, detail), blank_s=blank_s, view=None), None
     if fault is None and repeats(health.history):
         fault = CameraFault.LOOPED
-    return replace(health, blank_s=blank_s, view=fault), nearest
+    return fault, blank_s, nearest
 
 
 def unlearned(health: CameraHealth) -> CameraHealth:
@@ -237,14 +247,14 @@ def _settled(health: CameraHealth, at_ms: int) -> bool:
     return moved and incident is not None and at_ms - incident.opened_ms >= 1000 * _ADOPTED_S
 
 
-def _clocked(health: CameraHealth, observation: Observation) -> tuple[CameraHealth, bool]:
-    jumps = max(0.0, health.jumps - observation.seconds / _JUMP_S) + observation.jumped
-    return replace(health, seen_s=health.seen_s + observation.seconds, jumps=jumps), jumps > _JUMPS
-
-
-def _stillness(health: CameraHealth, observation: Observation) -> tuple[CameraHealth, float | None, bool]:
+def _stillness(
+    health: CameraHealth, observation: Observation, jumps: float
+) -> tuple[CameraHealth, float | None, bool]:
     """Measure change between samples; return the camera after it, the change, and whether the picture is
-    frozen."""
+    frozen.
+
+    The camera's time and the jumps of its clock are noted here too: every copy of a camera costs.
+    """
     begun = health.usual.at(observation.hour)
     history = np.concatenate([health.history, signatures(observation.planes.luma)])[-REMEMBERED:]
     step = observation.seconds / len(observation.planes.checksums)
@@ -264,6 +274,8 @@ def _stillness(health: CameraHealth, observation: Observation) -> tuple[CameraHe
         quiet_s = min(quiet_s, 2 * _QUIET_S)
     health = replace(
         health,
+        seen_s=health.seen_s + observation.seconds,
+        jumps=jumps,
         usual=begun,
         history=history,
         checksum=checksum,
@@ -321,10 +333,14 @@ def advance(
     present = frozenset(faults)
     fault_s = health.fault_s
     if present or any(fault_s):
-        fault_s = tuple(_lasting(health, cause, present, seconds) for cause in CAUSES)
-    clear_s = 0.0 if present else health.clear_s + seconds
-    health = replace(health, fault_s=fault_s, clear_s=clear_s)
-    root = _root(health)
+        fault_s = tuple(
+            _lasting(cause, lasted_s, present, seconds)
+            for cause, lasted_s in zip(CAUSES, fault_s, strict=True)
+        )
+    clear_s = 0.0 if present else min(_CLEAR_S, health.clear_s + seconds)
+    if (fault_s, clear_s) != (health.fault_s, health.clear_s):
+        health = replace(health, fault_s=fault_s, clear_s=clear_s)
+    root = _root(health) if any(fault_s) else None
     incident = health.incident
     if incident is None and (root is None or root not in present):
         return health, []
@@ -360,13 +376,10 @@ def end(health: CameraHealth, at_ms: int, reason: str) -> tuple[CameraHealth, li
     return replace(health, incident=None, fault_s=no_faults, clear_s=0.0), [event]
 
 
-def _lasting(
-    health: CameraHealth, cause: CameraFault, present: frozenset[CameraFault], seconds: float
-) -> float:
-    lasted_s = health.fault_s[CAUSES.index(cause)]
+def _lasting(cause: CameraFault, lasted_s: float, present: frozenset[CameraFault], seconds: float) -> float:
     if cause in present:
         return min(lasted_s + seconds, _CAPPED_S)
-    if cause is CameraFault.OFFLINE:
+    if not lasted_s or cause is CameraFault.OFFLINE:
         return 0.0
     if any(cause in group and group & present for group, _ in _HOLD):
         return max(0.0, lasted_s - seconds / 2)  # the view flickers between causes of one group

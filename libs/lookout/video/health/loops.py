@@ -36,7 +36,7 @@ def signatures(luma: F32) -> U8:
         uint8 [n, NUMBERS], modulo 256: only their differences are used.
     """
     sums = luma.reshape(len(luma), -1) @ _SIGNS / 2
-    return (np.rint(sums).astype(np.int64) % 256).astype(np.uint8)
+    return np.rint(sums).astype(np.int64).astype(np.uint8)  # which takes the remainder of 256
 
 
 def repeats(history: U8) -> bool:

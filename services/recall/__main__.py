@@ -21,7 +21,7 @@ from lookout.past.backtests import PastWindows
 from lookout.past.chapters.announcing import ScenesDirectory
 from lookout.past.chapters.landmarks import LandmarkReader
 from lookout.past.chapters.reading import ChapterSources, ChapterStore, Holders
-from lookout.past.erasures import join, live_fence
+from lookout.past.erasures import Fence, join, live_fence
 from lookout.past.find.finding import Finder
 from lookout.past.find.moments import Hidden
 from lookout.past.find.pictures import PictureEncoder
@@ -85,7 +85,7 @@ def add(context: Context[RecallSettings]) -> None:
     def hidden(camera: str, begin_us: int, end_us: int) -> bool:
         return fence.hides(camera, begin_us, end_us) is not None or begin_us < masks.since_us(camera)
 
-    finders = _finders(context, folder, asker, landmarks, hidden)
+    finders = _finders(context, folder, asker, landmarks, fence=fence, hidden=hidden)
     service = RecallService(asker, settings, context.metrics, finders)
     context.grpc.add(service.register, service.NAME)
 
@@ -103,7 +103,13 @@ def _tower(settings: RecallSettings, folder: Path) -> Tower:
 
 
 def _finders(
-    context: Context[RecallSettings], folder: Path, asker: Asker, landmarks: LandmarkReader, hidden: Hidden
+    context: Context[RecallSettings],
+    folder: Path,
+    asker: Asker,
+    landmarks: LandmarkReader,
+    *,
+    fence: Fence,
+    hidden: Hidden,
 ) -> Finders:
     """Return what makes searches, each with readers of its own."""
     settings, engine = context.settings, asker.engine
@@ -122,7 +128,7 @@ def _finders(
 
     @contextmanager
     def finder() -> Iterator[Finder]:
-        with KafkaRecords(settings, planner) as records:
+        with KafkaRecords(settings, planner, fence) as records:
             memory = FleetMemory(asker, landmarks)
             yield Finder(memory, records, windows, hidden, usage, pictures.block)
 

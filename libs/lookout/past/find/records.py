@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from confluent_kafka import KafkaException
 
 from lookout.errors import LookoutError
 from lookout.models.windows import Planner
+from lookout.past.erasures import Fence
 from lookout.runtime.worker import WindowPlanSettings
 from lookout.streams.chains import (
     ChainRange,
@@ -45,12 +47,14 @@ class KafkaRecords:
     Attributes:
         settings: How Kafka is reached, and how windows are planned.
         planner: Plans windows with the settings of the fleet.
+        fence: What is erased; None: what Kafka says when a partition is first read.
     """
 
     settings: WindowPlanSettings
     planner: Planner
+    fence: Fence | None = None
     _logs: dict[int, KafkaPartition] = field(default_factory=dict)
-    _homes: dict[str, int] = field(default_factory=dict)
+    _partitions: list[int] = field(default_factory=list)
     _lags_ms: dict[str, int] = field(default_factory=dict)
     _open: ExitStack = field(default_factory=ExitStack)
 
@@ -74,19 +78,26 @@ class KafkaRecords:
 
     def _near(self, camera: str, begin_ms: int, end_ms: int, lag_ms: int) -> list[EpochRecords]:
         scope = PastScope(since_ms=begin_ms, until_ms=end_ms + 1, cameras=(camera,))
-        out: list[EpochRecords] = []
         with _named("tokens.v1"):
-            home = self._homes.get(camera)
-            for partition in token_partitions(self.settings) if home is None else [home]:
+            for partition in self._likeliest(camera):
                 log = self._log(partition)
                 first = log.at(begin_ms - self._reach_ms)
                 stop = min(log.at(end_ms + lag_ms), first + MOST_RECORDS)
                 span = ChainRange(partition, 0, stop, first)
                 records = read_range(_Near(log, log.lowest), span, scope, self.planner)
-                # A camera's blocks are of one partition; others are looked at until it is known.
-                self._homes |= {epoch.camera: partition for epoch in records.epochs if epoch.blocks}
-                out += [epoch for epoch in records.epochs if records.windows[epoch.stream]]
-        return out
+                if out := [epoch for epoch in records.epochs if records.windows[epoch.stream]]:
+                    return out
+        return []
+
+    def _likeliest(self, camera: str) -> list[int]:
+        """All partitions, first the one in which the client puts records of this key.
+
+        A camera whose records were written before partitions were added may have them in another.
+        """
+        if not self._partitions:
+            self._partitions = token_partitions(self.settings)
+        home = self._partitions[zlib.crc32(camera.encode()) % len(self._partitions)]
+        return [home, *(partition for partition in self._partitions if partition != home)]
 
     def all(self, cameras: Sequence[str], since_ms: int, until_ms: int) -> list[EpochRecords] | str:
         """The epochs of cameras in a time; or why there are too many records to read.
@@ -118,7 +129,9 @@ class KafkaRecords:
 
     def _log(self, partition: int) -> KafkaPartition:
         if partition not in self._logs:
-            self._logs[partition] = self._open.enter_context(KafkaPartition(self.settings, partition))
+            self._logs[partition] = self._open.enter_context(
+                KafkaPartition(self.settings, partition, self.fence)
+            )
         return self._logs[partition]
 
 

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Protocol, Self
 from confluent_kafka import Message
 
 from lookout.models.windows import Planner
-from lookout.past.erasures import read_fence
+from lookout.past.erasures import Fence, read_fence
 from lookout.runtime.worker import ServiceSettings
 from lookout.runtime.worker.topic_reader import End, TopicReader
 from lookout.streams.chains.epochs import EpochRecords, PastScope, block_record, committed_verdict, is_erased
@@ -92,6 +92,7 @@ class KafkaPartition:
     Args:
         settings: How Kafka is reached.
         partition: Its number.
+        fence: What is erased; None: what Kafka says now, which takes a client of its own to read.
 
     Raises:
         RecordsGoneError: The topic has no such partition.
@@ -99,8 +100,8 @@ class KafkaPartition:
         KafkaException: Kafka does not answer, or reports an error.
     """
 
-    def __init__(self, settings: ServiceSettings, partition: int) -> None:
-        self._partition, self._fence = partition, read_fence(settings)
+    def __init__(self, settings: ServiceSettings, partition: int, fence: Fence | None = None) -> None:
+        self._partition, self._fence = partition, fence or read_fence(settings)
         self._reader = TopicReader(settings, "replay", options={"auto.offset.reset": "earliest"})
         try:
             self._reader.check_partition(TOKENS.name, partition, _READ_S)

@@ -324,7 +324,7 @@ class FindProgress(_message.Message):
     def __init__(self, stage: _Optional[str] = ..., camera: _Optional[str] = ..., done: _Optional[int] = ..., total: _Optional[int] = ..., note: _Optional[str] = ...) -> None: ...
 
 class FindHit(_message.Message):
-    __slots__ = ("number", "verdict", "begin_us", "end_us", "windows", "proposed", "segments", "merged", "then")
+    __slots__ = ("number", "verdict", "begin_us", "end_us", "windows", "proposed", "segments", "merged", "then", "picture_us")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     BEGIN_US_FIELD_NUMBER: _ClassVar[int]
@@ -334,6 +334,7 @@ class FindHit(_message.Message):
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     MERGED_FIELD_NUMBER: _ClassVar[int]
     THEN_FIELD_NUMBER: _ClassVar[int]
+    PICTURE_US_FIELD_NUMBER: _ClassVar[int]
     number: int
     verdict: _verdicts_pb2.Verdict
     begin_us: int
@@ -343,7 +344,8 @@ class FindHit(_message.Message):
     segments: _containers.RepeatedCompositeFieldContainer[_lineage_pb2.RecordRef]
     merged: _containers.RepeatedScalarFieldContainer[int]
     then: _containers.RepeatedCompositeFieldContainer[_verdicts_pb2.Verdict]
-    def __init__(self, number: _Optional[int] = ..., verdict: _Optional[_Union[_verdicts_pb2.Verdict, _Mapping]] = ..., begin_us: _Optional[int] = ..., end_us: _Optional[int] = ..., windows: _Optional[int] = ..., proposed: _Optional[float] = ..., segments: _Optional[_Iterable[_Union[_lineage_pb2.RecordRef, _Mapping]]] = ..., merged: _Optional[_Iterable[int]] = ..., then: _Optional[_Iterable[_Union[_verdicts_pb2.Verdict, _Mapping]]] = ...) -> None: ...
+    picture_us: int
+    def __init__(self, number: _Optional[int] = ..., verdict: _Optional[_Union[_verdicts_pb2.Verdict, _Mapping]] = ..., begin_us: _Optional[int] = ..., end_us: _Optional[int] = ..., windows: _Optional[int] = ..., proposed: _Optional[float] = ..., segments: _Optional[_Iterable[_Union[_lineage_pb2.RecordRef, _Mapping]]] = ..., merged: _Optional[_Iterable[int]] = ..., then: _Optional[_Iterable[_Union[_verdicts_pb2.Verdict, _Mapping]]] = ..., picture_us: _Optional[int] = ...) -> None: ...
 
 class FindSummary(_message.Message):
     __slots__ = ("hits", "cameras", "ranked", "asked", "not_searched", "cost", "ended")
@@ -364,18 +366,20 @@ class FindSummary(_message.Message):
     def __init__(self, hits: _Optional[_Iterable[int]] = ..., cameras: _Optional[int] = ..., ranked: _Optional[int] = ..., asked: _Optional[int] = ..., not_searched: _Optional[_Iterable[_Union[NotSearched, _Mapping]]] = ..., cost: _Optional[_Union[FindCost, _Mapping]] = ..., ended: _Optional[str] = ...) -> None: ...
 
 class NotSearched(_message.Message):
-    __slots__ = ("camera", "begin_us", "end_us", "reason", "proposed")
+    __slots__ = ("camera", "begin_us", "end_us", "reason", "proposed", "kind")
     CAMERA_FIELD_NUMBER: _ClassVar[int]
     BEGIN_US_FIELD_NUMBER: _ClassVar[int]
     END_US_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     PROPOSED_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
     camera: str
     begin_us: int
     end_us: int
     reason: str
     proposed: float
-    def __init__(self, camera: _Optional[str] = ..., begin_us: _Optional[int] = ..., end_us: _Optional[int] = ..., reason: _Optional[str] = ..., proposed: _Optional[float] = ...) -> None: ...
+    kind: str
+    def __init__(self, camera: _Optional[str] = ..., begin_us: _Optional[int] = ..., end_us: _Optional[int] = ..., reason: _Optional[str] = ..., proposed: _Optional[float] = ..., kind: _Optional[str] = ...) -> None: ...
 
 class UnusualRequest(_message.Message):
     __slots__ = ("cameras", "since_us", "until_us", "limit", "exact")

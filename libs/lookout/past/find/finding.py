@@ -29,6 +29,7 @@ from lookout.past.find.types import (
     FindQuestion,
     FindSummary,
     Hit,
+    Left,
     NotSearched,
     Region,
 )
@@ -259,12 +260,12 @@ class _Search:
             yield from self._verified(heapq.heappop(proposals))
         yield from self._complete(self._budget(self.total))
         left_out = [span for span in spans.part(count) if span not in self.scores]
-        self._leave_out(left_out, "ranked below the spans that the memory was asked about")
+        self._leave_out(left_out, "ranked below the spans that the memory was asked about", kind="ranked")
         left = [span for _, span in proposals if not self._is_of_hit(span)]
         likely = self._not_erased([span for span in left if self._says_yes(span)])
         self._leave_out(likely, "the memory says yes; its windows were not computed", self.scores)
         weaker = [span for span in left if not self._says_yes(span)]
-        self._leave_out(weaker, "proposed below the spans that were verified")
+        self._leave_out(weaker, "proposed below the spans that were verified", kind="doubted")
 
     def _not_erased(self, spans: Sequence[PastSpan]) -> list[PastSpan]:
         """The spans that may be looked at; the others are named."""
@@ -365,7 +366,8 @@ class _Search:
         no, or if that saves little, compute all windows of the moment's best span."""
         place = self._cheapest_window(moment, span)
         if place is None:
-            self._leave_out([span], "tokens.v1 has no records of it: is it longer ago than Kafka keeps them?")
+            reason = "tokens.v1 has no records of it: is it longer ago than Kafka keeps them?"
+            self._leave_out([span], reason, kind="gone")
             return
         epoch, index = place
         if index is not None:
@@ -676,7 +678,9 @@ class _Search:
             if computed < len(ends_ms):
                 reason = f"no memory covers it; {computed} of its {len(ends_ms)} windows were computed"
                 begin_us = min(ends_ms) * 1000 - self.finder.windows.settings.stride_us
-                self.not_searched.append(NotSearched(camera, begin_us, max(ends_ms) * 1000, reason))
+                self.not_searched.append(
+                    NotSearched(camera, begin_us, max(ends_ms) * 1000, reason, kind="walked")
+                )
 
     # Accounts.
 
@@ -685,7 +689,11 @@ class _Search:
             raise _CancelledError
 
     def _leave_out(
-        self, spans: Sequence[PastSpan], reason: str, proposed: Mapping[PastSpan, float] | None = None
+        self,
+        spans: Sequence[PastSpan],
+        reason: str,
+        proposed: Mapping[PastSpan, float] | None = None,
+        kind: Left = "",
     ) -> None:
         """Name spans that were not searched: of each camera as ranges, each with the most of `proposed`."""
         runs: list[list[PastSpan]] = []
@@ -701,6 +709,7 @@ class _Search:
                 run[-1].end_us,
                 reason,
                 max(proposed[span] for span in run) if proposed is not None else None,
+                kind,
             )
             for run in runs
         ]

@@ -57,6 +57,7 @@ def _hit(hit: Hit) -> memory_pb2.FindHit:
         segments=hit.segments,
         merged=hit.merged,
         then=hit.then,
+        picture_us=hit.picture_us,
     )
     if hit.proposed is not None:
         message.proposed = hit.proposed
@@ -77,6 +78,7 @@ def _summary(summary: FindSummary) -> memory_pb2.FindSummary:
                 end_us=entry.end_us,
                 reason=entry.reason,
                 proposed=entry.proposed,
+                kind=entry.kind,
             )
             for entry in summary.not_searched
         ],

@@ -90,6 +90,7 @@ class Moments:
                 _segments(epoch, best.window, self.blocks),
                 tuple(merged),
                 then,
+                self._picture_us(verdicts[run[len(run) // 2]]),
             )
             yield self.hits[number]
 
@@ -108,7 +109,7 @@ class Moments:
             if last is not None and last.camera == camera and begin_us <= (last.end_us or 0):
                 out[-1] = replace(last, end_us=max(end_us, last.end_us or 0))
             else:
-                out.append(NotSearched(camera, begin_us, end_us, "erased"))
+                out.append(NotSearched(camera, begin_us, end_us, "erased", kind="erased"))
         return out
 
     def _runs(self, known: Mapping[int, Verdict]) -> list[list[int]]:
@@ -126,6 +127,14 @@ class Moments:
             else:
                 runs.append([index])
         return runs
+
+    def _picture_us(self, middle: Verdict) -> int:
+        """When the picture that shows a moment was taken, by the middle one of its windows that say yes.
+
+        An answer follows the window's newest stride. What one window attended to is of its oldest stride as
+        often, which may show nothing yet (`make bench-find` compares both).
+        """
+        return middle.end.ToMicroseconds() - self.length_us // self.blocks // 2
 
     def _is_one(self, earlier: Verdict, later: Verdict) -> bool:
         """Whether two windows are of one moment."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from lookout.past.find import SHARE
 from lookout.past.find.clauses import clauses_of
@@ -109,6 +109,7 @@ class Hit:
         segments: The records of camera.segments.v1 that show its best window, for a clip.
         merged: Numbers of hits that were given before and are a part of this one.
         then: Of each later clause of the question, the first window in which it holds.
+        picture_us: When the picture that shows it was taken: in the newest stride of its middle window.
     """
 
     number: int
@@ -120,6 +121,7 @@ class Hit:
     segments: tuple[RecordRef, ...]
     merged: tuple[int, ...] = ()
     then: tuple[Verdict, ...] = ()
+    picture_us: int = 0
 
     @property
     def camera(self) -> str:
@@ -132,11 +134,21 @@ class Hit:
         return min(verdict.p_yes for verdict in (self.verdict, *self.then))
 
 
+Left = Literal["", "ranked", "doubted", "walked", "gone", "erased"]
+"""`ranked`: not even the memory was asked; `doubted`: the memory says no; `walked`: no memory covers it;
+`gone`: Kafka no longer has its records."""
+
+
 @dataclass(frozen=True, slots=True)
 class NotSearched:
-    """A time that was not searched, and why. Empty camera: no camera in particular.
+    """A time that was not searched, and why.
 
-    `proposed` is the memory's p(yes), where it says yes and the windows were not computed.
+    Attributes:
+        camera: Whose time; empty: no camera in particular.
+        begin_us: Unix microseconds; None: no time in particular. `end_us` its end.
+        reason: A sentence.
+        proposed: The memory's p(yes), where it says yes and the windows were not computed.
+        kind: The usual reasons as a word, for programs; empty: any other.
     """
 
     camera: str
@@ -144,6 +156,7 @@ class NotSearched:
     end_us: int | None
     reason: str
     proposed: float | None = None
+    kind: Left = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.find_shown import shows
 from lookout.models import DEMO_QUESTIONS, ListedQuestion
 from lookout.models.windows import StrideBlock
 from lookout.past.find.clauses import clauses_of
@@ -36,16 +37,18 @@ pytestmark = pytest.mark.slow
 
 LYING, VEHICLE, PERSON = (DEMO_QUESTIONS[name] for name in ("lying", "vehicle", "person"))
 MINUTE_US = 60_000_000
+REMEMBERED = 15
+"""Windows of `half` that are in a chapter."""
 
 
 @cache
 def world() -> World:
-    """Somebody falls in front of `ward`, `dark` and `half`; `dark` has no memory, `half` of one minute."""
+    """Somebody falls in front of `ward`, `dark` and `half`; `dark` has no memory, `half` of half a minute."""
     made = World(Path(tempfile.mkdtemp()))
     made.film(Spec("ward", "room", 5, 2, {1: "lying"}))
     made.film(Spec("yard", "carpark", 6, 2, {1: "vehicle"}))
-    made.film(Spec("dark", "room", 8, 2, {1: "lying"}), remembered=range(0))
-    made.film(Spec("half", "doorway", 9, 2, {1: "lying"}), remembered=range(30))
+    made.film(Spec("dark", "room", 8, 1, {0: "lying"}), remembered=range(0))
+    made.film(Spec("half", "doorway", 9, 1, {0: "lying"}), remembered=range(REMEMBERED))
     return made
 
 
@@ -97,6 +100,10 @@ def searched(question: str) -> tuple[FindEvent, ...]:
     return tuple(finder().find(FindQuestion(question)))
 
 
+def kinds(found: FindSummary, camera: str) -> set[str]:
+    return {entry.kind for entry in found.not_searched if entry.camera == camera}
+
+
 def reasons(found: FindSummary, camera: str) -> str:
     return "; ".join(entry.reason for entry in found.not_searched if entry.camera == camera)
 
@@ -112,6 +119,13 @@ def test_a_hit_has_the_answer_of_asking_every_window(question: str) -> None:
         assert hit.verdict.cost.flops_prefill == expected.cost.flops_prefill
         assert [own.time for own in hit.verdict.evidence] == [own.time for own in expected.evidence]
         assert hit.begin_us <= expected.start.ToMicroseconds() < expected.end.ToMicroseconds() <= hit.end_us
+
+
+@pytest.mark.parametrize(("question", "name"), [(LYING, "lying"), (VEHICLE, "vehicle")])
+def test_the_picture_of_a_hit_shows_what_was_asked_for(question: str, name: str) -> None:
+    for hit in kept(searched(question)):
+        assert hit.begin_us <= hit.picture_us <= hit.end_us
+        assert shows(world().cameras[hit.camera].spec, name, hit.picture_us)
 
 
 @pytest.mark.parametrize("question", [LYING, VEHICLE])
@@ -143,7 +157,7 @@ def test_what_no_memory_covers_is_walked_after_its_cost_is_announced() -> None:
     walk = events[notes[-1]]
     assert isinstance(walk, FindProgress)
     assert (walk.stage, walk.done) == ("walk", 0)
-    uncovered = len(world().cameras["dark"].blocks) + 30
+    uncovered = len(world().cameras["dark"].blocks) + len(world().cameras["half"].blocks) - REMEMBERED
     assert walk.note.startswith(f"no memory covers {uncovered} windows")
     walked = [event for event in events if isinstance(event, Hit) and event.camera == "dark"]
     assert walked
@@ -160,6 +174,7 @@ def test_the_walk_names_what_its_limit_left_out() -> None:
     assert reasons(found, "dark") == (
         f"no memory covers it; {found.cost.windows} of its {windows} windows were computed"
     )
+    assert kinds(found, "dark") == {"walked"}
 
 
 def test_a_span_of_which_nothing_could_be_read_is_named_and_not_scored() -> None:
@@ -180,6 +195,7 @@ def test_records_that_are_gone_are_named() -> None:
     found = summary(list(finder(records=records).find(FindQuestion(LYING, cameras=("ward",)))))
     assert not found.hits
     assert "tokens.v1 has no records of it" in reasons(found, "ward")
+    assert "gone" in kinds(found, "ward")
 
 
 def test_the_summary_counts_what_was_searched_and_its_cost() -> None:
@@ -236,6 +252,7 @@ def test_an_erased_time_is_no_hit() -> None:
     )
     assert not kept(events)
     assert "erased" in reasons(summary(events), "ward")
+    assert "erased" in kinds(summary(events), "ward")
 
 
 def test_a_time_that_is_erased_during_a_search_is_no_hit() -> None:

@@ -1,0 +1,60 @@
+"""Whether the picture of a hit shows what was asked for, on the cameras of `bench.find`.
+
+The truth of every frame is known.
+
+- window: the frame that the hit's best window attended to most
+- hit: the picture that the product shows: of the newest stride of the middle window
+
+Hits that have no such frame at all are left out: the model's answer was wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from bench.memory.streams import KINDS, _cast, truth_of
+from lookout.past.find.types import Hit
+from tests.find_world import MINUTE_S, START_US, Spec, World
+from watchbench import cameras
+from watchbench.cameras import Script
+from watchbench.questions import PRODUCT
+
+STEP_US: Final = 500_000
+
+
+def by_shown(world: World, found: Iterable[tuple[str, Sequence[Hit]]]) -> dict[str, Any]:
+    """The share of hits whose picture is of the moment.
+
+    Args:
+        world: The cameras.
+        found: The hits of each question.
+    """
+    inside: dict[str, list[bool]] = {"window": [], "hit": []}
+    for question, hits in found:
+        for hit in hits:
+            spec = world.cameras[hit.camera].spec
+            times = range(hit.begin_us + STEP_US // 2, hit.end_us, STEP_US)
+            if not any(shows(spec, question, time_us) for time_us in times):
+                continue
+            inside["window"].append(shows(spec, question, hit.verdict.evidence[0].time.ToMicroseconds()))
+            inside["hit"].append(shows(spec, question, hit.picture_us))
+    return {
+        name: {"shown": round(sum(own) / max(1, len(own)), 3), "hits": len(own)}
+        for name, own in inside.items()
+    }
+
+
+def shows(spec: Spec, question: str, time_us: int) -> bool:
+    """Whether a camera's frame alone is evidence for a question."""
+    minute, second = divmod((time_us - START_US) / 1e6, MINUTE_S)
+    draw = np.random.default_rng([spec.seed, int(minute)])
+    people, vehicles = _cast(spec.events.get(int(minute), ""), draw)
+    tall, horizon = KINDS[spec.kind]
+    scene = cameras.scripted(Script(spec.kind, MINUTE_S, spec.seed, tall, horizon, people, vehicles))
+    scene.objects["there"][:, 1:] = False
+    told = truth_of(scene, torch.tensor([second], dtype=torch.float32))
+    return bool(told[0, [*PRODUCT].index(question)])

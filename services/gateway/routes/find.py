@@ -107,7 +107,7 @@ def find_moments(
     parts = parts_of(request)
     recall = _recall(parts)
     words = question_text(question, lambda text: LookoutError(f"question: {text}"))
-    since_ms, until_ms = parse_ms("since", since), parse_ms("until", until)
+    since_ms, until_ms = _times(since, until)
     search = FindRequest(
         question=words,
         cameras=_visible(parts, principal, camera),
@@ -157,7 +157,7 @@ def find_similar(
     """
     parts = parts_of(request)
     recall = _recall(parts)
-    since_ms, until_ms = parse_ms("since", since), parse_ms("until", until)
+    since_ms, until_ms = _times(since, until)
     region = _region(parts, principal, like, at, zone, picture)
     if region is None:
         raise ProblemError(400, "like: name a camera, or send a picture of your own with POST")
@@ -185,6 +185,18 @@ def find_similar(
         raise ProblemError(status or 503, detail) from None
     finally:
         channel.close()
+
+
+def _times(since: str | None, until: str | None) -> tuple[int | None, int | None]:
+    """Unix milliseconds of a search's bounds.
+
+    Raises:
+        ProblemError: They are not times, or leave nothing between them.
+    """
+    since_ms, until_ms = parse_ms("since", since), parse_ms("until", until)
+    if since_ms is not None and until_ms is not None and since_ms >= until_ms:
+        raise ProblemError(400, "since: it must be before until")
+    return since_ms, until_ms
 
 
 def _recall(parts: Parts) -> str:

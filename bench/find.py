@@ -11,8 +11,11 @@ of each half, so that half of the searches have no moment. The truth is (b), eve
 - newest (e): the last windows of every camera
 
 Frames are drawn at the model's input, without a codec; FLOPs are those of the language model and of the tower
-for every block that is loaded. Seconds are those on the clock, of a search on one thread in one process,
-without Kafka and Redis. Recall at k: moments of the truth among the first k, of k or of all.
+for every block that is loaded. Recall at k: moments of the truth among the first k, of k or of all.
+
+`first_hit_s` is what a person waits on a real fleet (`bench.find_fleet`), in seconds on the clock. The other
+seconds are of searches of the rendered cameras, on one thread in one process without Kafka and Redis: those
+that end in `core_s` are of a processor, the others on the clock.
 
 A search that was interrupted goes on with its next question when the bench is started again.
 """
@@ -33,8 +36,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from bench.find_fleet import first_hits
 from bench.find_pictures import by_picture
 from bench.find_ranking import by_ranking
+from bench.find_shown import by_shown
 from bench.find_world import KeptWorld
 from lookout.models import DEMO_QUESTIONS
 from lookout.models.engines.born import frame_embeddings
@@ -47,6 +52,7 @@ from lookout.past.find.spans import PastSpan, ranked_spans
 from lookout.past.find.types import FindProgress, FindQuestion, FindSummary, Hit
 from lookout.past.memory.ranking import CameraPast
 from lookout.streams.chains import PastScope
+from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Rule, Watch
 from tests.find_world import (
     START_US,
@@ -76,8 +82,8 @@ class Found:
 
     windows: list[tuple[str, int]]
     flops: float = 0.0
-    first_s: float | None = None
     whole_s: float = 0.0
+    whole_core_s: float = 0.0
 
 
 class Checked(PastWindows):
@@ -87,16 +93,19 @@ class Checked(PastWindows):
         super().__init__(base.settings, base.engine, base.planner, base.load, base.model_digest)
         object.__setattr__(self, "truth", truth)
         object.__setattr__(self, "differences", [])
+        object.__setattr__(self, "computed", [])
 
-    __slots__ = ("differences", "truth")
+    __slots__ = ("computed", "differences", "truth")
     truth: Mapping[str, Mapping[int, float]]
     differences: list[float]
+    computed: list[Verdict]
 
     def verdicts(self, epoch: Any, *more: Any) -> Iterator[PastVerdict]:  # type: ignore[override]
         """As ever."""
         for past in PastWindows.verdicts(self, epoch, *more):
             expected = self.truth[epoch.camera][past.verdict.window]
             self.differences.append(abs(past.verdict.p_yes - expected))
+            self.computed.append(past.verdict)
             yield past
 
 
@@ -179,10 +188,17 @@ def dear_searches(world: World, search: Search, share: float, keep: Path) -> dic
     """
     if not keep.exists():
         memory = Asked(world)
-        found, summary, differences = find(world, search, share, memory)
+        found, summary, hits, checked = find(world, search, share, memory)
         rows = {"find": found, "find+likely": with_likely(found, summary)}
         rows["memory"] = memory_alone(memory, search)
-        kept = {"rows": rows, "cost": summary.cost, "ended": summary.ended, "differences": differences}
+        kept = {
+            "rows": rows,
+            "cost": summary.cost,
+            "ended": summary.ended,
+            "differences": checked.differences,
+            "hits": hits,
+            "computed": checked.computed,
+        }
         keep.parent.mkdir(parents=True, exist_ok=True)
         keep.with_suffix(".part").write_bytes(pickle.dumps(kept))
         keep.with_suffix(".part").rename(keep)
@@ -192,36 +208,38 @@ def dear_searches(world: World, search: Search, share: float, keep: Path) -> dic
 
 def find(
     world: World, search: Search, share: float, memory: FolderMemory
-) -> tuple[Found, FindSummary, list[float]]:
-    """The product's search."""
+) -> tuple[Found, FindSummary, list[Hit], Checked]:
+    """The product's search, its hits and the windows that it computed."""
     truth = {camera: filmed.p_yes[search.question] for camera, filmed in search.cameras.items()}
     checked = Checked(past_windows(world), truth)
     finder = Finder(memory, WorldRecords(world), checked)
     world.loaded.clear()
-    begun = time.perf_counter()
+    begun, begun_core = time.perf_counter(), time.process_time()
     hits: dict[int, Hit] = {}
-    first_s: float | None = None
     summary: FindSummary | None = None
     question = FindQuestion(DEMO_QUESTIONS[search.question], tuple(search.cameras), share=share)
     for event in finder.find(question):
         if isinstance(event, Hit):
             hits[event.number] = event
-            first_s = first_s or time.perf_counter() - begun
         elif not isinstance(event, FindProgress):
             summary = event
     assert summary is not None
-    whole_s = time.perf_counter() - begun
+    whole_s, whole_core_s = time.perf_counter() - begun, time.process_time() - begun_core
     vision = np.mean([flops for filmed in search.cameras.values() for flops in filmed.vision.values()])
     cost = summary.cost.flops + float(vision) * sum(world.loaded.values())
     windows = [(hits[number].camera, hits[number].verdict.window) for number in summary.hits]
-    return Found(windows, cost, first_s, whole_s), summary, checked.differences
+    standing = [hits[number] for number in summary.hits]
+    return Found(windows, cost, whole_s, whole_core_s), summary, standing, checked
 
 
-def first_hits(world: World, searches: Sequence[Search], share: float) -> dict[str, float]:
-    """Median seconds to the first hit of each search that has one, on the clock and of a core."""
+def search_seconds(
+    world: World, searches: Sequence[Search], found: Sequence[Found], share: float
+) -> dict[str, float]:
+    """Median seconds to the first hit of each search that has one, and of whole searches: on the clock and
+    of a core."""
     clock: list[float] = []
     core: list[float] = []
-    for search in searches:
+    for search in (search for search, own in zip(searches, found, strict=True) if own.windows):
         finder = Finder(FolderMemory(world), WorldRecords(world), past_windows(world))
         question = FindQuestion(DEMO_QUESTIONS[search.question], tuple(search.cameras), share=share)
         begun, begun_core = time.perf_counter(), time.process_time()
@@ -229,8 +247,10 @@ def first_hits(world: World, searches: Sequence[Search], share: float) -> dict[s
             clock.append(time.perf_counter() - begun)
             core.append(time.process_time() - begun_core)
     return {
-        "first_hit_s": round(float(np.median(clock)), 2),
-        "first_hit_core_s": round(float(np.median(core)), 2),
+        "search_first_hit_s": round(float(np.median(clock)), 2),
+        "search_first_hit_core_s": round(float(np.median(core)), 2),
+        "last_hit_s": round(float(np.median([own.whole_s for own in found])), 2),
+        "last_hit_core_s": round(float(np.median([own.whole_core_s for own in found])), 2),
     }
 
 
@@ -414,22 +434,43 @@ def scored(searches: Sequence[Search], results: Sequence[Found]) -> dict[str, An
     return out
 
 
+def for_an_hour(past: CameraPast) -> CameraPast:
+    """A camera's past again and again, until it is an hour long."""
+    begin_us, end_us = past.chapters[0][0], past.chapters[-1][1]
+    out = CameraPast()
+    for number in range(round(3600e6 / (end_us - begin_us))):
+        by_us = number * (end_us - begin_us)
+        out.chapters += [(first + by_us, last + by_us) for first, last in past.chapters]
+        out.landmarks += [
+            replace(mark, begin_us=mark.begin_us + by_us, end_us=mark.end_us + by_us)
+            for mark in past.landmarks
+        ]
+    return out
+
+
+def ms_to_rank(pasts: Mapping[str, CameraPast], queries: torch.Tensor) -> float:
+    """Median milliseconds on the clock to rank the spans of cameras."""
+    times = []
+    for _ in range(5):
+        begun = time.perf_counter()
+        ranked_spans(pasts, queries, settings().window_us)
+        times.append(1000 * (time.perf_counter() - begun))
+    return round(float(np.median(times)), 1)
+
+
 def rank_ms(world: World, cameras: int = 1000) -> dict[str, float]:
     """Ranking as many cameras as are wanted, each with the minutes of one of the world's."""
     pasts = FolderMemory(world).pasts(("*",))[0]
     names = sorted(pasts)
     many: dict[str, CameraPast] = {f"{n}": replace(pasts[names[n % len(names)]]) for n in range(cameras)}
     queries = question_queries(engine(), DEMO_QUESTIONS["lying"])
-    times = []
-    for _ in range(5):
-        begun = time.perf_counter()
-        ranked_spans(many, queries, settings().window_us)
-        times.append(1000 * (time.perf_counter() - begun))
+    hour = {name: for_an_hour(past) for name, past in many.items()}
     sizes = [len(mark.packed()) for past in pasts.values() for mark in past.landmarks]
     blocks = sum(len(filmed.blocks) for filmed in world.cameras.values()) / len(world.cameras)
     minutes = blocks * settings().stride_s / 60
     return {
-        "rank_ms_1000": round(float(np.median(times)), 1),
+        "rank_ms_1000": ms_to_rank(many, queries),
+        "rank_ms_1000_hour": ms_to_rank(hour, queries),
         "landmark_bytes_camera_hour": round(sum(sizes) / len(pasts) * 60 / minutes),
     }
 
@@ -451,10 +492,12 @@ def main() -> None:
     ]
     rows: dict[str, list[Found]] = {name: [] for name in ("find", "find+likely", *OTHERS)}
     differences: list[float] = []
+    shown: list[tuple[str, Sequence[Hit]]] = []
     for search in searches:
         name = f"{min(search.cameras)[0]}-{search.question}-{options.share:g}.pickle"
-        dear = dear_searches(world, search, options.share, options.keep / "searches" / name)
+        dear = dear_searches(world, search, options.share, options.keep / "searched" / name)
         differences += dear["differences"]
+        shown.append((search.question, dear["hits"]))
         for row, result in dear["rows"].items():
             rows[row].append(result)
         found, cost = dear["rows"]["find"], dear["cost"]
@@ -475,16 +518,12 @@ def main() -> None:
     print(f"{'':12}" + "".join(f"{name:>20}" for name in next(iter(table.values()))))
     for name, row in table.items():
         print(f"{name:12}" + "".join(f"{value!s:>20}" for value in row.values()))
-    wholes = [found.whole_s for found in rows["find"]]
+    fleet = first_hits()
     print(
         json.dumps(
             {
-                **first_hits(
-                    world,
-                    [s for s, f in zip(searches, rows["find"], strict=True) if f.windows],
-                    options.share,
-                ),
-                "last_hit_s": round(float(np.median(wholes)), 2),
+                "first_hit_s": fleet["first_hit_s"],
+                **search_seconds(world, searches, rows["find"], options.share),
                 **{name: table["find"][name] for name in ("recall_20", "precision", "cost_share")},
                 **rank_ms(world),
                 "verified_equal": sum(difference <= 1e-4 for difference in differences),
@@ -497,6 +536,8 @@ def main() -> None:
                 "share": options.share,
                 "tables": {
                     "searches": table,
+                    "fleet": {"first_hit": fleet},
+                    "shown": by_shown(world, shown),
                     "pictures": by_picture(world, QUESTIONS, interval),
                     "ranking": by_ranking(world, searches, interval),
                 },

@@ -327,17 +327,16 @@ def _decoded(data: bytes) -> tuple[DecodedSegment, float]:
 def _cost(pixels: U8) -> float:
     """CPU seconds of looking at a clip once, and of comparing it with what its camera usually shows.
 
-    The camera is known, and each sample has noise of its own: a clip that repeats would be a fault.
+    The camera is known and nothing is wrong with it. A clip that repeats would be a fault, so its segments
+    come in another order each time, and each sample has noise of its own.
     """
     rng = np.random.default_rng(len(pixels))
     detector = Detector(LEARNED)
+    begins = np.arange(0, len(pixels) - SAMPLES + 1, SAMPLES)
 
     def played() -> list[U8]:
         grained = [_bytes(sample + rng.normal(0, 1, sample.shape)) for sample in pixels]
-        return [
-            np.stack(grained[begin : begin + SAMPLES])
-            for begin in range(0, len(pixels) - SAMPLES + 1, SAMPLES)
-        ]
+        return [np.stack(grained[begin : begin + SAMPLES]) for begin in rng.permutation(begins)]
 
     number = 0
     while number < 90:  # comparing costs most once there is something to compare with

@@ -24,7 +24,7 @@ from lookout.video.health.usual import Match, Usual
 
 CAUSES: Final = tuple(CameraFault)
 #: seconds after which the view of a known camera is compared again: comparing costs more than looking
-_JUDGED_S: Final = 6.0
+_JUDGED_S: Final = 8.0
 #: seconds for which a fault must last before it is reported; the causes of one row add up
 _HOLD: Final[tuple[tuple[frozenset[CameraFault], float], ...]] = (
     (frozenset({CameraFault.DAMAGED}), 20.0),
@@ -331,6 +331,8 @@ def advance(
         tenant: Tenant that owns the camera.
     """
     present = frozenset(faults)
+    if CameraFault.OFFLINE in present:
+        health = replace(health, unjudged_s=_JUDGED_S)  # what it shows once it is back is judged at once
     fault_s = health.fault_s
     if present or any(fault_s):
         fault_s = tuple(

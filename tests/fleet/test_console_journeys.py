@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -113,13 +114,15 @@ def shown_range(page: Browser) -> tuple[float, float]:
 
 def zoom(page: Browser, moment_ms: float, seconds: float) -> None:
     """Drag around a moment until so little time is shown."""
-    for _ in range(8):
+    for _ in range(30):
         begin, end = shown_range(page)
         if end - begin <= 1000 * seconds:
             return
         share, half = (moment_ms - begin) / (end - begin), 0.06
         page.drag(CHART, max(0.0, share - half), min(0.999, share + half))
-        eventually(lambda before=begin: shown_range(page)[0] > before + 1)  # type: ignore[misc]
+        # Lost if the chart was drawn again meanwhile: then it is dragged once more.
+        with suppress(AssertionError):
+            eventually(lambda before=begin: shown_range(page)[0] > before + 1, 8)  # type: ignore[misc]
         eventually(lambda: page.evaluate(f"document.querySelector({CHART!r}) !== null"))
     raise AssertionError(f"the timeline still shows {shown_range(page)}")
 

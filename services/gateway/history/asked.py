@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import sqlalchemy
@@ -11,19 +12,19 @@ from sqlalchemy import Connection
 
 from lookout.rules import covers
 from lookout.services.gateway.history import queries
-from lookout.services.gateway.history.buckets import DAY_MS, MINUTE_MS, Bucket
+from lookout.services.gateway.history.buckets import DAY_MS, MINUTE_MS, Bucket, bucket_of, details
 from lookout.services.gateway.history.queries import SeriesRow
+from lookout.services.gateway.history.setups import FOREVER, Span, camera_spans, watch_spans
 from lookout.services.gateway.history.tables import BUCKETS, SERIES
 from lookout.services.gateway.principal import Principal
-from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.watches_pb2 import Watch
-from lookout.wire import CAMERA_OFFLINE, CAMERAS, WATCHES, from_json, names_id, tenant_of
+from lookout.wire import CAMERA_OFFLINE, names_id
 
 UNSEEN: Final = "unseen"
 PAUSED: Final = "paused"
-#: before the first answer: nothing was asked yet, so nothing was missed
+#: before it was set up: nothing was asked yet, so nothing was missed
 UNSET: Final = "unset"
-#: the newest windows are not decided yet
+#: how long an answer may take: time without one is not counted before, whether it is the first or the newest
 _SETTLING_MS: Final = 120_000
 
 
@@ -45,18 +46,16 @@ class AskedTime:
         begin_ms: When asking began, or the range did; Unix milliseconds, as are the others.
         seen_ms: End of the last minute with a verdict in the range, or `begin_ms`.
         end_ms: When asking ended: not before `seen_ms`.
-        new: Whether the first verdict of all lies in the range.
         reason: Why time after `seen_ms` has no verdict: `UNSEEN` or `PAUSED`.
-        rounding_ms: How exactly the first verdict is known: to its minute, or to its day.
+        away: Begins and ends of times in between in which it was not asked.
     """
 
     series: SeriesRow
     begin_ms: int
     seen_ms: int
     end_ms: int
-    new: bool
     reason: str = UNSEEN
-    rounding_ms: int = MINUTE_MS
+    away: tuple[tuple[int, int], ...] = ()
 
     def buckets(self, size_ms: int) -> range:
         """Return the begins of the buckets of this time."""
@@ -66,24 +65,40 @@ class AskedTime:
         """Find what no verdict covers of a bucket: before the last verdict, and after it.
 
         Buckets may be longer than a minute; the silence after the last verdict begins with its minute anyway.
-        The first verdict of all begins, and the last one ends, somewhere within its minute: that much is not
-        missing.
+        The last verdict ends somewhere within its minute: that much is not missing.
         """
         begin_ms, end_ms = max(at_ms, self.begin_ms), min(at_ms + size_ms, self.end_ms)
         middle_ms = min(max(begin_ms, self.seen_ms), end_ms)
         left_ms = end_ms - begin_ms - (0 if bucket is None else sum(bucket.times))
+        left_ms -= sum(max(0, min(end_ms, until) - max(begin_ms, since)) for since, until in self.away)
         if at_ms < self.seen_ms == self.end_ms <= at_ms + size_ms:
-            left_ms -= self.rounding_ms
+            left_ms -= MINUTE_MS
         if begin_ms < self.seen_ms <= at_ms + size_ms and self.seen_ms < self.end_ms:
             # The last verdict ends within its minute: what is missing of that belongs to the silence.
             middle_ms -= min(MINUTE_MS, max(0, left_ms - (end_ms - middle_ms)))
         after_ms = max(0, min(left_ms, end_ms - middle_ms))
-        # What may lie before the first verdict is taken off the time before the last one, not the silence.
-        begun_ms = self.rounding_ms if self.new and at_ms <= self.begin_ms else 0
-        if (before_ms := left_ms - after_ms - begun_ms) > 0:
+        if (before_ms := left_ms - after_ms) > 0:
             yield Missing(begin_ms, middle_ms, before_ms, UNSEEN)
         if after_ms > 0:
             yield Missing(middle_ms, end_ms, after_ms, self.reason)
+
+
+class _First(NamedTuple):
+    """The first verdict of a series: when it began, since when the history would have had others, and when
+    the newest one ended."""
+
+    begin_ms: int
+    known_ms: int
+    last_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """A range of time, and what time it is."""
+
+    begin_ms: int
+    end_ms: int
+    now_ms: int
 
 
 def asked_times(
@@ -98,9 +113,9 @@ def asked_times(
 ) -> Iterator[AskedTime]:
     """Find when the questions about cameras were asked.
 
-    A question is asked from its first verdict about a camera on, and until now if its watch still covers
-    the camera; otherwise until its last verdict. A camera that is to be pulled and never sent anything counts
-    from when it was added.
+    A question is asked from when its watch was set up on, or its camera if that was later: a camera that
+    publishes by itself is set up with its first verdict. It is asked while the watch covers the camera and
+    neither is removed. Verdicts of other times count as well.
 
     Args:
         connection: A connection to the history.
@@ -111,61 +126,131 @@ def asked_times(
         end_ms: End of the range.
         now_ms: The present time; nothing is asked after it.
     """
-    rows = [from_json(row.body, Watch) for row in queries.documents(connection, WATCHES.name)]
-    by_model = [row for row in rows if row.id != CAMERA_OFFLINE]
-    watches = {row.id: row for row in by_model if watch is None or row.id == watch}
-    settled_ms = min(end_ms, round(now_ms) - _SETTLING_MS)
-    firsts = _first_verdicts(connection)
-    with_verdicts = set()
-    for series in queries.series_of(connection, principal, camera, watch):
-        with_verdicts.add((series.camera, series.tenant))
-        first_ms, rounding_ms = firsts.get(series.key, (end_ms, 0))
-        if first_ms >= end_ms:
-            continue
-        start_ms = max(begin_ms, first_ms)
-        minutes = queries.minutes_seen(connection, series, begin_ms, end_ms)
-        seen_ms = start_ms if minutes is None else min(end_ms, minutes[1])
-        asks = watches.get(series.watch)
-        still = asks is not None and covers(asks, series.camera, series.tenant)
-        if minutes is None and not still:
-            continue
-        until_ms = max(seen_ms, settled_ms if still else 0)
-        reason = PAUSED if asks is not None and asks.disabled else UNSEEN
-        yield AskedTime(series, start_ms, seen_ms, until_ms, first_ms > begin_ms, reason, rounding_ms)
-    for series, added_ms in _never_seen(connection, principal, camera, list(watches.values())):
-        start_ms = max(begin_ms, added_ms)
-        if (series.camera, series.tenant) not in with_verdicts and start_ms < settled_ms:
-            yield AskedTime(series, start_ms, start_ms, settled_ms, new=False)
+    span = _Range(begin_ms, end_ms, round(now_ms))
+    firsts = _first_verdicts(connection, begin_ms)
+    cameras: dict[tuple[str, str], dict[str, SeriesRow]] = {}
+    for series in queries.series_of(connection, principal, camera, None):
+        cameras.setdefault((series.camera, series.tenant), {})[series.watch] = series
+    pulled = camera_spans(connection)
+    for name, tenant in pulled:
+        if (camera is None or names_id(camera, name)) and principal.sees(name, tenant):
+            cameras.setdefault((name, tenant), {})
+    heard = {(row.id, row.tenant): row.seen_ms for row in queries.cameras_of(connection, principal, camera)}
+    watches = watch_spans(connection)
+    watches.pop(CAMERA_OFFLINE, None)
+    for (name, tenant), with_verdicts in sorted(cameras.items()):
+        begun = [firsts[series.key].begin_ms for series in with_verdicts.values() if series.key in firsts]
+        begun_ms = min(begun, default=FOREVER)
+        places = _set_up(pulled.get((name, tenant), []), begun_ms, heard.get((name, tenant), 0))
+        for asks in sorted({*watches, *with_verdicts} if watch is None else {watch}):
+            series = with_verdicts.get(asks, SeriesRow(0, name, tenant, asks))
+            if series.key and series.key not in firsts:
+                continue  # its verdicts were erased, or are too old
+            spans = list(_both(watches.get(asks, []), places, series))
+            time = _asked(connection, series, firsts.get(series.key), spans, span)
+            if time is not None:
+                yield time
 
 
-def _first_verdicts(connection: Connection) -> dict[int, tuple[int, int]]:
-    """The minute of the first verdict by series, or its day where the minutes are gone; and which."""
+def _set_up(pulled: list[Span[str]], begun_ms: int, heard_ms: int) -> list[Span[str]]:
+    """When a camera was set up: from its first verdict on if that came earlier, or while it was to be pulled.
+
+    One that was removed and is heard none the less publishes by itself.
+    """
+    if not pulled or heard_ms > pulled[-1].end_ms + _SETTLING_MS:
+        return [Span(begun_ms, FOREVER, "")]
+    return [pulled[0]._replace(begin_ms=min(pulled[0].begin_ms, begun_ms)), *pulled[1:]]
+
+
+def _both(watches: list[Span[Watch]], places: list[Span[str]], series: SeriesRow) -> Iterator[Span[Watch]]:
+    """When a watch covered a camera while that was set up."""
+    for asks in watches:
+        if covers(asks.value, series.camera, series.tenant):
+            for place in places:
+                span = Span(max(asks.begin_ms, place.begin_ms), min(asks.end_ms, place.end_ms), asks.value)
+                if span.begin_ms < span.end_ms:
+                    yield span
+
+
+def _asked(
+    connection: Connection, series: SeriesRow, first: _First | None, spans: list[Span[Watch]], span: _Range
+) -> AskedTime | None:
+    """When a question about a camera was asked within a range; None: not at all.
+
+    Args:
+        connection: A connection to the history.
+        series: The camera and the watch.
+        first: Its first verdict.
+        spans: When the watch covered the camera.
+        span: The range.
+    """
+    # Before the first verdict a paused watch missed nothing.
+    first_ms = FOREVER if first is None else first.begin_ms
+    spans = [piece for piece in spans if not piece.value.disabled or piece.end_ms > first_ms]
+    since_ms, last_ms = first_ms, 0
+    if spans:
+        set_up_ms = max(spans[0].begin_ms, 0 if first is None else first.known_ms)
+        last_ms = set_up_ms
+        if first_ms - set_up_ms > _SETTLING_MS:
+            since_ms = set_up_ms
+    start_ms = max(span.begin_ms, since_ms)
+    if start_ms >= span.end_ms:
+        return None
+    minutes = queries.minutes_seen(connection, series, span.begin_ms, span.end_ms) if series.key else None
+    seen_ms = start_ms if minutes is None else max(start_ms, min(span.end_ms, minutes[1]))
+    if first is not None:
+        last_ms = first.last_ms
+    decided_ms = span.now_ms - (0 if span.now_ms - last_ms > _SETTLING_MS else _SETTLING_MS)
+    until_ms = max(seen_ms, min(span.end_ms, decided_ms, spans[-1].end_ms if spans else 0))
+    if minutes is None and until_ms <= start_ms:
+        return None
+    asking = [piece.value for piece in spans if piece.begin_ms < until_ms]
+    reason = PAUSED if asking and asking[-1].disabled else UNSEEN
+    away = [
+        (piece.end_ms, after.begin_ms) for piece, after in pairwise(spans) if piece.end_ms < after.begin_ms
+    ]
+    return AskedTime(series, start_ms, seen_ms, until_ms, reason, tuple(away))
+
+
+def _first_verdicts(connection: Connection, begin_ms: int) -> dict[int, _First]:
+    """The first verdict of each series; when exactly it began matters after `begin_ms` only.
+
+    If the history was built again, Kafka may have lost verdicts before: of a partition that was not read from
+    its first record on, nothing is known of the time before the history's first verdict.
+    """
 
     def first(level: int) -> sqlalchemy.ScalarSelect[int]:
         mine = (BUCKETS.c.level == level, BUCKETS.c.series == SERIES.c.key)
         return sqlalchemy.select(sqlalchemy.func.min(BUCKETS.c.start_ms)).where(*mine).scalar_subquery()
 
-    query = sqlalchemy.select(SERIES.c.key, first(DAY_MS).label("day"), first(MINUTE_MS).label("minute"))
-    out: dict[int, tuple[int, int]] = {}
-    for row in connection.execute(query):
-        if row.day is not None:
-            kept = row.minute is not None and row.minute < row.day + DAY_MS
-            out[row.key] = (row.minute, MINUTE_MS) if kept else (row.day, DAY_MS)
-    return out
+    begins = sqlalchemy.select(
+        SERIES.c.key, SERIES.c.last_ms, first(DAY_MS).label("day"), first(MINUTE_MS).label("minute")
+    )
+    days = begins.subquery()
+    of_day = (BUCKETS.c.level == DAY_MS, BUCKETS.c.series == days.c.key, BUCKETS.c.start_ms == days.c.day)
+    rows = connection.execute(
+        sqlalchemy.select(days, BUCKETS.c.partition, BUCKETS.c.first).join(BUCKETS, sqlalchemy.and_(*of_day))
+    ).all()
+    complete = {row.partition for row in rows if row.first == 0}
+    times = {}
+    for row in rows:
+        by_minute = row.minute is not None and row.minute < row.day + DAY_MS
+        level, at_ms = (MINUTE_MS, row.minute) if by_minute else (DAY_MS, row.day)
+        times[row.key] = _begin(connection, row.key, level, at_ms) if at_ms + level > begin_ms else at_ms
+    oldest_ms = min(times.values(), default=0)
+    return {
+        row.key: _First(times[row.key], 0 if row.partition in complete else oldest_ms, row.last_ms)
+        for row in rows
+    }
 
 
-def _never_seen(
-    connection: Connection, principal: Principal, camera: str | None, watches: list[Watch]
-) -> Iterator[tuple[SeriesRow, int]]:
-    """Questions about cameras that agents are to pull, and since when; some may have verdicts."""
-    for document in queries.documents(connection, CAMERAS.name):
-        source = from_json(document.body, Camera)
-        tenant = tenant_of(source.tenant)
-        if not source.url or not principal.sees(source.id, tenant):
-            continue
-        if camera is not None and not names_id(camera, source.id):
-            continue
-        for asks in watches:
-            if not asks.disabled and covers(asks, source.id, tenant):
-                since_ms = max(document.written_ms, asks.active_from.ToMilliseconds())
-                yield SeriesRow(0, source.id, tenant, asks.id), since_ms
+def _begin(connection: Connection, series: int, level: int, at_ms: int) -> int:
+    """When the first verdict of a bucket began.
+
+    That is known while verdicts are kept one by one. Later they are taken to reach to the bucket's end.
+    """
+    mine = (BUCKETS.c.level == level, BUCKETS.c.series == series, BUCKETS.c.start_ms == at_ms)
+    row = connection.execute(sqlalchemy.select(BUCKETS).where(*mine)).one()
+    if row.detail:
+        return min(piece.start_ms for piece in details(at_ms, bytes(row.detail)))
+    return at_ms + level - min(level, sum(bucket_of(row).times))

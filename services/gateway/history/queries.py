@@ -254,18 +254,23 @@ def watches(connection: Connection, principal: Principal) -> list[Watch]:
 
 def versions(connection: Connection, watch: str) -> list[Watch]:
     """The records of a watch, oldest first."""
-    query = sqlalchemy.select(VERSIONS.c.body).where(VERSIONS.c.watch == watch).order_by(VERSIONS.c.offset)
+    query = sqlalchemy.select(VERSIONS.c.body).where(*_written(watch)).order_by(VERSIONS.c.offset)
     return [from_json(body, Watch) for body in connection.scalars(query)]
 
 
 def authors(connection: Connection, watch: str) -> Iterator[WatchAuthor]:
     """Who wrote the records of a watch, oldest first."""
     columns = sqlalchemy.select(VERSIONS.c.actor, VERSIONS.c.written_ms)
-    for row in connection.execute(columns.where(VERSIONS.c.watch == watch).order_by(VERSIONS.c.offset)):
+    for row in connection.execute(columns.where(*_written(watch)).order_by(VERSIONS.c.offset)):
         author = WatchAuthor(actor=row.actor)
         if row.written_ms > 0:
             author.written.FromMilliseconds(row.written_ms)
         yield author
+
+
+def _written(watch: str) -> tuple[ColumnElement[bool], ...]:
+    """Conditions on records of a watch that are not its removal."""
+    return VERSIONS.c.watch == watch, VERSIONS.c.version >= 0
 
 
 @dataclass(frozen=True, slots=True)

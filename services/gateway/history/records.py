@@ -29,6 +29,7 @@ from lookout.services.gateway.history.tables import (
     LETTERS,
     QUESTIONS,
     REQUESTS,
+    SOURCES,
     VERSIONS,
     WANTED,
 )
@@ -136,7 +137,7 @@ class Records:
             ALERTS.name: self._alert,
             ACTIONS.name: self._action,
             WATCHES.name: self._watch,
-            CAMERAS.name: self._document,
+            CAMERAS.name: self._camera,
             LABELS.name: self._label,
             ERASURES.name: self._erasure,
             ACCESS.name: self._document,
@@ -308,27 +309,43 @@ class Records:
         key, value = key_text(message.key()), message.value()
         if value is None:
             self._document(batch, message)
+            self._version(batch, message, Watch(id=key[:200]), removed=True)
             return
         try:
             watch, _ = read_watch(key, value)
         except RuleError as error:
             self._note_fault(batch, WATCHES.name, key, error)
             return
-        body = to_json(watch)
-        self._put(batch, message, body, watch.tenant, "")
-        batch.connection.execute(
-            self._database.upsert(VERSIONS),
-            {
-                "watch": watch.id,
-                "offset": message.offset(),
-                "version": watch.version,
-                "active_ms": watch.active_from.ToMilliseconds(),
-                "body": body,
-                "actor": (headers.text(record_of(message).headers, headers.ACTOR) or "")[:200],
-                "written_ms": message.timestamp()[1],
-            },
-        )
+        self._put(batch, message, to_json(watch), watch.tenant, "")
+        self._version(batch, message, watch)
         self._tell(batch, message, Event(kind="watch", tenant=watch.tenant, watch=watch))
+
+    def _version(self, batch: Batch, message: Message, watch: Watch, *, removed: bool = False) -> None:
+        """Note a record of a watch; its removal has version -1 and no body."""
+        row = {
+            "watch": watch.id,
+            "offset": message.offset(),
+            "version": -1 if removed else watch.version,
+            "active_ms": watch.active_from.ToMilliseconds(),
+            "body": b"" if removed else to_json(watch),
+            "actor": (headers.text(record_of(message).headers, headers.ACTOR) or "")[:200],
+            "written_ms": message.timestamp()[1],
+        }
+        batch.connection.execute(self._database.upsert(VERSIONS), row)
+
+    def _camera(self, batch: Batch, message: Message) -> None:
+        """Store a camera, and since when it is to be pulled, or no more."""
+        self._document(batch, message)
+        source = Camera() if message.value() is None else _read(message, Camera)
+        if source is not None:
+            row = {
+                "camera": key_text(message.key())[:200],
+                "offset": message.offset(),
+                "written_ms": message.timestamp()[1],
+                "tenant": tenant_of(source.tenant),
+                "pulled": bool(source.url),
+            }
+            batch.connection.execute(self._database.upsert(SOURCES), row)
 
     def _document(self, batch: Batch, message: Message) -> None:
         """Store a row of a compacted topic unchanged; one that the topic's parser rejects is left out."""

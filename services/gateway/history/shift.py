@@ -65,7 +65,7 @@ class Shift:
         hours: By time.
         cameras: The milliseconds that were watched and not watched, by camera and tenant.
         unwatched: Stretches without answers, by camera and watch.
-        unset: Stretches before the first answer, which nothing counts.
+        unset: Stretches before it was set up, which nothing counts.
     """
 
     hours: list[Hour]
@@ -187,7 +187,7 @@ def _joined(pieces: Sequence[Unwatched]) -> Iterator[Unwatched]:
 
 
 def _unset(asked: Iterable[AskedTime], begin_ms: int) -> Iterator[Unwatched]:
-    """Stretches before the first answer about a camera, and about single questions that came later."""
+    """Stretches before a camera was set up, and before single questions that came later."""
     firsts: dict[tuple[str, str], int] = {}
     for question in asked:
         name = question.series.camera, question.series.tenant
@@ -249,9 +249,11 @@ def _unwatched(stretch: Unwatched) -> UnwatchedTime:
         tenant=stretch.tenant,
         watch=stretch.watch,
         reason=stretch.reason,
-        seconds=stretch.time_ms / 1000,
     )
-    # Whole seconds, rounded against us: whoever subtracts what a table shows gets the length that it shows.
-    message.start.FromSeconds(stretch.begin_ms // 1000)
-    message.end.FromSeconds(-(-stretch.end_ms // 1000))
+    # Whole seconds: whoever subtracts what a table shows gets the length that it shows, and stretches that
+    # touch do so in the table.
+    begin_s, end_s = (stretch.begin_ms + 500) // 1000, (stretch.end_ms + 500) // 1000
+    message.start.FromSeconds(begin_s)
+    message.end.FromSeconds(end_s)
+    message.seconds = stretch.time_ms / 1000 if stretch.watched_ms else end_s - begin_s
     return message

@@ -188,7 +188,18 @@ VERSIONS = Table(
     Column("actor", String(200), nullable=False, server_default=""),
     Column("written_ms", BigInteger, nullable=False, server_default="0"),
 )
-"""Records of watches.v1, as far as the topic still had them when they were read."""
+"""Records of watches.v1, as far as the topic still had them when they were read; `version` -1: a removal."""
+
+SOURCES = Table(
+    "sources",
+    METADATA,
+    Column("camera", String(200), primary_key=True),
+    Column("offset", BigInteger, primary_key=True),
+    Column("written_ms", BigInteger, nullable=False),
+    Column("tenant", String(63), nullable=False),
+    Column("pulled", Boolean, nullable=False),
+)
+"""Records of cameras.v1, as far as the topic still had them: since when a camera was to be pulled, or not."""
 
 AUDIT = Table(
     "audit",

@@ -72,6 +72,7 @@ class FakeMessage:
     key_: bytes
     value_: bytes | None
     headers_: Sequence[tuple[str, bytes]] = field(default=())
+    written_ms_: int = BEGIN_MS + 3_600_000
 
     def topic(self) -> str:
         return self.topic_
@@ -92,7 +93,7 @@ class FakeMessage:
         return self.headers_
 
     def timestamp(self) -> tuple[int, int]:
-        return 1, BEGIN_MS + 3_600_000
+        return 1, self.written_ms_
 
 
 def verdicts() -> st.SearchStrategy[Verdict]:

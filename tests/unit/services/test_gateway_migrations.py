@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,8 @@ from alembic.script import ScriptDirectory
 
 from lookout.services.gateway.history import database as database_module
 from lookout.services.gateway.history.database import Database
-from lookout.services.gateway.history.tables import CAMERAS, METADATA, USED
+from lookout.services.gateway.history.tables import CAMERAS, DOCUMENTS, METADATA, SOURCES, USED
+from lookout.wire import CAMERAS as CAMERA_TOPIC
 from tests.postgres import PostgresServer, postgres
 
 MIGRATE = """
@@ -136,6 +138,27 @@ def check_moves_up(url: str) -> None:
             versions = connection.exec_driver_sql("SELECT version_num FROM alembic_version").all()
         assert len(versions) == 1
         assert versions[0][0] > "0001"
+
+
+def test_cameras_that_were_read_before_are_to_be_pulled_since_they_were_written(tmp_path: Path) -> None:
+    with opened(f"sqlite:///{tmp_path}/history.db") as database:
+        database.migrate("0006")
+        bodies = {
+            "gate": {"id": "gate", "url": "rtsp://192.0.2.7/live"},
+            "yard": {"id": "yard", "tenant": "north"},
+        }
+        with database.writing() as connection:
+            for key, body in bodies.items():
+                row = {"topic": CAMERA_TOPIC.name, "key": key, "tenant": "", "camera": "", "written_ms": 5}
+                row |= {"body": json.dumps(body).encode(), "fault": "", "owner": ""}
+                connection.execute(DOCUMENTS.insert(), row)
+        database.migrate()
+        with database.reading() as connection:
+            rows = connection.execute(sqlalchemy.select(SOURCES).order_by(SOURCES.c.camera)).all()
+        assert [tuple(row) for row in rows] == [
+            ("gate", -1, 5, "default", True),
+            ("yard", -1, 5, "north", False),
+        ]
 
 
 @pytest.mark.slow

@@ -488,7 +488,7 @@ export const text = {
     } as Record<string, string>,
     notAsked: "not set up yet: this watch had no answer about the camera before",
     cameras: "Camera by camera",
-    camerasHelp: "Summed over the camera's watches, from the first answer of each; rounded down.",
+    camerasHelp: "Summed over the camera's watches, from when each was set up; rounded down.",
     emptyHours: (count: number) => `${count === 1 ? "One hour" : `${count} hours`} without incidents, in which nothing was to be watched, are left out.`,
     unusual: "Unusual for the time of day",
   },
@@ -601,7 +601,7 @@ export const text = {
     when: "When",
     spans: "from, to, why",
     coverageHelp:
-      "Each watch's time from its first answer about a camera until now. Nothing came: the camera sent nothing. Gap: footage in between is missing. The report lists every span.",
+      "Each watch's time about a camera: from when both were set up until now, or until one was removed. Nothing came: the camera sent nothing. Gap: footage in between is missing. The report lists every span.",
     watched: "Watched",
     week: "The last seven days",
     who: "Who",

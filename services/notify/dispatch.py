@@ -378,7 +378,7 @@ class Target:
         self._log.warning(
             self._name, "a notification was not delivered", notification=self._name, error=why, final=final
         )
-        # Its age alone is no reason: it may have waited for this service, or a clock may have been set.
+        # Age alone is not enough: the event may have waited while this service was down, or a clock was set.
         oldest_ms = now_ms() - self._parts.give_up_s * 1000
         given_up = [
             delivery

@@ -113,7 +113,7 @@ class Home:
         return {entity["friendly_name"]: {**entity, "id": name} for name, entity in shown.items()}
 
     def shows(self, name: str, state: str | None) -> None:
-        """Wait until an entity has a state; None: until there is no such entity."""
+        """Wait until an entity is in a state; None: until the entity no longer exists."""
         eventually(lambda: self.ask().get(name, {}).get("state") == state, 60, 0.1)
 
 

@@ -24,7 +24,7 @@ UNSEEN: Final = "unseen"
 PAUSED: Final = "paused"
 #: before it was set up: nothing was asked yet, so nothing was missed
 UNSET: Final = "unset"
-#: how long an answer may take: time without one is not counted before, whether it is the first or the newest
+#: how long an answer may take: until then a missing answer does not count, be it the first or the newest
 _SETTLING_MS: Final = 120_000
 
 
@@ -94,7 +94,7 @@ class _First(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """A range of time, and what time it is."""
+    """A range, and the present time, in Unix milliseconds."""
 
     begin_ms: int
     end_ms: int

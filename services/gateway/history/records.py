@@ -334,7 +334,7 @@ class Records:
         batch.connection.execute(self._database.upsert(VERSIONS), row)
 
     def _camera(self, batch: Batch, message: Message) -> None:
-        """Store a camera, and since when it is to be pulled, or no more."""
+        """Store a camera, and note from when on agents pull it or no longer do."""
         self._document(batch, message)
         source = Camera() if message.value() is None else _read(message, Camera)
         if source is not None:

@@ -1,4 +1,4 @@
-"""When cameras were to be pulled, and what watches asked when: from all their records, removals too."""
+"""Timelines of cameras and watches: when each was set up, changed and removed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Value = TypeVar("Value")
 
 
 class Span(NamedTuple, Generic[Value]):
-    """What held from when until when, in Unix milliseconds."""
+    """A value and the time for which it held, in Unix milliseconds."""
 
     begin_ms: int
     end_ms: int
@@ -29,7 +29,7 @@ class Span(NamedTuple, Generic[Value]):
 
 
 def watch_spans(connection: Connection) -> dict[str, list[Span[Watch]]]:
-    """About which cameras each watch asked when, by its id; the watches have nothing else."""
+    """The timeline of each watch, by id. Its values only say which cameras the watch covers, see `_asks`."""
     rows = connection.execute(sqlalchemy.select(VERSIONS).order_by(VERSIONS.c.watch, VERSIONS.c.offset))
     audited = _audited(connection, "watch")
     result = {}
@@ -47,14 +47,14 @@ def watch_spans(connection: Connection) -> dict[str, list[Span[Watch]]]:
 
 
 def _asks(body: bytes) -> Watch:
-    """What a version of a watch says of whom it asks about, so that versions that differ in other things are
-    one span."""
+    """Keep which cameras a version covers and whether it is paused: versions that differ otherwise
+    are one span."""
     watch = from_json(body, Watch)
     return Watch(tenant=watch.tenant, cameras=watch.cameras, disabled=watch.disabled)
 
 
 def camera_spans(connection: Connection) -> dict[tuple[str, str], list[Span[str]]]:
-    """When each camera was to be pulled, by its id and tenant."""
+    """When agents were to pull each camera, by its id and tenant."""
     rows = connection.execute(sqlalchemy.select(SOURCES).order_by(SOURCES.c.camera, SOURCES.c.offset))
     changes: dict[str, list[tuple[int, str | None]]] = defaultdict(list)
     for row in rows:
@@ -65,7 +65,7 @@ def camera_spans(connection: Connection) -> dict[tuple[str, str], list[Span[str]
             (at_ms, tenant if written else None) for at_ms, written, tenant in entries if at_ms < first_ms
         ]
         if not changes[name] and early[-1][1] is not None:
-            early.pop()  # it is gone, and nobody knows since when
+            early.pop()  # the camera is gone, but when it was removed is unknown
         changes[name][:0] = early
     result: dict[tuple[str, str], list[Span[str]]] = defaultdict(list)
     for name, written in changes.items():
@@ -75,7 +75,7 @@ def camera_spans(connection: Connection) -> dict[tuple[str, str], list[Span[str]
 
 
 def _spans(changes: Iterable[tuple[int, Value | None]]) -> Iterator[Span[Value]]:
-    """What held when; a change holds from its time on, whatever earlier ones had planned from then on."""
+    """Turn changes into spans. A change holds from its time on, and replaces those planned for later."""
     changed: list[tuple[int, Value | None]] = []
     for begin_ms, value in changes:
         while changed and changed[-1][0] >= begin_ms:
@@ -88,7 +88,7 @@ def _spans(changes: Iterable[tuple[int, Value | None]]) -> Iterator[Span[Value]]
 
 
 def _audited(connection: Connection, kind: str) -> dict[str, list[tuple[int, bool, str]]]:
-    """Who was written (else removed), when, and its tenant, as far as it was done over the API."""
+    """Writes and removals made over the API, by id: (Unix milliseconds, whether it was a write, tenant)."""
     write = f"{kind}.write"
     query = sqlalchemy.select(AUDIT).where(AUDIT.c.action.in_((write, f"{kind}.remove")))
     result: dict[str, list[tuple[int, bool, str]]] = defaultdict(list)

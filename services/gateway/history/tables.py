@@ -199,7 +199,7 @@ SOURCES = Table(
     Column("tenant", String(63), nullable=False),
     Column("pulled", Boolean, nullable=False),
 )
-"""Records of cameras.v1, as far as the topic still had them: since when a camera was to be pulled, or not."""
+"""Records of cameras.v1, as far as the topic still had them: whether agents pull a camera from then on."""
 
 AUDIT = Table(
     "audit",

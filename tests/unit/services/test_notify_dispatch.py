@@ -159,7 +159,7 @@ def test_given_up_after_the_limit_and_the_next_goes_on() -> None:
 
 
 def test_what_waited_for_the_service_itself_is_tried_for_the_whole_limit(world: World) -> None:
-    """After an outage of the service, or a clock that was set forward, one failure is no reason."""
+    """One failure does not give up an event that is old because of an outage or a clock that was set."""
     channel = world.add("a", FakeChannel())
     channel.failures = [DeliveryError("no") for _ in range(3)]
     world.submit("a", "1", age_s=86_400.0)

@@ -436,7 +436,7 @@ export const text = {
       doubted: "the cameras' memory says no",
       likely: "the cameras' memory says yes, see below",
       walked: "the cameras keep no memory of it, and a search may compute so much only",
-      gone: "its footage is no longer kept",
+      gone: "its footage has expired",
       erased: "it was erased",
     } as Record<string, string>,
     like: (camera: string, when: string) => `Looks like this picture of ${camera}, ${when}`,

@@ -254,6 +254,35 @@ def test_what_is_pushed_is_shown_and_replaced_by_what_comes_later(
         eventually(lambda words=words: is_shown(words), every=0.5)  # type: ignore[misc]
 
 
+def test_a_drag_over_a_live_timeline_outlives_new_data(page: Browser) -> None:
+    show(page, "cameras/gate?span=21600")
+    box = eventually(
+        lambda: page.evaluate(
+            "(box => box && [box.x, box.y, box.width, box.height])"
+            "(document.querySelector('.u-over')?.getBoundingClientRect())"
+        )
+    )
+
+    def mouse(kind: str, across: float) -> None:
+        place = {"x": box[0] + across * box[2], "y": box[1] + box[3] / 2}
+        page.call("Input.dispatchMouseEvent", type=kind, **place, button="left", clickCount=1)
+
+    # The text with the range changes every ten seconds, and with it the data.
+    ranges = (
+        "[...document.querySelectorAll('main p.soft')].map(one => one.innerText).find(one => / – /.test(one))"
+    )
+    mouse("mousePressed", 0.4)
+    mouse("mouseMoved", 0.5)
+    before = page.evaluate(ranges)
+    assert before
+    eventually(lambda: page.evaluate(ranges) != before)
+    mouse("mouseMoved", 0.6)
+    mouse("mouseReleased", 0.6)
+    query = "new URLSearchParams(location.hash.split('?')[1])"
+    eventually(lambda: page.evaluate(f"{query}.has('until')"))
+    assert page.evaluate(f"Number({query}.get('span'))") > 0.15 * 21600, "new data ended the drag"
+
+
 def test_hostile_names_are_text(page: Browser) -> None:
     for view in ("", "incidents", "operations?tab=coverage"):
         show(page, view)

@@ -120,7 +120,7 @@ def zoom(page: Browser, moment_ms: float, seconds: float) -> None:
             return
         share, half = (moment_ms - begin) / (end - begin), 0.06
         page.drag(CHART, max(0.0, share - half), min(0.999, share + half))
-        # Lost if the chart was drawn again meanwhile: then it is dragged once more.
+        # It misses the chart if the page moves under it, as when a picture comes: then it is repeated.
         with suppress(AssertionError):
             eventually(lambda before=begin: shown_range(page)[0] > before + 1, 8)  # type: ignore[misc]
         eventually(lambda: page.evaluate(f"document.querySelector({CHART!r}) !== null"))

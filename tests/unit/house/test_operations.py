@@ -53,6 +53,12 @@ MODELS = {"8B": (QWEN_7B, 8_290_000_000), "32B": (QWEN_32B, 33_450_000_000)}
 GPUS = {"L40S": 48, "H100": 80, "H200": 141}
 #: 80 frames with all of their 98 tokens
 WINDOW_ROWS = 80 * 98
+#: NVIDIA's least driver for each major version of CUDA, and for PyNvVideoCodec's decode statistics
+LEAST_DRIVER = {"13": "580"}
+STATISTICS_DRIVER = "590, else [no decode statistics](codec.md#nvdec)"
+#: of PyTorch's builds for CUDA 13
+LEAST_GPU = "compute capability 7.5 (Turing) or newer; bfloat16 needs 8.0 (Ampere)"
+GPU_RUN = "[what one computed alike](engines.md#what-is-measured); the GPU images were not run"
 STAGES: dict[str, type[ServiceSettings]] = {
     "decode": DecodeSettings,
     "prune-encode": PruneEncodeSettings,
@@ -240,6 +246,29 @@ def sizing_table() -> str:
     return f"{head}\n| --- | --- | --- | --- | --- | --- |\n" + "\n".join(lines)
 
 
+def _locked(image: str, package: str) -> str:
+    """The version of a package that an image installs."""
+    text = (ROOT / f"docker/requirements/{image}.txt").read_text()
+    found = re.search(rf"^{package}==(\S+)", text, re.MULTILINE)
+    assert found, f"{image} has no {package}"
+    return found.group(1)
+
+
+def gpu_table() -> str:
+    """What the GPU images contain, and what a node has to bring."""
+    cuda = _locked("prefill-gpu", "nvidia-cuda-runtime")
+    torch, vllm = _locked("prefill-gpu", "torch"), _locked("prefill-gpu", "vllm")
+    codec = _locked("decode-gpu", "pynvvideocodec")
+    driver = LEAST_DRIVER[cuda.split(".")[0]]
+    rows = [
+        ("prefill-gpu", f"CUDA {cuda}, torch {torch}, vLLM {vllm}", driver, LEAST_GPU),
+        ("prune-encode-gpu", f"CUDA {cuda}, torch {torch}", driver, LEAST_GPU),
+        ("decode-gpu", f"PyNvVideoCodec {codec}", STATISTICS_DRIVER, "NVDEC"),
+    ]
+    lines = ["| image | contains | driver of the node, or newer | GPU |", "| --- | --- | --- | --- |"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
 def support_table() -> str:
     """What this release was run on: locked versions, and the last runs on a cluster."""
     jars = (ROOT / "libs/lookout/local/kafka.lock").read_text()
@@ -250,17 +279,14 @@ def support_table() -> str:
     number = re.search(r"v=(\S+)", redis)
     python = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
     chart = re.search(r'kubeVersion: "(\S+?)(-0)?"', (ROOT / "charts/lookout/Chart.yaml").read_text())
-    locked = re.search(
-        r"^torch==(\S+)", (ROOT / "docker/requirements/prefill-gpu.txt").read_text(), re.MULTILINE
-    )
     assert kafka
     assert number
     assert chart
-    assert locked
     passed = [name for name, result in results.read().items() if result.result == results.OK]
     last = max(results.read()[name].date for name in passed)
+    cluster = f"{len(passed)} of {len(CLUSTER_STEPS)} [cluster tests](cluster-tests.md), the last {last}"
     rows = [
-        ("Kubernetes", KUBERNETES_VERSION, chart.group(1), f"[cluster tests](cluster-tests.md), {last}"),
+        ("Kubernetes", KUBERNETES_VERSION, chart.group(1), cluster),
         (
             "Kafka (KRaft)",
             kafka.group(1),
@@ -269,7 +295,7 @@ def support_table() -> str:
         ),
         ("Redis", number.group(1), "", "tests with fleets; Cluster and Sentinel too"),
         ("Python", "3.11", python, "all tests"),
-        ("NVIDIA driver, CUDA", "none", f"what torch {locked.group(1)} needs", "never run on a GPU"),
+        ("NVIDIA GPU, driver", "one H100, driver not recorded", "[GPUs](kubernetes.md#gpus)", GPU_RUN),
         ("architecture", "x86-64", "", "all tests"),
     ]
     lines = ["| | run with | accepted | where |", "| --- | --- | --- | --- |"]
@@ -280,7 +306,7 @@ def _pages() -> dict[Path, str]:
     tables = {
         SETTINGS: {"settings": settings_table()},
         METRICS: {"metrics": metrics_table(), "events": events_table(), "reasons": reasons_table()},
-        KUBERNETES: {"sizing": sizing_table()},
+        KUBERNETES: {"gpus": gpu_table(), "sizing": sizing_table()},
         RELEASES: {"support": support_table()},
         CLUSTER_TESTS: {"steps": results.table(CLUSTER_STEPS, results.read())},
     }

@@ -89,6 +89,7 @@ def records(broker: str, topic: str, camera: str) -> list[object]:
         return [message for message in reader.until_now() if message.key() == camera.encode()]
 
 
+@pytest.mark.long
 def test_a_file_is_published_in_pieces_that_begin_at_keyframes(broker: str, clip: Path) -> None:
     code, said = lookout(
         "publish", str(clip), "--camera", "gate", "-b", broker, "--captured-at", "2026-01-02T03:04:05"
@@ -133,6 +134,7 @@ def test_a_kafka_that_dies_while_a_file_is_published_and_how_to_go_on(
     assert len(stamps) > 3
 
 
+@pytest.mark.long
 def test_two_clips_published_one_after_the_other_are_watched_whole(broker: str, clip: Path) -> None:
     """The second begins, by its clock, while the first lasts: it was late, and nobody asked it."""
     command = [sys.executable, "-m", "lookout.cli", "publish", str(clip), "-c", "loop", "-b", broker]
@@ -424,6 +426,7 @@ def test_reading_until_now_passes_transaction_marks(broker: str) -> None:
     reader.close()
 
 
+@pytest.mark.long
 def test_doctor_names_what_is_missing_or_set_otherwise_and_ends_with_1(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -494,6 +497,7 @@ def last_picture(segment: bytes) -> npt.NDArray[np.uint8]:
         return [frame.to_ndarray(format="gray") for frame in container.decode(video=0)][-1]
 
 
+@pytest.mark.long
 def test_masks_are_set_listed_and_lifted(broker: str, clip: Path) -> None:
     door, desk = "door:0.1,0.2 0.4,0.2 0.4,0.9", "desk:0.6,0.1 0.9,0.1 0.9,0.4"
     mask = ("camera", "mask")

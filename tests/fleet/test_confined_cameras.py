@@ -18,7 +18,7 @@ from tests.fleet.test_camera_agent import Agents, declare, remove, segments
 from tests.rtsp_player import RtspPlayer
 from tests.unit.video.segments.clips import encode
 
-pytestmark = [pytest.mark.fleet, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.fleet, pytest.mark.long, pytest.mark.timeout(300)]
 
 MEMORY = 256 << 20
 STRANGE = ("length-with-data", "endless-packets", "redirect-to-itself")

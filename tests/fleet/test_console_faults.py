@@ -18,6 +18,7 @@ from tests.fleet.gateway_records import alert, publish, watch
 
 pytestmark = [
     pytest.mark.fleet,
+    pytest.mark.long,
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium"),
     pytest.mark.skipif(not (BUILT / "index.html").exists(), reason="the console is not built: make console"),
 ]
@@ -49,7 +50,6 @@ def choose(page: Browser, number: int) -> None:
     eventually(lambda: "Claim" in text(page))
 
 
-@pytest.mark.long
 def test_an_incident_is_handled_over_a_slow_link(page: Browser, client: httpx.Client) -> None:
     page.call("Network.enable")
     page.call(
@@ -68,7 +68,6 @@ def test_an_incident_is_handled_over_a_slow_link(page: Browser, client: httpx.Cl
     assert page.evaluate("faults") == []
 
 
-@pytest.mark.long
 def test_of_two_operators_the_second_is_told_what_the_first_did(page: Browser, client: httpx.Client) -> None:
     page.call("Network.enable")
     page.call("Network.setBlockedURLs", urls=["*/v1/events*"])  # news comes late
@@ -83,7 +82,6 @@ def test_of_two_operators_the_second_is_told_what_the_first_did(page: Browser, c
     assert page.evaluate("faults") == []
 
 
-@pytest.mark.long
 def test_while_kafka_is_away_history_shows_and_changes_say_so(
     page: Browser, client: httpx.Client, broker: KafkaServer
 ) -> None:

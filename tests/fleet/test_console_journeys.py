@@ -31,6 +31,7 @@ from tests.fleet.push_service import PushService
 
 pytestmark = [
     pytest.mark.fleet,
+    pytest.mark.long,
     pytest.mark.timeout(900),
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium"),
     pytest.mark.skipif(not (BUILT / "index.html").exists(), reason="the console is not built: make console"),
@@ -217,7 +218,6 @@ def test_a_watch_names_one_of_several_second_models(page: Browser, client: httpx
     assert page.evaluate("faults") == []
 
 
-@pytest.mark.long
 def test_a_moment_is_found_seen_and_made_a_watch(
     page: Browser, client: httpx.Client, incident: dict[str, Any]
 ) -> None:
@@ -250,7 +250,6 @@ def test_a_moment_is_found_seen_and_made_a_watch(
     assert page.evaluate("faults") == []
 
 
-@pytest.mark.long
 def test_a_watch_is_tried_on_its_past_judged_changed_and_taken_back(
     page: Browser, client: httpx.Client, incident: dict[str, Any]
 ) -> None:

@@ -25,6 +25,7 @@ from tests.unit.video.segments.clips import encode
 
 pytestmark = [
     pytest.mark.fleet,
+    pytest.mark.long,
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium"),
     pytest.mark.skipif(not (BUILT / "index.html").exists(), reason="the console is not built: make console"),
 ]

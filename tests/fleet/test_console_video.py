@@ -23,6 +23,7 @@ from tests.unit.video.segments.clips import encode
 
 pytestmark = [
     pytest.mark.fleet,
+    pytest.mark.long,
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium"),
     pytest.mark.skipif(not (BUILT / "index.html").exists(), reason="the console is not built: make console"),
 ]
@@ -79,7 +80,6 @@ def test_the_clip_and_its_answers_are_seen_at_once(page: Browser) -> None:
     eventually(lambda: plays(page, ".side video"))
 
 
-@pytest.mark.long
 def test_a_camera_of_the_wall_is_live_after_a_click(
     page: Browser, broker: KafkaServer, client: httpx.Client
 ) -> None:

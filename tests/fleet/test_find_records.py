@@ -18,7 +18,7 @@ from lookout.streams.chains import windows_of
 from lookout.wire import TOKENS
 from tests.prefill_world import STRIDE_US, stream
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.long]
 MINUTE_MS = 60_000
 BLOCKS = 12
 LENGTH_US = BLOCKS * STRIDE_US

@@ -29,7 +29,7 @@ from tests.s3_server import BUCKET, S3Server, find_server
 from tests.unit.video.segments.clips import encode
 from tests.unit.video.segments.test_joining import played
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.long]
 
 
 class Keep:
@@ -286,7 +286,6 @@ def test_a_recording_is_uploaded_in_pieces(keep: Keep, request: pytest.FixtureRe
     assert [value for value in actions if b"recording.upload" in value and uri.encode() in value]
 
 
-@pytest.mark.long
 @each_store
 def test_evidence_that_was_kept_before_a_new_history_is_shown(
     keep: Keep, request: pytest.FixtureRequest, tmp_path: Path, redis_url: str

@@ -25,7 +25,7 @@ from tests.fleet.gateway_records import publish, records, verdict
 from tests.unit.video.segments.clips import encode
 from tests.unit.video.segments.test_joining import played
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.long]
 _names = itertools.count()
 
 

@@ -22,7 +22,7 @@ from tests.fleet.gateway_footage import FilmedCamera
 from tests.fleet.gateway_records import BEGIN_MS, QUESTION, alert, publish, records, verdict
 from tests.unit.video.segments.clips import encode
 
-pytestmark = [pytest.mark.fleet, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+pytestmark = [pytest.mark.fleet, pytest.mark.long, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 READING = {"cameras", "incidents", "coverage", "picture", "clip", "answer", "find", "report"}
 WRITING = {"ask", "act"}
 

@@ -27,7 +27,7 @@ from tests.fleet.gateway_case import GatewayProcess, gateway
 from tests.fleet.gateway_records import BEGIN_MS, alert, publish, verdict
 from tests.second_model import SecondModel
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.long]
 DEAD = f"{SEGMENTS.name}.dlq"
 BYTES = b"<script>alert(1)</script>\x00\xff"
 

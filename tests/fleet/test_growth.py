@@ -23,7 +23,7 @@ from lookout.wire import PIPELINE, SEGMENTS, Stage, camera_topics
 from tests.eventually import eventually
 from tests.fleet.bench import Bench, process, running
 
-pytestmark = [pytest.mark.fleet, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.fleet, pytest.mark.long, pytest.mark.timeout(600)]
 
 CAMERAS = [f"cam-{number}" for number in range(12)]
 BEFORE, AFTER, RECORDS = 2, 7, 60
@@ -120,7 +120,6 @@ def test_partitions_that_were_added_by_hand_are_named_with_the_command(
     assert f"`lookout topics grow --partitions {BEFORE + 1}`" in advice[0]["event"]
 
 
-@pytest.mark.long
 def test_partitions_are_added_and_old_ones_told_of_cameras_that_left(own_kafka: KafkaServer) -> None:
     options = {"bootstrap.servers": own_kafka.bootstrap}
     create_topics(own_kafka.bootstrap, BEFORE)

@@ -20,7 +20,7 @@ from tests.clock import at
 from tests.eventually import eventually
 from tests.fleet.test_alerts_service import service
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.long]
 
 
 def make_topics(bootstrap: str, prefix: str) -> list[str]:
@@ -97,7 +97,6 @@ def cameras_alerted(bootstrap: str, topic: str) -> set[str]:
     return cameras
 
 
-@pytest.mark.long
 def test_two_installations_on_one_kafka(kafka: str, redis_url: str, prefix: str, tmp_path: Path) -> None:
     prefixes = [f"{prefix}{site}." for site in ("a", "b")]
     for site in prefixes:

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from lookout.local import KafkaServer
 from tests.eventually import eventually
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.long]
 
 WRITERS, PARTITIONS, TOPIC = 8, 6, "marks"
 

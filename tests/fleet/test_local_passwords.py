@@ -20,7 +20,7 @@ from lookout.runtime.net import RedisSecurity, load_connections
 from lookout.wire import WATCHES
 from tests.eventually import eventually
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,6 @@ def test_who_knows_the_folder_is_let_in(fleet: Fleet) -> None:
     assert int(answer.stdout) > 10
 
 
-@pytest.mark.long
 def test_servers_that_died_ask_again(fleet: Fleet) -> None:
     send_and_confirm(fleet.bootstrap, WATCHES.name, {"v": b"{}"})
     before = Path(fleet.address.security["redis_password_file"]).read_text()
@@ -93,7 +92,6 @@ def test_servers_that_died_ask_again(fleet: Fleet) -> None:
     assert Path(fleet.address.security["redis_password_file"]).read_text() != before
 
 
-@pytest.mark.long
 def test_a_folder_keeps_kafka_s_password_but_none_that_others_could_read(tmp_path: Path) -> None:
     with Fleet(tmp_path, stages=(), open_servers=True) as fleet:
         assert fleet.address.security == {}

@@ -67,6 +67,7 @@ def create(bootstrap: str, name: str) -> None:
     assert create_topics(bootstrap, topics=[replace(SEGMENTS, name=name, pipeline=False)]) == [name]
 
 
+@pytest.mark.long
 def test_kafka_keeps_address_and_data_through_stop_and_kill(own_kafka: KafkaServer, prefix: str) -> None:
     topic, address = prefix + "kept", own_kafka.bootstrap
     create(address, topic)
@@ -80,6 +81,7 @@ def test_kafka_keeps_address_and_data_through_stop_and_kill(own_kafka: KafkaServ
     assert read(address, topic, 2) == [b"one", b"two"]
 
 
+@pytest.mark.long
 def test_the_broker_starts_from_javas_cache(own_kafka: KafkaServer) -> None:
     cache = startup_cache(find_java())
     if cache is None:
@@ -93,6 +95,7 @@ def test_kafka_takes_a_full_segment(kafka: str, prefix: str) -> None:
     assert len(read(kafka, prefix + "large", 1)[0]) == 16 << 20
 
 
+@pytest.mark.long
 def test_two_brokers_run_at_once(kafka: str, own_kafka: KafkaServer) -> None:
     assert own_kafka.bootstrap != kafka
     create(own_kafka.bootstrap, "only-here")
@@ -121,6 +124,7 @@ def test_a_broken_setting_shows_the_end_of_the_log() -> None:
         pass
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGKILL])
 def test_nothing_is_left_when_the_owner_is_interrupted(number: signal.Signals) -> None:
     program = (
@@ -153,6 +157,7 @@ def test_every_topic_of_the_table_is_created_once(own_kafka: KafkaServer) -> Non
     assert len(found[WATCHES.name].partitions) == 1
 
 
+@pytest.mark.long
 def test_topics_of_an_older_release_are_brought_up_to_the_table(own_kafka: KafkaServer) -> None:
     old = [
         replace(SEGMENTS, broker_time=False, max_message_bytes=1024, retention_ms=90 * 60_000),

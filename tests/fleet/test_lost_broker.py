@@ -21,7 +21,7 @@ from lookout.v1.alerts_pb2 import Alert
 from lookout.wire import ALERTS, ANSWERS, WATCHES, to_json
 from tests.eventually import eventually
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.long]
 
 _LOST, _BACK = "cannot be reached", "answers again"
 
@@ -41,7 +41,6 @@ def command(folder: Path, *words: str) -> Iterator[tuple[Path, Path]]:
         process.wait(30.0)
 
 
-@pytest.mark.long
 def test_a_command_that_follows_says_once_that_its_broker_is_lost_and_once_that_it_is_back(
     own_kafka: KafkaServer, tmp_path: Path
 ) -> None:
@@ -66,7 +65,6 @@ def test_a_command_that_follows_says_once_that_its_broker_is_lost_and_once_that_
     assert address in text
 
 
-@pytest.mark.long
 def test_growth_and_the_news_of_a_fleet_say_that_the_broker_is_lost_and_that_it_is_back(
     own_kafka: KafkaServer, tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ from tests.eventually import eventually
 from tests.fleet.notify_case import HookServer, NotifyProcess, alert, configure, notifying, publish, webhook
 from tests.second_model import SecondModel
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.long]
 
 LINK_KEY = b"a key of links, of the tests"
 

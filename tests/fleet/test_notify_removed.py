@@ -20,7 +20,7 @@ from tests.eventually import eventually
 from tests.fleet.notify_case import NotifyProcess, alert, configure, notifying, publish
 from tests.fleet.test_notify_mqtt import Listener, mosquitto
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.long]
 
 
 def test_the_next_process_takes_back_what_a_removed_notification_left(

@@ -22,7 +22,7 @@ from tests.eventually import eventually
 from tests.fleet.gateway_case import gateway
 from tests.fleet.test_notify_mqtt import Listener, channel, mosquitto
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.long]
 
 
 class Home(Listener):

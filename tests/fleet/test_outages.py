@@ -160,6 +160,7 @@ def stalling() -> Iterator[tuple[str, StallingLine]]:
         assert server.alive
 
 
+@pytest.mark.long
 def test_a_network_that_stalls_costs_nothing(
     stalling: tuple[str, StallingLine], prefix: str, stack: ExitStack
 ) -> None:
@@ -277,6 +278,7 @@ def test_a_table_of_a_topic_that_was_made_again_has_what_the_new_one_has(
     assert set(table.at_least(3, timeout_s=0.1).history) == {"d", "e"}
 
 
+@pytest.mark.long
 def test_ten_thousand_watches_are_followed_and_what_is_beyond_is_named(
     kafka: str, prefix: str, stack: ExitStack
 ) -> None:

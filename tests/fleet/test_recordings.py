@@ -26,7 +26,7 @@ from lookout.v1.recordings_pb2 import PartOutcome, RecordingOutcome
 from lookout.wire import RECORDING_RESULTS, from_bytes, key_text
 from tests.eventually import eventually
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.long]
 
 QUESTION = DEMO_QUESTIONS["lying"]
 #: small parts, so that every service dies while there is work
@@ -149,7 +149,6 @@ def test_a_job_is_answered_asked_again_and_cancelled(film: Path) -> None:
     assert_answered(fleet_answer, film)
 
 
-@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_killed_services_change_nothing_of_an_answer(film: Path) -> None:
     with answering(film.parent, workers=2) as fleet:

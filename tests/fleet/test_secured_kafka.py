@@ -30,7 +30,7 @@ from lookout.services.controller import topics
 from lookout.wire import SEGMENTS, WATCHES
 from tests.certificates import Authority
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.long]
 
 USER, PASSWORD = "lookout", "a-long-password"
 
@@ -211,7 +211,6 @@ def test_commands_reach_it_with_the_same_settings(
     reader.close()
 
 
-@pytest.mark.long
 def test_the_topics_job_gives_up_on_a_wrong_password(
     secured: dict[str, str],
     tmp_path: Path,

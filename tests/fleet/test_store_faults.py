@@ -21,7 +21,7 @@ from tests.eventually import eventually
 from tests.fleet.store_holder import TENSORS, make, record_of, tensor_ref
 from tests.store_settings import store_settings
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.long]
 
 
 class Holder:

@@ -19,7 +19,7 @@ from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import TOKENS, VERDICTS, to_json
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.long]
 
 module = importlib.import_module("lookout.streams.chains.epochs")
 verify = importlib.import_module("lookout.past.verification.verify")

@@ -238,6 +238,7 @@ def test_a_slow_record_does_not_hold_a_rebalance_up(bench: Bench) -> None:
     bench.assert_counted([f"cam-{partition}" for partition in range(bench.partitions)], 1)
 
 
+@pytest.mark.long
 def test_kafka_stops_and_comes_back(own_kafka: KafkaServer, prefix: str, stack: ExitStack) -> None:
     """Nothing commits, not ready, not restarted; then everything continues."""
     bench = stack.enter_context(Bench(own_kafka.bootstrap, prefix))
@@ -357,6 +358,7 @@ def test_a_table_is_loaded_and_followed(bench: Bench) -> None:
         table.stop()
 
 
+@pytest.mark.long
 def test_records_that_retention_removed_are_told_to_the_handler(
     own_kafka: KafkaServer, prefix: str, stack: ExitStack
 ) -> None:

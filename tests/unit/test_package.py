@@ -54,6 +54,7 @@ def test_the_public_names_are_these() -> None:
         lookout.no_such_name  # noqa: B018
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("given", "policy"), [(None, "PASSIVE"), pytest.param("ACTIVE", "ACTIVE", marks=pytest.mark.long)]
 )
@@ -145,7 +146,7 @@ def test_example_token_policy_drops_half_behind_the_tower(
     assert all(0 < share < 0.7 for share in shares)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_example_frames_reads_every_second_once(tmp_path: Path, run_example: Callable[..., str]) -> None:
     clips = [clip("doorway", 6, tmp_path), clip("room", 5, tmp_path)]
     shapes = [
@@ -162,7 +163,7 @@ def test_example_frames_reads_every_second_once(tmp_path: Path, run_example: Cal
         assert drawn.size == (4 * 224, shapes[0][0] * 224)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_example_policies_draws_a_line_for_each(tmp_path: Path, run_example: Callable[..., str]) -> None:
     run_example("policies.py", clip("room", 12, tmp_path), tmp_path / "policies.png")
     with Image.open(tmp_path / "policies.png") as drawn:
@@ -183,6 +184,7 @@ def test_example_service_has_sixty_lines_of_code() -> None:
     assert 30 < len(set(lines) - left_out) <= 60
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name",
     ["masks.py", *(pytest.param(name, marks=pytest.mark.long) for name in ("timeline.py", "evidence.py"))],

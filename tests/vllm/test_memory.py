@@ -57,6 +57,7 @@ def answer(engine: Any, folder: ChapterFolder) -> tuple[float, float]:
     return said.yes_logit, said.no_logit
 
 
+@pytest.mark.long
 @each_family
 def test_chapters_of_both_engines_are_alike(vllm_engine: Any, family: str, tmp_path: Path) -> None:
     engines = {"vllm": vllm_engine, "transformers": reference(family)}
@@ -88,6 +89,7 @@ def test_chapters_of_both_engines_are_alike(vllm_engine: Any, family: str, tmp_p
     )
 
 
+@pytest.mark.long
 @one_family
 def test_rows_of_another_window_are_not_given(vllm_engine: Any, family: str) -> None:
     first, second = slide(family, planner(vllm_engine), ["lost/0"], range(2), {})

@@ -34,8 +34,8 @@ CAMERAS = ("gate/0", "yard-2/0", "hall/0")
 each_family = pytest.mark.parametrize(
     ("vllm_engine", "family"),
     [
-        # Every family starts an engine of its own. These two resemble qwen2_5_vl and llava_next_video.
-        pytest.param(f, f, marks=pytest.mark.long if f in ("qwen2_vl", "llava_onevision") else (), id=f)
+        # Every family starts an engine of its own. These have positions in one axis and in three.
+        pytest.param(f, f, marks=() if f in ("internvl", "qwen3_vl") else pytest.mark.long, id=f)
         for f in FAMILIES
     ],
     indirect=["vllm_engine"],

@@ -245,8 +245,8 @@ SECOND_CHECKPOINT = [
 @pytest.mark.parametrize(
     "image",
     [
-        # The three with most imports in every run; a process for each.
-        image if image in ("decode", "gateway", "prefill") else pytest.param(image, marks=pytest.mark.long)
+        # The one with most imports in every run; a process for each.
+        image if image == "prefill" else pytest.param(image, marks=pytest.mark.long)
         for image in SERVICES
     ],
 )
@@ -255,7 +255,7 @@ def test_a_service_imports_nothing_that_its_image_lacks(image: str) -> None:
     check_imports(image, modules)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("image", ["recordings", "prefill-gpu"])
 def test_an_image_of_the_chart_can_serve_a_second_checkpoint(image: str) -> None:
     check_imports(image, SECOND_CHECKPOINT)

@@ -131,7 +131,7 @@ def test_a_cache_that_cannot_be_made_is_named(clip: Path, monkeypatch: pytest.Mo
     assert "set XDG_CACHE_HOME" in refusal(str(clip), "-q", QUESTION)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_one_bad_file_of_a_folder_is_named_and_the_others_are_answered(clip: Path) -> None:
     clip.with_name("a-bad.mp4").write_bytes(b"no video")
     page = clip.parent / "page.html"
@@ -186,7 +186,7 @@ def test_ctrl_c_ends_cleanly_and_the_next_run_goes_on(clip: Path) -> None:
     assert found["work"]["painted"] == 201 - 20 * (len(done) - 1)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_clips_of_what_says_yes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     film = next(FILMS.glob("room-*.mp4"))

@@ -141,7 +141,7 @@ def test_what_is_no_video_is_refused_before_the_model_is_imported(
     assert loaded([word.format(file) for word in words], ("torch", "transformers")) == "[]"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "words",
     [

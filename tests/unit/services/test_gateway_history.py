@@ -375,7 +375,7 @@ def whole() -> dict[str, list[Any]]:
             database.close()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(
     plan=st.lists(st.tuples(st.integers(0, 4), st.integers(1, 12), st.booleans()), min_size=1, max_size=40)
 )

@@ -113,6 +113,7 @@ def test_a_provider_that_names_itself_must_do_so(fake: FakeProvider, provider: P
     assert provider.finish("secret", answer | {"iss": fake.issuer})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "claims",
     [

@@ -218,6 +218,7 @@ class TestShortDevice:
 class TestShortFleet:
     """Tenants whose cameras are on other devices than those of their neighbours."""
 
+    @pytest.mark.long
     @given(st.integers(22, 40), st.integers(22, 40), st.integers(22, 40), st.integers(1, 99))
     @settings(
         max_examples=4,
@@ -228,7 +229,6 @@ class TestShortFleet:
         ),  # a failure is as readable as it is, and shrinking takes minutes
         suppress_health_check=[HealthCheck.function_scoped_fixture],
     )
-    @pytest.mark.slow
     def test_two_tenants_that_want_more_have_equal_shares_of_two_devices(
         self, redis_client: redis.Redis, mine: int, elsewhere: int, other: int, seed: int
     ) -> None:
@@ -270,7 +270,7 @@ class TestShortFleet:
         assert shares["globex"] == pytest.approx(0.5, abs=0.04)
         assert fleet.devices[0].latest["globex"] < 2 * 20 + 3
 
-    @pytest.mark.slow
+    @pytest.mark.long
     @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))])
     def test_cameras_that_lie_as_their_ids_say(self, redis_client: redis.Redis, seed: int) -> None:
         """Twenty tenants with twelve cameras each on ten devices, which are a fifth short."""

@@ -143,6 +143,7 @@ def check_hits(service: Service, messages: list[FindResponse]) -> None:
         assert hit.verdict.p_yes == pytest.approx(p_yes[hit.verdict.window], abs=1e-4)
 
 
+@pytest.mark.long
 def test_hits_are_those_of_asking_every_window(service: Service) -> None:
     messages = service.find()
     check_hits(service, messages)
@@ -343,6 +344,7 @@ def photograph() -> bytes:
     return file.getvalue()
 
 
+@pytest.mark.long
 def test_a_picture_of_ones_own_finds_the_camera_that_shows_it(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -389,6 +391,7 @@ def test_a_picture_of_ones_own_that_is_none_is_refused_by_name(service: Service,
         assert reason in str(CliRunner().invoke(app, ["find", *words]).exception)
 
 
+@pytest.mark.long
 def test_the_gateway_looks_for_a_picture_of_ones_own(service: Service, tmp_path: Path) -> None:
     with served(tmp_path, recall=service.address) as (port, parts):
         address, headers = f"http://127.0.0.1:{port}/v1/find/similar", cookie(parts)
@@ -421,6 +424,7 @@ def test_the_gateway_looks_for_a_picture_of_ones_own(service: Service, tmp_path:
         assert events.text.strip().split("\n\n")[-1].startswith("event: summary")
 
 
+@pytest.mark.long
 def test_the_gateway_looks_for_a_part_of_a_picture(service: Service, tmp_path: Path) -> None:
     with served(tmp_path, recall=service.address) as (port, parts):
         address, headers = f"http://127.0.0.1:{port}/v1/find/similar", cookie(parts)
@@ -490,6 +494,7 @@ def test_the_gateway_streams_a_search(service: Service, tmp_path: Path) -> None:
         assert answer.json()["detail"].startswith("camera ward does not exist, or you may not see it")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     CHROMIUM is None or not (BUILT / "index.html").exists(), reason="no Chromium, or the console is not built"
 )
@@ -535,6 +540,7 @@ def test_a_gateway_without_recall_says_what_to_set(tmp_path: Path) -> None:
         assert "LOOKOUT_RECALL" in answer.json()["detail"]
 
 
+@pytest.mark.long
 def test_a_search_without_redis_finds_the_same(service: Service) -> None:
     with grpc.insecure_channel(service.address) as channel:
         stub: Any = memory_pb2_grpc.RecallServiceStub(channel)  # type: ignore[no-untyped-call]
@@ -550,6 +556,7 @@ def test_a_search_without_redis_finds_the_same(service: Service) -> None:
     assert any("spans were looked at in no order" in reason for reason in reasons), reasons
 
 
+@pytest.mark.long
 def test_erasing_removes_landmarks_and_a_lost_holder_is_named(service: Service) -> None:
     announcer = service.holder.announcer
     assert announcer is not None

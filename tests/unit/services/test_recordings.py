@@ -121,7 +121,7 @@ def test_a_job_answers_what_analyze_answers(services: Services, clip: Path, whol
     assert progress == ["job-1"] * 5  # the plan, and every part
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_job_says_when_its_recording_begins(services: Services, analyzer: Analyzer, clip: Path) -> None:
     path = clip.with_name("phone.mov")
     path.write_bytes(tagged({APPLE: "2024-05-01T13:30:00+0200"}, "mov"))
@@ -161,7 +161,7 @@ def test_a_recording_behind_a_url_is_answered_like_the_file(
     assert compared(analysis_of(recording)) == compared(whole)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_full_disk_in_the_middle_of_a_job_loses_nothing(
     services: Services, clip: Path, whole: Analysis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,7 +181,7 @@ def test_a_full_disk_in_the_middle_of_a_job_loses_nothing(
     assert compared(analysis_of(recording)) == compared(whole)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_part_behind_a_url_costs_the_bytes_that_it_needs(
     services: Services, analyzer: Analyzer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,7 +238,7 @@ def test_outcomes_that_cannot_be_read_again_are_tried_again(
     assert b'"state":"done"' in output.value
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_folder_is_its_files_and_what_cannot_be_read_is_named(
     services: Services, clip: Path, tmp_path: Path
 ) -> None:
@@ -358,7 +358,7 @@ def test_a_job_of_the_same_name_is_refused_and_a_repeated_request_counts_once(
     assert services.answers("job-1").state == RecordingAnswers.STATE_DONE
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "wrong",
     [

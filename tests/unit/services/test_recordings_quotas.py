@@ -39,7 +39,7 @@ def ask(services: Services, clip: Path, identity: str, tenant: str = "") -> Reco
     return services.answers(identity)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("quota", "said"),
     [

@@ -131,6 +131,7 @@ def test_pixels_of_decode_pods_give_the_same_outcomes(
     assert answered(analyzer, clip, pods) == (expected, 4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("killed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_killed_decode_pod_changes_nothing(
     analyzer: Analyzer, clip: Path, pods: Pods, expected: list[bytes], killed: int
@@ -140,6 +141,7 @@ def test_a_killed_decode_pod_changes_nothing(
     assert (outcomes, ahead) == (expected, {1: 4, 2: 1}[killed])
 
 
+@pytest.mark.long
 def test_a_redis_that_is_wiped_in_the_middle_of_a_job_changes_nothing(
     analyzer: Analyzer, clip: Path, pods: Pods, expected: list[bytes]
 ) -> None:
@@ -157,6 +159,7 @@ def test_a_redis_that_is_wiped_in_the_middle_of_a_job_changes_nothing(
     assert ahead == 4
 
 
+@pytest.mark.long
 def test_pixels_that_are_not_the_parts_are_decoded_here(
     analyzer: Analyzer, clip: Path, pods: Pods, expected: list[bytes]
 ) -> None:

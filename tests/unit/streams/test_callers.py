@@ -159,9 +159,7 @@ def of_evaluation(data: bytes, folder: Path) -> Windows:
 @pytest.mark.parametrize(
     "name",
     [
-        name
-        if name in ("a hole", "a clock jump", "out of order", "damaged")
-        else pytest.param(name, marks=pytest.mark.long)
+        name if name in ("a clock jump", "damaged") else pytest.param(name, marks=pytest.mark.long)
         for name in CLIPS
     ],
 )
@@ -177,6 +175,7 @@ def test_a_clip_has_the_windows_of_the_fleet(name: str, tmp_path: Path) -> None:
         assert [p for stream in other for _, p in stream] == pytest.approx(p_yes, abs=1e-5)
 
 
+@pytest.mark.long
 def test_the_table_has_what_it_says() -> None:
     """Otherwise its rows would test the plain clip again."""
     windows = {

@@ -169,7 +169,7 @@ def test_a_file_that_breaks_off_is_named_behind_its_last_verdict(pipeline: Pipel
     assert [time for time, _ in watched(pipeline, path)] == [2.0, 4.0, 6.0]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="confinement is Linux's")
 def test_a_camera_is_watched_until_its_stream_ends(pipeline: Pipeline) -> None:
     player = RtspPlayer(encode("ts", frames=80, fps=10, gop=10, speed=1), login=("guard", "pass/word"))

@@ -310,7 +310,7 @@ def test_a_damaged_disk_tier_loses_one_stream_only(tmp_path: Path, damaged: Call
     tight.close()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("share", "least"), [(0.8, 0.6), (0.5, 0.3)])
 def test_under_a_budget_a_sticky_subset_of_cameras_keeps_its_kv(share: float, least: float) -> None:
     """Ten cameras in a circle, without a disk tier: least recently used would lose every window of all."""

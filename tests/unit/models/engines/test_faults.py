@@ -275,7 +275,7 @@ def close(answers: Sequence[WindowAnswer], wanted: Sequence[list[float]]) -> boo
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "count",
     [1, pytest.param(3, marks=pytest.mark.long), 10_000],
@@ -347,7 +347,7 @@ def test_a_key_window_reads_nothing_back(tmp_path: Path) -> None:
     runner.close()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_group_that_ran_out_of_memory_can_be_given_again() -> None:
     """Room for a recording's KV is made layer by layer; failing half way, it is made for the rest later."""
     how = PrefillSettings(group_frames=2)

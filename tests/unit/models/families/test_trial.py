@@ -29,7 +29,7 @@ def folder_with(folder: Path, template: str) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("template", "why"),
     [

@@ -159,7 +159,7 @@ def test_an_enabled_watch_says_what_was_committed(name: str) -> None:
     fleet.close()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_another_question_says_what_it_would_have_said() -> None:
     encoded, values = STREAMS["key windows"]
     both = run(encoded, [FALL, CROWD], values)
@@ -176,7 +176,7 @@ def test_another_question_says_what_it_would_have_said() -> None:
     both.close()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_structured_questions_raise_the_incidents_that_they_raised_live() -> None:
     encoded, values = STREAMS["key windows"]
     fleet = run(encoded, [FALL, COUNT, CLASS], values)

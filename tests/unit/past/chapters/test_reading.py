@@ -102,7 +102,7 @@ def growing(world: World, three: ChapterFolder) -> Holder:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", list(itertools.product((0, 1), repeat=2)))
-@pytest.mark.parametrize("foresee", [False, True])
+@pytest.mark.parametrize("foresee", [pytest.param(False, marks=pytest.mark.long), True])
 def test_every_split_over_holders_answers_alike(
     world: World, three: ChapterFolder, where: Sequence[int], foresee: bool
 ) -> None:

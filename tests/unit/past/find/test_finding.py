@@ -108,7 +108,7 @@ def reasons(found: FindSummary, camera: str) -> str:
     return "; ".join(entry.reason for entry in found.not_searched if entry.camera == camera)
 
 
-@pytest.mark.parametrize("question", [LYING, VEHICLE])
+@pytest.mark.parametrize("question", [pytest.param(LYING, marks=pytest.mark.long), VEHICLE])
 def test_a_hit_has_the_answer_of_asking_every_window(question: str) -> None:
     hits = kept(searched(question))
     assert hits
@@ -255,6 +255,7 @@ def test_an_erased_time_is_no_hit() -> None:
     assert "erased" in kinds(summary(events), "ward")
 
 
+@pytest.mark.long
 def test_a_time_that_is_erased_during_a_search_is_no_hit() -> None:
     erased: list[str] = []
     made = finder()
@@ -272,6 +273,7 @@ def test_a_time_that_is_erased_during_a_search_is_no_hit() -> None:
     assert "erased" in reasons(summary(found), camera)
 
 
+@pytest.mark.long
 def test_half_of_a_moment_that_is_erased_leaves_the_other_half() -> None:
     ((first, last),) = happened(LYING, "ward")
     ends = [truth(LYING, "ward")[index].end.ToMicroseconds() for index in (first, last)]
@@ -297,6 +299,7 @@ class LostMemory(FolderMemory):
         return answers
 
 
+@pytest.mark.long
 def test_a_memory_that_is_lost_during_a_search_costs_no_hit() -> None:
     lost = LostMemory(world())
     lost.lost = {"ward"}
@@ -348,6 +351,7 @@ def test_a_tenant_has_no_more_windows_than_its_quota_and_the_rest_is_named() -> 
     assert few.totals["default", "searched"] == 5
 
 
+@pytest.mark.long
 def test_a_question_that_the_model_was_not_trained_for_is_marked() -> None:
     made = finder()
     windows = replace(made.windows, listed=(ListedQuestion((VEHICLE,), {}),))
@@ -366,6 +370,7 @@ def test_what_the_memory_found_beyond_the_limit_is_named() -> None:
     assert {entry.reason for entry in likely} == {"the memory says yes; its windows were not computed"}
 
 
+@pytest.mark.long
 def test_only_cameras_and_tenants_that_are_meant_are_searched() -> None:
     # A camera may be called `*`: to a caller that may see only that one, it is no pattern.
     for question in (FindQuestion(LYING, ("*", "w*"), exact=True), FindQuestion(LYING, tenants=("acme",))):
@@ -382,6 +387,7 @@ def test_cameras_of_which_there_is_nothing_are_named() -> None:
     assert "anything of shed-*" in reasons(found, "")
 
 
+@pytest.mark.long
 def test_times_bound_the_search() -> None:
     first = FindQuestion(LYING, ("ward",), until_us=START_US + MINUTE_US)
     events = list(finder().find(first))

@@ -63,6 +63,7 @@ def moved(camera: str, after_s: float) -> Region:
     raise AssertionError(f"nothing moves in {camera} after {after_s} s")
 
 
+@pytest.mark.long
 def test_a_region_finds_the_time_at_which_something_like_it_was_seen() -> None:
     """A vehicle of the second minute: the rest of its minute and the next one come before the empty first."""
     region = moved("yard", 70)

@@ -46,7 +46,7 @@ CHANGES: dict[str, tuple[int, Change]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", CHANGES)
 def test_out_of_memory_at_any_operation_leaves_a_memory_as_it_was(name: str) -> None:
     blocks, change = CHANGES[name]
@@ -269,7 +269,7 @@ def _read(history: CameraMemory) -> None:
     assert all(index.table is not None for index in history.layers)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["checkpoint", "add", "forget"])
 def test_out_of_memory_leaves_a_folder_as_it_was(tmp_path: Path, name: str) -> None:
     actions: dict[str, Callable[[MemoryFolder], object]] = {

@@ -49,7 +49,7 @@ class RoundingEngine:
         self.real.close_stream(stream)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.long), "bfloat16"])
 def test_two_runs_differ_by_rounding_alone(chain: list[StrideBlock], dtype: str) -> None:
     engine = load_engine(find_model(), dtype=getattr(torch, dtype))

@@ -147,7 +147,7 @@ def test_what_cannot_be_called_is_refused_before_the_recording_is_read(name: str
         run(**{name: 5})
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_gaps_are_named_once_whether_or_not_the_run_was_stopped(tmp_path: Path) -> None:
     """Two seconds are lost; they end one part, are all of the next and begin a third."""
     closed = {"x264-params": "bframes=0:keyint=10:min-keyint=10:scenecut=0"}
@@ -326,7 +326,7 @@ def test_questions_of_yes_or_no_are_known_by_a_verb() -> None:
     assert not any(models.asks_yes_no(question) for question in ("", "?", "What is it?", "A person is there"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_model_stays_loaded_between_calls() -> None:
     folder = checkpoint("internvl")
     analyze(clip(), QUESTIONS, model=folder, settings=SETTINGS)
@@ -342,7 +342,7 @@ def test_the_model_stays_loaded_between_calls() -> None:
     assert not recording._models
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_analyzer_frees_its_model_and_loads_it_again() -> None:
     with Analyzer(checkpoint("internvl")) as analyzer:
         before = analyze(clip(), QUESTIONS, analyzer=analyzer, settings=SETTINGS)

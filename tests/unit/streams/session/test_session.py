@@ -539,7 +539,7 @@ FLEET = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_session_imports_nothing_of_a_fleet() -> None:
     code = f"""
 import sys, json, lookout

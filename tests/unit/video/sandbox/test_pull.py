@@ -148,7 +148,7 @@ def test_tls(player: Callable[..., RtspPlayer], tmp_path: Path) -> None:
         assert taken(pull, 1)[0].data
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["length-with-data", "length-of-a-gigabyte", "description-large"])
 def test_an_announced_gigabyte_costs_nobody_memory(way: str) -> None:
     camera = StrangeCamera(way, CAMERAS_BY_WAY[way][0], 1, Tally())
@@ -183,7 +183,7 @@ BOMBS: dict[str, Callable[[int], bytes]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "way",
     [
@@ -320,7 +320,7 @@ def test_what_kills_the_process_is_said(player: Callable[..., RtspPlayer]) -> No
                 pass
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_process_ends_with_its_agent(player: Callable[..., RtspPlayer]) -> None:
     script = (
         "import sys, time; from tests.unit.video.sandbox.test_pull import pulling, taken\n"

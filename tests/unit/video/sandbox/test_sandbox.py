@@ -133,7 +133,7 @@ def test_a_gather_that_cannot_be_made_again_is_refused(pool: SandboxPool) -> Non
     assert caught.value.reason is Reason.REQUEST
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_process_is_replaced_before_the_kernel_would_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel's limit is for a life, and no job may suffer from those before it."""
     monkeypatch.setattr("lookout.video.sandbox.pool.CPU_JOBS", 4)
@@ -263,7 +263,7 @@ def test_a_decoder_with_threads_has_a_few_and_not_thousands() -> None:
             pool.decode(CLIP, DecodeRequest(28, 28, gather=FakeMalice("threads and sleep")))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_idle_decoder_that_computes_is_ended() -> None:
     with SandboxPool(1, SandboxSettings(modules=("tests.unit.video.segments.clips",))) as pool:
         pool.decode(CLIP, DecodeRequest(28, 28))

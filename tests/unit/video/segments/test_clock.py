@@ -29,6 +29,8 @@ from tests.numbered import HEIGHT, TICKS, WIDTH, WRAP, clip, number, reordered, 
 STEP = TICKS // 25
 FRAMES, GOP = 100, 25
 GRID = Grid(4, 16, 16, 1, tuple((i,) for i in range(4)), tuple((i,) for i in range(16)), 8)
+#: pictures that are decoded in another order are the harder case
+BFRAMES = pytest.mark.parametrize("bframes", [pytest.param(0, marks=pytest.mark.long), 2])
 EVERY = DecodeRequest(WIDTH, HEIGHT, grid=SamplingGrid(1000))
 
 
@@ -188,7 +190,7 @@ class Pipe(io.BytesIO):
         raise OSError("a pipe")
 
 
-@pytest.mark.parametrize("bframes", [0, 2])
+@BFRAMES
 @pytest.mark.parametrize("name", STREAMS)
 def test_a_file_shows_every_picture_in_its_time(name: str, bframes: int) -> None:
     stream = STREAMS[name]
@@ -198,7 +200,7 @@ def test_a_file_shows_every_picture_in_its_time(name: str, bframes: int) -> None
     assert inspect_file("clip", io.BytesIO(data(name, bframes))).jumps == stream.jumps
 
 
-@pytest.mark.parametrize("bframes", [0, 2])
+@BFRAMES
 @pytest.mark.parametrize("name", STREAMS)
 @pytest.mark.parametrize("kind", [io.BytesIO, Pipe])
 def test_the_pieces_of_a_file_or_pipe_show_the_same(
@@ -274,14 +276,14 @@ def test_whatever_is_wrong_between_b_frames_everything_shows_all_pictures_alike(
     assert of_pieces(Pipe(data))[0] == shown
 
 
-@pytest.mark.parametrize("bframes", [0, 2])
+@BFRAMES
 @pytest.mark.parametrize("name", ["back 2 s at 60", "on keyframes alone", "outliers back", "repeat and hole"])
 def test_a_sandboxed_reader_shows_the_same(name: str, bframes: int, tmp_path: Path) -> None:
     """As `lookout analyze` reads files."""
     assert of_sandbox(data(name, bframes), tmp_path) == list(enumerate(STREAMS[name].times))
 
 
-@pytest.mark.parametrize("bframes", [0, 2])
+@BFRAMES
 @pytest.mark.parametrize("name", [name for name in STREAMS if "wrap" not in name])
 def test_segments_of_a_camera_show_the_same(name: str, bframes: int) -> None:
     """FFmpeg unwraps the time stamps of RTP; a camera's own have no 33 bits."""

@@ -87,7 +87,7 @@ def test_what_was_cut_away_at_the_beginning_is_not_shown(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bframes", [0, 2])
+@pytest.mark.parametrize("bframes", [pytest.param(0, marks=pytest.mark.long), 2])
 def test_wherever_it_is_cut_away(bframes: int) -> None:
     """A first piece of one picture, too: those behind it are decoded before time begins."""
     data = source(bframes=bframes)

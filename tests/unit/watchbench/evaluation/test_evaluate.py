@@ -105,7 +105,7 @@ def test_scores_are_the_textbooks() -> None:
     assert "a &lt; b" in reliability_plot(answers, "a < b")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("family", FEW_FAMILIES)
 def test_every_family_is_scored_in_three_ways(family: str, tmp_path: Path) -> None:
     """A random model of published shape: no F1 to speak of, but every way answers every window."""
@@ -148,7 +148,7 @@ def test_a_clip_without_answers_is_not_scored(tmp_path: Path) -> None:
     assert clip.truth("Anyone?", 0, 10) is None
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_policy_after_the_tower_saves_prefill_and_no_vision(tmp_path: Path) -> None:
     labels = labelled(tmp_path, "door.mp4,Anyone?,yes,2,5\n")
     clips = read_labels(labels)

@@ -15,6 +15,7 @@ from lookout.services.gateway.routes import (
     cameras,
     erasures,
     events,
+    films,
     find,
     health,
     history,
@@ -57,6 +58,7 @@ ROUTES: Final = (
     labels,
     jobs,
     uploads,
+    films,
     erasures,
     access,
     operations,
@@ -79,5 +81,5 @@ def make_app(parts: Parts) -> FastAPI:
         app.include_router(module.router)
     mcp.install(app, parts)
     console_files.install(app)  # last: it serves every remaining path
-    app.add_middleware(Protection, large=frozenset({uploads.PATH}))
+    app.add_middleware(Protection, large=frozenset({uploads.PATH, films.PATH}))
     return app

@@ -61,7 +61,7 @@ class Uploads:
 
         async def counted() -> AsyncIterator[bytes]:
             nonlocal size
-            async for chunk in _patient(chunks):
+            async for chunk in patient(chunks):
                 size += len(chunk)
                 self._arriving += len(chunk)
                 # The limit is for everything: what is stored, what arrived since, and what is on its way.
@@ -103,7 +103,7 @@ class Uploads:
             return [dict(entry) for chunk in obstore.list(self._store) for entry in chunk]
 
 
-async def _patient(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def patient(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Yield the chunks that are not empty, as long as they keep coming."""
     while True:
         try:

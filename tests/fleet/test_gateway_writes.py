@@ -14,11 +14,13 @@ import pytest
 
 from lookout.local import KafkaServer
 from lookout.v1.watches_pb2 import Watch
-from lookout.wire import CAMERA_HEALTH, WATCHES, from_json, headers
+from lookout.video.segments import cut
+from lookout.wire import CAMERA_HEALTH, MAX_SEGMENT_BYTES, SEGMENTS, WATCHES, from_json, headers
 from tests.eventually import eventually
 from tests.fake_provider import CLIENT, fake_provider
 from tests.fleet.gateway_case import GatewayProcess, gateway
 from tests.fleet.gateway_records import QUESTION, alert, publish, records, verdict, watch
+from tests.numbered import clip
 
 pytestmark = pytest.mark.fleet
 
@@ -171,6 +173,33 @@ def test_a_camera_is_pulled_and_let_go(client: httpx.Client) -> None:
     assert "hunter2" not in secret.text
     assert client.delete("/v1/cameras/pulled").status_code == 204
     assert client.get("/v1/cameras/pulled").status_code == 404
+
+
+def test_a_film_is_footage_of_a_camera(
+    broker: KafkaServer, client: httpx.Client, process: GatewayProcess, tmp_path: Path
+) -> None:
+    def send(camera: str, data: bytes, tenant: str = "") -> httpx.Response:
+        return client.post("/v1/films", params={"camera": camera, "tenant": tenant}, content=data)
+
+    (path := tmp_path / "film").write_bytes(clip(100))
+    sent = send("stage", path.read_bytes())
+    assert sent.status_code == 201, sent.text
+    found = [m for m in records(broker.bootstrap, SEGMENTS.name) if m.key() == b"stage"]
+    assert [m.value() for m in found] == [piece.data for piece in cut(path, max_bytes=MAX_SEGMENT_BYTES)]
+    assert len(found) == sent.json()["segments"] > 1
+    client.put("/v1/cameras/pulled", json={"url": "rtsp://192.0.2.9/stream"})
+    for refused, status, words in (
+        (send("stage", b"no film"), 400, "the film cannot be read"),
+        (send("<b>", path.read_bytes()), 400, "use 1 to 64"),
+        (send("pulled", path.read_bytes()), 409, "films by itself"),
+        (send("gate", path.read_bytes()), 409, "another tenant"),
+        (send("stage", path.read_bytes(), "a b"), 400, "tenant: "),
+    ):
+        assert (refused.status_code, words in refused.json()["detail"]) == (status, True), refused.text
+    assert client.delete("/v1/cameras/pulled").status_code == 204
+    with process.client(headers=token(client, role="operator")) as operator:
+        assert operator.post("/v1/films", params={"camera": "stage"}, content=b"x").status_code == 403
+    assert len([m for m in records(broker.bootstrap, SEGMENTS.name) if m.key()]) == len(found)
 
 
 def test_new_names_are_checked_and_names_that_exist_go_on(broker: KafkaServer, client: httpx.Client) -> None:

@@ -95,9 +95,8 @@ def put_camera(
     check_camera(wanted)
     if not principal.sees(camera, wanted.tenant):
         raise ProblemError(403, "id, tenant: you may not see this camera; name one of yours")
-    _check_owner(parts, principal, camera)
-    if (fault := name_fault(camera)) and not _exists(parts, camera):
-        raise ProblemError(400, f"id: {fault}")
+    check_owner(parts, principal, camera)
+    check_name(parts, camera)
     with parts.writes.once(principal, asked, CAMERAS.name) as written:
         if written is None:
             audit = entry("camera.write", camera, camera=camera, tenant=wanted.tenant)
@@ -111,7 +110,7 @@ def remove_camera(
 ) -> Response:
     """Stop agents from pulling a camera; its footage stays (`/v1/erasures` removes that)."""
     parts = parts_of(request)
-    _check_owner(parts, principal, camera)
+    check_owner(parts, principal, camera)
     with parts.writes.once(principal, asked, CAMERAS.name) as written:
         if written is None:
             if not _camera(parts, principal, camera).HasField("source"):
@@ -137,7 +136,14 @@ def _pulled(parts: Parts, cameras: Sequence[str]) -> list[tuple[str, str]]:
     return [(report.get("state", ""), clean(report.get("error", ""), 300)) for report in reports]
 
 
-def _check_owner(parts: Parts, principal: Principal, camera: str) -> None:
+def check_name(parts: Parts, camera: str) -> None:
+    """Raise ProblemError if a camera that is not there yet may not have this id."""
+    if (fault := name_fault(camera)) and not _exists(parts, camera):
+        raise ProblemError(400, f"id: {fault}")
+
+
+def check_owner(parts: Parts, principal: Principal, camera: str) -> None:
+    """Raise ProblemError if a camera is another tenant's, or a Kubernetes resource."""
     with parts.database.reading() as connection:
         row = queries.document(connection, CAMERAS.name, camera)
     if row is None:

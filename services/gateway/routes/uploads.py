@@ -19,7 +19,8 @@ from lookout.v1.gateway_pb2 import Upload
 router = APIRouter(prefix="/v1", tags=["jobs"])
 #: the path whose bodies may be as large as recordings
 PATH: Final = "/v1/uploads"
-_BODY: Final = {
+#: a file as a request's body, in the OpenAPI document
+BODY: Final = {
     "requestBody": {
         "required": True,
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
@@ -28,7 +29,7 @@ _BODY: Final = {
 _Name = Annotated[str, Query(max_length=255, description="of the file, with its ending")]
 
 
-@router.post("/uploads", **route(Upload, status=201, openapi_extra=_BODY))
+@router.post("/uploads", **route(Upload, status=201, openapi_extra=BODY))
 async def upload(request: Request, principal: Operator, asked: Asked, name: _Name) -> Response:
     """Store a recording for a week; jobs name it by the URI of the answer.
 

@@ -36,7 +36,7 @@ export function withQuery(path: string, query: Query = {}): string {
 
 async function refused(response: Response): Promise<Refused> {
   const body = await response.text();
-  return new Refused(response.status, parsed(body).detail || body || `${response.status}`);
+  return new Refused(response.status, parsed(body)?.detail || body || `${response.status}`);
 }
 
 async function call<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
@@ -91,28 +91,28 @@ export const postPicture = <T>(path: string, query: Query, body: Blob, signal: A
 export const put = <T>(path: string, body: unknown): Promise<T> => call<T>("PUT", path, body);
 export const remove = <T>(path: string): Promise<T> => call<T>("DELETE", path);
 
-/** Upload a recording; `progress` is told the share that was sent. Ends with the URI that jobs call it. */
-export function upload(file: File, progress: (share: number) => void): Promise<string> {
+/** Upload a file; `progress` is told the share that was sent. */
+export function upload<T>(path: string, query: Query, file: File, progress: (share: number) => void): Promise<T> {
   const sending = new XMLHttpRequest(); // fetch tells nothing of what it has sent
-  sending.open("POST", withQuery("/v1/uploads", { name: file.name }));
+  sending.open("POST", withQuery(path, query));
   sending.setRequestHeader("x-csrf-token", csrf);
   sending.upload.onprogress = (event) => progress(event.loaded / Math.max(1, event.total));
   return new Promise((resolve, reject) => {
     sending.onload = () => {
       const answer = parsed(sending.responseText);
-      if (sending.status === 201 && answer.uri) resolve(answer.uri);
-      else reject(new Refused(sending.status, answer.detail ?? `${sending.status}`));
+      if (sending.status === 201 && answer) resolve(answer as T);
+      else reject(new Refused(sending.status, answer?.detail ?? `${sending.status}`));
     };
     sending.onerror = () => reject(new Refused(0, text.uploadEnded));
     sending.send(file);
   });
 }
 
-function parsed(body: string): { uri?: string; detail?: string } {
+function parsed(body: string): { detail?: string } | undefined {
   try {
-    return JSON.parse(body) as { uri?: string; detail?: string };
+    return JSON.parse(body) as { detail?: string };
   } catch {
-    return {}; // no problem document: a proxy answered
+    return undefined; // no document: a proxy answered
   }
 }
 

@@ -5,6 +5,7 @@ type Schemas = components["schemas"];
 export type Session = Schemas["SessionView"];
 export type Camera = Schemas["CameraView"];
 export type CameraSource = Schemas["Camera"];
+export type Film = Schemas["Film"];
 export type Incident = Schemas["IncidentView"];
 export type Notification = Schemas["Notification"];
 export type NotificationView = Schemas["NotificationView"];

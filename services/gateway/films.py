@@ -1,0 +1,82 @@
+"""Films that people send as footage of a camera: cut, and published as if they had just been filmed."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import BinaryIO, Final
+
+from lookout.services.gateway.problems import ProblemError
+from lookout.v1.gateway_pb2 import Film
+from lookout.video.sandbox import SandboxPool, SandboxSettings
+from lookout.video.sandbox.confined_reader import recording_length_us
+from lookout.video.segments import CodecError, Segment
+from lookout.wire import MAX_SEGMENT_BYTES, headers
+
+#: most bytes of a film, which lies in the temporary folder of the gateway's pod until it is sent
+FILM_BYTES: Final = 512 << 20
+
+
+async def receive(chunks: AsyncIterator[bytes], file: BinaryIO) -> None:
+    """Write a film to a file as it comes.
+
+    Raises:
+        ProblemError: It is empty or too large.
+    """
+    size = 0
+    async for chunk in chunks:
+        size += len(chunk)
+        if size > FILM_BYTES:
+            raise ProblemError(
+                413, f"the film has more than {FILM_BYTES} bytes: publish it with lookout publish"
+            )
+        file.write(chunk)
+    if not size:
+        raise ProblemError(400, "the body is empty: send the film's bytes")
+    file.flush()
+
+
+def publish(
+    path: str | os.PathLike[str],
+    camera: str,
+    labels: Mapping[str, str],
+    send: Callable[[bytes, headers.Headers], object],
+) -> Film:
+    """Cut a film at keyframes, in a sandbox, and send the pieces; it ends now.
+
+    Args:
+        path: The film, which is untrusted.
+        camera: The camera that it is footage of.
+        labels: Headers of every segment in addition to its time.
+        send: Sends a segment and waits until Kafka has it.
+
+    Returns:
+        What was sent.
+
+    Raises:
+        ProblemError: It cannot be read, or not to its end.
+    """
+    film = Film(camera=camera)
+    with SandboxPool(1, SandboxSettings()) as pool:
+        try:
+            begin_ms = round(time.time() * 1000) - recording_length_us(pool, path) // 1000
+            film.begin.FromMilliseconds(begin_ms)
+            for piece, is_last in _marked(pool.cut(path, max_bytes=MAX_SEGMENT_BYTES)):
+                facts = {headers.CAPTURED_AT: str(begin_ms + piece.start_us // 1000), **labels}
+                send(piece.data, headers.encode({**facts, headers.LAST: "1"} if is_last else facts))
+                film.segments += 1
+                film.end.FromMilliseconds(begin_ms + (piece.start_us + piece.duration_us) // 1000)
+        except CodecError as error:
+            sent = f"{film.segments} segments before that were sent" if film.segments else "nothing was sent"
+            raise ProblemError(400, f"the film cannot be read ({error}): {sent}") from None
+    return film
+
+
+def _marked(pieces: Iterator[Segment]) -> Iterator[tuple[Segment, bool]]:
+    """Yield each piece, and whether it is the last. None is where they end with an error."""
+    held = next(pieces, None)
+    while held is not None:
+        following = next(pieces, None)
+        yield held, following is None
+        held = following

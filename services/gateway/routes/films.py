@@ -1,0 +1,89 @@
+"""Films that are sent as footage of a camera, to try watches without one."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from contextlib import aclosing
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from lookout.services.gateway import films
+from lookout.services.gateway.guard import Administrator
+from lookout.services.gateway.history import queries
+from lookout.services.gateway.messages import answer, route
+from lookout.services.gateway.parts import Parts, parts_of
+from lookout.services.gateway.principal import Principal
+from lookout.services.gateway.problems import ProblemError
+from lookout.services.gateway.routes.cameras import check_name, check_owner
+from lookout.services.gateway.routes.uploads import BODY
+from lookout.services.gateway.uploads import patient
+from lookout.services.gateway.writes import Asked, entry
+from lookout.v1.cameras_pb2 import Camera
+from lookout.v1.gateway_pb2 import Film
+from lookout.wire import CAMERAS, SEGMENTS, WireError, check_tenant, from_json, label_headers, tenant_of
+
+router = APIRouter(prefix="/v1", tags=["cameras"])
+#: the path whose bodies may be as large as films
+PATH: Final = "/v1/films"
+_one_at_a_time: Final = asyncio.Lock()
+_Camera = Annotated[str, Query(max_length=200, description="its id")]
+_Tenant = Annotated[str, Query(max_length=63, description="whose camera it is; empty: default")]
+
+
+@router.post("/films", **route(Film, status=201, openapi_extra=BODY))
+async def send_film(
+    request: Request, principal: Administrator, asked: Asked, camera: _Camera, tenant: _Tenant = ""
+) -> Response:
+    """Publish a film as if the camera had just filmed it; watches that exist by then answer it.
+
+    The body is the file.
+    """
+    parts = parts_of(request)
+    labels = await run_in_threadpool(_checked, parts, principal, camera, tenant)
+    if _one_at_a_time.locked():
+        raise ProblemError(429, "another film is being sent: try again in a minute", {"Retry-After": "60"})
+
+    def publish(path: str) -> Film:
+        film = films.publish(
+            path, camera, labels, lambda data, more: parts.writes.publish(SEGMENTS.name, camera, data, more)
+        )
+        parts.writes.note(principal, asked, entry("camera.film", camera, camera=camera, tenant=tenant))
+        return film
+
+    async with _one_at_a_time:
+        with tempfile.NamedTemporaryFile(suffix=".film") as file:
+            try:
+                async with aclosing(patient(request.stream())) as chunks:
+                    await films.receive(chunks, file)
+            except ClientDisconnect:
+                raise ProblemError(400, "the film ended early: send it again") from None
+            return answer(await run_in_threadpool(publish, file.name), 201)
+
+
+def _checked(parts: Parts, principal: Principal, camera: str, tenant: str) -> dict[str, str]:
+    """Return the labels of a film's segments.
+
+    Raises:
+        ProblemError: The camera is not the caller's, films itself, or may not be called so.
+    """
+    try:
+        labels = label_headers(Camera(tenant=check_tenant(tenant)))
+    except WireError as error:
+        raise ProblemError(400, f"tenant: {error}") from None
+    if not principal.sees(camera, tenant):
+        raise ProblemError(403, "camera, tenant: you may not see this camera; name one of yours")
+    check_name(parts, camera)
+    check_owner(parts, principal, camera)
+    with parts.database.reading() as connection:
+        row = queries.document(connection, CAMERAS.name, camera)
+        tenants = set(queries.tenants_of(connection, camera))
+    if tenants - {tenant_of(tenant)}:
+        raise ProblemError(409, f"camera {camera} belongs to another tenant: choose another name")
+    if row is not None and from_json(row.body, Camera).url:
+        raise ProblemError(409, f"camera {camera} films by itself: choose another name")
+    return labels

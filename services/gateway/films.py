@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from typing import BinaryIO, Final
+from typing import IO, Final
 
 from lookout.services.gateway.problems import ProblemError
 from lookout.v1.gateway_pb2 import Film
@@ -18,7 +18,7 @@ from lookout.wire import MAX_SEGMENT_BYTES, headers
 FILM_BYTES: Final = 512 << 20
 
 
-async def receive(chunks: AsyncIterator[bytes], file: BinaryIO) -> None:
+async def receive(chunks: AsyncIterator[bytes], file: IO[bytes]) -> None:
     """Write a film to a file as it comes.
 
     Raises:

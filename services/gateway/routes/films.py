@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from contextlib import aclosing
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request
@@ -58,8 +57,7 @@ async def send_film(
     async with _one_at_a_time:
         with tempfile.NamedTemporaryFile(suffix=".film") as file:
             try:
-                async with aclosing(patient(request.stream())) as chunks:
-                    await films.receive(chunks, file)
+                await films.receive(patient(request.stream()), file)
             except ClientDisconnect:
                 raise ProblemError(400, "the film ended early: send it again") from None
             return answer(await run_in_threadpool(publish, file.name), 201)

@@ -49,7 +49,7 @@ def test_a_film_is_cut_as_files_are_and_ends_now(tmp_path: Path) -> None:
 def test_what_is_no_film_sends_nothing(tmp_path: Path, data: bytes) -> None:
     (path := tmp_path / "film").write_bytes(data)
     sent = Sent()
-    with pytest.raises(ProblemError, match="the film cannot be read .*: nothing was sent"):
+    with pytest.raises(ProblemError, match=r"the film cannot be read .*: nothing was sent"):
         films.publish(path, "gate", {}, sent)
     assert not sent.data
 

@@ -12,12 +12,14 @@ import grpc
 
 from lookout.runtime.net import Channels
 from lookout.services.gateway.history import queries
+from lookout.services.gateway.history.asked import UNSEEN
 from lookout.services.gateway.history.records import reported_fact
 from lookout.services.gateway.history.shift import STRETCHES, shift_report
 from lookout.services.gateway.history.shift_text import sentences
 from lookout.services.gateway.history.tables import FACTS
 from lookout.services.gateway.parts import Parts
 from lookout.services.gateway.principal import Principal
+from lookout.services.gateway.pulls import pulled
 from lookout.v1 import memory_pb2_grpc
 from lookout.v1.access_pb2 import Role
 from lookout.v1.alerts_pb2 import Alert
@@ -68,6 +70,7 @@ def composed(
         )
         spans, message.note = _unusual(parts, about)
         message.unusual.extend(spans)
+    _ask_agents(parts, message)
     message.sentences.extend(sentences(message))
     if prose and parts.prose is None:
         message.prose_note = "no prose: no model writes reports here; LOOKOUT_PROSE_URL names one"
@@ -77,6 +80,19 @@ def composed(
         del message.sentences[:]
         message.sentences.extend(sentences(message, zone))
     return message
+
+
+def _ask_agents(parts: Parts, message: ShiftReport) -> None:
+    """Let the agents say why nothing comes from cameras of which nothing comes now."""
+    silent = [stretch for stretch in message.unwatched if stretch.ongoing and stretch.reason == UNSEEN]
+    if cameras := sorted({stretch.camera for stretch in silent}):
+        said = dict(zip(cameras, pulled(parts.settings, cameras), strict=True))
+        for stretch in silent:
+            state, error = said[stretch.camera]
+            if state == "no-room":
+                stretch.said = "no agent has room for it"
+            elif state != "streaming":  # then its newest error is of a connection before
+                stretch.said = error
 
 
 def _unusual(parts: Parts, request: UnusualRequest) -> tuple[list[ScoredSpan], str]:

@@ -336,7 +336,7 @@ class ReportSentence(_message.Message):
     def __init__(self, text: _Optional[str] = ..., incidents: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class UnwatchedTime(_message.Message):
-    __slots__ = ("camera", "tenant", "watch", "start", "end", "reason", "seconds")
+    __slots__ = ("camera", "tenant", "watch", "start", "end", "reason", "seconds", "began", "ended", "ongoing", "said")
     CAMERA_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     WATCH_FIELD_NUMBER: _ClassVar[int]
@@ -344,6 +344,10 @@ class UnwatchedTime(_message.Message):
     END_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
+    BEGAN_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    ONGOING_FIELD_NUMBER: _ClassVar[int]
+    SAID_FIELD_NUMBER: _ClassVar[int]
     camera: str
     tenant: str
     watch: str
@@ -351,7 +355,11 @@ class UnwatchedTime(_message.Message):
     end: _timestamp_pb2.Timestamp
     reason: str
     seconds: float
-    def __init__(self, camera: _Optional[str] = ..., tenant: _Optional[str] = ..., watch: _Optional[str] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., reason: _Optional[str] = ..., seconds: _Optional[float] = ...) -> None: ...
+    began: str
+    ended: str
+    ongoing: bool
+    said: str
+    def __init__(self, camera: _Optional[str] = ..., tenant: _Optional[str] = ..., watch: _Optional[str] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., reason: _Optional[str] = ..., seconds: _Optional[float] = ..., began: _Optional[str] = ..., ended: _Optional[str] = ..., ongoing: _Optional[bool] = ..., said: _Optional[str] = ...) -> None: ...
 
 class ReportCamera(_message.Message):
     __slots__ = ("camera", "tenant", "watched_s", "unwatched_s")

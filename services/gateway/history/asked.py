@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy
 from sqlalchemy import Connection
@@ -48,6 +48,7 @@ class AskedTime:
         end_ms: When asking ended: not before `seen_ms`.
         reason: Why time after `seen_ms` has no verdict: `UNSEEN` or `PAUSED`.
         away: Begins and ends of times in between in which it was not asked.
+        changes: When the camera or the watch was added or removed, and which of these, by time.
     """
 
     series: SeriesRow
@@ -56,6 +57,7 @@ class AskedTime:
     end_ms: int
     reason: str = UNSEEN
     away: tuple[tuple[int, int], ...] = ()
+    changes: tuple[tuple[int, str], ...] = ()
 
     def buckets(self, size_ms: int) -> range:
         """Return the begins of the buckets of this time."""
@@ -149,7 +151,17 @@ def asked_times(
             spans = list(_both(watches.get(asks, []), places, series))
             time = _asked(connection, series, firsts.get(series.key), spans, span)
             if time is not None:
-                yield time
+                changes = (*_changes(places, "camera"), *_changes(watches.get(asks, []), "watch"))
+                yield replace(time, changes=changes)
+
+
+def _changes(spans: list[Span[Any]], kind: str) -> Iterator[tuple[int, str]]:
+    """When a camera or a watch was added and removed; spans that touch are changes of it."""
+    for place, span in enumerate(spans):
+        if not place or spans[place - 1].end_ms < span.begin_ms:
+            yield span.begin_ms, f"{kind}-added"
+        if place + 1 == len(spans) or span.end_ms < spans[place + 1].begin_ms:
+            yield span.end_ms, f"{kind}-removed"
 
 
 def _set_up(pulled: list[Span[str]], begun_ms: int, heard_ms: int) -> list[Span[str]]:

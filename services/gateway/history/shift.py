@@ -22,11 +22,16 @@ _INCIDENTS: Final = 200
 STRETCHES: Final = 1000
 #: shorter stretches are the rounding of windows to minutes
 _LEAST_MS: Final = 1000
+#: a range that ends no longer ago reaches until now: queries take time
+_NOW_MS: Final = 10_000
 
 
 @dataclass(slots=True)
 class Unwatched:
-    """A stretch in which a question about a camera had no answer; `time_ms` of it are unanswered."""
+    """A stretch in which a question about a camera had no answer; `time_ms` of it are unanswered.
+
+    `began` and `ended` say which addition or removal it began and ended with.
+    """
 
     camera: str
     tenant: str
@@ -35,6 +40,9 @@ class Unwatched:
     end_ms: int
     reason: str
     time_ms: int
+    began: str = ""
+    ended: str = ""
+    ongoing: bool = False
 
     @property
     def watched_ms(self) -> int:
@@ -152,7 +160,7 @@ def shift(
         for piece in pieces:
             hours.setdefault(at_ms := piece.begin_ms // HOUR_MS * HOUR_MS, Hour(at_ms))
             hours[at_ms].unwatched_ms += piece.time_ms
-        unwatched.extend(_joined(pieces))
+        unwatched.extend(_bounded(piece, question, now_ms) for piece in _joined(pieces))
         name = question.series.camera, question.series.tenant
         before = cameras.get(name, (0, 0))
         cameras[name] = before[0] + watched_ms, before[1] + sum(piece.time_ms for piece in pieces)
@@ -184,6 +192,18 @@ def _joined(pieces: Sequence[Unwatched]) -> Iterator[Unwatched]:
             end_ms = last.begin_ms + last.time_ms
         time_ms = sum(piece.time_ms for piece in group)
         yield replace(first, begin_ms=begin_ms, end_ms=end_ms, time_ms=time_ms)
+
+
+def _bounded(stretch: Unwatched, asked: AskedTime, now_ms: float) -> Unwatched:
+    """Say of a stretch with what it began and ended, or that it goes on."""
+
+    def change(at_ms: int, what: str) -> str:
+        near = (name for time_ms, name in asked.changes if abs(time_ms - at_ms) < _LEAST_MS)
+        return next((name for name in near if name.endswith(what)), "")
+
+    ended = change(stretch.end_ms, "-removed")
+    ongoing = not ended and stretch.end_ms > now_ms - _NOW_MS
+    return replace(stretch, began=change(stretch.begin_ms, "-added"), ended=ended, ongoing=ongoing)
 
 
 def _unset(asked: Iterable[AskedTime], begin_ms: int) -> Iterator[Unwatched]:
@@ -249,6 +269,9 @@ def _unwatched(stretch: Unwatched) -> UnwatchedTime:
         tenant=stretch.tenant,
         watch=stretch.watch,
         reason=stretch.reason,
+        began=stretch.began,
+        ended=stretch.ended,
+        ongoing=stretch.ongoing,
     )
     # Whole seconds: whoever subtracts what a table shows gets the length that it shows, and stretches that
     # touch do so in the table.

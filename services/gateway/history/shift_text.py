@@ -119,8 +119,11 @@ def _watched(report: ShiftReport, at: _Clock) -> ReportSentence:
     if longest is None:
         return ReportSentence(text=f"{text}.")
     begin, end = at(longest.start.ToMilliseconds()), at(longest.end.ToMilliseconds())
-    where = f"{clean(longest.camera, 100)}, {begin} to {end}"
+    span = f"since {begin}, and it goes on" if longest.ongoing else f"{begin} to {end}"
+    where = f"{clean(longest.camera, 100)}, {span}"
     reason = _REASONS.get(longest.reason, longest.reason)
+    if longest.said:
+        reason = f"{reason} ({clean(longest.said, 300)})"
     return ReportSentence(text=f"{text}: {why}. The longest: {where}, {reason}.")
 
 

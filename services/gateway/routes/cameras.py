@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Path, Query, Request
@@ -12,7 +11,6 @@ from starlette.responses import Response
 
 from lookout.administration.cameras import check_camera
 from lookout.rules import covers
-from lookout.runtime.net.redis_errors import REDIS_ERRORS
 from lookout.services.gateway.guard import Administrator, Viewer
 from lookout.services.gateway.history import queries
 from lookout.services.gateway.messages import answer, body_of, route
@@ -20,14 +18,13 @@ from lookout.services.gateway.parameters import CameraGlob
 from lookout.services.gateway.parts import Parts, parts_of
 from lookout.services.gateway.principal import Principal
 from lookout.services.gateway.problems import ProblemError, not_found
+from lookout.services.gateway.pulls import pulled
 from lookout.services.gateway.writes import Asked, entry
-from lookout.text import clean
 from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.gateway_pb2 import CameraPage, CameraView
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import (
     CAMERA_OFFLINE,
-    CAMERA_REPORT,
     CAMERAS,
     WATCHES,
     from_json,
@@ -65,7 +62,7 @@ def list_cameras(
     page = [view for view in views if view.id > after]
     offline = [view for view in page[:limit] if view.source.url and view.state == CameraView.STATE_OFFLINE]
     if offline:
-        reports = _pulled(parts_of(request), [view.id for view in offline])
+        reports = pulled(parts_of(request).settings, [view.id for view in offline])
         for view, (state, error) in zip(offline, reports, strict=True):
             view.pull, view.pull_error = state, error
     return answer(CameraPage(cameras=page[:limit], next=page[limit - 1].id if len(page) > limit else ""))
@@ -77,7 +74,7 @@ def get_camera(request: Request, principal: Viewer, camera: Annotated[str, Path(
     parts = parts_of(request)
     view = _camera(parts, principal, camera)
     if view.source.url:
-        ((view.pull, view.pull_error),) = _pulled(parts, [camera])
+        ((view.pull, view.pull_error),) = pulled(parts.settings, [camera])
     return answer(view)
 
 
@@ -118,22 +115,6 @@ def remove_camera(
             audit = entry("camera.remove", camera, camera=camera)
             parts.writes.write(principal, asked, CAMERAS.name, {camera: None}, audit)
     return Response(status_code=204)
-
-
-def _pulled(parts: Parts, cameras: Sequence[str]) -> list[tuple[str, str]]:
-    """What the pulling agents say of cameras: the state of each, and why its newest connection ended."""
-    settings = parts.settings
-    try:
-        with settings.redis_client(
-            settings.redis_url, decode_responses=True, socket_timeout=1.0, socket_connect_timeout=1.0
-        ) as client:
-            pipe = client.pipeline(transaction=False)
-            for camera in cameras:
-                pipe.hgetall(CAMERA_REPORT.format(camera=camera))
-            reports = pipe.execute()
-    except REDIS_ERRORS:
-        return [("", "")] * len(cameras)
-    return [(report.get("state", ""), clean(report.get("error", ""), 300)) for report in reports]
 
 
 def check_name(parts: Parts, camera: str) -> None:

@@ -258,6 +258,29 @@ def test_a_removed_camera_keeps_its_time_until_the_removal(history: History) -> 
     assert end == 480.0
 
 
+def test_a_stretch_says_what_it_began_and_ended_with(history: History) -> None:
+    history.take(WATCHES.name, "lying", watch())
+    history.take(CAMERAS.name, "dock", DOCK, at_h=1)
+    history.take(WATCHES.name, "bag", watch("bag", from_h=2, cameras=["dock"]))
+    history.take(WATCHES.name, "bag", None, at_h=3)
+    history.take(CAMERAS.name, "dock", None, at_h=4)
+    history.take(CAMERAS.name, "dock", DOCK, at_h=5)
+
+    def ends(begin_h: float, end_h: float, now_h: float) -> list[tuple[str, str, str, bool]]:
+        found = history.shift(begin_h, end_h, now_h).unwatched
+        return [(one.watch, one.began, one.ended, one.ongoing) for one in found if one.camera == "dock"]
+
+    assert ends(-1, 24, now_h=6) == [
+        ("bag", "watch-added", "watch-removed", False),
+        ("lying", "camera-added", "camera-removed", False),
+        ("lying", "camera-added", "", True),
+    ]
+    assert ends(1.5, 3.5, now_h=6) == [
+        ("bag", "watch-added", "watch-removed", False),
+        ("lying", "", "", False),
+    ], "a range that ends before now says nothing of what came after"
+
+
 def test_the_audit_log_says_what_compaction_removed(history: History) -> None:
     history.take(WATCHES.name, "lying", watch(cameras=["dock", "ramp", "lost"], from_h=3))
     history.take(CAMERAS.name, "dock", DOCK, at_h=3)  # its newest record

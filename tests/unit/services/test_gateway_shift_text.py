@@ -87,6 +87,16 @@ def test_what_was_not_watched_is_told_with_its_reasons_and_the_longest_stretch()
     ]
 
 
+def test_an_outage_that_goes_on_has_no_end_and_says_what_the_agent_said() -> None:
+    stretch = UnwatchedTime(camera="gate", start=moment(0), end=moment(50), reason="unseen", seconds=3000)
+    stretch.ongoing, stretch.said = True, "cannot reach 192.0.2.7: Connection refused"
+    (_, said) = told(ShiftReport(hours=[ReportHour(start=moment(0), unwatched_s=3000)], unwatched=[stretch]))
+    assert said.endswith(
+        "The longest: gate, since 02:00:00, and it goes on, "
+        "nothing came (cannot reach 192.0.2.7: Connection refused)."
+    )
+
+
 def test_names_of_cameras_cannot_write_into_a_terminal() -> None:
     (first, second, *_) = told(ShiftReport(incidents=[incident("a", 1, "gate\x1b[31m")]))
     assert "\x1b" not in first + second

@@ -10,6 +10,9 @@ export const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
 export const ms = (time: string | undefined): number => (time ? Date.parse(time) : NaN);
 
+/** A time as fields for date and time have it: in the viewer's zone, to the second. */
+export const local = (time: number): string => iso(time - new Date(time).getTimezoneOffset() * 60_000).slice(0, 19);
+
 export const iso = (time: number): string => new Date(time).toISOString();
 
 /** Date and time. */

@@ -1,0 +1,25 @@
+"""What the agents that pull cameras say of them, as far as their reports in Redis have not expired."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lookout.runtime.net.redis_errors import REDIS_ERRORS
+from lookout.services.gateway.settings import GatewaySettings
+from lookout.text import clean
+from lookout.wire import CAMERA_REPORT
+
+
+def pulled(settings: GatewaySettings, cameras: Sequence[str]) -> list[tuple[str, str]]:
+    """The state of each camera, and why its newest connection ended; empty texts where nobody says."""
+    try:
+        with settings.redis_client(
+            settings.redis_url, decode_responses=True, socket_timeout=1.0, socket_connect_timeout=1.0
+        ) as client:
+            pipe = client.pipeline(transaction=False)
+            for camera in cameras:
+                pipe.hgetall(CAMERA_REPORT.format(camera=camera))
+            reports = pipe.execute()
+    except REDIS_ERRORS:
+        return [("", "")] * len(cameras)
+    return [(report.get("state", ""), clean(report.get("error", ""), 300)) for report in reports]

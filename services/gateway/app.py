@@ -13,6 +13,7 @@ from lookout.services.gateway.parts import Parts
 from lookout.services.gateway.routes import (
     access,
     cameras,
+    clips,
     erasures,
     events,
     films,
@@ -56,6 +57,7 @@ ROUTES: Final = (
     history,
     report,
     labels,
+    clips,
     jobs,
     uploads,
     films,

@@ -37,8 +37,9 @@ class Uploads:
     """
 
     def __init__(self, url: str, limit: int) -> None:
-        self._url = url.rstrip("/") if "://" in url else Path(url).resolve().as_uri()
-        self._called = f"{public_url(self._url)}: the store of uploads"
+        #: its URI; those of uploads continue it
+        self.url = url.rstrip("/") if "://" in url else Path(url).resolve().as_uri()
+        self._called = f"{public_url(self.url)}: the store of uploads"
         self._limit = limit
         self._store: Any = store_of_setting("LOOKOUT_UPLOAD_URL", url)
         self._arriving = self._arrived = (
@@ -81,7 +82,7 @@ class Uploads:
         finally:
             self._arriving -= size
         self._arrived += size
-        return Upload(uri=f"{self._url}/{path}", bytes=size)
+        return Upload(uri=f"{self.url}/{path}", bytes=size)
 
     def sweep(self, now: datetime | None = None) -> None:
         """Remove what was uploaded more than a week ago.

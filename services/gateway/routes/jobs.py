@@ -44,7 +44,7 @@ def list_backtests(request: Request, principal: Viewer) -> Response:
 @router.get("/backtests/{identity}", **route(JobView))
 def get_job(request: Request, principal: Viewer, identity: _Id) -> Response:
     """One job with its answers."""
-    return answer(_job(parts_of(request), principal, identity))
+    return answer(job_of(parts_of(request), principal, identity))
 
 
 @router.post("/recordings", **route(JobView, takes=RecordingJob, status=202))
@@ -73,7 +73,7 @@ def ask_past(request: Request, principal: Operator, asked: Asked, job: _Body) ->
 def cancel(request: Request, principal: Operator, asked: Asked, identity: _Id) -> Response:
     """Cancel a job: parts that have no answer yet will not get one."""
     parts = parts_of(request)
-    view = _job(parts, principal, identity)
+    view = job_of(parts, principal, identity)
     job = RecordingJob()
     job.CopyFrom(view.request)
     job.cancelled = True
@@ -81,7 +81,7 @@ def cancel(request: Request, principal: Operator, asked: Asked, identity: _Id) -
         if written is None:
             audit = entry("job.cancel", identity, tenant=job.tenant)
             parts.writes.write(principal, asked, RECORDINGS.name, {identity: to_json(job)}, audit)
-    return answer(_job(parts, principal, identity), 202)
+    return answer(job_of(parts, principal, identity), 202)
 
 
 def _ask(parts: Parts, principal: Principal, asked: Asking, job: RecordingJob) -> Response:
@@ -91,7 +91,7 @@ def _ask(parts: Parts, principal: Principal, asked: Asking, job: RecordingJob) -
         raise ProblemError(403, "jobs about recordings need a caller that may see every camera")
     with parts.writes.once(principal, asked, RECORDINGS.name) as written:
         if written is not None:
-            return answer(_job(parts, principal, written), 202)
+            return answer(job_of(parts, principal, written), 202)
         job.id = job.id or f"{time.strftime('%Y-%m-%d')}-{secrets.token_hex(4)}"
         job.cancelled = False
         job.requested.GetCurrentTime()
@@ -101,7 +101,7 @@ def _ask(parts: Parts, principal: Principal, asked: Asking, job: RecordingJob) -
                 raise ProblemError(409, f"id: job {job.id} exists already; give another id, or none")
         audit = entry("job.ask", job.id, tenant=job.tenant)
         parts.writes.write(principal, asked, RECORDINGS.name, {job.id: to_json(job)}, audit)
-    return answer(_job(parts, principal, job.id), 202)
+    return answer(job_of(parts, principal, job.id), 202)
 
 
 def _sees(principal: Principal, job: RecordingJob) -> bool:
@@ -138,7 +138,12 @@ def _jobs(parts: Parts, principal: Principal, *, backtests: bool) -> JobList:
         )
 
 
-def _job(parts: Parts, principal: Principal, identity: str) -> JobView:
+def job_of(parts: Parts, principal: Principal, identity: str) -> JobView:
+    """A job with its answers, if the caller may see it.
+
+    Raises:
+        ProblemError: There is none that the caller may see.
+    """
     with parts.database.reading() as connection:
         row = queries.document(connection, RECORDINGS.name, identity)
         job = None if row is None else from_json(row.body, RecordingJob)

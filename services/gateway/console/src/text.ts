@@ -535,6 +535,14 @@ export const text = {
       expired: "expired",
     } as Record<string, string>,
   },
+    clip: "A clip from",
+    from: "from, seconds",
+    to: "to, seconds",
+    cut: "Cut and play it",
+    cutting: "Cutting it…",
+    clipOf: (from: string, to: string) => `${from}–${to}, from the keyframe before`,
+    saveClip: "Save the clip",
+    noPlay: "This browser cannot play the clip's format: save it, and play it elsewhere.",
   operations: {
     csv: "Table (CSV)",
     tabs: {

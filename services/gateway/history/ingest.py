@@ -22,9 +22,10 @@ from lookout.services.gateway.history.records import STREAMS, TABLES, Records
 from lookout.services.gateway.history.tables import OFFSETS
 from lookout.wire import MAX_MESSAGE_BYTES, prefixed
 
-#: records of one transaction at most, and how long it waits for more
+#: records of one transaction at most, how long it waits for the first one, and then for more
 _BATCH: Final = 10_000
 _WAIT_S: Final = 0.25
+_GATHER_S: Final = 0.05
 _LOOK_S: Final = 30.0
 _ANSWER_S: Final = 10.0
 _PAUSE_S: Final = 1.0
@@ -133,8 +134,12 @@ class Ingest:
         return places
 
     def _read(self, consumer: Consumer) -> list[Message]:
+        # `consume` takes its whole time for fewer records than a batch: people wait for the first one.
+        first = consumer.poll(_WAIT_S)
+        if first is None:
+            return []
         messages = []
-        for message in consumer.consume(self._batch, _WAIT_S):
+        for message in (first, *consumer.consume(max(1, self._batch - 1), _GATHER_S)):
             error = message.error()
             if error is None:
                 messages.append(message)

@@ -14,6 +14,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
+import av
 import httpx
 import pytest
 import redis
@@ -29,6 +30,7 @@ from tests.browser import CHROMIUM, Browser, browser
 from tests.eventually import eventually
 from tests.fleet.console_case import choose, console, fill, press, show, text, tick
 from tests.fleet.gateway_case import GatewayProcess
+from tests.fleet.gateway_footage import noise
 from tests.fleet.gateway_records import BEGIN_MS, alert, health_alert, publish, verdict, watch
 from tests.fleet.push_service import PushService
 
@@ -393,7 +395,7 @@ def test_what_is_resolved_leaves_the_list_and_the_next_one_is_shown(
 ) -> None:
     publish(broker.bootstrap, [alert("lobby", number) for number in range(3)])
     eventually(lambda: len(client.get("/v1/incidents?camera=lobby").json().get("incidents", ())) == 3)
-    newest, middle, _ = (one["id"] for one in client.get("/v1/incidents?camera=lobby").json()["incidents"])
+    newest, middle, last = (one["id"] for one in client.get("/v1/incidents?camera=lobby").json()["incidents"])
     show(page, f"incidents/{newest}?camera=lobby")
     rows = "document.querySelectorAll('main [id^=incident-]').length"
     eventually(lambda: page.evaluate(rows) == 3)
@@ -401,6 +403,17 @@ def test_what_is_resolved_leaves_the_list_and_the_next_one_is_shown(
     eventually(lambda: page.evaluate("location.hash").startswith(f"#/incidents/{middle}"))
     eventually(lambda: page.evaluate(rows) == 2)
     assert client.get(f"/v1/incidents/{newest}").json()["state"] == "resolved"
+    press(page, "Next →")
+    eventually(lambda: page.evaluate("location.hash").startswith(f"#/incidents/{last}"))
+    press(page, "Undo")
+    eventually(lambda: page.evaluate(rows) == 3)
+    # What leaves the list while it is shown has its place for the keys.
+    page.evaluate("dispatchEvent(new KeyboardEvent('keydown', {key: 'k'}))")
+    eventually(lambda: page.evaluate("location.hash").startswith(f"#/incidents/{middle}"))
+    client.post(f"/v1/incidents/{middle}/actions", json={"kind": "resolve"})
+    eventually(lambda: page.evaluate(rows) == 2)
+    page.evaluate("dispatchEvent(new KeyboardEvent('keydown', {key: 'j'}))")
+    eventually(lambda: page.evaluate("location.hash").startswith(f"#/incidents/{last}"))
     show(page, "incidents?camera=lobby&state=any")
     eventually(lambda: page.evaluate(rows) == 3)
     page.evaluate("document.querySelector('.all input').click()")
@@ -437,11 +450,14 @@ def test_acts_on_many_say_what_they_did_and_keep_the_selection(
     eventually(lambda: page.evaluate(f"{boxes}.length") == 2)
     page.evaluate(f"{boxes}.forEach(box => box.click())")
     eventually(lambda: "2 selected: the keys c, a, r, f act on all of them" in text(page))
-    for key, said, ticked in (("c", "claimed.", 2), ("r", "resolved. Reopen takes it back.", 0)):
+    for key, said, ticked in (("c", "claimed.", 2), ("r", "resolved.", 0)):
         page.evaluate(f"dispatchEvent(new KeyboardEvent('keydown', {{key: {key!r}}}))")
         eventually(lambda said=said: f"2 incidents: {said}" in text(page))  # type: ignore[misc]
         assert page.evaluate(f"{boxes}.filter(box => box.checked).length") == ticked
     assert {one["state"] for one in client.get(query).json()["incidents"]} == {"resolved"}
+    press(page, "Undo")
+    eventually(lambda: "2 incidents: open again." in text(page))
+    assert {one["state"] for one in client.get(query).json()["incidents"]} == {"reopened"}
     assert page.evaluate("faults") == []
 
 
@@ -467,18 +483,27 @@ def test_a_report_tells_links_and_prints(page: Browser, client: httpx.Client) ->
     page.call("Emulation.setEmulatedMedia", media="print")
     assert page.evaluate("getComputedStyle(document.querySelector('header')).display") == "none"
     page.call("Emulation.setEmulatedMedia", media="")
-    page.evaluate("window.print = () => (window.printed = true)")
+    frames = "[...document.querySelectorAll('main .frame')]"
+    empty = f"{frames}.filter(one => !one.innerText && !one.children[0].src)"
+    page.evaluate(f"window.print = () => (window.unprinted = {empty}.length)")
     press(page, "Print")
-    assert page.evaluate("window.printed") is True
+    eventually(lambda: page.evaluate("window.unprinted") is not None)
+    assert page.evaluate("unprinted") == 0, "what is further down is printed as well"
     assert page.evaluate("faults") == []
 
 
 def test_a_report_says_from_when_to_when_and_why_nothing_was_watched(
-    page: Browser, client: httpx.Client
+    page: Browser, client: httpx.Client, redis_url: str
 ) -> None:
-    show(page, "report?camera=gate&within=604800")
-    eventually(lambda: "What was not watched" in text(page))
+    error = "cannot reach 10.0.0.9: Connection refused"
+    with redis.Redis.from_url(redis_url) as directory:
+        directory.hset(CAMERA_REPORT.format(camera="gate"), mapping={"state": "connecting", "error": error})
+        show(page, "report?camera=gate&within=604800")
+        eventually(lambda: "What was not watched" in text(page))
+        directory.delete(CAMERA_REPORT.format(camera="gate"))
     said = text(page)
+    assert f"nothing came; the camera's agent says: {error}" in said
+    assert "; it goes on" in said
     assert said.index("What was not watched") < said.index("Hour by hour")
     assert "not set up yet: no answer about this camera before" in said
     assert "hours without incidents, in which nothing was to be watched, are left out" in said
@@ -493,6 +518,33 @@ def test_a_report_says_from_when_to_when_and_why_nothing_was_watched(
         length = datetime.fromisoformat(row["to"]) - datetime.fromisoformat(row["from"])
         assert float(row["unwatched_s"]) == pytest.approx(length.total_seconds(), abs=2), row
         assert row["why"]
+    assert {row["ongoing"] for row in rows if row["reason"] == "unseen"} == {"yes"}
+    assert page.evaluate("faults") == []
+
+
+def test_a_report_is_of_the_days_and_times_that_are_chosen(page: Browser) -> None:
+    show(page, "report?camera=gate")
+    page.evaluate(
+        """(() => {
+  const choice = document.querySelector("main select");
+  choice.value = "dates";
+  choice.dispatchEvent(new Event("change", {bubbles: true}));
+})()"""
+    )
+    eventually(lambda: page.evaluate("document.querySelectorAll('input[type=datetime-local]').length") == 2)
+    written = page.evaluate(
+        f"""[0, 30].map((minutes, place) => {{
+  const field = document.querySelectorAll("input[type=datetime-local]")[place];
+  const shown = new Date({BEGIN_MS} + 60_000 * minutes);
+  field.value = new Date(shown - 60_000 * shown.getTimezoneOffset()).toISOString().slice(0, 19);
+  field.dispatchEvent(new Event("input", {{bubbles: true}}));
+  return shown.getTime();
+}})"""
+    )
+    press(page, "Show")
+    parts = "[...new URLSearchParams(location.hash.split('?')[1])].filter(([name]) => name !== 'camera')"
+    eventually(lambda: page.evaluate(f"{parts}.map(([, time]) => Date.parse(time))") == written)
+    eventually(lambda: "3 incidents began, on 1 camera." in text(page))
     assert page.evaluate("faults") == []
 
 
@@ -677,12 +729,22 @@ def test_a_watch_is_made_changed_and_removed(page: Browser, client: httpx.Client
     press(page, "Use this version again")
     eventually(lambda: "Version 1 is in the form. Save it to use it again." in text(page))
     assert page.evaluate(BUTTON.format("Pause") + ".disabled"), "it would say that something is saved"
-    press(page, "Save")
+    press(page, "Save it as version 3")
     eventually(lambda: client.get("/v1/watches/bag-left").json()["watch"]["cameras"] == ["gate", "hall-*"])
     back = ["Cameras", "gate → gate, hall-*", "Counts as yes from", "80 % → 60 %"]
     eventually(lambda: page.evaluate(shown) == [back, changed])
     assert text(page).count("by local") == 3, "each version says who wrote it"
     assert "is in the form" not in text(page)
+    eventually(lambda: page.evaluate(BUTTON.format("Save") + ".closest(':disabled') === null"))
+    press(page, "Save")
+    eventually(lambda: "Nothing was changed, so nothing is saved." in text(page))
+    click = "new MouseEvent('click', {bubbles: true})"
+    page.evaluate(f"document.querySelector('main svg').dispatchEvent({click})")
+    press(page, "Save")
+    eventually(lambda: "This zone is not closed" in text(page))
+    press(page, "Take back a corner")
+    eventually(lambda: "This zone is not closed" not in text(page))
+    assert len(client.get("/v1/watches/bag-left").json()["versions"]) == 3
     press(page, "Pause")
     eventually(lambda: "The watch is paused." in text(page))
     eventually(lambda: not client.get("/v1/watches/bag-left").json().get("enabled"))
@@ -750,12 +812,13 @@ def test_a_backtest_is_judged_and_a_threshold_chosen(
     for number, score in enumerate((0.35, 0.65, 0.7, 0.9)):
         moment = past.incidents.add(camera="gate", score=score, peak=score, windows=2)
         moment.opened.FromMilliseconds(BEGIN_MS + 60_000 * number)
+        moment.end.FromMilliseconds(BEGIN_MS + 60_000 * number + 20_000)
     past.labels.add(camera="gate", watch="lying", incident="i", right=False, score=0.5)
     Writer({"bootstrap.servers": broker.bootstrap}).write(ANSWERS.name, {answers.id: to_json(answers)})
     eventually(lambda: "Precision" in text(page))
     for place, button in ((0, 0), (1, 0), (2, 1), (3, 0)):  # right, right, wrong, right
         row = f"document.querySelectorAll('section li')[{place}]"
-        page.evaluate(f"{row}.querySelectorAll('button')[{button}].click()")
+        page.evaluate(f"{row}.querySelectorAll('.row button')[{button}].click()")
     told = "document.querySelector('section dl').innerText"
     eventually(lambda: "2 of 3 reported and judged" in page.evaluate(told))
     assert "2 of 3 that are right" in page.evaluate(told)
@@ -766,6 +829,29 @@ def test_a_backtest_is_judged_and_a_threshold_chosen(
     assert "2.0" in page.evaluate(told)
     fill(page, "Counts as yes from", "0.4")
     eventually(lambda: "2 of 4 reported and judged" in page.evaluate(told))  # with the earlier opinion
+    # Another try of the same question knows what was judged; the same button takes it back.
+    press(page, "Try it on the last day")
+    (job,) = eventually(
+        lambda: [
+            one for one in client.get("/v1/backtests").json().get("jobs", ()) if one["state"] == "waiting"
+        ]
+    )
+    judged = job["request"]["backtest"]["labels"]
+    assert sorted(one.get("right", False) for one in judged) == [False, True, True, True]
+    answers.id = job["request"]["id"]
+    for one in judged:
+        past.labels.add(camera="gate", watch=one["watch"], incident=one["incident"], right=True, score=0.9)
+    Writer({"bootstrap.servers": broker.bootstrap}).write(ANSWERS.name, {answers.id: to_json(answers)})
+    eventually(lambda: "2 of 4 reported and judged" in text(page))
+    pressed = "[...document.querySelectorAll('section li [aria-pressed=true]')].map(one => one.innerText)"
+    assert page.evaluate(pressed) == ["✓ Right", "✓ Right", "✗ Wrong", "✓ Right"]
+    page.evaluate("document.querySelectorAll('section li [aria-pressed=true]')[2].click()")
+    eventually(lambda: "2 of 3 reported and judged" in page.evaluate(told))
+    labels = client.get("/v1/labels").json()["labels"]
+    left = [one.get("right", False) for one in labels if one["question"] == "Is the gate open?"]
+    assert left == [True, True, True]
+    page.evaluate("document.querySelector('section li button').click()")
+    eventually(lambda: "Picture of " in page.evaluate("document.querySelector('section li').innerText"))
 
 
 def test_a_recording_is_asked_about_and_its_answers_are_files(
@@ -842,13 +928,15 @@ def test_tables_hold_all_that_was_filtered_not_one_page(
     assert page.evaluate("faults") == []
 
 
-def test_a_file_is_uploaded_and_asked_about(page: Browser, client: httpx.Client, tmp_path: Path) -> None:
-    film = tmp_path / "yard 1.mp4"
-    film.write_bytes(bytes(3 << 20))
+def test_a_file_is_uploaded_asked_about_and_cut(
+    page: Browser, broker: KafkaServer, client: httpx.Client, tmp_path: Path
+) -> None:
+    film = tmp_path / "yard 1.ts"
+    film.write_bytes(noise(4, (320, 176)))
     show(page, "recordings")
     choose(page, film)
     uri = eventually(lambda: page.evaluate("document.querySelector('textarea').value"))
-    assert uri.endswith("-yard-1.mp4")
+    assert uri.endswith("-yard-1.ts")
     assert Path(urlsplit(uri).path).read_bytes() == film.read_bytes()
     fill(page, "Questions", "Is anyone there?")
     press(page, "Ask")
@@ -857,7 +945,29 @@ def test_a_file_is_uploaded_and_asked_about(page: Browser, client: httpx.Client,
         return list(client.get("/v1/recordings").json().get("jobs", []))
 
     eventually(lambda: page.evaluate("location.hash").startswith("#/recordings/"))
-    assert [job for job in jobs() if job["request"]["uris"] == [uri]]
+    (job,) = (job for job in jobs() if job["request"]["uris"] == [uri])
+    identity = job["request"]["id"]
+    answers = RecordingAnswers(id=identity, state=RecordingAnswers.STATE_DONE, parts=1, done=1)
+    recording = answers.recordings.add(uri=uri, seconds=4.0)
+    recording.answers.add(question="Is anyone there?", p_yes=0.9).yes.add(start_s=2.0, end_s=3.0)
+    answers.recordings.add(uri="file:///etc/passwd")
+    Writer({"bootstrap.servers": broker.bootstrap}).write(ANSWERS.name, {identity: to_json(answers)})
+    eventually(lambda: "Yes at" in text(page))
+    press(page, "▶ 0:02–0:03")
+    eventually(lambda: page.evaluate("document.querySelector('video')?.duration") or "format" in text(page))
+    where = f"/v1/recordings/{identity}/clip"
+    cut = client.get(where, params={"recording": 0, "start_s": 2, "end_s": 3})
+    assert (cut.status_code, cut.headers["content-type"]) == (200, "video/mp4"), cut.text[:300]
+    with av.open(io.BytesIO(cut.content)) as clip:
+        assert sum(1 for _ in clip.decode(video=0)) == 10, "ten pictures a second, a keyframe each second"
+    for span, status, words in (
+        ({"recording": 1, "start_s": 0, "end_s": 1}, 409, "of uploads and of web addresses alone"),
+        ({"recording": 2, "start_s": 0, "end_s": 1}, 404, "about 2 recordings"),
+        ({"recording": 0, "start_s": 0, "end_s": 301}, 400, "at most 300 seconds"),
+        ({"recording": 0, "start_s": 90, "end_s": 95}, 400, "no clip of"),
+    ):
+        refused = client.get(where, params=span)
+        assert (refused.status_code, words in refused.text) == (status, True), refused.text
     show(page, "recordings")
     film.rename(tmp_path / "yard.txt")
     choose(page, tmp_path / "yard.txt")

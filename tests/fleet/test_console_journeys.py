@@ -238,6 +238,13 @@ def test_a_moment_is_found_seen_and_made_a_watch(
     clip = client.get(page.evaluate("document.querySelector('.hits video').src"))
     with av.open(io.BytesIO(clip.content)) as container:
         assert sum(1 for _ in container.decode(video=0)) > 10
+    press(page, "✓ Right")
+    eventually(lambda: "It is kept: back-tests count it." in text(page))
+    press(page, "Search")
+    pressed = f"{hit}?.querySelector('[aria-pressed=true]')"
+    eventually(lambda: page.evaluate(f"{pressed}?.innerText") == "✓ Right", every=0.5)
+    page.evaluate(f"{pressed}.click()")
+    eventually(lambda: not client.get("/v1/labels").json().get("labels"))
     press(page, "Make this a watch")
     eventually(lambda: page.evaluate("document.querySelector('textarea')?.value") == QUESTION)
     show(page, page.evaluate("window.copied").partition("#/")[2])

@@ -57,12 +57,15 @@ def test_a_watch_is_added_changed_snoozed_and_removed(broker: KafkaServer, clien
     assert (added.json()["watch"]["version"], added.json()["enabled"]) == (1, True)
     changed = client.put(where, json={"question": "Is the door open?"}).json()
     assert [version["version"] for version in changed["versions"]] == [1, 2]
+    again = client.put(where, json={"question": "Is the door open?"}).json()
+    assert again["versions"] == changed["versions"], "what asks the same is no new version"
     until = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     snoozed = client.post(f"{where}/snooze", json={"until": until}).json()
     assert snoozed["enabled"] is False
     assert snoozed["snoozed_until"][:16] == until[:16]
     late = (datetime.now(UTC) + timedelta(days=8)).isoformat()
     assert client.post(f"{where}/snooze", json={"until": late}).status_code == 400
+    assert client.post(f"{where}/enable").json()["enabled"] is True
     assert client.post(f"{where}/enable").json()["enabled"] is True
     written, actors = newest(broker, "door/open")
     assert [record.version for record in written] == [1, 2, 3, 4, 5]

@@ -23,7 +23,7 @@ from lookout.services.gateway.writes import Asked, Asking, entry
 from lookout.v1.actions_pb2 import Snooze
 from lookout.v1.gateway_pb2 import WatchList, WatchView
 from lookout.v1.watches_pb2 import Watch
-from lookout.wire import WATCHES, name_fault
+from lookout.wire import WATCHES, name_fault, to_json
 from lookout.wire.topics import AHEAD_MS
 
 router = APIRouter(prefix="/v1/watches", tags=["watches"])
@@ -53,7 +53,10 @@ def get_watch(request: Request, principal: Viewer, identity: _Id) -> Response:
 
 @router.put("/{identity:path}", **route(WatchView, takes=Watch))
 def put_watch(request: Request, principal: Operator, asked: Asked, identity: _Id, target: _Body) -> Response:
-    """Add a watch, or change it: its version grows, its open incidents close."""
+    """Add a watch, or change it: its version grows, its open incidents close.
+
+    If nothing changes, nothing is written.
+    """
     target.id = identity
     return _change(parts_of(request), principal, asked, target, "watch.write")
 
@@ -128,6 +131,8 @@ def _change(parts: Parts, principal: Principal, asked: Asking, target: Watch, ac
             standing = _standing(parts)
             if target.id in standing.watches:
                 _own(parts, principal, target.id, standing.watches[target.id])
+                if _same(target, standing.watches[target.id]):
+                    return answer(_watch(parts, principal, target.id))
             elif fault := name_fault(target.id):
                 raise ProblemError(400, f"id: {fault}")
             target.version = standing.version_after(target.id)
@@ -145,6 +150,21 @@ def _change(parts: Parts, principal: Principal, asked: Asking, target: Watch, ac
 
             change_watch(target, lambda: _standing(parts), write)
     return answer(_watch(parts, principal, target.id))
+
+
+def _same(target: Watch, before: Watch) -> bool:
+    """Whether a watch asks what its newest version does, and that is in force.
+
+    Raises:
+        WatchError: The watch is invalid.
+    """
+    wanted = Watch()
+    wanted.CopyFrom(target)
+    wanted.version = before.version
+    wanted.ClearField("active_from")
+    if before.HasField("active_from"):
+        wanted.active_from.CopyFrom(before.active_from)
+    return checked(wanted) == to_json(before) and before.active_from.ToMilliseconds() <= time.time() * 1000
 
 
 def _check_second_model(parts: Parts, target: Watch, before: Watch | None) -> None:

@@ -7,6 +7,8 @@ import type { FeedEvent, Session } from "./types";
 
 type Listener = (event: FeedEvent) => void;
 const AGAIN_MS = 3000;
+const SAID_MS = 8000;
+const UNDO_MS = 20_000;
 
 class State {
   who = $state<Session>();
@@ -14,6 +16,8 @@ class State {
   /** Whether events arrive; false while the gateway cannot be reached. */
   live = $state(false);
   message = $state("");
+  /** Takes back what the message tells of. */
+  undo = $state.raw<() => void>();
   now = $state(Date.now());
   #listeners = new Set<Listener>();
   #hide = 0;
@@ -57,11 +61,11 @@ class State {
     return () => this.#listeners.delete(listener);
   }
 
-  /** Say something for a few seconds. */
-  say(message: string): void {
-    this.message = message;
+  /** Say something for a few seconds; longer if it can be taken back. */
+  say(message: string, undo?: () => void): void {
+    [this.message, this.undo] = [message, undo];
     clearTimeout(this.#hide);
-    this.#hide = window.setTimeout(() => (this.message = ""), 8000);
+    this.#hide = window.setTimeout(() => (this.message = ""), undo ? UNDO_MS : SAID_MS);
   }
 
   /** Say why a call failed; once the session has ended, the page waits, with all that was typed, for a new one. */

@@ -667,6 +667,12 @@ def test_the_timeline_leads_to_what_a_camera_sent_last(page: Browser, broker: Ka
     eventually(lambda: page.evaluate(f"Boolean({last})"))
     page.evaluate(f"{last}.click()")
     eventually(lambda: page.evaluate("document.querySelector('.halves canvas') !== null"))
+    # The picture above is of that time, not the newest one.
+    query = "new URLSearchParams(location.hash.split('?')[1])"
+    middle = page.evaluate(f"Number({query}.get('until')) - 500 * Number({query}.get('span'))")
+    style = "{dateStyle: 'medium', timeStyle: 'medium', hourCycle: 'h23'}"
+    taken = page.evaluate(f"new Intl.DateTimeFormat(undefined, {style}).format(new Date({middle}))")
+    assert taken in page.evaluate("document.querySelector('.halves section').innerText")
 
 
 def test_a_cameras_time_zone_stands_next_to_the_viewers(page: Browser, client: httpx.Client) -> None:

@@ -7,6 +7,10 @@ const STRUCTURE = /\s*\[[^[\]]*\]\s*when\s+\S.*$/i;
 export const isStructured = (question = ""): boolean => STRUCTURE.test(question);
 const YES_NO = /^(is|are|am|was|were|do|does|did|has|have|had|can|could|will|would|should)\b/i;
 
+/** Another watch that asks the same. */
+export const twin = (question: string, id: string, others: Watch[]): Watch | undefined =>
+  others.find((watch) => watch.id !== id && watch.question?.trim().toLowerCase() === question.trim().toLowerCase());
+
 /** Doubts about a question, in words; none for a good one. */
 export function doubts(question: string, id: string, others: Watch[]): string[] {
   const whole = question.trim();
@@ -17,9 +21,7 @@ export function doubts(question: string, id: string, others: Watch[]): string[] 
   if (plain === whole && !YES_NO.test(plain)) found.push(text.watches.checks.yesno);
   if ((plain.match(/\?/g) ?? []).length > 1) found.push(text.watches.checks.one);
   if (/\b(not|isn't|aren't|doesn't|without|no)\b/i.test(plain)) found.push(text.watches.checks.not);
-  const same = others.find(
-    (watch) => watch.id !== id && watch.question?.trim().toLowerCase() === whole.toLowerCase(),
-  );
+  const same = twin(question, id, others);
   if (same) found.push(text.watches.checks.same(same.id ?? ""));
   return found;
 }

@@ -16,11 +16,13 @@ from lookout.services.controller.cluster import CAMERA, WATCH
 from lookout.wire import PIPELINE, SEGMENTS, VERDICTS, WATCHES, Stage, headers
 from tests.eventually import eventually
 from tests.fleet.alarms.replay import INTERVAL_S, Case, Scrape
-from tests.fleet.alarms.world import CAMERAS, QUOTA_BYTES, SMALL_TENANT, World
+from tests.fleet.alarms.world import CAMERAS, QUOTA_BYTES, RECORDED_S, SMALL_TENANT, World
 
 #: nobody is at this address
 NOWHERE: Final = "rtsp://192.0.2.1/stream"
 _UNANSWERED: Final = "LookoutWatchesUnanswered"
+#: of faults that hold prefill up, or give it much at once: what waited is answered late
+_LATE: Final = "LookoutSlowAnswers"
 _STATE: Final = PIPELINE[Stage.ALERTS].state.name
 
 Cause = Callable[[World], Iterator[Case]]
@@ -69,7 +71,11 @@ def too_much(world: World) -> Iterator[Case]:
     scrapes = world.recorded_until(lambda: world.value("lookout_tenant_refused_total") > 0)
     fault = "a tenant sends more than its quota"
     yield _over(
-        world, fault, "LookoutTenantRefused", before + scrapes, also="LookoutOverQuota LookoutDeadLetters"
+        world,
+        fault,
+        "LookoutTenantRefused",
+        before + scrapes,
+        also=f"LookoutOverQuota LookoutDeadLetters {_LATE}",
     )
 
 
@@ -232,9 +238,8 @@ def failing_device(world: World) -> Iterator[Case]:
     fault = (
         "prefill's device fails (a fake fault, at the model's call); its process ends and is started again"
     )
-    yield _over(
-        world, fault, "LookoutDeviceFails", before + scrapes, also="LookoutNotReady LookoutStageBehind"
-    )
+    also = f"LookoutNotReady LookoutStageBehind {_LATE}"
+    yield _over(world, fault, "LookoutDeviceFails", before + scrapes, also=also)
 
 
 def full_disk(world: World) -> Iterator[Case]:
@@ -260,7 +265,9 @@ def tier_away(world: World) -> Iterator[Case]:
         scrapes = world.recorded_until(
             lambda: world.value("lookout_memory_upload_failures_total") > failures + 3
         )
-        yield _lasting("the durable tier is away", "LookoutChaptersNotStored", before + scrapes)
+        # An upload is tried for a minute, which must not become seven when it is played.
+        fault, rules = "the durable tier is away", "LookoutChaptersNotStored"
+        yield _lasting(fault, rules, before + scrapes, every_s=RECORDED_S)
         before = world.record(0.0)
         pid = world.service(Stage.PREFILL).pid
         assert pid is not None
@@ -276,7 +283,8 @@ def tier_away(world: World) -> Iterator[Case]:
         asking.join()
         fault = "a question about the past, while the pod that remembers and the durable tier are away"
         also = "LookoutChaptersNotStored"
-        yield _over(world, fault, "LookoutQuestionsFail", before + world.record(2.0), also=also)
+        late = f"{also} {_LATE}"
+        yield _over(world, fault, "LookoutQuestionsFail", before + world.record(2.0), also=late)
         before = world.record(0.0)
         print(world.command("erase", "--camera", CAMERAS[1], "--yes", "--wait", "0"))
         scrapes = world.recorded_until(lambda: world.value("lookout_erasures_open") > 0, 6.0)

@@ -91,7 +91,7 @@ class ChapterAnnouncer:
         self._wake.set()
         if self._thread is not None:
             self._thread.join(timeout=5)
-        for camera in self._known:
+        for camera in tuple(self._known):  # each one that is withdrawn leaves the set
             try:
                 self._directory.asking(lambda camera=camera: self._say(camera, []), retry=True)  # type: ignore[misc]
             except DirectoryDownError:

@@ -6,6 +6,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, MutableMapping
+from contextlib import suppress
 from typing import Any, cast
 
 import structlog
@@ -16,6 +17,17 @@ from lookout.text import clean_event
 Event = MutableMapping[str, Any]
 #: kinds of messages that are remembered at a time
 _KINDS = 1000
+
+
+class _Lines(structlog.PrintLogger):
+    """Prints lines, and leaves out what cannot be written (a full disk): logging must not end a thread."""
+
+    def msg(self, message: str) -> None:
+        """Print a line."""
+        with suppress(OSError):
+            super().msg(message)
+
+    log = debug = info = warn = warning = fatal = failure = err = error = critical = exception = msg
 
 
 def setup(stage: str, instance: str, level: str = "INFO", human: bool = False) -> None:
@@ -33,7 +45,7 @@ def setup(stage: str, instance: str, level: str = "INFO", human: bool = False) -
         processors=[*shared, structlog.processors.format_exc_info, clean_event, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level)),
         # stderr is looked up for each line: a caller may replace it, or close the earlier one.
-        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
+        logger_factory=lambda *_: _Lines(sys.stderr),
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(sys.stderr)

@@ -44,10 +44,10 @@ class Supervisor:
             target()
         # Also SystemExit: a thread that the service needs is gone, however it ended.
         except BaseException as error:
-            logs.get("supervision").exception("a thread died", thread=name)
-            with self._lock:
+            with self._lock:  # before the log, which may fail as well
                 if self._fault is None:
                     self._fault = error if isinstance(error, FencedError) else _died(name, error)
+            logs.get("supervision").exception("a thread died", thread=name)
 
 
 def _died(name: str, error: BaseException) -> ThreadDiedError:

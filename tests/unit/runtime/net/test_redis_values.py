@@ -66,6 +66,8 @@ def test_chapters_are_announced_and_erased_whatever_stands_there(
     spoil()
     announcer.erase("gate")
     assert set(reader.chapters("gate")) == {facts.name}
+    announcer.stop()
+    assert reader.chapters("gate") == {}
     directory.close()
 
 

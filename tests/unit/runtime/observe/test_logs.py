@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 
 import grpc
 import pytest
@@ -34,3 +36,14 @@ def test_requests_that_are_no_messages_do_not_fill_the_log(capsys: pytest.Captur
                     check(b"\xff", timeout=30.0)
         server.stop(None).wait()
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_line_that_cannot_be_written_ends_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    logs.setup("prefill", "prefill-0")
+    written: list[str] = []
+    # The last error is of the file's end: what was not written is tried once more.
+    with suppress(OSError), Path("/dev/full").open("w", buffering=1) as full:
+        monkeypatch.setattr("sys.stderr", full)
+        logs.get("chapters").warning("a block is not remembered")
+        written.append("a warning")
+    assert written

@@ -26,3 +26,15 @@ def test_a_thread_that_has_done_its_work_is_no_fault() -> None:
     supervisor.start("one-shot", done.set).join()
     assert done.is_set()
     supervisor.check()
+
+
+def test_a_thread_that_died_is_known_though_nothing_can_be_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr("lookout.runtime.worker.supervision.logs.get", fail)
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    supervisor = Supervisor()
+    supervisor.start("chapters-0", fail).join()
+    with pytest.raises(ThreadDiedError, match="chapters-0"):
+        supervisor.check()

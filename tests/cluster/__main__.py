@@ -41,7 +41,8 @@ from tests.cluster.world import (
 LEFT_OUT: Final = "left out"
 #: of the first run, on two cores: programs, base image and images
 FIRST_MINUTES: Final = 45
-NEEDS_GB: Final = 20
+#: images and nodes, and while it builds Go's trees and the cache of wheels
+NEEDS_GB: Final = 35
 
 
 def main() -> int:

@@ -29,7 +29,7 @@ from lookout.runtime.net import Connections, without_security
 from lookout.runtime.store import Announcer, Directory, StoreSettings
 from lookout.services.recall.asking import PastQuestion
 from lookout.v1.lineage_pb2 import STAGE_CHAPTERS
-from tests.store_settings import store_settings
+from tests.changed_settings import store_settings
 from tests.tiny_models import checkpoint
 from tests.unit.models.engines.scenes import block
 

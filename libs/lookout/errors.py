@@ -55,7 +55,7 @@ class DeviceFailedError(LookoutRuntimeError):
     """The compute device failed (a CUDA error, or out of memory at the smallest batch).
 
     The record is not to blame, so no outcome and no dead letter is committed for it. The worker retries the
-    record in place, not ready meanwhile, for `LOOKOUT_DEVICE_RETRY_S`. Then the process ends with exit code 4
+    record in place, not ready meanwhile, for ten seconds. Then the process ends with exit code 4
     and is restarted with a fresh device context. The camera's state is loaded again before each attempt.
     """
 

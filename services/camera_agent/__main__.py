@@ -29,7 +29,7 @@ def main() -> int:
     """Pull cameras until SIGTERM. Returns the exit code."""
     try:
         settings = load_settings(AgentSettings)
-        logs.setup("camera-agent", settings.instance, settings.log_level, settings.log_human)
+        logs.setup("camera-agent", settings.instance, settings.log_level)
         check_open_files()
         check_kafka(settings, (CAMERAS, MASKS, SEGMENTS))
         check_redis(settings)

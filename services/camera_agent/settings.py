@@ -30,9 +30,6 @@ class AgentSettings(ServiceSettings):
         None,
         description="folder with one folder for each secret, which holds the files username and password",
     )
-    credentials_any_host: bool = Field(
-        False, description="send a secret to whatever host a camera names, also where its key hosts does not"
-    )
     basic_auth: bool = Field(
         False, description="send a password in the clear (Basic over rtsp://) to cameras that take no other"
     )
@@ -54,13 +51,8 @@ class AgentSettings(ServiceSettings):
         description="limit of the bytes that wait for Kafka, all cameras together; raise it to bridge "
         "longer outages of Kafka",
     )
-    camera_lease_s: float = Field(
-        10.0,
-        ge=1,
-        le=120,
-        description="seconds without renewal after which an agent loses its cameras; lower it to move "
-        "them sooner after a crash",
-    )
+    #: seconds without renewal after which an agent loses its cameras
+    camera_lease_s: ClassVar[float] = 10.0
     connect_s: float = Field(
         10.0,
         gt=0,

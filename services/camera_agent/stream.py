@@ -178,12 +178,9 @@ class Stream:
             return place.connect(settings.connect_s)
         secret = credentials(camera.credentials, settings.credentials)
         assert settings.credentials is not None
-        if not settings.credentials_any_host:
-            host = urlsplit(camera.url).hostname or ""
-            if not is_for(host, allowed_hosts(settings.credentials, camera.credentials)):
-                raise AccessError(
-                    f"secret {camera.credentials!r} is not for host {host!r}: see its key hosts"
-                )
+        host = urlsplit(camera.url).hostname or ""
+        if not is_for(host, allowed_hosts(settings.credentials, camera.credentials)):
+            raise AccessError(f"secret {camera.credentials!r} is not for host {host!r}: see its key hosts")
         if has_places(camera.url):
             check_places(camera.url, basic=settings.basic_auth)
         connection, url = place.connect(settings.connect_s)

@@ -51,6 +51,8 @@ _SEND_S = 30.0
 _SHORTEST_ROUND_S = 0.5
 _ROUND_S = 1.0
 _PODS_S = 3.0
+#: DNS name of the fleet's certificate, unless the settings have another
+_FLEET_NAME = "lookout.fleet.internal"
 #: a process with no round and no look at the lease for this long hangs; rounds may wait for Kafka and the API
 _STALL_S = 300.0
 #: reports of cameras that are read in a round
@@ -255,7 +257,10 @@ def _credential(settings: ControllerSettings) -> Credential | None:
     if settings.credential is None:
         return None
     return Credential(
-        settings.namespace, settings.credential, settings.credential_name, settings.credential_days
+        settings.namespace,
+        settings.credential,
+        settings.grpc_tls_name or _FLEET_NAME,
+        settings.credential_days,
     )
 
 
@@ -282,7 +287,7 @@ def main() -> int:
     except StartupError as error:
         sys.stderr.write(visible(f"lookout controller: {error}\n"))
         return MISCONFIGURED
-    logs.setup("controller", settings.instance, settings.log_level, settings.log_human)
+    logs.setup("controller", settings.instance, settings.log_level)
     health = Health(stall_s=_STALL_S)
     health.clear("worker")
     metrics = Metrics("controller")

@@ -51,9 +51,9 @@ class ControllerSettings(ServiceSettings):
     credential: str | None = Field(
         None, description="secret with the fleet's gRPC certificate to renew; unset: it is renewed elsewhere"
     )
-    credential_name: str = Field("lookout.fleet.internal", description="DNS name of that certificate")
     credential_days: float = Field(90.0, gt=0, description="days for which a certificate is valid")
-    kubeconfig: Path | None = Field(
-        default_factory=lambda: Path(os.environ["KUBECONFIG"]) if "KUBECONFIG" in os.environ else None,
-        description="outside a cluster: the file with the address and the credentials",
-    )
+
+    @property
+    def kubeconfig(self) -> Path | None:
+        """Outside a cluster: the file with the address and the credentials (`KUBECONFIG`)."""
+        return Path(os.environ["KUBECONFIG"]) if "KUBECONFIG" in os.environ else None

@@ -17,6 +17,8 @@ from lookout.wire import MAX_SEGMENT_BYTES
 
 #: input of the model that comes with Lookout, used if no folder is set
 TINY_INPUT = ModelInput(112, 112, 14)
+#: the largest picture for which 2 GiB of a decoder process suffice
+_USUAL_PIXELS = 36_000_000
 
 
 class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
@@ -94,15 +96,10 @@ class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
     #: pixels of the largest width or height accepted
     segment_side: ClassVar[int] = 16_384
     segment_pixels: int = Field(
-        36_000_000,
+        _USUAL_PIXELS,
         ge=256,
-        description="pixels of the largest picture accepted; raise it, with decoder_memory, for larger "
-        "pictures",
-    )
-    decoder_memory: int = Field(
-        2 << 30,
-        ge=256 << 20,
-        description="bytes of address space of one decoder process; raise it where large pictures end it",
+        description="pixels of the largest picture accepted; raise it for larger pictures: a decoder process "
+        "gets memory for them",
     )
     #: limit of CPU seconds for one segment
     decoder_cpu_s: ClassVar[float] = 60.0
@@ -159,6 +156,11 @@ class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
             return None
         model = self.input
         return GatherSettings(model.rows, model.cols, model.patch, method, residual=policy.residual)
+
+    @property
+    def decoder_memory(self) -> int:
+        """Bytes of address space of one decoder process: 2 GiB, and 60 for each pixel above 36 megapixels."""
+        return (2 << 30) + 60 * max(0, self.segment_pixels - _USUAL_PIXELS)
 
     @property
     def limits(self) -> Limits:

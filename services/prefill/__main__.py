@@ -116,8 +116,7 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
 def _shares(context: Context[PrefillSettings], tenants: TenantUsage) -> DeviceShares:
     """Set up the sharing of the device between tenants."""
     device = FairShares(context.settings.quotas.weight)
-    if context.settings.tenant_fair_after_s is not None:
-        open_fleet_shares(context, device)
+    open_fleet_shares(context, device)
     return DeviceShares(device, tenants)
 
 

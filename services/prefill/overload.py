@@ -46,6 +46,8 @@ class Standing:
 #: at this many times the age, shares of this device alone count too: a tenant with little work elsewhere may
 #: send one device more than it can compute, and its windows would wait for ever
 _ALONE = 2.0
+#: shares of `skip_after_s` from which every second window is left out, and descriptions and audits are
+_THIN, _SHED = 1 / 2, 1 / 4
 #: describes how far a tenant is above its fair share of the fleet's devices, or of this one alone (True)
 Excess = Callable[[bool], str | None]
 
@@ -65,12 +67,12 @@ class OverloadPolicy:
 
     def sheds(self, record: Record) -> bool:
         """Whether the window is computed without descriptions and audit."""
-        return self._is_older(record, self._settings.shed_after_s)
+        return self._is_older(record, self._after(_SHED))
 
     @property
     def shed_reason(self) -> str:
         """Why there is no description."""
-        return f"overload: older than {self._settings.shed_after_s:g} s, not described"
+        return f"overload: older than {self._after(_SHED):g} s, not described"
 
     def skips(self, record: Record, window: int, standing: Standing, excess: Excess) -> str | None:
         """Return why the window is not answered; None if it is.
@@ -82,19 +84,21 @@ class OverloadPolicy:
             excess: Returns by how much its tenant is above its fair share.
         """
         fair_s = self._settings.tenant_fair_after_s
-        for alone, limit_s in ((False, fair_s), (True, None if fair_s is None else _ALONE * fair_s)):
+        for alone, limit_s in ((False, fair_s), (True, _ALONE * fair_s)):
             if self._is_older(record, limit_s) and (why := excess(alone)) is not None:
                 return f"overload: older than {limit_s:g} s, and {why}"
         of_class = "".join(f", {name}" for name in standing.classes)
-        skip_s, thin_s = (
-            None if limit_s is None else standing.share * limit_s
-            for limit_s in (self._settings.skip_after_s, self._settings.thin_after_s)
-        )
+        skip_s, thin_s = (self._after(share, standing.share) for share in (1, _THIN))
         if self._is_older(record, skip_s):
             return f"overload: older than {skip_s:g} s{of_class}"
         if window % 2 and self._is_older(record, thin_s):
             return f"overload: older than {thin_s:g} s, every second window{of_class}"
         return None
+
+    def _after(self, share: float, standing: float = 1.0) -> float | None:
+        """A share of the age from which windows of a standing are skipped; None if none ever is."""
+        skip_after_s = self._settings.skip_after_s
+        return None if skip_after_s is None else share * standing * skip_after_s
 
     def _is_older(self, record: Record, limit: float | None) -> bool:
         # Age by Kafka's time stamp of the record, because the cameras' own clocks may be wrong.

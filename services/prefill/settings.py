@@ -91,24 +91,16 @@ class PrefillSettings(WindowPlanSettings, CanarySettings, TenantSettings):
     )
     #: seconds that a window waits for the missing tokens of all its blocks
     give_up_s: ClassVar[float] = 300.0
-    shed_after_s: float | None = Field(
+    skip_after_s: float | None = Field(
         None,
         gt=0,
-        description="overload: skip description and audit of windows older than this; unset: never",
+        description="overload: skip windows older than this, every second one from half of it, descriptions "
+        "and audits from a quarter; set it where a late answer is worth less than the next one; unset: never",
     )
-    thin_after_s: float | None = Field(
-        None, gt=0, description="overload: skip every second window older than this; unset: never"
-    )
-    skip_after_s: float | None = Field(
-        None, gt=0, description="overload: skip windows older than this; unset: never"
-    )
-    tenant_fair_after_s: float | None = Field(
-        20.0,
-        gt=0,
-        description="overload: skip windows older than this of a tenant that has more than its fair part of "
-        "all prefill devices, while other tenants use this one, and windows twice as old of one that has "
-        "more than its part of this one; unset: never",
-    )
+    #: overload: windows older than this are skipped of a tenant that has more than its fair part of all
+    #: prefill devices, while other tenants use this one, and windows twice as old of one that has more than
+    #: its part of this one
+    tenant_fair_after_s: ClassVar[float] = 20.0
     idle_age_s: float | None = Field(
         None,
         gt=0,
@@ -156,18 +148,6 @@ class PrefillSettings(WindowPlanSettings, CanarySettings, TenantSettings):
     def place(self) -> str:
         """The device that the model runs on; vLLM uses the one that its wheel was built for."""
         return engine_device(self.engine, self.device)
-
-    @model_validator(mode="after")
-    def _ladder(self) -> Self:
-        """Check the order of the overload ages: what users need least is left out first."""
-        steps = (self.shed_after_s, self.thin_after_s, self.skip_after_s)
-        numbers = [number for number in steps if number is not None]
-        if numbers != sorted(numbers):
-            raise ValueError(
-                "LOOKOUT_SHED_AFTER_S, LOOKOUT_THIN_AFTER_S and LOOKOUT_SKIP_AFTER_S must not fall, "
-                f"but are {', '.join(f'{number:g}' for number in numbers)}"
-            )
-        return self
 
     @model_validator(mode="after")
     def _memory_needs_reuse(self) -> Self:

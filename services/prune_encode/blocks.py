@@ -87,7 +87,7 @@ def check_segment(record: frames_pb2.FramesRecord, grid: Grid, *, residual: bool
     if residual and any(
         frame.basis == frames_pb2.Frame.BASIS_VECTORS and not frame.residual for frame in body.frames
     ):
-        raise BadRecordError("wrong-input", "LOOKOUT_ALPHA above 0: set it for decode, too")
+        raise BadRecordError("wrong-input", "masks weigh residuals: give decode the same LOOKOUT_PRUNING")
     samples = [frame.sample for frame in body.frames]
     if samples != sorted(set(samples)):
         raise BadRecordError("bad-frames", f"samples are not in order: {samples[:20]}")

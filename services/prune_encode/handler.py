@@ -237,7 +237,7 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
         if needed is not None and gathered != needed.value and self._warns(camera, "vectors"):
             _log.warning(
                 "masks need motion vectors, which decode did not gather; luma is used: give decode the "
-                "same LOOKOUT_PRESET, LOOKOUT_PRUNING and LOOKOUT_CHANGE",
+                "same LOOKOUT_PRESET and LOOKOUT_PRUNING",
                 camera=camera,
                 needed=needed.value,
                 gathered=gathered or "nothing",

@@ -117,7 +117,7 @@ def reduce(context: Context[RecordingsSettings]) -> Handler[Any]:
     return ReduceHandler(
         context.rereader,
         partitions=context.partitions,
-        most_parts=settings.tenant_parts or 2 * context.partitions,
+        most_parts=2 * context.partitions,
         running_jobs=_running_jobs(context),
         hidden=erased_now(settings),
     )

@@ -10,7 +10,6 @@ from pydantic import Field, model_validator
 from lookout.runtime.store import StoreSettings
 from lookout.runtime.worker import FetchSettings, Listed, WindowPlanSettings
 from lookout.services.recordings.quotas import JobQuotas
-from lookout.wire.limits import JOB_PARTS
 
 
 class RecordingsSettings(FetchSettings, WindowPlanSettings):
@@ -51,13 +50,6 @@ class RecordingsSettings(FetchSettings, WindowPlanSettings):
     #: the `nice` value of workers, which yield to other processes of their machine
     niceness: ClassVar[int] = 10
     threads: int = Field(1, ge=1, le=256, description="jobs planned, or outcomes collected, at the same time")
-    tenant_parts: int | None = Field(
-        None,
-        ge=1,
-        le=JOB_PARTS,
-        description="parts of a tenant's jobs that wait or run at a time, shared evenly, so that jobs take "
-        "turns; unset: two for each partition of recording.parts.v1",
-    )
     job_quotas: JobQuotas = Field(
         default_factory=dict,
         description="the most that a tenant's jobs may use together while they run, by tenant, as JSON; * is "

@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from lookout.local import guarded
 from lookout.runtime.observe import Health, Metrics
 from lookout.runtime.worker import Worker
+from tests.changed_settings import changed_settings
 from tests.fleet.toy import Toy, ToySettings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,7 +80,8 @@ class Bench:
             "session_timeout_s": 3.0,
             "transaction_timeout_s": 10.0,
         }
-        return ToySettings(**{**values, **more})
+        kind, fields = changed_settings(ToySettings, **{**values, **more})
+        return kind(**fields)
 
     def send(
         self,

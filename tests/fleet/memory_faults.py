@@ -34,9 +34,9 @@ from lookout.past.memory.past import fetch_from
 from lookout.runtime.net import without_security
 from lookout.runtime.store import Directory
 from lookout.services.recall.asking import Asker, NothingRememberedError, PastQuestion
+from tests.changed_settings import store_settings
 from tests.chapters_world import engine, fill, folder
 from tests.eventually import eventually
-from tests.store_settings import store_settings
 
 LITTLE = RetrievalSettings(frames=5, span=4)
 QUESTION = PastQuestion("Is anyone lying?", words=3, frames=5)

@@ -56,7 +56,6 @@ class Agents:
             "LOOKOUT_INSTANCE": name,
             "LOOKOUT_BOOTSTRAP": self._kafka,
             "LOOKOUT_REDIS_URL": self._redis_url,
-            "LOOKOUT_CAMERA_LEASE_S": "2",
             "LOOKOUT_CONNECT_S": "3",
             **{f"LOOKOUT_{key.upper()}": value for key, value in settings.items()},
         }

@@ -34,9 +34,9 @@ from lookout.v1.watches_pb2 import Watch
 from lookout.wire import Topic, to_json
 from lookout.wire.limits import ALL_WATCHES, CAMERA_WATCHES
 from tests.acceptor import Acceptor
+from tests.changed_settings import store_settings
 from tests.eventually import eventually
 from tests.fleet.bench import Bench, process, running
-from tests.store_settings import store_settings
 
 pytestmark = pytest.mark.fleet
 

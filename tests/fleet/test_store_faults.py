@@ -17,9 +17,9 @@ import pytest
 from lookout.local import RedisServer, free_ports, guarded
 from lookout.runtime.store import Node, TensorUnavailableError
 from lookout.v1.lineage_pb2 import STAGE_FRAMES
+from tests.changed_settings import store_settings
 from tests.eventually import eventually
 from tests.fleet.store_holder import TENSORS, make, record_of, tensor_ref
-from tests.store_settings import store_settings
 
 pytestmark = [pytest.mark.fleet, pytest.mark.long]
 

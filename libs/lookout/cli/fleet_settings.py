@@ -38,10 +38,13 @@ def settings_of_services(
             names = ", ".join(f"{service}.{name}" for name in own[service])
             raise CliError(f"--set {clean(names, 60)}: {service} does not run; {_WITH[service]}")
     from lookout.runtime.worker import load_settings
+    from lookout.runtime.worker.retired_settings import retired
 
     kinds = {service: _kind(service) for service in services}
     for name in common:
         if not any(_has(kind, name) for kind in kinds.values()):
+            if (instead := retired(name)) is not None:
+                raise CliError(f"--set {name}: no longer a setting: {instead}")
             raise CliError(f"--set {clean(name, 60)}: no service has such a setting{_similar(name, kinds)}")
     settings = {}
     for service, kind in kinds.items():

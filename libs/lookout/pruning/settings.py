@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, Field, WithJsonSchema, model_validator
 
-from lookout.pruning.masks import Accumulation, Anchors, Change, MaskPolicy, PrunePolicy
+from lookout.pruning.masks import MaskPolicy, PrunePolicy
 from lookout.pruning.policies import POLICIES, PolicyError, keeping_everything, policy_of
 
 
@@ -78,27 +78,6 @@ class PruningSettings(BaseModel):
         None,
         description=f"policy that decides what is kept: {', '.join(POLICIES)}; unset: the preset's",
     )
-    change: Change | None = Field(
-        None, description="what says that a patch changed: luma, vectors, vectors-luma; unset: the preset's"
-    )
-    tau: float | None = Field(
-        None,
-        ge=0,
-        description="motion, in pixels per sampling step, from which a patch counts as changed; "
-        "unset: the preset's, or as measured",
-    )
-    alpha: float | None = Field(
-        None, ge=0, description="weight of the residual, in pixels per grey level; unset: the preset's"
-    )
-    luma_tau: float | None = Field(
-        None,
-        ge=0,
-        description="difference, in grey levels, from which a patch counts as changed; "
-        "unset: learned from each camera's noise",
-    )
-    anchors: Anchors | None = Field(
-        None, description="frames encoded whole: stride, gop; unset: the preset's"
-    )
     anchor_samples: int | None = Field(
         None,
         ge=1,
@@ -106,38 +85,22 @@ class PruningSettings(BaseModel):
         description="most samples from one frame encoded whole to the next within a stride; a number above a "
         "stride's samples: one a stride; unset: the preset's",
     )
-    accumulation: Accumulation | None = Field(
-        None, description="what a patch is compared with: since-anchor, since-encoded; unset: the preset's"
-    )
     prune: bool = Field(True, description="prune patches; false keeps every patch, to compare with")
 
     @model_validator(mode="after")
     def _parameters_fit(self) -> Self:
-        base, parameters = policy_of(self.pruning or masks_of(self.preset)), self._parameters
-        if parameters and not isinstance(base, PrunePolicy):
-            raise PolicyError(
-                f"pruning policy {self.pruning!r} has no {', '.join(parameters)}: leave them unset"
-            )
+        if self.anchor_samples is not None and not isinstance(self._base, PrunePolicy):
+            raise PolicyError(f"pruning policy {self.pruning!r} has no anchor_samples: leave it unset")
         return self
 
     @property
-    def _parameters(self) -> dict[str, Any]:
-        """Parameters of `PrunePolicy` that are set, by name."""
-        names = (
-            "change",
-            "tau",
-            "alpha",
-            "luma_tau",
-            "anchors",
-            "anchor_samples",
-            "accumulation",
-        )
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
+    def _base(self) -> MaskPolicy:
+        return policy_of(self.pruning or masks_of(self.preset))
 
     @property
     def policy(self) -> MaskPolicy:
         """The policy that these settings describe."""
-        base, named = policy_of(self.pruning or masks_of(self.preset)), self._parameters
-        if isinstance(base, PrunePolicy):
-            base = replace(base, **named)
+        base = self._base
+        if self.anchor_samples is not None and isinstance(base, PrunePolicy):
+            base = replace(base, anchor_samples=self.anchor_samples)
         return base if self.prune else keeping_everything(base)

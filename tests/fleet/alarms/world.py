@@ -68,7 +68,7 @@ class World:
                 settings=common,
                 stage_settings={
                     Stage.DECODE: {"silence_s": "86400", "quota_bytes": str(QUOTA_BYTES), **quotas},
-                    Stage.PREFILL: {"memory_chapter_s": "6", "device_retry_s": "8", **tier},
+                    Stage.PREFILL: {"memory_chapter_s": "6", **tier},
                     "recall": tier,
                     "recordings": {"ahead": "2"},
                 },

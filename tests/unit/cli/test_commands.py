@@ -304,10 +304,10 @@ def test_errors_repeat_no_thousands_of_characters(
 
 def test_settings_of_the_fleet() -> None:
     common, own = parse_settings(
-        ["window_s=20", "LOOKOUT_FPS=1", "prune-encode.tau=0.5", "decode.silence_s=3"]
+        ["window_s=20", "LOOKOUT_FPS=1", "prune-encode.batch=5", "decode.silence_s=3"]
     )
     assert common == {"window_s": "20", "fps": "1"}
-    assert own == {Stage.PRUNE_ENCODE: {"tau": "0.5"}, Stage.DECODE: {"silence_s": "3"}}
+    assert own == {Stage.PRUNE_ENCODE: {"batch": "5"}, Stage.DECODE: {"silence_s": "3"}}
     assert parse_settings(["fps=1"], "codecsight")[0] == {"preset": "codecsight", "fps": "1"}
     for wrong in ("window_s", "kitchen.window_s=2"):
         code, text = run("up", "--set", wrong)
@@ -321,6 +321,11 @@ def test_settings_of_the_fleet() -> None:
         (["--set", "fsp=3"], "--set fsp: no service has such a setting; did you mean fps?"),
         (["--set", "decode.fsp=3"], "--set: decode: unknown setting LOOKOUT_FSP; did you mean LOOKOUT_FPS?"),
         (["--set", "prefill.silence_s=3"], "--set: prefill: unknown setting LOOKOUT_SILENCE_S"),
+        (["--set", "thin_after_s=9"], "--set thin_after_s: no longer a setting: set skip_after_s"),
+        (
+            ["--set", "decode.store__fetch_s=2"],
+            "LOOKOUT_STORE__FETCH_S is no longer a setting: it is 10 seconds",
+        ),
         (["--set", "fps=inf"], "LOOKOUT_FPS='inf'"),
         (["--set", "decode.silence_s=never"], "--set: decode: LOOKOUT_SILENCE_S='never'"),
         (["--set", f"fps={'9' * 5000}"], "LOOKOUT_FPS='999"),

@@ -71,7 +71,7 @@ STAGES: dict[str, type[ServiceSettings]] = {
     "controller": ControllerSettings,
 }
 #: defaults that a process takes from where it runs
-SURROUNDINGS = {"instance": "the host's name", "namespace": "the pod's", "kubeconfig": "KUBECONFIG"}
+SURROUNDINGS = {"instance": "the host's name", "namespace": "the pod's"}
 HANDLERS: dict[str, type[Handler[Any]]] = {
     "decode": decode.DecodeHandler,
     "prune-encode": prune_encode.PruneEncodeHandler,

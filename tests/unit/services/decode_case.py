@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 
 from lookout.errors import RecordsGoneError
+from lookout.pruning import Change, PrunePolicy
 from lookout.rules import asks_for_outages
 from lookout.rules.masks import Masks
 from lookout.runtime.store import TensorStore
@@ -20,6 +21,7 @@ from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.video.segments import SoftwareDecoder
 from lookout.wire import ALERTS, FRAMES, SEGMENTS, dead_letters, from_json, headers
+from tests.changed_settings import changed_settings
 from tests.streams import segments
 
 START_MS = 1_700_000_000_000
@@ -43,8 +45,11 @@ class World:
     """One camera and its handler; `send` is what the worker does."""
 
     def __init__(self, decoder: Decoder | None = None, **more: object) -> None:
-        given = {"mode": "local", "window_s": 6.0, "change": "vectors"}
-        self.settings = DecodeSettings(**{**given, **more})  # type: ignore[arg-type]
+        given: dict[str, object] = {"mode": "local", "window_s": 6.0}
+        if "pruning" not in more:
+            given["policy"] = PrunePolicy(change=Change.VECTORS)
+        kind, fields = changed_settings(DecodeSettings, **{**given, **more})
+        self.settings = kind(**fields)
         self.topic = Segments()
         self.store = TensorStore(self.settings.store)
         self.now = START_MS / 1000

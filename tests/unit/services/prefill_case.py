@@ -33,6 +33,7 @@ from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Point, Rule, Watch, Zone
 from lookout.wire import TOKENS, from_json, to_json
+from tests.changed_settings import changed_settings
 from tests.prefill_world import (
     WALL_US,
     block_record,
@@ -68,8 +69,9 @@ class World:
         self.store.makes(STAGE_TOKENS, self.make)
         self.made = 0
         self.breaks: Exception | None = None
+        kind, fields = changed_settings(PrefillSettings, **values)
         self.settings = load_settings(
-            PrefillSettings, {"LOOKOUT_MODE": "local"}, stride_s=2.0, window_s=6.0, fps=2.0, **values
+            kind, {"LOOKOUT_MODE": "local"}, stride_s=2.0, window_s=6.0, fps=2.0, **fields
         )
         for watch in watches:
             self.publish(watch)

@@ -12,6 +12,7 @@ import numpy as np
 
 from lookout.errors import RecordsGoneError
 from lookout.models.families import load_tower
+from lookout.pruning import Accumulation, Change, PrunePolicy, keeping_everything
 from lookout.runtime.store import (
     Fetched,
     LineageBrokenError,
@@ -28,6 +29,7 @@ from lookout.v1.lineage_pb2 import STAGE_FRAMES, RecordRef, Sampling, StreamEven
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.wire import FRAMES, TOKENS
+from tests.changed_settings import changed_settings
 from tests.tiny_models import checkpoint
 
 STEP = 500_000
@@ -85,12 +87,18 @@ class Topic:
         return [self.records[each] for each in offsets]
 
 
+VECTORS = PrunePolicy(change=Change.VECTORS, accumulation=Accumulation.SINCE_ANCHOR)
+
+
 class World:
     """One camera and its handler."""
 
     def __init__(self, family: str = "internvl", **more: object) -> None:
-        given = {"mode": "local", "window_s": 6.0, "change": "vectors", "accumulation": "since-anchor"}
-        self.settings = PruneEncodeSettings(**{**given, **more})  # type: ignore[arg-type]
+        given: dict[str, object] = {"mode": "local", "window_s": 6.0}
+        if not {"policy", "pruning", "anchor_samples"} & more.keys():
+            given["policy"] = VECTORS if more.get("prune", True) else keeping_everything(VECTORS)
+        kind, fields = changed_settings(PruneEncodeSettings, **{**given, **more})
+        self.settings = kind(**fields)
         self.pixels, self.topic = Pixels(), Topic()
         self.store = TensorStore(self.settings.store)
         self.now = 0.0

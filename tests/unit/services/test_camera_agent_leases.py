@@ -20,6 +20,7 @@ from lookout.services.camera_agent.settings import AgentSettings
 from lookout.services.camera_agent.stream import StreamReport
 from lookout.v1.cameras_pb2 import Camera
 from lookout.wire import CAMERA_REPORT, to_json
+from tests.changed_settings import changed_settings
 
 LEASE_S = 100.0
 
@@ -65,7 +66,8 @@ class World:
 
     def __init__(self, client: redis.Redis, leases: Leases | None = None, name: str = "agent-0") -> None:
         self.client, self.table, self.now = client, FakeTable(), 0.0
-        settings = AgentSettings(mode="local", instance=name, camera_lease_s=LEASE_S)
+        kind, fields = changed_settings(AgentSettings, mode="local", instance=name, camera_lease_s=LEASE_S)
+        settings = kind(**fields)
         self.leases = leases or Leases(client, name, LEASE_S)
         numbers = Numbers.register(CollectorRegistry())
         producer: Any = None

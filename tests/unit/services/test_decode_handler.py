@@ -9,6 +9,7 @@ import pytest
 
 from lookout.administration.masks import next_masks
 from lookout.errors import BadRecordError, TransientError
+from lookout.pruning import Change, PrunePolicy
 from lookout.runtime.store import LineageBrokenError, TensorNotMadeError
 from lookout.runtime.worker import DeadLetter, Record
 from lookout.services.decode.away_hosts import GIVEN_UP_S, WAIT_S
@@ -280,9 +281,9 @@ def test_limits_are_those_of_the_settings() -> None:
     assert caught.value.reason == "too-many-bytes"
 
 
-@pytest.mark.parametrize("change", ["luma", "vectors"])
-def test_pixels_are_made_again_to_the_bit(change: str) -> None:
-    world = World(change=change)
+@pytest.mark.parametrize("change", [Change.LUMA, Change.VECTORS])
+def test_pixels_are_made_again_to_the_bit(change: Change) -> None:
+    world = World(policy=PrunePolicy(change=change))
     world.send(pieces()[0])
     record = world.send(pieces()[1])[0]
     ref = record.segment.pixels
@@ -294,7 +295,7 @@ def test_pixels_are_made_again_to_the_bit(change: str) -> None:
 
 
 def test_a_new_mask_begins_an_epoch_and_pixels_from_before_it_are_not_made_again() -> None:
-    world = World(change="vectors")
+    world = World()
     before = world.send(pieces()[0])[0]
     door = Zone(points=[Point(x=0.1, y=0.1), Point(x=0.9, y=0.1), Point(x=0.9, y=0.9)])
     masks = next_masks("yard", None, [door], [], "ann")

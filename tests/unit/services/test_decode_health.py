@@ -45,7 +45,7 @@ def film() -> tuple[bytes, ...]:
 
 
 def world() -> World:
-    return World(silence_s=10.0, change="luma")
+    return World(silence_s=10.0, pruning="default")
 
 
 def seen() -> World:
@@ -166,7 +166,7 @@ def test_a_camera_that_is_forgotten_leaves_no_open_incident() -> None:
 def test_switched_off_it_closes_what_is_open_and_opens_nothing() -> None:
     played = seen()
     played.wait(30)
-    off = World(silence_s=10.0, change="luma", camera_health=False)
+    off = World(silence_s=10.0, pruning="default", camera_health=False)
     off.checkpoint, off.now = played.checkpoint, played.now
     off.takeover()
     for piece in film()[40:]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from lookout.administration.masks import next_masks
+from lookout.pruning import Change, PrunePolicy
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.watches_pb2 import Point, Zone
 from lookout.video.sandbox import SandboxPool
@@ -23,9 +24,9 @@ def pools() -> Iterator[Pools]:
     yield from decoders()
 
 
-def played(pool: SandboxPool, change: str, *, masked: bool) -> tuple[list[FramesRecord], World]:
+def played(pool: SandboxPool, change: Change, *, masked: bool) -> tuple[list[FramesRecord], World]:
     """The records of eight seconds, and the world with their pixels."""
-    world = World(pool, change=change)
+    world = World(pool, policy=PrunePolicy(change=change))
     if masked:
         ((polygon,),) = (layer.hide for layer in MASK.layers)
         hide = Zone(points=[Point(x=x, y=y) for x, y in polygon])
@@ -34,8 +35,8 @@ def played(pool: SandboxPool, change: str, *, masked: bool) -> tuple[list[Frames
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("change", ["luma", "vectors"])
-def test_flipping_what_is_hidden_changes_no_bit_of_records_and_pixels(pools: Pools, change: str) -> None:
+@pytest.mark.parametrize("change", [Change.LUMA, Change.VECTORS])
+def test_flipping_what_is_hidden_changes_no_bit_of_records_and_pixels(pools: Pools, change: Change) -> None:
     shown, flipped = (played(pool, change, masked=False)[0] for pool in pools)
     assert shown != flipped
     (records, world), (flipped_records, flipped_world) = (played(pool, change, masked=True) for pool in pools)

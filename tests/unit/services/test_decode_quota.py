@@ -13,7 +13,7 @@ from lookout.runtime.worker import DeadLetter, Output, Record
 from lookout.v1.lineage_pb2 import CAUSE_QUOTA, StreamEvent
 from lookout.video.segments import CodecError, DecodedSegment, DecodeRequest, Reason
 from lookout.wire import SEGMENTS, headers
-from tests.store_settings import store_settings
+from tests.changed_settings import store_settings
 from tests.unit.services.decode_case import World, pieces, samples
 
 
@@ -235,7 +235,7 @@ def test_a_camera_over_its_quota_is_not_decoded(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_wait_for_room_changes_no_epoch() -> None:
     """A segment that opens an epoch is tried again as what it is."""
-    world = World(store={"camera_bytes": 200_000})
+    world = World(store=store_settings(camera_bytes=200_000))
     [first] = world.send(pieces()[0])
     world.takeover(changed=True)
     with pytest.raises(TransientError):

@@ -15,7 +15,7 @@ def test_codecs_without_vectors_rest_on_luma() -> None:
 
 
 def test_no_vectors_are_exported_where_pixels_decide() -> None:
-    world = World(change="luma")
+    world = World(pruning="default")
     records = [record for piece in pieces() for record in world.send(piece)]
     assert samples(records) == list(range(16))
     frames = [frame for record in records for frame in record.segment.frames]

@@ -21,8 +21,8 @@ from tests.unit.services.prefill_case import (
 
 class TestAudits:
     def test_late_windows_get_no_audit(self, batcher: Batcher) -> None:
-        world = World(batcher, FALL, key_every=3, shed_after_s=1.0)
-        world.now = WALL_MS / 1000 + 5
+        world = World(batcher, FALL, key_every=3, skip_after_s=20.0)
+        world.now = WALL_MS / 1000 + 8
         found = world.tell(*[block_record("cam", k) for k in range(9)])
         assert not any(each.HasField("audit") for each in found)
         assert world.audits == []
@@ -46,7 +46,9 @@ class TestOldWindows:
                 asked.extend(question.describe for question in request.questions)
                 return batcher.answer(request)
 
-        world = World(batcher, FALL, Watch(id="told", version=1, question="?", describe=True), shed_after_s=5)
+        world = World(
+            batcher, FALL, Watch(id="told", version=1, question="?", describe=True), skip_after_s=20
+        )
         world.runner._answers = Overheard()
         found = []
         for late in (4, 6):
@@ -84,7 +86,7 @@ class TestOldWindows:
         """While prefill falls behind, cameras stop being answered in the order of their classes."""
         low, high = Watch.PRIORITY_LOW, Watch.PRIORITY_HIGH
         cameras = {"low": low, "normal": Watch.PRIORITY_UNSPECIFIED, "high": high}
-        world = World(batcher, FALL, thin_after_s=4.0, skip_after_s=8.0)
+        world = World(batcher, FALL, skip_after_s=8.0)
         answered: dict[int, list[str]] = {}
         reasons: dict[str, str] = {}
         for window, late in ((1, 1), (3, 3), (5, 5), (7, 9), (9, 17)):
@@ -122,7 +124,7 @@ class TestOldWindows:
         )
 
     def test_overload_then_answers_every_second_window(self, batcher: Batcher) -> None:
-        world = World(batcher, FALL, shed_after_s=1.0, thin_after_s=5.0, skip_after_s=50.0)
+        world = World(batcher, FALL, skip_after_s=30.0)
         world.now = WALL_MS / 1000 + 20
         found = world.tell(*[block_record("cam", k) for k in range(4)])
         assert brief(found) == [(0, 0, "ANSWERED"), (0, 1, "SKIPPED"), (0, 2, "ANSWERED"), (0, 3, "SKIPPED")]

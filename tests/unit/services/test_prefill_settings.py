@@ -6,15 +6,7 @@ import pytest
 
 from lookout.errors import StartupError
 from lookout.runtime.worker import load_settings
-from lookout.services.prefill.batcher import Batcher
 from lookout.services.prefill.settings import PrefillSettings
-from tests.unit.services.prefill_case import World
-
-
-class TestOrder:
-    def test_what_costs_users_least_goes_first(self, batcher: Batcher) -> None:
-        with pytest.raises(StartupError, match="LOOKOUT_THIN_AFTER_S"):
-            World(batcher, thin_after_s=9.0, skip_after_s=5.0)
 
 
 def test_settings_come_from_the_environment() -> None:
@@ -23,12 +15,12 @@ def test_settings_come_from_the_environment() -> None:
         "LOOKOUT_WINDOW_S": "40",
         "LOOKOUT_STRIDE_S": "8",
         "LOOKOUT_TOKEN_REPLICAS": "prune-0:7000, prune-1:7000",
-        "LOOKOUT_STORE__FETCH_S": "3",
+        "LOOKOUT_STORE__LEASE_S": "3",
     }
     settings = load_settings(PrefillSettings, environment)
     assert (settings.window_blocks, settings.block_samples) == (5, 16)
     assert settings.token_replicas == ("prune-0:7000", "prune-1:7000")
-    assert settings.store.fetch_s == 3.0
+    assert settings.store.lease_s == 3.0
 
 
 def test_a_memory_is_refused_where_no_kv_is_kept() -> None:

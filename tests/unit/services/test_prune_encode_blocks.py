@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from lookout.pruning import unpack_mask
 from lookout.runtime.worker import Record
 from lookout.services.prune_encode.blocks import closed_before
 from lookout.wire import FRAMES
-from tests.unit.services.prune_encode_case import STEP, World, encoder, indices, picture
+from tests.unit.services.prune_encode_case import STEP, VECTORS, World, encoder, indices, picture
 
 
 def test_a_block_closes_when_nothing_can_be_added() -> None:
@@ -56,8 +58,8 @@ def test_records_that_contradict_themselves_are_refused() -> None:
             bad.segment.pixels.shape[0] = 7
         with pytest.raises(BadRecordError, match="bad-frames"):
             world.send(bad)
-    weighing = World(alpha=0.1)
-    with pytest.raises(BadRecordError, match="LOOKOUT_ALPHA"):
+    weighing = World(policy=replace(VECTORS, alpha=0.1))
+    with pytest.raises(BadRecordError, match="weigh residuals"):
         weighing.send(weighing.frames([0, 1], 0, 1))
     stranger = world.frames([0], 0, 1)
     stranger.camera = "door"

@@ -30,9 +30,9 @@ from lookout.v1.lineage_pb2 import (
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.wire import FRAMES
-from tests.store_settings import store_settings
+from tests.changed_settings import store_settings
 from tests.tiny_models import SIZE
-from tests.unit.services.prune_encode_case import WALL, World, indices
+from tests.unit.services.prune_encode_case import VECTORS, WALL, World, indices
 
 
 def test_segments_become_blocks_whatever_their_length() -> None:
@@ -54,7 +54,7 @@ def test_segments_become_blocks_whatever_their_length() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", [{"change": "luma"}, {"preset": "codecsight"}])
+@pytest.mark.parametrize("policy", [{"pruning": "default"}, {"pruning": "codecsight"}])
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_a_kill_between_any_two_records_changes_no_byte(policy: dict[str, object], seed: int) -> None:
     """Of masks, reasons and checkpoints; also where a segment ends with its block."""
@@ -407,13 +407,16 @@ def test_a_record_whose_times_contradict_is_refused(spoil: str) -> None:
 
 
 def test_policies_come_from_the_settings() -> None:
-    gop = World(anchors=Anchors.GOP)
+    gop = World(policy=replace(VECTORS, anchors=Anchors.GOP))
     block = gop.send(gop.frames([0, 1], 0, 1))
     block = gop.send(gop.frames([2, 3], 1, 2))[0].block
     assert [p.anchor for p in block.patches] == [True, False, True, False]
     dense = World(prune=False)
     assert all(p.kept == 16 for p in dense.send(dense.frames([0, 1, 2, 3], 0, 2))[0].block.patches)
-    digests = {w.handler.config_digest for w in (World(), World(tau=1.0), World(alpha=0.1), gop, dense)}
+    digests = {
+        w.handler.config_digest
+        for w in (World(), World(pruning="codecsight"), World(anchor_samples=2), gop, dense)
+    }
     assert len(digests) == 5
 
 

@@ -71,7 +71,7 @@ class Pods:
 
 @pytest.fixture
 def pods(analyzer: Analyzer, clip: Path) -> Iterator[Pods]:
-    settings = StoreSettings(fetch_s=5, materialize_s=30)
+    settings = StoreSettings()
     given = model_input(analyzer.folder)
     with ExitStack() as stack:
         servers, addresses = [], []

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +40,7 @@ _QUALITY = 78
 PATIENCE_S = 120.0
 #: seconds: the least share of a camera; the limits of reading a record, fetching a tensor, making it again
 _LEAST_S = 1.0
-_ANSWER_S, _FETCH_S, _MAKE_S = 5.0, 5.0, 20.0
+_ANSWER_S = 5.0
 
 
 def data_uri(pixels: U8, quality: int = _QUALITY) -> str:
@@ -48,6 +48,13 @@ def data_uri(pixels: U8, quality: int = _QUALITY) -> str:
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "JPEG", quality=quality, optimize=True)
     return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+class _Patience(StoreSettings):
+    """A page waits for pictures for less time than a stage."""
+
+    fetch_s: ClassVar[float] = 5.0
+    materialize_s: ClassVar[float] = 20.0
 
 
 class RecordFetcher:
@@ -108,8 +115,7 @@ class Album:
 
         self._records, self._masks = RecordFetcher(bootstrap), masks
         self._sandbox = SandboxPool(1, SandboxSettings())
-        settings = StoreSettings(fetch_s=_FETCH_S, materialize_s=_MAKE_S)
-        self._peers = Peers(settings, security=grpc_security(bootstrap))
+        self._peers = Peers(_Patience(), security=grpc_security(bootstrap))
         self._share_s = max(_LEAST_S, PATIENCE_S / max(1, cameras))
         self._lost_s: defaultdict[str, float] = defaultdict(float)  # by camera, spent in vain
         self._tensors = TensorClient(self._peers, replicas={STAGE_FRAMES: list(decoders)})

@@ -36,7 +36,6 @@ SECRET_SETTINGS = frozenset(
     {
         "kafka_options",
         "kafka_password",
-        "kafka_key_password",
         "redis_url",
         "redis_password",
         "grpc_token",
@@ -83,9 +82,6 @@ class KafkaSecurity(BaseSettings):
     )
     kafka_cert_file: Path | None = Field(None, description="client certificate (PEM) for Kafka")
     kafka_key_file: Path | None = Field(None, description="private key (PEM) of LOOKOUT_KAFKA_CERT_FILE")
-    kafka_key_password: SecretStr | None = Field(
-        None, description="password of the private key; better: LOOKOUT_KAFKA_KEY_PASSWORD_FILE"
-    )
     kafka_key_password_file: Path | None = Field(None, description="file with the private key's password")
 
     @model_validator(mode="after")
@@ -93,7 +89,6 @@ class KafkaSecurity(BaseSettings):
         sasl, tls = self.kafka_protocol.startswith("sasl"), self.kafka_protocol.endswith("ssl")
         _one_of(self, "kafka_username", "kafka_username_file")
         _one_of(self, "kafka_password", "kafka_password_file")
-        _one_of(self, "kafka_key_password", "kafka_key_password_file")
         _together(self, "kafka_cert_file", "kafka_key_file")
         user = self.kafka_username or self.kafka_username_file
         if sasl and not (user and (self.kafka_password or self.kafka_password_file)):
@@ -135,10 +130,14 @@ class KafkaSecurity(BaseSettings):
             options["ssl.ca.location"] = _readable(self, "kafka_ca_file")
             options["ssl.certificate.location"] = _readable(self, "kafka_cert_file")
             options["ssl.key.location"] = _readable(self, "kafka_key_file")
-            options["ssl.key.password"] = _secret(self, "kafka_key_password")
+            options["ssl.key.password"] = self._key_password()
         if self.kafka_protocol == "plaintext":
             return {}  # librdkafka's default, which LOOKOUT_KAFKA_OPTIONS may change
         return {name: value for name, value in options.items() if value is not None}
+
+    def _key_password(self) -> str | None:
+        path = self.kafka_key_password_file
+        return None if path is None else read_secret(path, setting("kafka_key_password_file"))
 
     def _credentials(self) -> dict[str, str | None]:
         user, password = self._login()

@@ -30,9 +30,10 @@ class _Lines(structlog.PrintLogger):
     log = debug = info = warn = warning = fatal = failure = err = error = critical = exception = msg
 
 
-def setup(stage: str, instance: str, level: str = "INFO", human: bool = False) -> None:
+def setup(stage: str, instance: str, level: str = "INFO", human: bool | None = None) -> None:
     """Configure structlog and the standard library's logging for this process.
-    `human`: plain lines for a terminal instead of JSON."""
+    `human`: plain lines instead of JSON; unset: where stderr is a terminal."""
+    human = sys.stderr.isatty() if human is None else human
     renderer: Any = structlog.dev.ConsoleRenderer() if human else structlog.processors.JSONRenderer()
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,

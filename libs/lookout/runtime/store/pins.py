@@ -41,7 +41,7 @@ class Pins:
         if not replaces and pinned_bytes and pinned_bytes + size > limit:
             raise CameraQuotaError(
                 f"{pinned_bytes} bytes of camera {camera} wait for their consumer, the limit is {limit} "
-                "(LOOKOUT_STORE__CAMERA_BYTES)"
+                "(a third of LOOKOUT_STORE__UNREAD_BYTES)"
             )
 
     def add(self, label: Label, camera: str, unread: Unread) -> None:

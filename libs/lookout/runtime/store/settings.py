@@ -30,22 +30,10 @@ class StoreSettings(BaseModel):
         default=None,
         description="folder of the disk tier; each instance needs its own; unset: no disk tier",
     )
-    reserve_bytes: int = Field(
-        default=128 * MIB,
-        gt=0,
-        description="bytes reserved for tensors that are made again on request; raise it where many "
-        "consumers come late",
-    )
     unread_bytes: int = Field(
         default=384 * MIB,
         gt=0,
         description="bytes of unread tensors at which producing pauses; at most the store's memory and disk",
-    )
-    camera_bytes: int = Field(
-        default=128 * MIB,
-        gt=0,
-        description="bytes of unread tensors at which a camera must wait, so that one camera cannot fill "
-        "the store",
     )
     lease_s: float = Field(
         default=10.0,
@@ -53,17 +41,12 @@ class StoreSettings(BaseModel):
         description="seconds without renewal after which an instance counts as gone; raise it where Redis "
         "is away for longer at times",
     )
-    fetch_s: float = Field(
-        default=10.0, gt=0, description="seconds for one fetch from a holder; raise it on slow networks"
-    )
-    materialize_s: float = Field(
-        default=60.0,
-        gt=0,
-        description="seconds for a tensor to be made again by another instance; raise it where a segment "
-        "takes longer to decode",
-    )
 
     # Not settings, because nobody could choose better values:
+    fetch_s: ClassVar[float] = 10.0
+    """Seconds for one fetch from a holder."""
+    materialize_s: ClassVar[float] = 60.0
+    """Seconds for a tensor to be made again by another instance."""
     reserve_workers: ClassVar[int] = 2
     """Threads that make tensors again for other instances."""
     unread_seconds: ClassVar[float] = 120.0
@@ -80,6 +63,18 @@ class StoreSettings(BaseModel):
     """Limit of the bytes in transfer to one instance."""
     tensor_bytes: ClassVar[int] = 1024 * MIB
     """Bytes of the largest tensor that another instance may send."""
+
+    @property
+    def reserve_bytes(self) -> int:
+        """Bytes reserved for tensors that are made again on request: a quarter of the memory."""
+        return self.memory_bytes // 4
+
+    @property
+    def camera_bytes(self) -> int:
+        """Unread bytes at which a camera must wait, so that one camera cannot fill the store: a third of what
+        all may have.
+        """
+        return self.unread_bytes // 3
 
     @model_validator(mode="after")
     def _budgets_fit(self) -> Self:

@@ -201,7 +201,7 @@ def run_calls(name: str, settings: T, add: Callable[[Context[T]], object]) -> in
 
 
 def _run(name: str, settings: T, topics: Sequence[Topic], work: Callable[[Context[T]], None]) -> int:
-    logs.setup(name, settings.instance, settings.log_level, settings.log_human)
+    logs.setup(name, settings.instance, settings.log_level)
     tracing.setup(name, settings.instance, settings.otlp_endpoint)
     log = logs.get("service")
     context: Context[T] | None = None

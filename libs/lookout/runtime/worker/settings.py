@@ -19,6 +19,7 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 from lookout.errors import StartupError
 from lookout.models.device import Dtype, default_dtype
 from lookout.runtime.net.connections import PREFIX, SECRET_OPTIONS, Connections, read_settings, setting
+from lookout.runtime.worker.retired_settings import retired
 from lookout.runtime.worker.sampling import SamplingSettings
 from lookout.text import public_url
 from lookout.wire import IS_CANARY, NAME_PREFIX, prefix_fault
@@ -82,7 +83,6 @@ class ServiceSettings(Connections, SamplingSettings):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         "INFO", description="lowest level of the log lines that are written"
     )
-    log_human: bool = Field(False, description="write log lines for people instead of JSON")
     otlp_endpoint: str | None = Field(
         None,
         pattern=r"^(https?://[^\s@/]+/?|[^\s@/:]+:[0-9]+)$",
@@ -183,12 +183,8 @@ class ServiceSettings(Connections, SamplingSettings):
         description="seconds without its dependencies after which a record becomes a dead letter; raise "
         "it where outages last longer and late answers are still wanted",
     )
-    device_retry_s: float = Field(
-        10.0,
-        ge=0,
-        description="seconds of device failures after which the process ends (exit code 4); raise it "
-        "where a device recovers by itself",
-    )
+    #: seconds of device failures after which the process ends (exit code 4)
+    device_retry_s: ClassVar[float] = 10.0
     #: seconds without a poll after which the process counts as dead
     stall_s: ClassVar[float] = 30.0
     #: seconds of loading its model after which a process counts as dead
@@ -444,15 +440,17 @@ def _unknown(kind: type[ServiceSettings], environ: Mapping[str, str]) -> Iterabl
     for name, value in environ.items():
         if not name.startswith(PREFIX) or name in names or name in FOREIGN:
             continue
-        # `LOOKOUT_STORE__MEMORY_BYTES`: a field of a setting that is itself a record.
-        if name.split("__")[0] in names:
-            continue  # a nested setting: pydantic checks it
+        # `LOOKOUT_STORE__MEMORY_BYTES`: a field of a setting that is itself a record, which pydantic checks.
+        if name.split("__")[0] in names and retired(name) is None:
+            continue
         if _SERVICE_LINK.search(name) and ("_SERVICE_" in name or "://" in value):
             continue
         yield name
 
 
 def _unknown_text(name: str, kind: type[ServiceSettings]) -> str:
+    if (instead := retired(name)) is not None:
+        return f"{name} is no longer a setting: {instead}"
     word = name.removeprefix(PREFIX).lower()  # the prefix, which all share, makes any two look alike
     close = difflib.get_close_matches(word, kind.model_fields, n=1, cutoff=0.65)
     hint = f"; did you mean {setting(close[0])}?" if close else ""

@@ -20,9 +20,9 @@ from lookout.services.camera_agent.leases import Leases
 from lookout.services.recall.asking import Asker
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, RecordRef, TensorRef
 from lookout.wire import CAMERA_REPORT
+from tests.changed_settings import store_settings
 from tests.chapters_world import QUESTION, World, engine, fill, folder
 from tests.redis_cluster import RedisCluster
-from tests.store_settings import store_settings
 
 CAMERAS = ("gate", "yard", "hall", "dock", "ramp")
 SECURITY = without_security().model_copy(update={"redis_cluster": True})

@@ -20,7 +20,7 @@ from lookout.runtime.store import (
     TensorStore,
 )
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, RecordRef, TensorRef
-from tests.store_settings import store_settings
+from tests.changed_settings import store_settings
 
 
 @pytest.fixture

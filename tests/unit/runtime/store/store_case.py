@@ -4,11 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from lookout.runtime.store import (
-    StoreSettings,
-    TensorStore,
-)
+from lookout.runtime.store import TensorStore
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, RecordRef, TensorRef
+from tests.changed_settings import store_settings
 
 
 def ref(name: str, offset: int = 0, camera: str = "cam") -> TensorRef:
@@ -21,7 +19,7 @@ def kib(seed: int, n: int = 1) -> np.ndarray:
 
 
 def store(memory: int, disk: int = 0, spool: Path | None = None, **more: float) -> TensorStore:
-    unread = {"unread_bytes": memory + (disk if spool else 0)} | more
+    unread = {"unread_bytes": memory + (disk if spool else 0), "camera_bytes": 1 << 27} | more
     return TensorStore(
-        StoreSettings(memory_bytes=memory, disk_bytes=disk, spool=spool, reserve_bytes=4096, **unread)  # type: ignore[arg-type]
+        store_settings(memory_bytes=memory, disk_bytes=disk, spool=spool, reserve_bytes=4096, **unread)
     )

@@ -6,7 +6,7 @@ import pytest
 
 from lookout.errors import TransientError
 from lookout.runtime.store import CameraQuotaError, Keeper, TensorStore, Unread
-from tests.store_settings import store_settings
+from tests.changed_settings import store_settings
 from tests.unit.runtime.store.store_case import kib, ref
 
 

@@ -15,6 +15,7 @@ from lookout.runtime.store import (
     Unread,
 )
 from lookout.runtime.store.tensors import checksum
+from tests.changed_settings import store_settings
 from tests.unit.runtime.store.store_case import kib, ref, store
 
 
@@ -193,7 +194,7 @@ def test_a_turn_looks_at_nothing_that_is_not_concerned() -> None:
 
 
 def test_a_camera_over_its_quota_is_refused_and_may_hold_what_is_not_pinned() -> None:
-    kept = TensorStore(StoreSettings(camera_bytes=2048))
+    kept = TensorStore(store_settings(camera_bytes=2048))
     for n, name in enumerate("ab"):
         kept.put(ref(name), kib(n), Unread(0))
     with pytest.raises(CameraQuotaError, match="2048 bytes of camera cam wait") as caught:

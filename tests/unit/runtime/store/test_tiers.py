@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings as hypothesis_settings, strategies as st
 
-from lookout.runtime.store import StoreFullError, StoreSettings
+from lookout.runtime.store import StoreFullError
 from lookout.runtime.store.labels import Label, labelled
 from lookout.runtime.store.tiers import Tiers
+from tests.changed_settings import store_settings
 from tests.unit.runtime.store.store_case import kib, ref
 
 KIB = 1024
@@ -20,7 +21,7 @@ class Shelf:
     """Tiers, and what they told."""
 
     def __init__(self, memory: int, disk: int = 0, spool: Path | None = None, reserve: int = 4096) -> None:
-        settings = StoreSettings(
+        settings = store_settings(
             memory_bytes=memory, disk_bytes=disk, spool=spool, reserve_bytes=reserve, unread_bytes=1
         )
         self.told: list[str] = []

@@ -25,6 +25,7 @@ from lookout.runtime.worker.refusals import Refusal
 from lookout.runtime.worker.watchdog import OverdueError, Running
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.wire import WireError
+from tests.changed_settings import changed_settings
 
 RECORD = Record("in", 0, 7, "cam", b"value")
 
@@ -75,12 +76,13 @@ class Scripted(Handler[list[str]]):
 
 class World:
     def __init__(self, **settings: float) -> None:
+        kind, fields = changed_settings(ServiceSettings, **settings)
         self.now = 0.0
         self.handler = Scripted()
         self.health = Health()
         self.health.clear("worker")
         self.processor = Processor(
-            ServiceSettings(mode="local", instance="one", **settings),
+            kind(mode="local", instance="one", **fields),
             "toy",
             self.handler,
             metrics=Metrics("toy"),

@@ -46,6 +46,12 @@ def test_an_unknown_setting_is_named_with_its_neighbour() -> None:
         load_settings(StageSettings, {**LOCAL, "LOOKOUT_GPRC_PORT": "5000"})
 
 
+def test_a_retired_setting_says_what_to_do() -> None:
+    environ = {**LOCAL, "LOOKOUT_SHED_AFTER_S": "5", "LOOKOUT_TAU": "1"}
+    with pytest.raises(StartupError, match=r"^LOOKOUT_SHED_AFTER_S is no longer a setting: set skip_after_s"):
+        load_settings(StageSettings, environ)
+
+
 def test_what_kubernetes_injects_is_no_setting() -> None:
     links = {"LOOKOUT_DECODE_SERVICE_HOST": "10.0.0.1", "LOOKOUT_DECODE_PORT": "tcp://10.0.0.1:50051"}
     assert load_settings(StageSettings, {**LOCAL, **links}).tau == 0.25

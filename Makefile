@@ -115,14 +115,11 @@ test-alerts: setup  ## cause the fault of each Prometheus rule on a real fleet a
 test-recordings-faults: setup  ## jobs about recordings while their services, Kafka and Redis are killed; ends with one line of JSON
 	$(BIN)/python -m bench.record tests.fleet.recordings_faults --as recordings-faults $(RECORDINGS_FAULTS)
 
-bench-peers-engine: setup  ## windows that slide beside resending, append-only sessions, EVS, VidCom2 and others
-	$(BIN)/python -m bench.record peers_engine $(PEERS)
-
 SECONDS ?= 3600
 soak: setup  ## six cameras as fast as the fleet takes them for SECONDS; memory and descriptors, one line of JSON
 	$(BIN)/python -m tests.fleet.soak --seconds $(SECONDS)
 
-bench-%: setup  ## bench-windows, -worth, -anchors, -memory, -recordings ...: ratios, one line of JSON, kept in bench/results
+bench-%: setup  ## bench-windows, -worth, -memory, -recordings ...: ratios, one line of JSON, kept in bench/results
 	$(BIN)/python -m bench.record $*
 
 results: setup  ## write docs/results and the README's figures from bench/results

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from bench.answered import Cut
-from bench.crowds.compare import blocks_of, workplace
+from bench.workplace import blocks_of, workplace
 from bench.worth import DENSE, Camera, alone, camera
 from lookout.models import DEMO_QUESTIONS, find_model
 from lookout.models.engines import Question

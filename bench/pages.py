@@ -243,7 +243,15 @@ def origin(record: Record) -> str:
     beside = "" if record.busy < 0.5 else f"; {record.busy:g} busy processes a core when it began"
     trees = f" (libs and services: {record.trees})" if record.trees else ""
     state = f"commit {commit_text(record)}{trees}"
-    return f"`{record.command}` on {record.device}, {state}, {record.date}{beside}"
+    gone = "" if runs(record.command) else "; the bench was removed since: that commit has it"
+    return f"`{record.command}` on {record.device}, {state}, {record.date}{beside}{gone}"
+
+
+def runs(command: str) -> bool:
+    """Whether the bench of a command is still here."""
+    name = re.search(r"(?:-m bench\.|make bench-)(\w+)", command)
+    places = (f"{name[1]}.py", f"{name[1]}/__main__.py") if name else ()
+    return name is None or any((ROOT / "bench" / place).exists() for place in places)
 
 
 def commit_text(record: Record) -> str:

@@ -59,10 +59,10 @@ from bench.codecsight.streams import (
     window_times,
 )
 from bench.codecsight.table import CONTEXT_ROWS, PRODUCT_ROWS
-from bench.crowds.compare import Clip, blocks_of, print_tables, workplace
 from bench.jobs import in_parallel
 from bench.recordings_answers import SIZE, Setting as HalfKept, measure
 from bench.results import Results
+from bench.workplace import Clip, blocks_of, print_tables, workplace
 from lookout.models.engines import Engine, Question, WindowRequest
 from lookout.models.windows import Planner, Policy, StrideBlock, WindowSettings
 from lookout.pruning import PrunePolicy

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from bench.answered import Setting, default
-from bench.crowds.masks import of_groups
 from bench.floors import DissimilarTokens
 from bench.row_policies import CACHEBLEND, RANDOM_K, VLCACHE
 from lookout.models.engines.transformers import attention, forward
@@ -143,6 +142,12 @@ class RandomTokens(TokenPolicy):
 
 def _turned(mask: TemporalMask) -> np.ndarray:
     return np.ascontiguousarray(mask.keep[::-1, ::-1])
+
+
+def of_groups(patches: np.ndarray, grid: GroupedPatches) -> np.ndarray:
+    """The largest of the patches behind every group: [rows, cols] -> [group rows, group cols]."""
+    rows = np.stack([patches[list(taps)].max(axis=0) for taps in grid.row_taps])
+    return np.stack([rows[:, list(taps)].max(axis=1) for taps in grid.col_taps], axis=1)
 
 
 def front(frames: int) -> Setting:

@@ -34,6 +34,18 @@ def test_a_result_is_written_and_read(tmp_path: Path) -> None:
         record.Record.read(tmp_path / "x.json")
 
 
+def test_a_page_says_that_its_bench_was_removed() -> None:
+    for command, gone in (
+        ("python -m bench.worth --cameras 44", False),
+        ("python -m bench.memory --only cuts", False),
+        ("python -m watchbench.sight", False),
+        ("python -m bench.never", True),
+        ("make bench-never", True),
+    ):
+        run = record.Record(command, "a machine", "abc", "2026-01-01", 0.1, {})
+        assert ("the bench was removed since" in pages.origin(run)) == gone
+
+
 def test_figures_of_guides_are_read_from_results() -> None:
     """A row that links to a result holds no typed share or decimal: aims, bounds and settings alone."""
     typed = []

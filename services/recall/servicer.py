@@ -329,7 +329,7 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
                 else:
                     cheap.append(replace(answer, cheap=True))
         cheap.sort(key=_rank)
-        best, rest = cheap[: settings.best], cheap[settings.best :]
+        best, cursory = cheap[: settings.best], cheap[settings.best :]
         for number, answer in enumerate(best):
             if not context.is_active():
                 return
@@ -339,7 +339,7 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
                 full.append(self._asker.ask(answer.camera, question))
             except NothingRememberedError as error:
                 left_out.append(str(error))
-        for answer in [*sorted(full, key=_rank), *rest]:
+        for answer in [*sorted(full, key=_rank), *cursory]:
             self._note(answer)
             responses.put(AskResponse(answer=answer_message(answer)))
         summary = AskSummary(cameras=len(names), answered=len(full), not_asked=left_out)

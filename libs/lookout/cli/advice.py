@@ -30,8 +30,8 @@ class CameraAdvice:
         """Return the warnings in complete lines that were added to a log."""
         with path.open("rb") as file:
             file.seek(self._places.get(path, 0))
-            lines, _, rest = file.read().rpartition(b"\n")
-            self._places[path] = file.tell() - len(rest)
+            lines, _, unfinished = file.read().rpartition(b"\n")
+            self._places[path] = file.tell() - len(unfinished)
         return [sentence for line in lines.splitlines() if (sentence := _sentence(line))]
 
 

@@ -332,8 +332,8 @@ class _Batch:
         """Describe how far a stopped run got, for logs that do not show the progress bar."""
         if self.reached is None:
             return STOPPED
-        name, done = self.reached
-        return STOPPED.replace(";", f" after {done.done} of {done.parts} parts of {_shown(name)};")
+        name, progress = self.reached
+        return STOPPED.replace(";", f" after {progress.done} of {progress.parts} parts of {_shown(name)};")
 
     def cut(self, analysis: Analysis) -> list[ClipFile] | None:
         """Write the clips of a recording and return them; None if no clips are wanted."""

@@ -25,14 +25,15 @@ from lookout.local import KafkaServer
 from lookout.services.gateway.console_files import BUILT
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.recordings_pb2 import RecordingAnswers
-from lookout.wire import ALERTS, ANSWERS, CAMERA_REPORT, from_json, to_json
+from lookout.wire import ALERTS, ANSWERS, CAMERA_REPORT, SEGMENTS, from_json, to_json
 from tests.browser import CHROMIUM, Browser, browser
 from tests.eventually import eventually
 from tests.fleet.console_case import choose, console, fill, press, show, text, tick
 from tests.fleet.gateway_case import GatewayProcess
 from tests.fleet.gateway_footage import noise
-from tests.fleet.gateway_records import BEGIN_MS, alert, health_alert, publish, verdict, watch
+from tests.fleet.gateway_records import BEGIN_MS, alert, health_alert, publish, records, verdict, watch
 from tests.fleet.push_service import PushService
+from tests.numbered import clip
 
 pytestmark = [
     pytest.mark.fleet,
@@ -978,6 +979,22 @@ def test_a_file_is_uploaded_asked_about_and_cut(
     film.rename(tmp_path / "yard.txt")
     choose(page, tmp_path / "yard.txt")
     eventually(lambda: "has no ending of a video file" in text(page))
+    assert page.evaluate("faults") == []
+
+
+def test_a_file_becomes_footage_of_a_camera(page: Browser, broker: KafkaServer, tmp_path: Path) -> None:
+    (film := tmp_path / "stage.ts").write_bytes(clip(100))
+    show(page, "start")
+    fill(page, "Name of the camera", "stage")
+    choose(page, film)
+    press(page, "Send it")
+    eventually(lambda: "stage has 0:04 of footage" in text(page))
+    press(page, "Send it again")
+    eventually(lambda: len([m for m in records(broker.bootstrap, SEGMENTS.name) if m.key() == b"stage"]) == 4)
+    film.write_bytes(b"no film")
+    choose(page, film)
+    press(page, "Send it again")
+    eventually(lambda: "the film cannot be read" in text(page))
     assert page.evaluate("faults") == []
 
 

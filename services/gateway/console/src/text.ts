@@ -692,6 +692,7 @@ export const text = {
     fileAsk: "To ask about a recording once, without a camera:",
     fileHelp: "A video file becomes footage of a camera, as if it had just been filmed.",
     film: "Video file (at most 512 MiB)",
+    filmCamera: "Name of the camera",
     sendFilm: "Send it",
     sendAgain: "Send it again",
     filmPart: (percent: number) => `${percent} % is uploaded…`,

@@ -10,7 +10,8 @@ of each half, so that half of the searches have no moment. The truth is (b), eve
 - embedding (d): windows whose block is nearest to that of the clearest such moment on any camera
 - newest (e): the last windows of every camera
 
-Frames are drawn at the model's input, without a codec; FLOPs are those of the language model and of the tower
+Each camera recorded one stretch of minutes, at a time of its own within seven hours. Frames are drawn at the
+model's input, without a codec; FLOPs are those of the language model and of the tower
 for every block that is loaded. Recall at k: moments of the truth among the first k, of k or of all.
 
 `first_hit_s` is what a person waits on a real fleet (`bench.find_fleet`), in seconds on the clock. The other
@@ -36,32 +37,29 @@ from typing import Any
 import numpy as np
 import torch
 
+from bench.find_day import of_a_day
 from bench.find_fleet import first_hits
 from bench.find_pictures import by_picture
 from bench.find_ranking import by_ranking
 from bench.find_shown import by_shown
-from bench.find_world import KeptWorld
+from bench.find_world import KeptMemory, KeptWorld
 from lookout.models import DEMO_QUESTIONS
 from lookout.models.engines.born import frame_embeddings
-from lookout.models.engines.transformers.memory.queries import question_queries
 from lookout.past.backtests import PastWindows
 from lookout.past.backtests.windows import PastVerdict
 from lookout.past.find import SHARE
 from lookout.past.find.finding import Finder, SpanAnswer
 from lookout.past.find.spans import PastSpan, ranked_spans
 from lookout.past.find.types import FindProgress, FindQuestion, FindSummary, Hit
-from lookout.past.memory.ranking import CameraPast
 from lookout.streams.chains import PastScope
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Rule, Watch
 from tests.find_world import (
-    START_US,
     Filmed,
     FolderMemory,
     Spec,
     World,
     WorldRecords,
-    engine,
     moments,
     past_windows,
     settings,
@@ -163,7 +161,7 @@ def camera_of(number: int, minutes: int) -> Spec:
     return Spec(f"{half}-{number}", KINDS[number % 3], 300 + number, minutes, events)
 
 
-class Asked(FolderMemory):
+class Asked(KeptMemory):
     """A memory whose answers are kept, so that what asks for one again gets it, with what it cost."""
 
     def __init__(self, world: World) -> None:
@@ -189,8 +187,8 @@ def dear_searches(world: World, search: Search, share: float, keep: Path) -> dic
     if not keep.exists():
         memory = Asked(world)
         found, summary, hits, checked = find(world, search, share, memory)
-        rows = {"find": found, "find+likely": with_likely(found, summary)}
-        rows["memory"] = memory_alone(memory, search)
+        rows = {"find": found, "find+likely": with_likely(world, found, summary)}
+        rows["memory"] = memory_alone(world, memory, search)
         kept = {
             "rows": rows,
             "cost": summary.cost,
@@ -240,7 +238,7 @@ def search_seconds(
     clock: list[float] = []
     core: list[float] = []
     for search in (search for search, own in zip(searches, found, strict=True) if own.windows):
-        finder = Finder(FolderMemory(world), WorldRecords(world), past_windows(world))
+        finder = Finder(KeptMemory(world), WorldRecords(world), past_windows(world))
         question = FindQuestion(DEMO_QUESTIONS[search.question], tuple(search.cameras), share=share)
         begun, begun_core = time.perf_counter(), time.process_time()
         if any(isinstance(event, Hit) for event in finder.find(question)):
@@ -254,26 +252,27 @@ def search_seconds(
     }
 
 
-def with_likely(found: Found, summary: FindSummary) -> Found:
+def with_likely(world: World, found: Found, summary: FindSummary) -> Found:
     """What a search names, then the likely moments that it did not verify, each by its last window."""
     likely = sorted(
         (-one.proposed, one.camera, one.end_us)
         for one in summary.not_searched
         if one.proposed is not None and one.end_us is not None
     )
-    windows = [last_window(camera, end_us) for _, camera, end_us in likely]
+    windows = [last_window(world, camera, end_us) for _, camera, end_us in likely]
     return replace(found, windows=[*found.windows, *windows])
 
 
-def last_window(camera: str, end_us: int) -> tuple[str, int]:
+def last_window(world: World, camera: str, end_us: int) -> tuple[str, int]:
     """The last window that ends by a time."""
-    return camera, (end_us - START_US) // settings().stride_us - 1
+    return camera, (end_us - world.cameras[camera].begin_us) // settings().stride_us - 1
 
 
-def memory_alone(memory: FolderMemory, search: Search) -> Found:
+def memory_alone(world: World, memory: FolderMemory, search: Search) -> Found:
     """The spans that rank best, by the memory's p(yes); each stands for its last window."""
-    queries = question_queries(engine(), DEMO_QUESTIONS[search.question])
-    spans = ranked_spans(memory.pasts(tuple(search.cameras))[0], queries, settings().window_us)
+    pasts = memory.pasts(tuple(search.cameras))[0]
+    queries = memory.queries(DEMO_QUESTIONS[search.question])
+    spans = ranked_spans(pasts, queries, settings().window_us)
     asked = spans.part(0, max(64, len(spans) // 4))
     answers = memory.ask(asked, DEMO_QUESTIONS[search.question])
     order = sorted(zip(answers, asked, strict=True), key=lambda entry: -entry[0].p_yes)
@@ -281,7 +280,7 @@ def memory_alone(memory: FolderMemory, search: Search) -> Found:
     for answer, span in order:
         if answer.p_yes >= 0.5 and not {span.before, span.after} & set(chosen):
             chosen.append(span)
-    windows = [last_window(span.camera, span.end_us) for span in chosen]
+    windows = [last_window(world, span.camera, span.end_us) for span in chosen]
     return Found(windows, sum(answer.flops for answer in answers))
 
 
@@ -362,7 +361,7 @@ def live_latency(world: World, search: Search, rounds: int = 6, windows: int = 1
     if not child:
         os.nice(10)
         while True:
-            find(world, search, 1.0, FolderMemory(world))
+            find(world, search, 1.0, KeptMemory(world))
     try:
         for number in range(2 * rounds):
             searching = bool(number % 2)
@@ -434,47 +433,6 @@ def scored(searches: Sequence[Search], results: Sequence[Found]) -> dict[str, An
     return out
 
 
-def for_an_hour(past: CameraPast) -> CameraPast:
-    """A camera's past again and again, until it is an hour long."""
-    begin_us, end_us = past.chapters[0][0], past.chapters[-1][1]
-    out = CameraPast()
-    for number in range(round(3600e6 / (end_us - begin_us))):
-        by_us = number * (end_us - begin_us)
-        out.chapters += [(first + by_us, last + by_us) for first, last in past.chapters]
-        out.landmarks += [
-            replace(mark, begin_us=mark.begin_us + by_us, end_us=mark.end_us + by_us)
-            for mark in past.landmarks
-        ]
-    return out
-
-
-def ms_to_rank(pasts: Mapping[str, CameraPast], queries: torch.Tensor) -> float:
-    """Median milliseconds on the clock to rank the spans of cameras."""
-    times = []
-    for _ in range(5):
-        begun = time.perf_counter()
-        ranked_spans(pasts, queries, settings().window_us)
-        times.append(1000 * (time.perf_counter() - begun))
-    return round(float(np.median(times)), 1)
-
-
-def rank_ms(world: World, cameras: int = 1000) -> dict[str, float]:
-    """Ranking as many cameras as are wanted, each with the minutes of one of the world's."""
-    pasts = FolderMemory(world).pasts(("*",))[0]
-    names = sorted(pasts)
-    many: dict[str, CameraPast] = {f"{n}": replace(pasts[names[n % len(names)]]) for n in range(cameras)}
-    queries = question_queries(engine(), DEMO_QUESTIONS["lying"])
-    hour = {name: for_an_hour(past) for name, past in many.items()}
-    sizes = [len(mark.packed()) for past in pasts.values() for mark in past.landmarks]
-    blocks = sum(len(filmed.blocks) for filmed in world.cameras.values()) / len(world.cameras)
-    minutes = blocks * settings().stride_s / 60
-    return {
-        "rank_ms_1000": ms_to_rank(many, queries),
-        "rank_ms_1000_hour": ms_to_rank(hour, queries),
-        "landmark_bytes_camera_hour": round(sum(sizes) / len(pasts) * 60 / minutes),
-    }
-
-
 def main() -> None:
     """Film, search, print a table and one line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -519,13 +477,15 @@ def main() -> None:
     for name, row in table.items():
         print(f"{name:12}" + "".join(f"{value!s:>20}" for value in row.values()))
     fleet = first_hits()
+    day = of_a_day(FolderMemory(world).pasts(("*",))[0])
     print(
         json.dumps(
             {
                 "first_hit_s": fleet["first_hit_s"],
                 **search_seconds(world, searches, rows["find"], options.share),
                 **{name: table["find"][name] for name in ("recall_20", "precision", "cost_share")},
-                **rank_ms(world),
+                "rank_ms_1000": day["rank_ms"],
+                "landmark_bytes_camera_hour": round(day["landmark_bytes"] / day["cameras"] / day["hours"]),
                 "verified_equal": sum(difference <= 1e-4 for difference in differences),
                 "differ": sum(difference > 1e-4 for difference in differences),
                 "live_latency": live_latency(world, searches[0]),
@@ -537,6 +497,7 @@ def main() -> None:
                 "tables": {
                     "searches": table,
                     "fleet": {"first_hit": fleet},
+                    "day": {"ranked": day},
                     "shown": by_shown(world, shown),
                     "pictures": by_picture(world, QUESTIONS, interval),
                     "ranking": by_ranking(world, searches, interval),

@@ -16,15 +16,14 @@ from typing import Any, Final
 
 import numpy as np
 
+from bench.find_world import KeptMemory
 from lookout.past.find.finding import Finder
 from lookout.past.find.similar import similar_spans
 from lookout.past.find.spans import PastSpan
 from lookout.past.find.types import Region
 from lookout.past.memory.ranking import CameraPast
 from tests.find_world import (
-    START_US,
     Filmed,
-    FolderMemory,
     World,
     WorldRecords,
     moments,
@@ -48,8 +47,9 @@ def by_picture(
         questions: What moments are of.
         interval: Of a ratio of sums.
     """
-    finder = Finder(FolderMemory(world), WorldRecords(world), past_windows(world))
+    finder = Finder(KeptMemory(world), WorldRecords(world), past_windows(world))
     pasts = finder.memory.pasts(("*",))[0]
+    begins_us = {camera: filmed.begin_us for camera, filmed in world.cameras.items()}
     reached: dict[str, list[tuple[float, float]]] = {name: [] for name in ("region", "whole", "random")}
     for question in questions:
         truth = [
@@ -59,7 +59,7 @@ def by_picture(
         ]
         for region in list(_marked(world.cameras, question))[:EXAMPLES]:
             others = [moment for moment in truth if moment[0] != region.camera]
-            for name, hits in _searched(finder, pasts, region, others).items() if others else ():
+            for name, hits in _searched(finder, pasts, begins_us, region, others).items() if others else ():
                 reached[name].append((hits, min(FIRST, len(others))))
     return {
         name: {
@@ -80,19 +80,23 @@ def _marked(cameras: Mapping[str, Filmed], question: str) -> Iterator[Region]:
                 break
             zone = moved_part(filmed.blocks[index])
             if zone is not None:
-                yield Region(camera, START_US + index * settings().stride_us, zone)
+                yield Region(camera, filmed.begin_us + index * settings().stride_us, zone)
                 break
 
 
 def _searched(
-    finder: Finder, pasts: Mapping[str, CameraPast], region: Region, truth: Sequence[tuple[str, int, int]]
+    finder: Finder,
+    pasts: Mapping[str, CameraPast],
+    begins_us: Mapping[str, int],
+    region: Region,
+    truth: Sequence[tuple[str, int, int]],
 ) -> dict[str, float]:
     """Moments that each search reaches on the other cameras."""
     others = {camera: past for camera, past in pasts.items() if camera != region.camera}
     length_us, out = settings().window_us, dict[str, float]()
     for name, marked in (("region", region), ("whole", replace(region, zone=None))):
         found = similar_spans(others, finder.keys_of(marked), marked, length_us, limit=FIRST)
-        out[name] = _count(truth, {span for span, _ in found})
+        out[name] = _count(truth, begins_us, {span for span, _ in found})
     spans = [
         PastSpan(camera, begin_us, begin_us + length_us)
         for camera, past in others.items()
@@ -100,17 +104,20 @@ def _searched(
     ]
     draw = np.random.default_rng(0)
     chances = [
-        _count(truth, {spans[n] for n in draw.choice(len(spans), FIRST, replace=False)}) for _ in range(20)
+        _count(truth, begins_us, {spans[n] for n in draw.choice(len(spans), FIRST, replace=False)})
+        for _ in range(20)
     ]
     return {**out, "random": float(np.mean(chances))}
 
 
-def _count(truth: Sequence[tuple[str, int, int]], spans: Collection[PastSpan]) -> int:
+def _count(
+    truth: Sequence[tuple[str, int, int]], begins_us: Mapping[str, int], spans: Collection[PastSpan]
+) -> int:
     """Moments with a window that ends in one of the spans, 20 at most."""
     stride_us, length_us = settings().stride_us, settings().window_us
 
     def is_reached(camera: str, first: int, last: int) -> bool:
-        ends = [START_US + (index + 1) * stride_us for index in range(first, last + 1)]
+        ends = [begins_us[camera] + (index + 1) * stride_us for index in range(first, last + 1)]
         begins = {(end_us - 1) // length_us * length_us for end_us in ends}
         return any(PastSpan(camera, begin_us, begin_us + length_us) in spans for begin_us in begins)
 

@@ -1,9 +1,14 @@
 """Ranking by visual or by semantic representatives, over the cameras of `bench.find`.
 
-Redis holds the mean key of each visual cluster. A visual cluster has several semantic ones in every layer:
-their mean keys say more of it, and are more bytes. Each way ranks all spans for each search:
+Redis holds the mean key of every fourth visual cluster, recall keeps them in few directions. A visual
+cluster has several semantic ones in every layer: their mean keys say more of it, and are more bytes. Each way
+ranks all spans for each search:
 
-- visual: what the product does
+- visual: all visual clusters with all their keys
+- every-2, every-4, every-8: one cluster in so many, in order of time
+- random-4, largest-4: as many as in every-4, drawn, or those with most tokens
+- merged-4: as many; neighbours in time that are alike are one (Ward)
+- product: every-4 in few directions
 - semantic: the semantic clusters of the same layers
 - semantic-cut: of those the largest, as many as have the bytes of the visual ones
 - semantic-layer: the semantic clusters of the layer that ranks best for the other half of the searches
@@ -25,8 +30,8 @@ from lookout.models import DEMO_QUESTIONS
 from lookout.models.engines.transformers.memory.queries import question_queries
 from lookout.past.find.spans import PastSpan, ranked_spans
 from lookout.past.memory.catalogue import IndexRange, LayerScenes
-from lookout.past.memory.ranking import CameraPast, Landmarks, compared_layers, landmarks_of
-from tests.find_world import START_US, World, engine, settings
+from lookout.past.memory.ranking import CameraPast, KeySpace, Landmarks, compared_layers, landmarks_of
+from tests.find_world import World, engine, settings
 
 FIRST: Final = 20
 #: numbers of a cluster besides its key: begin, end, tokens
@@ -48,6 +53,7 @@ class _Representatives:
     """The pasts of all cameras in one way: one for each layer, whose scores are averaged."""
 
     layers: Sequence[Mapping[str, CameraPast]]
+    space: KeySpace | None = None
 
     @property
     def bytes_camera(self) -> float:
@@ -68,10 +74,21 @@ def by_ranking(
         searches: Questions and their truth.
         interval: Of a ratio of sums.
     """
-    visual = _visual(world)
+    whole = _whole(world)
+    visual = _by_layer(whole)
     semantic = _semantic(world)
+    thin: dict[str, Callable[[Landmarks], Landmarks]] = {
+        "visual": lambda mark: mark,
+        **{f"every-{n}": lambda mark, n=n: _part(mark, np.arange(len(mark))[::-n][::-1]) for n in (2, 4, 8)},  # type: ignore[misc]
+        "random-4": lambda mark: _part(mark, _drawn(len(mark))),
+        "largest-4": lambda mark: _part(mark, _most(mark.tokens, -(-len(mark) // 4))),
+        "merged-4": lambda mark: _merged(mark, -(-len(mark) // 4)),
+    }
+    product = _few(_each(whole, thin["every-4"]))
+    thinned = {name: _by_layer(_each(whole, how)) for name, how in thin.items()}
     ways: dict[str, Callable[[Asked], _Representatives]] = {
-        "visual": lambda search: visual,
+        **{name: lambda search, own=own: own for name, own in thinned.items()},  # type: ignore[misc]
+        "product": lambda search: product,
         "semantic": lambda search: semantic,
     }
     cut = _Representatives([_largest(own, visual) for own in semantic.layers])
@@ -105,23 +122,68 @@ def _size(way: Callable[[Asked], _Representatives], searches: Sequence[Asked]) -
     return float(np.mean([way(search).bytes_camera for search in searches]))
 
 
-def _visual(world: World) -> _Representatives:
-    """The landmarks of the product, layer by layer."""
-    whole: dict[str, list[Landmarks]] = {}
+def _whole(world: World) -> dict[str, CameraPast]:
+    """The visual clusters of all chapters."""
+    out: dict[str, CameraPast] = {}
     for facts in world.folder.chapters():
-        whole.setdefault(facts.camera, []).append(landmarks_of(*world.folder.read(facts.name)))
-    count = len(next(iter(whole.values()))[0].layers)
+        past = out.setdefault(facts.camera, CameraPast())
+        past.chapters.append((facts.begin_us, facts.end_us))
+        past.landmarks.append(landmarks_of(*world.folder.read(facts.name), every=1))
+    return out
+
+
+def _each(pasts: Mapping[str, CameraPast], how: Callable[[Landmarks], Landmarks]) -> dict[str, CameraPast]:
+    return {name: CameraPast(past.chapters, list(map(how, past.landmarks))) for name, past in pasts.items()}
+
+
+def _by_layer(pasts: Mapping[str, CameraPast]) -> _Representatives:
+    count = len(next(iter(pasts.values())).landmarks[0].layers)
     return _Representatives(
         [
-            {
-                camera: CameraPast(
-                    [(int(mark.begin_us.min()), int(mark.end_us.max())) for mark in marks],
-                    [replace(mark, keys=mark.keys[[n]], layers=mark.layers[[n]]) for mark in marks],
-                )
-                for camera, marks in whole.items()
-            }
+            _each(pasts, lambda mark, n=n: replace(mark, keys=mark.keys[[n]], layers=mark.layers[[n]]))  # type: ignore[misc]
             for n in range(count)
         ]
+    )
+
+
+def _few(pasts: Mapping[str, CameraPast]) -> _Representatives:
+    """As recall keeps them."""
+    space = KeySpace.of([mark for past in pasts.values() for mark in past.landmarks])
+    return _Representatives([_each(pasts, space.landmarks)], space)
+
+
+def _drawn(count: int) -> np.ndarray:
+    out: np.ndarray = np.sort(np.random.default_rng(count).permutation(count)[: -(-count // 4)])
+    return out
+
+
+def _most(tokens: np.ndarray, count: int) -> np.ndarray:
+    out: np.ndarray = np.sort(np.argsort(-tokens, kind="stable")[:count])
+    return out
+
+
+def _merged(mark: Landmarks, count: int) -> Landmarks:
+    """So many, each the mean of neighbours in time: again and again the two that differ least."""
+    keys = list(mark.keys.astype(np.float32).transpose(1, 0, 2))
+    begin, end, tokens = mark.begin_us.tolist(), mark.end_us.tolist(), mark.tokens.tolist()
+    size = [1] * len(keys)
+    while len(keys) > count:
+        apart = [
+            ((keys[i] - keys[i + 1]) ** 2).sum() * size[i] * size[i + 1] / (size[i] + size[i + 1])
+            for i in range(len(keys) - 1)
+        ]
+        i = int(np.argmin(apart))
+        keys[i] = (keys[i] * size[i] + keys[i + 1] * size[i + 1]) / (size[i] + size[i + 1])
+        end[i] = max(end[i : i + 2])
+        size[i], tokens[i] = sum(size[i : i + 2]), sum(tokens[i : i + 2])
+        for column in (keys, begin, end, tokens, size):
+            del column[i + 1]
+    return replace(
+        mark,
+        keys=np.stack(keys, 1).astype(np.float16),
+        begin_us=np.array(begin),
+        end_us=np.array(end),
+        tokens=np.array(tokens),
     )
 
 
@@ -175,8 +237,7 @@ def _largest(semantic: Mapping[str, CameraPast], visual: _Representatives) -> di
     for camera, past in semantic.items():
         counts = [len(mark.begin_us) for mark in visual.layers[0][camera].landmarks]
         marks = [
-            _part(mark, np.sort(np.argsort(-mark.tokens, kind="stable")[:count]))
-            for mark, count in zip(past.landmarks, counts, strict=True)
+            _part(mark, _most(mark.tokens, count)) for mark, count in zip(past.landmarks, counts, strict=True)
         ]
         out[camera] = CameraPast(past.chapters, marks)
     return out
@@ -195,11 +256,12 @@ def _part(mark: Landmarks, places: np.ndarray) -> Landmarks:
 def _ranked(ways: _Representatives, search: Asked) -> list[PastSpan]:
     """The spans of a search's cameras, the most promising first: by their mean score over layers."""
     queries = question_queries(engine(), DEMO_QUESTIONS[search.question])
+    queries = queries if ways.space is None else ways.space.queries(queries)
     total: dict[PastSpan, float] = {}
     for layer in ways.layers:
         own = {camera: past for camera, past in layer.items() if camera in search.cameras}
         spans = ranked_spans(own, queries, settings().window_us)
-        for span, score in zip(spans.part(0), spans.score.tolist(), strict=True):
+        for span, score in zip(spans.part(0), spans.scores(0), strict=True):
             total[span] = total.get(span, 0.0) + score
     return sorted(total, key=lambda span: (-total[span], span))
 
@@ -210,7 +272,7 @@ def _places(spans: Sequence[PastSpan], search: Asked) -> list[tuple[str, int]]:
     stride_us, length_us = settings().stride_us, settings().window_us
     out: list[tuple[str, int]] = []
     for camera, first, last in search.truth:
-        ends = [START_US + (index + 1) * stride_us for index in range(first, last + 1)]
+        ends = [search.cameras[camera].begin_us + (index + 1) * stride_us for index in range(first, last + 1)]
         begins = {(end_us - 1) // length_us * length_us for end_us in ends}
         reached = [place.get(PastSpan(camera, begin, begin + length_us), len(spans)) for begin in begins]
         out.append((camera, min(reached)))

@@ -18,7 +18,7 @@ import torch
 
 from bench.memory.streams import KINDS, _cast, truth_of
 from lookout.past.find.types import Hit
-from tests.find_world import MINUTE_S, START_US, Spec, World
+from tests.find_world import MINUTE_S, Spec, World
 from watchbench import cameras
 from watchbench.cameras import Script
 from watchbench.questions import PRODUCT
@@ -36,12 +36,14 @@ def by_shown(world: World, found: Iterable[tuple[str, Sequence[Hit]]]) -> dict[s
     inside: dict[str, list[bool]] = {"window": [], "hit": []}
     for question, hits in found:
         for hit in hits:
-            spec = world.cameras[hit.camera].spec
+            spec, begin_us = world.cameras[hit.camera].spec, world.cameras[hit.camera].begin_us
             times = range(hit.begin_us + STEP_US // 2, hit.end_us, STEP_US)
-            if not any(shows(spec, question, time_us) for time_us in times):
+            if not any(shows(spec, question, time_us - begin_us) for time_us in times):
                 continue
-            inside["window"].append(shows(spec, question, hit.verdict.evidence[0].time.ToMicroseconds()))
-            inside["hit"].append(shows(spec, question, hit.picture_us))
+            inside["window"].append(
+                shows(spec, question, hit.verdict.evidence[0].time.ToMicroseconds() - begin_us)
+            )
+            inside["hit"].append(shows(spec, question, hit.picture_us - begin_us))
     return {
         name: {"shown": round(sum(own) / max(1, len(own)), 3), "hits": len(own)}
         for name, own in inside.items()
@@ -49,8 +51,8 @@ def by_shown(world: World, found: Iterable[tuple[str, Sequence[Hit]]]) -> dict[s
 
 
 def shows(spec: Spec, question: str, time_us: int) -> bool:
-    """Whether a camera's frame alone is evidence for a question."""
-    minute, second = divmod((time_us - START_US) / 1e6, MINUTE_S)
+    """Whether a camera's frame, so long after it began to film, alone is evidence for a question."""
+    minute, second = divmod(time_us / 1e6, MINUTE_S)
     draw = np.random.default_rng([spec.seed, int(minute)])
     people, vehicles = _cast(spec.events.get(int(minute), ""), draw)
     tall, horizon = KINDS[spec.kind]

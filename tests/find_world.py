@@ -117,6 +117,11 @@ class Filmed:
     flops: dict[int, int] = field(default_factory=dict)
     vision: dict[int, int] = field(default_factory=dict)
 
+    @property
+    def begin_us(self) -> int:
+        """When it was filmed."""
+        return next(iter(self.epoch.blocks.values())).wall_offset_us
+
 
 class World:
     """Cameras, and a folder with their chapters.
@@ -296,6 +301,10 @@ class FolderMemory:
     def queries(self, question: str) -> torch.Tensor:
         """What the question looks for."""
         return question_queries(engine(), question)
+
+    def compared(self, keys: torch.Tensor) -> torch.Tensor:
+        """The keys themselves: landmarks have all layers' keys."""
+        return keys
 
     def ask(self, spans: Sequence[PastSpan], question: str) -> list[SpanAnswer]:
         """The answer over each span."""

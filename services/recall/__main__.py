@@ -62,7 +62,7 @@ def add(context: Context[RecallSettings]) -> None:
         socket_connect_timeout=settings.store.redis_timeout_s,
         retry=None,
     )
-    landmarks = LandmarkReader(directory, client)
+    landmarks = LandmarkReader(directory, client, digest)
     sources = _sources(context, directory, ScenesDirectory(directory, client))
     for close in (directory.close, client.close, sources.close):
         context.on_close(close)

@@ -13,7 +13,7 @@ from lookout.past.chapters.landmarks import LandmarkReader
 from lookout.past.chapters.reading import Resolved
 from lookout.past.find.finding import Finder, SpanAnswer
 from lookout.past.find.spans import PastSpan
-from lookout.past.memory.ranking import CameraPast
+from lookout.past.memory.ranking import CameraPast, KeySpace
 from lookout.runtime.store import DirectoryDownError
 from lookout.services.recall.asking import Asked, Asker, NothingRememberedError, PastQuestion
 
@@ -33,6 +33,7 @@ class FleetMemory:
     asker: Asker
     landmarks: LandmarkReader | None
     _resolved: dict[str, Resolved] = field(default_factory=dict)
+    _space: KeySpace | None = None
 
     def pasts(self, cameras: Sequence[str]) -> tuple[dict[str, CameraPast], list[str]]:
         """The pasts of matching cameras: from Redis alone, or from the holders if Redis knows none
@@ -40,8 +41,10 @@ class FleetMemory:
         reasons: list[str] = []
         if self.landmarks is not None:
             try:
-                if pasts := self.landmarks.pasts(cameras, self.asker.model_digest):
-                    return pasts, reasons
+                remembered = self.landmarks.pasts(cameras)
+                if remembered.cameras:
+                    self._space = remembered.space
+                    return remembered.cameras, reasons
             except DirectoryDownError as error:
                 reasons.append(f"spans were looked at in no order, newest first: {error}")
         for pattern in cameras:
@@ -67,8 +70,13 @@ class FleetMemory:
         ]
 
     def queries(self, question: str) -> torch.Tensor:
-        """The question's query in each layer."""
-        return question_queries(self.asker.engine, question)
+        """What the question looks for, as the landmarks of `pasts` are compared."""
+        queries = question_queries(self.asker.engine, question)
+        return queries if self._space is None else self._space.queries(queries)
+
+    def compared(self, keys: torch.Tensor) -> torch.Tensor:
+        """Keys in the space of the landmarks of `pasts`."""
+        return keys if self._space is None else self._space.keys(keys)
 
     def ask(self, spans: Sequence[PastSpan], question: str) -> list[SpanAnswer]:
         """Answer about each span separately, in one pass through the layers."""

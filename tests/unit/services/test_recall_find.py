@@ -7,7 +7,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,8 +15,10 @@ from typing import Any
 
 import grpc
 import httpx
+import numpy as np
 import pytest
 import sqlalchemy
+import torch
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -24,12 +26,15 @@ from lookout.cli.app import app
 from lookout.local import RedisServer
 from lookout.models import DEMO_QUESTIONS, TINY
 from lookout.past.backtests import PastWindows
+from lookout.past.chapters.directory_keys import chapters_key
 from lookout.past.chapters.landmarks import CAMERAS, LandmarkReader, landmarks_key
 from lookout.past.find import find
 from lookout.past.find.client import picture, region, similar
 from lookout.past.find.finding import Finder
 from lookout.past.find.pictures import PictureEncoder
+from lookout.past.find.spans import ranked_spans
 from lookout.past.find.types import FindEvent, FindQuestion, Hit
+from lookout.past.memory.ranking import CameraPast, Landmarks
 from lookout.runtime.net import GrpcServer
 from lookout.runtime.observe import Metrics
 from lookout.runtime.worker import load_settings
@@ -79,10 +84,10 @@ class Service:
         self.world.film(WARD)
         self.world.film(Spec("yard", "carpark", 6, 1, {}))
         self.redis = stack.enter_context(RedisServer())
-        holders = chapters_world.World(root, self.redis.url, stack)
+        self.holders = holders = chapters_world.World(root, self.redis.url, stack)
         self.holder = holders.hold(self.world.folder)
         self.client = holders.client()
-        self.landmarks = LandmarkReader(holders.directory(), holders.client())
+        self.landmarks = LandmarkReader(holders.directory(), holders.client(), digest())
         self.asker = Asker(engine(), holders.sources(), model_digest=digest())
         self.records = WorldRecords(self.world)
         self.pictures = PictureEncoder(tower, find_settings())
@@ -156,14 +161,61 @@ def test_hits_are_those_of_asking_every_window(service: Service) -> None:
     assert not summary_of(service.find(cameras=["yard"])).hits
 
 
-def test_redis_ranks_chapters_that_grow_and_is_not_needed(service: Service) -> None:
+def test_redis_ranks_chapters_that_grow(service: Service) -> None:
     assert not any(facts.sealed for facts in service.world.folder.chapters())
-    pasts = service.landmarks.pasts(["*"], digest())
+    pasts = service.landmarks.pasts(["*"]).cameras
     assert sorted(pasts) == ["ward", "yard"]
     assert all(past.landmarks for past in pasts.values())
-    assert not any(past.landmarks for past in service.landmarks.pasts(["*"], "another model").values())
+    other = LandmarkReader(service.holders.directory(), service.holders.client(), "another model")
+    assert not any(past.landmarks for past in other.pasts(["*"]).cameras.values())
+    (stored,) = service.client.hvals(landmarks_key("ward"))  # type: ignore[misc]
+    marks = Landmarks.unpacked(stored, "ward")
+    wider = replace(marks, keys=np.concatenate([marks.keys, marks.keys], 2))
     service.client.hset(landmarks_key("ward"), "made-up@1", b"nothing of ours")
-    assert len(service.landmarks.pasts(["ward"])["ward"].landmarks) == 1
+    service.client.hset(landmarks_key("ward"), "wider@1", wider.packed())
+    assert len(service.landmarks.pasts(["ward"]).cameras["ward"].landmarks) == 1
+    service.client.hdel(landmarks_key("ward"), "made-up@1", "wider@1")
+
+
+def test_a_day_of_chapters_is_read_as_one_and_ranked_as_by_all_their_keys(service: Service) -> None:
+    """Also after chapters came and went, and once there are enough of them for another space."""
+    draw = np.random.default_rng(0)
+    reader = LandmarkReader(service.holders.directory(), service.holders.client(), "m")
+    turned = np.linalg.qr(draw.normal(size=(64, 64)))[0][:8].astype(np.float32)
+    stored: dict[str, Landmarks] = {}
+    query = torch.from_numpy(draw.normal(size=(6, 64)).astype(np.float32))
+
+    def check() -> None:
+        pasts, space = (remembered := reader.pasts(["lot"])).cameras, remembered.space
+        assert space is not None
+        assert len(pasts["lot"].landmarks) == 2
+        expected = ranked_spans({"lot": CameraPast([(0, 1 << 20)], [*stored.values()])}, query, 10)
+        assert sum(map(len, pasts["lot"].landmarks)) == sum(map(len, stored.values()))
+        ranked = ranked_spans(pasts, space.queries(query), 10)
+        # Keys have half precision, so near the middle neighbours may change places.
+        assert ranked.part(0, 5) == expected.part(0, 5)
+
+    for chapters in (range(6), range(1, 40), range(20, 60)):
+        for number in chapters:
+            keys = (draw.normal(size=(2, 30, 8)) @ turned).astype(np.float16)
+            begin = 1000 * number + np.arange(30) * 10
+            count = np.full(30, 5)
+            marks = Landmarks(keys, np.array([3, 5]), begin, begin + 5, count, 1, "m")
+            stored.setdefault(f"{number:02}@1", marks)
+        stored = {name: marks for name, marks in stored.items() if int(name[:2]) in chapters}
+        service.client.delete(landmarks_key("lot"), chapters_key("lot"))
+        service.client.hset(
+            landmarks_key("lot"), mapping={name: own.packed() for name, own in stored.items()}
+        )
+        facts = json.dumps({"pod": "here", "begin_us": 0, "end_us": 1 << 20})
+        service.client.hset(chapters_key("lot"), "all", facts)
+        service.client.zadd(CAMERAS, {"lot": 1.0})
+        check()
+    service.client.delete(landmarks_key("lot"), chapters_key("lot"))
+    service.client.zrem(CAMERAS, "lot")
+
+
+def test_redis_is_not_needed(service: Service) -> None:
     service.client.flushall()
     check_hits(service, service.find(cameras=["ward"]))
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import redis
@@ -24,7 +25,7 @@ from lookout.past.chapters.directory_keys import chapter_facts, chapters_key
 from lookout.past.chapters.service import is_meant
 from lookout.past.memory import HistoryError
 from lookout.past.memory.chapters import ChapterFacts, ChapterFolder
-from lookout.past.memory.ranking import CameraPast, Landmarks, landmarks_of
+from lookout.past.memory.ranking import SAMPLE, CameraPast, KeySpace, Landmarks, joined, landmarks_of
 from lookout.runtime.net.redis_values import Kind, text_of, with_types
 from lookout.runtime.store.directory import Directory
 from lookout.runtime.store.labels import camera_entries
@@ -36,7 +37,8 @@ GROWING_S: Final = 15.0
 _DAY_S: Final = 86_400
 _TOGETHER: Final = 256
 """Number of cameras read in one round trip."""
-_CACHE_BYTES: Final = 1 << 30
+CACHE_BYTES: Final = 1 << 30
+"""Of a reader; the cameras that were read first are left out beyond."""
 
 
 def landmarks_key(camera: str) -> str:
@@ -116,26 +118,152 @@ class LandmarkWriter:
         return self._clock() - self._written_s.get(chapter, -GROWING_S) >= GROWING_S
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RememberedPasts:
+    """What the directory says of cameras.
+
+    Attributes:
+        cameras: Their pasts, by camera; keys of their landmarks are in `space`.
+        space: None: there are no landmarks.
+    """
+
+    cameras: dict[str, CameraPast]
+    space: KeySpace | None
+
+
+@dataclass(slots=True, eq=False)
+class _CameraCache:
+    """What was read of a camera.
+
+    Attributes:
+        parts: Landmarks by field; None: they are not landmarks, or of another model.
+        older: The fields of all chapters but the newest, and their landmarks as one.
+    """
+
+    parts: dict[str, Landmarks | None] = field(default_factory=dict)
+    older: tuple[frozenset[str], list[Landmarks]] = (frozenset(), [])
+
+    @property
+    def landmarks(self) -> dict[str, Landmarks]:
+        """Those that are landmarks, by field."""
+        return {name: marks for name, marks in self.parts.items() if marks is not None and len(marks)}
+
+    @property
+    def bytes(self) -> int:
+        """What they take."""
+        return sum(marks.nbytes for marks in self.landmarks.values())
+
+    def joined(self) -> list[Landmarks]:
+        """Those of chapters that no longer change as one, so that ranking a camera's day is one product."""
+        parts = self.landmarks
+        if not parts:
+            return []
+        newest = max(parts, key=lambda name: int(parts[name].begin_us[-1]))
+        names = sorted(parts.keys() - {newest})
+        if frozenset(names) != self.older[0]:
+            whole = [joined([parts[name] for name in names])] if names else []
+            self.older = frozenset(names), whole
+            first = 0
+            for name in names:  # the parts share its memory
+                stop = first + len(parts[name])
+                self.parts[name] = whole[0].part(first, stop)
+                first = stop
+        return [*self.older[1], parts[newest]]
+
+
+class _Cache:
+    """The landmarks that were read, with their keys in one space. Thread-safe."""
+
+    def __init__(self) -> None:
+        self.space: KeySpace | None = None
+        self._cameras: OrderedDict[str, _CameraCache] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def unread(self, fields: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+        """Drop what Redis no longer has of cameras; returns what is not here yet."""
+        with self._lock:
+            out: dict[str, list[str]] = {}
+            for camera, names in fields.items():
+                own = self._cameras.setdefault(camera, _CameraCache())
+                for name in own.parts.keys() - set(names):
+                    self._count(own.parts.pop(name), -1)
+                if unread := [name for name in names if name not in own.parts]:
+                    out[camera] = unread
+            return out
+
+    def keep(self, camera: str, name: str, marks: Landmarks | None) -> None:
+        """Add landmarks as they were read."""
+        with self._lock:
+            own = self._cameras.setdefault(camera, _CameraCache())
+            self._count(own.parts.get(name), -1)
+            own.parts[name] = marks = self._inside(marks)
+            self._count(marks, 1)
+
+    def settle(self) -> None:
+        """Choose a space if there is none; drop the cameras that do not fit."""
+        with self._lock:
+            if self.space is None and (marks := self._all()):
+                kinds = Counter((tuple(own.layers), own.keys.shape[2]) for own in marks)
+                kind = kinds.most_common(1)[0][0]
+                self.space = KeySpace.of(
+                    [own for own in marks if (tuple(own.layers), own.keys.shape[2]) == kind]
+                )
+                for camera in self._cameras.values():
+                    camera.parts = {name: self._inside(own) for name, own in camera.parts.items()}
+                self._bytes = sum(own.nbytes for own in self._all())
+            while self._bytes > CACHE_BYTES:
+                self._bytes -= self._cameras.popitem(last=False)[1].bytes
+
+    def joined(self, camera: str) -> list[Landmarks]:
+        """The landmarks of a camera."""
+        with self._lock:
+            return self._cameras.get(camera, _CameraCache()).joined()
+
+    def forget(self, camera: str) -> None:
+        """Drop a camera."""
+        with self._lock:
+            self._bytes -= self._cameras.pop(camera, _CameraCache()).bytes
+
+    def is_outgrown(self) -> bool:
+        """Whether the space is of few clusters and there are many more by now."""
+        with self._lock:
+            known = None if self.space is None else self.space.sample.shape[1]
+            return known is not None and known < SAMPLE and sum(map(len, self._all())) >= 2 * known
+
+    def _all(self) -> list[Landmarks]:
+        return [own for camera in self._cameras.values() for own in camera.landmarks.values()]
+
+    def _inside(self, marks: Landmarks | None) -> Landmarks | None:
+        if marks is None or self.space is None:
+            return marks
+        return self.space.landmarks(marks) if self.space.fits(marks) else None
+
+    def _count(self, marks: Landmarks | None, sign: int) -> None:
+        self._bytes += 0 if marks is None else sign * marks.nbytes
+
+
 class LandmarkReader:
     """Reads the landmarks of cameras, and caches them: a version never changes. Thread-safe.
+
+    Keys are kept in the few directions in which they vary (`KeySpace`), as long as only few were read anew
+    when there are twice as many.
 
     Args:
         directory: Whether Redis answers.
         client: Redis, with values as bytes.
+        model_digest: Landmarks of other models are left out.
     """
 
-    def __init__(self, directory: Directory, client: redis.Redis) -> None:
-        self._directory, self._client = directory, client
-        self._cache: OrderedDict[tuple[str, str], Landmarks | None] = OrderedDict()
-        self._bytes = 0
-        self._lock = threading.Lock()
+    def __init__(self, directory: Directory, client: redis.Redis, model_digest: str) -> None:
+        self._directory, self._client, self._model_digest = directory, client, model_digest
+        self._cache = _Cache()
 
-    def pasts(self, cameras: Sequence[str], model_digest: str = "") -> dict[str, CameraPast]:
-        """Return the pasts of cameras that match ids and patterns, by camera.
+    def pasts(self, cameras: Sequence[str]) -> RememberedPasts:
+        """Return the pasts of cameras that match ids and patterns.
 
         Args:
             cameras: Ids, and patterns with `*`.
-            model_digest: Landmarks of other models are left out; empty: those of any model count.
 
         Raises:
             DirectoryDownError: Redis does not answer.
@@ -143,17 +271,24 @@ class LandmarkReader:
         listing = self._asking({CAMERAS: "zset"}, lambda: self._client.zrange(CAMERAS, 0, -1))
         remembered = [camera for raw in listing if (camera := text_of(raw)) is not None]
         names = [camera for camera in remembered if any(is_meant(camera, pattern) for pattern in cameras)]
-        out: dict[str, CameraPast] = {}
-        for first in range(0, len(names), _TOGETHER):
-            out |= self._some(names[first : first + _TOGETHER], model_digest)
-        return out
+        cache = self._cache
+        pasts = self._pasts(names, cache)
+        if cache.is_outgrown():
+            cache = self._cache = _Cache()
+            pasts = self._pasts(names, cache)
+        return RememberedPasts(pasts, cache.space)
 
     def forget(self, camera: str) -> None:
         """Drop what was cached of a camera."""
-        with self._lock:
-            self._forget(lambda place: place[0] == camera)
+        self._cache.forget(camera)
 
-    def _some(self, cameras: Sequence[str], model_digest: str) -> dict[str, CameraPast]:
+    def _pasts(self, cameras: Sequence[str], cache: _Cache) -> dict[str, CameraPast]:
+        out: dict[str, CameraPast] = {}
+        for first in range(0, len(cameras), _TOGETHER):
+            out |= self._some(cameras[first : first + _TOGETHER], cache)
+        return out
+
+    def _some(self, cameras: Sequence[str], cache: _Cache) -> dict[str, CameraPast]:
         """Read the pasts of a few cameras, in two round trips."""
         kinds: dict[str, Kind] = {chapters_key(camera): "hash" for camera in cameras}
         kinds |= {landmarks_key(camera): "hash" for camera in cameras}
@@ -170,23 +305,17 @@ class LandmarkReader:
             camera: [name for raw in keys if (name := text_of(raw)) is not None]
             for camera, keys in zip(cameras, answers[1::2], strict=True)
         }
-        self._read(fields)
+        self._read(cache.unread(fields), cache)
+        cache.settle()
         out: dict[str, CameraPast] = {}
         for camera, stored in zip(cameras, answers[::2], strict=True):
             spans = [(facts["begin_us"], facts["end_us"]) for facts in chapter_facts(stored).values()]
             if spans:
-                out[camera] = CameraPast(spans, self._landmarks(camera, fields[camera], model_digest))
+                out[camera] = CameraPast(spans, cache.joined(camera))
         return out
 
-    def _read(self, fields: Mapping[str, Sequence[str]]) -> None:
-        """Fetch what is not cached yet, and drop what Redis no longer has."""
-        with self._lock:
-            self._forget(lambda place: place[0] in fields and place[1] not in fields[place[0]])
-            missing = {
-                camera: unread
-                for camera, names in fields.items()
-                if (unread := [name for name in names if (camera, name) not in self._cache])
-            }
+    def _read(self, missing: Mapping[str, Sequence[str]], cache: _Cache) -> None:
+        """Fetch what is not cached yet."""
         if not missing:
             return
 
@@ -199,36 +328,17 @@ class LandmarkReader:
         kinds: dict[str, Kind] = {landmarks_key(camera): "hash" for camera in missing}
         for (camera, names), values in zip(missing.items(), self._asking(kinds, read), strict=True):
             for name, value in zip(names, values, strict=True):
-                self._keep(camera, name, value)
+                cache.keep(camera, name, self._unpacked(name, value))
 
-    def _landmarks(self, camera: str, fields: Sequence[str], model_digest: str) -> list[Landmarks]:
-        with self._lock:
-            entries = [self._cache.get((camera, field)) for field in fields]
-        return [
-            marks
-            for marks in entries
-            if marks is not None and (not model_digest or marks.model_digest == model_digest)
-        ]
-
-    def _keep(self, camera: str, field: str, value: bytes | None) -> None:
-        marks = None
-        if value is not None:
-            # If somebody else wrote the value, the chapter is ranked as one without landmarks.
-            with contextlib.suppress(HistoryError):
-                marks = Landmarks.unpacked(value, f"landmarks of {field}")
-        with self._lock:
-            self._cache[camera, field] = marks
-            self._bytes += 0 if marks is None else marks.keys.nbytes
-            while self._bytes > _CACHE_BYTES:
-                self._drop(next(iter(self._cache)))
-
-    def _forget(self, leaves: Callable[[tuple[str, str]], bool]) -> None:
-        for place in [place for place in self._cache if leaves(place)]:
-            self._drop(place)
-
-    def _drop(self, place: tuple[str, str]) -> None:
-        marks = self._cache.pop(place)
-        self._bytes -= 0 if marks is None else marks.keys.nbytes
+    def _unpacked(self, name: str, value: bytes | None) -> Landmarks | None:
+        """None: somebody else wrote the value, or it is of another model; its chapter is ranked as one
+        without landmarks."""
+        if value is None:
+            return None
+        with contextlib.suppress(HistoryError):
+            marks = Landmarks.unpacked(value, f"landmarks of {name}")
+            return marks if marks.model_digest == self._model_digest else None
+        return None
 
     def _asking(self, kinds: Mapping[str, Kind], ask: Callable[[], Any]) -> list[Any]:
         return list(self._directory.asking(lambda: with_types(self._client, kinds, ask)))

@@ -54,6 +54,8 @@ RISES: Final = 0.1
 """p(yes) of a chain's first window from which on the rest of the chain is walked before others."""
 LATER_US: Final = 300_000_000
 """Within which a later clause of a question has to hold: what belongs together is minutes apart at most."""
+_TAKEN: Final = 512
+"""Spans that are taken at a time out of those that were ranked."""
 _LATEST_MS: Final = 1 << 62
 
 
@@ -87,7 +89,11 @@ class Memory(Protocol):
         ...
 
     def queries(self, question: str) -> torch.Tensor:
-        """The question's query in each layer [layers, width]."""
+        """The question's query in each layer of the landmarks of `pasts` [layers, width]."""
+        ...
+
+    def compared(self, keys: torch.Tensor) -> torch.Tensor:
+        """Keys of the model [layers, width] as the landmarks of `pasts` have them."""
         ...
 
     def ask(self, spans: Sequence[PastSpan], question: str) -> Sequence[SpanAnswer]:
@@ -149,7 +155,7 @@ class Finder:
         return _Search(self, question, cancelled).run()
 
     def keys_of(self, region: Region) -> torch.Tensor:
-        """The mean key of a region's tokens in each layer [layers, width].
+        """The mean key of a region's tokens, as the memory's landmarks have keys [layers, width].
 
         Raises:
             LookoutError: It is erased, or its tokens cannot be made.
@@ -157,13 +163,13 @@ class Finder:
         if region.picture:
             if self.encode is None:
                 raise RegionError("pictures of your own cannot be looked for here")
-            return block_keys(self.windows, self.encode(region.picture), region)
+            return self.memory.compared(block_keys(self.windows, self.encode(region.picture), region))
         camera, begin_us, end_us = region.camera, region.time_us, region.time_us + 1
         if self.hidden(camera, begin_us, end_us):
             raise RegionError(f"camera {camera}: that time is erased")
         stride_us = self.windows.settings.stride_us
         epochs = self.records.near(camera, begin_us // 1000, (end_us + stride_us) // 1000)
-        return region_keys(self.windows, epochs, region)
+        return self.memory.compared(region_keys(self.windows, epochs, region))
 
 
 class QuotaError(LookoutError):
@@ -240,9 +246,13 @@ class _Search:
         note = f"{len(spans)} spans of {len(self.pasts)} cameras; the memory is asked about {count} of them"
         yield FindProgress("rank", done=len(spans), total=len(spans), note=note)
         proposals: list[_Proposal] = []
-        waiting = deque(spans.part(0, count))
-        while waiting:
+        waiting, taken = deque[PastSpan](), 0
+        while (waiting or taken < count) and self.ended != "limit":
             self._check()
+            if len(waiting) < TOGETHER and taken < count:
+                begin, taken = taken, min(count, taken + _TAKEN)
+                waiting += [span for span in spans.part(begin, taken) if span not in self.scores]
+                continue
             batch = self._not_erased([waiting.popleft() for _ in range(min(TOGETHER, len(waiting)))])
             self._ask(batch, proposals)
             # A moment is longer than a span: its other spans are asked next.
@@ -250,7 +260,8 @@ class _Search:
             beside = set(filter(self._is_inside, beside)) if self.asked_spans < 2 * count else set()
             waiting = deque([*sorted(beside), *(span for span in waiting if span not in beside)])
             waiting = deque(span for span in waiting if span not in self.scores)
-            yield FindProgress("ask", done=len(self.scores), total=len(self.scores) + len(waiting))
+            total = len(self.scores) + len(waiting) + count - taken
+            yield FindProgress("ask", done=len(self.scores), total=total)
             # A clear one is verified at once: the first hit need not wait for the rest.
             while proposals and -proposals[0][0] >= question.threshold and not self._is_enough():
                 yield from self._verified(heapq.heappop(proposals))
@@ -259,7 +270,8 @@ class _Search:
         while proposals and not self._is_enough():
             yield from self._verified(heapq.heappop(proposals))
         yield from self._complete(self._budget(self.total))
-        left_out = [span for span in spans.part(count) if span not in self.scores]
+        rest = [*waiting, *spans.part(taken)]
+        left_out = [span for span in rest if span not in self.scores]
         self._leave_out(left_out, "ranked below the spans that the memory was asked about", kind="ranked")
         left = [span for _, span in proposals if not self._is_of_hit(span)]
         likely = self._not_erased([span for span in left if self._says_yes(span)])

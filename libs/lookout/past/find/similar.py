@@ -60,8 +60,8 @@ def similar_spans(
     own = PastSpan(region.camera, begin := region.time_us // length_us * length_us, begin + length_us)
     chosen: dict[PastSpan, float] = {}
     for first in range(0, len(ranked), _TOGETHER):
-        scores = ranked.score[first : first + _TOGETHER].tolist()
-        for span, score in zip(ranked.part(first, first + _TOGETHER), scores, strict=True):
+        stop = min(first + _TOGETHER, len(ranked))
+        for span, score in zip(ranked.part(first, stop), ranked.scores(first, stop), strict=True):
             if score <= 0 or len(chosen) == limit:
                 return list(chosen.items())
             if span != own and not {span.before, span.after} & chosen.keys():

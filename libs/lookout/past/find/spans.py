@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -12,8 +13,9 @@ import torch
 from lookout.past.memory.ranking import CameraPast, Landmarks
 from lookout.past.memory.types import Ints
 
-_WIDENED: Final = 1 << 18
-"""Clusters whose keys are float32 at a time, which bounds the memory of a search over many days."""
+_FIRST: Final = 1 << 12
+"""Best clusters whose spans are ordered at once: those that a search begins with. All are ordered when more
+are wanted."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -36,33 +38,89 @@ class PastSpan:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class _Order:
+    """Spans by score, descending; then by camera, and the newest first.
+
+    Attributes:
+        camera: int64 [spans], which camera.
+        number: int64 [spans], time of its begin in lengths of a span.
+        score: float64 [spans]; 0 is average, of a span without landmarks as well.
+    """
+
+    camera: Ints
+    number: Ints
+    score: np.ndarray
+
+    @classmethod
+    def of(cls, camera: Ints, number: Ints, score: np.ndarray) -> _Order:
+        order = np.lexsort((-number, camera, -score))
+        return cls(camera[order], number[order], score[order])
+
+
+@dataclass(slots=True, eq=False)
 class RankedSpans:
     """Spans, the most promising first; each is made when it is looked at.
 
     Attributes:
-        cameras: Their names.
-        camera: int64 [spans], which camera.
-        number: int64 [spans], time of its begin in lengths of a span.
-        score: float64 [spans], descending; 0 is average, of a span without landmarks as well.
         length_us: Of a span.
     """
 
-    cameras: Sequence[str]
-    camera: Ints
-    number: Ints
-    score: np.ndarray
     length_us: int
+    _stretches: _Stretches
+    _clusters: _Clusters
+    _first: _Order | None = None
+    _all: _Order | None = None
+
+    def __post_init__(self) -> None:
+        self._first = self._best()
 
     def __len__(self) -> int:
-        return len(self.camera)
+        return int(self._stretches.offset[-1])
 
     def part(self, begin: int, stop: int | None = None) -> list[PastSpan]:
         """Those from one place to another; None: to the end."""
-        camera, number = self.camera[begin:stop].tolist(), (self.number[begin:stop] * self.length_us).tolist()
+        order, cameras = self._until(stop), self._stretches.cameras
+        camera, number = (
+            order.camera[begin:stop].tolist(),
+            (order.number[begin:stop] * self.length_us).tolist(),
+        )
         return [
-            PastSpan(self.cameras[owner], begin_us, begin_us + self.length_us)
+            PastSpan(cameras[owner], begin_us, begin_us + self.length_us)
             for owner, begin_us in zip(camera, number, strict=True)
         ]
+
+    def scores(self, begin: int, stop: int | None = None) -> list[float]:
+        """Those of `part`: standard deviations above an average cluster; 0 of a span without landmarks."""
+        out: list[float] = self._until(stop).score[begin:stop].tolist()
+        return out
+
+    def _until(self, stop: int | None) -> _Order:
+        if self._first is not None and stop is not None and stop <= len(self._first.score):
+            return self._first
+        if self._all is None:
+            self._all = self._every()
+        return self._all
+
+    def _best(self) -> _Order | None:
+        """The spans of the best clusters, if these are above average: no other span is before them."""
+        scores = self._clusters.scores
+        if len(scores) <= _FIRST:
+            return None
+        least = np.partition(scores, -_FIRST)[-_FIRST]
+        best = np.flatnonzero(scores >= least)
+        if least <= 0 or len(best) > 4 * _FIRST:
+            return None
+        places, value = self._clusters.reached(best, self.length_us, self._stretches)
+        return _Order.of(*self._stretches.at(places), value)
+
+    def _every(self) -> _Order:
+        """All spans."""
+        value = np.zeros(len(self))
+        places, scores = self._clusters.reached(
+            np.arange(len(self._clusters.scores)), self.length_us, self._stretches
+        )
+        value[places] = scores
+        return _Order.of(*self._stretches.at(np.arange(len(self))), value)
 
 
 def ranked_spans(
@@ -84,38 +142,123 @@ def ranked_spans(
         length_us: Of a span.
         since_us: Only spans that end later; `until_us` only those that begin earlier.
     """
-    names = sorted(pasts)
-    sizes = [len(pasts[name].chapters) for name in names]
-    times = np.array([times for name in names for times in pasts[name].chapters], np.int64).reshape(-1, 2)
-    begin = times[:, 0] if since_us is None else np.maximum(times[:, 0], since_us)
-    end = times[:, 1] if until_us is None else np.minimum(times[:, 1], until_us - 1)
-    owner = np.repeat(np.arange(len(names)), sizes)
-    inside = begin <= end
-    first, last = begin[inside] // length_us, end[inside] // length_us
-    # Camera and time as one number, so that the spans of all cameras are one ascending row.
-    origin = int(first.min()) if len(first) else 0
-    row = int(last.max()) - origin + 1 if len(last) else 1
-    spans = np.unique(_reached(owner[inside] * row + first - origin, owner[inside] * row + last - origin))
-    value = np.full(len(spans), -np.inf)
-    marks = [mark for name in names for mark in pasts[name].landmarks]
-    if marks:
-        counts = [sum(len(mark.begin_us) for mark in pasts[name].landmarks) for name in names]
-        home = np.repeat(np.arange(len(names)), counts) * row
-        cluster_first = np.concatenate([mark.begin_us for mark in marks]) // length_us - origin
-        cluster_last = np.concatenate([mark.end_us for mark in marks]) // length_us - origin
-        low = np.searchsorted(spans, home + np.clip(cluster_first, 0, row - 1))
-        high = np.searchsorted(spans, home + np.clip(cluster_last, -1, row - 1), side="right")
-        high = np.maximum(np.where(cluster_first < row, high, low), low)
+    stretches = _Stretches.of(pasts, length_us, since_us, until_us)
+    marks = [
+        (number, mark) for number, name in enumerate(stretches.cameras) for mark in pasts[name].landmarks
+    ]
+    return RankedSpans(length_us, stretches, _Clusters.of(marks, queries))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Stretches:
+    """The time that cameras have, as spans in one ascending row: camera after camera.
+
+    Attributes:
+        cameras: Their names.
+        first: int64 [stretches], ascending: camera * row + time - origin, times in lengths of a span. No two
+            stretches touch.
+        offset: int64 [stretches + 1], spans before each, and of all.
+        row: Times of a camera.
+        origin: The earliest time.
+    """
+
+    cameras: Sequence[str]
+    first: Ints
+    offset: Ints
+    row: int = 1
+    origin: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        pasts: Mapping[str, CameraPast],
+        length_us: int,
+        since_us: int | None,
+        until_us: int | None,
+    ) -> _Stretches:
+        """The time of cameras between two times."""
+        cameras = sorted(pasts)
+        chapters = [pasts[camera].chapters for camera in cameras]
+        owner = np.repeat(np.arange(len(cameras)), list(map(len, chapters)))
+        flat = chain.from_iterable(chain.from_iterable(chapters))
+        times = np.fromiter(flat, np.int64, 2 * len(owner)).reshape(-1, 2)
+        begin = times[:, 0] if since_us is None else np.maximum(times[:, 0], since_us)
+        end = times[:, 1] if until_us is None else np.minimum(times[:, 1], until_us - 1)
+        inside = begin <= end
+        if not inside.any():
+            return cls(cameras, np.zeros(0, np.int64), np.zeros(1, np.int64))
+        first, last, owner = begin[inside] // length_us, end[inside] // length_us, owner[inside]
+        origin = int(first.min())
+        row = int(last.max()) - origin + 1
+        first, last = owner * row + first - origin, owner * row + last - origin
+        order = np.argsort(first, kind="stable")
+        first, last = first[order], np.maximum.accumulate(last[order])
+        begins = np.flatnonzero(np.concatenate([[True], first[1:] > last[:-1]]))
+        first, last = first[begins], last[np.append(begins[1:], len(first)) - 1]
+        return cls(cameras, first, np.append(0, np.cumsum(last - first + 1)), row, origin)
+
+    def before(self, camera: Ints, time: Ints) -> Ints:
+        """How many spans are before a time of a camera."""
+        place = camera * self.row + np.clip(time - self.origin, 0, self.row)
+        number = np.searchsorted(self.first, place) - 1
+        inside = np.minimum(place - self.first[number], np.diff(self.offset)[number])
+        out: Ints = np.where(number < 0, 0, self.offset[number] + inside)
+        return out
+
+    def at(self, places: Ints) -> tuple[Ints, Ints]:
+        """Camera and time of spans by their place in the row."""
+        number = np.searchsorted(self.offset, places, side="right") - 1
+        spans = self.first[number] + places - self.offset[number]
+        return spans // self.row, spans % self.row + self.origin
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Clusters:
+    """The clusters of landmarks: which camera's, when, and their score.
+
+    Attributes:
+        owner: int64 [landmarks], which camera; `offset`: int64 [landmarks], its first cluster.
+        landmarks: By which `owner` and `offset` are ordered.
+        scores: float32 [clusters].
+    """
+
+    owner: Ints
+    offset: Ints
+    landmarks: Sequence[Landmarks]
+    scores: np.ndarray
+
+    @classmethod
+    def of(cls, marks: Sequence[tuple[int, Landmarks]], queries: torch.Tensor) -> _Clusters:
+        landmarks = [mark for _, mark in marks]
+        sizes = np.array([len(mark.begin_us) for mark in landmarks], np.int64)
+        owner = np.array([number for number, _ in marks], np.int64)
+        return cls(owner, np.cumsum(sizes) - sizes, landmarks, _cluster_scores(landmarks, queries))
+
+    def reached(self, clusters: Ints, length_us: int, stretches: _Stretches) -> tuple[Ints, np.ndarray]:
+        """The spans that some clusters reach into, by their place in the row, and their best scores."""
+        if not len(stretches.first):
+            return np.zeros(0, np.int64), np.zeros(0)
+        mark = np.searchsorted(self.offset, clusters, side="right") - 1
+        begin, end = self._times(clusters, mark)
+        low = stretches.before(self.owner[mark], begin // length_us)
+        high = stretches.before(self.owner[mark], end // length_us + 1)
         places = _reached(low, high - 1)
+        scores = np.repeat(self.scores[clusters].astype(np.float64), np.maximum(high - low, 0))
         order = np.argsort(places, kind="stable")
-        reached, begins = np.unique(places[order], return_index=True)
-        scores = np.repeat(_cluster_scores(marks, queries), high - low)[order]
-        if len(reached):
-            value[reached] = np.maximum.reduceat(scores, begins)
-    value[np.isinf(value)] = 0.0
-    camera, number = spans // row, spans % row + origin
-    order = np.lexsort((-number, camera, -value))
-    return RankedSpans(names, camera[order], number[order], value[order], length_us)
+        spans, begins = np.unique(places[order], return_index=True)
+        return spans, np.maximum.reduceat(scores[order], begins) if len(spans) else scores
+
+    def _times(self, clusters: Ints, mark: Ints) -> tuple[Ints, Ints]:
+        """Begin and end of clusters, ascending; `mark`: the landmarks of each."""
+        edges = np.flatnonzero(np.diff(mark, prepend=-1))
+        groups = np.split(clusters, edges[1:])
+        begin, end = [], []
+        for number, group in zip(mark[edges].tolist(), groups, strict=bool(len(edges))):
+            own = self.landmarks[number]
+            begin.append(own.begin_us[group - self.offset[number]])
+            end.append(own.end_us[group - self.offset[number]])
+        none = [np.zeros(0, np.int64)]
+        return np.concatenate(begin or none), np.concatenate(end or none)
 
 
 def _reached(first: Ints, last: Ints) -> Ints:
@@ -126,16 +269,12 @@ def _reached(first: Ints, last: Ints) -> Ints:
 
 
 def _cluster_scores(landmarks: Sequence[Landmarks], queries: torch.Tensor) -> np.ndarray:
-    """The score of every cluster, landmarks after landmarks."""
-    own_queries = queries[torch.from_numpy(landmarks[0].layers)]
-    keys = torch.cat([torch.from_numpy(mark.keys) for mark in landmarks], 1)
+    """The score of every cluster, landmarks after landmarks: float32."""
+    if not landmarks:
+        return np.zeros(0, np.float32)
+    own = queries[torch.from_numpy(landmarks[0].layers)].float()[:, :, None]
     # numpy converts float16 several times slower than torch does.
-    raw = np.stack(
-        [
-            np.concatenate([torch.mv(part.float(), query).numpy() for part in layer.split(_WIDENED)])
-            for layer, query in zip(keys, own_queries, strict=True)
-        ]
-    )
-    spread = raw.std(1, keepdims=True)
-    score: np.ndarray = ((raw - raw.mean(1, keepdims=True)) / np.where(spread > 0, spread, 1.0)).mean(0)
+    raw = torch.cat([torch.bmm(torch.from_numpy(mark.keys).float(), own) for mark in landmarks], 1)[:, :, 0]
+    middle, spread = raw.mean(1, keepdim=True), raw.std(1, keepdim=True, correction=0)
+    score: np.ndarray = ((raw - middle) / torch.where(spread > 0, spread, 1.0)).mean(0).numpy()
     return score

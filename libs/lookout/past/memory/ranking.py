@@ -1,5 +1,4 @@
-"""The vectors that ranking compares: one mean key for each visual cluster and layer of a chapter, with its
-times.
+"""The vectors that ranking compares: mean keys of visual clusters of a chapter, with their times.
 
 A directory holds them instead of the chapter, so that spans of many cameras are ranked before any KV is read.
 Blocks that are still read whole count as clusters of their own, so a growing chapter is ranked to its end.
@@ -7,7 +6,9 @@ Blocks that are still read whole count as clusters of their own, so a growing ch
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 import torch
@@ -22,11 +23,18 @@ FORMAT = 1
 LAYERS = 4
 """Number of layers to compare, evenly spaced over the upper half of the model. Lower ones rank worse, and do
 not distinguish some questions at all (docs/find.md)."""
+EVERY: Final = 4
+"""One cluster in so many is kept: as many moments are among the first spans as with all (docs/find.md)."""
+SAMPLE: Final = 1024
+"""Clusters, about, whose keys say which directions these are."""
+DIRECTIONS: Final = 16
+"""Number of directions in which keys are compared. Neighbouring layers say much the same, and keys vary along
+few directions: with more, no more moments are among the first spans (docs/find.md)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Landmarks:
-    """The visual clusters of a chapter as ranking sees them, in order of time.
+    """Some of the visual clusters of a chapter, as ranking sees them, in order of time.
 
     Attributes:
         keys: float16 [layers, clusters, width], mean raw key of each.
@@ -45,6 +53,25 @@ class Landmarks:
     tokens: Ints
     version: int
     model_digest: str = ""
+
+    def __len__(self) -> int:
+        return len(self.begin_us)
+
+    @property
+    def nbytes(self) -> int:
+        """What their arrays take."""
+        return sum(own.nbytes for own in (self.keys, self.begin_us, self.end_us, self.tokens))
+
+    def part(self, first: int, stop: int) -> Landmarks:
+        """Some of them; the arrays share their memory."""
+        own = slice(first, stop)
+        return replace(
+            self,
+            keys=self.keys[:, own],
+            begin_us=self.begin_us[own],
+            end_us=self.end_us[own],
+            tokens=self.tokens[own],
+        )
 
     def packed(self) -> bytes:
         """Pack the landmarks into one value."""
@@ -86,10 +113,87 @@ class Landmarks:
             or own.layers.ndim != 1
             or not (own.begin_us <= own.end_us).all()
             or own.keys.dtype != np.float16
+            or not np.isfinite(own.keys).all()
             or any(column.shape != (count,) or column.dtype != np.int64 for column in columns)
         ):
             raise HistoryError(f"{where}: not landmarks: their shapes do not fit")
         return own
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeySpace:
+    """The few directions in which the keys of clusters vary, over all compared layers together.
+
+    A reader of many landmarks keeps their keys in it: they look like those of one layer that is narrow.
+
+    Attributes:
+        layers: int64 [layers], those that are compared.
+        middle: float32 [layers, 1, width], mean key of each layer.
+        directions: float32 [layers * width, directions], orthonormal, of keys in units of `spread`.
+        spread: float32 [layers, 1, 1], standard deviation of the keys of each layer.
+        sample: float32 [layers, clusters, width], keys less `middle`: what scores of a layer are scaled by.
+    """
+
+    layers: Ints
+    middle: np.ndarray
+    directions: np.ndarray
+    spread: np.ndarray
+    sample: np.ndarray
+
+    @classmethod
+    def of(cls, landmarks: Sequence[Landmarks]) -> KeySpace:
+        """The space of the keys of landmarks of one model; there is at least one cluster."""
+        keys = np.concatenate([mark.keys for mark in landmarks], 1)
+        keys = keys[:, :: max(1, keys.shape[1] // SAMPLE)].astype(np.float32)
+        middle = keys.mean(1, keepdims=True)
+        sample = keys - middle
+        spread = np.maximum(np.sqrt((sample**2).mean((1, 2), keepdims=True)), 1e-6)
+        count = min(DIRECTIONS, *(flat := _beside(sample / spread)).shape)
+        directions = np.linalg.svd(flat, full_matrices=False)[2][:count].T
+        return cls(landmarks[0].layers, middle, directions, spread, sample)
+
+    def fits(self, own: Landmarks) -> bool:
+        """Whether landmarks have the same layers and width."""
+        return np.array_equal(own.layers, self.layers) and own.keys.shape[2] == self.middle.shape[2]
+
+    def landmarks(self, own: Landmarks) -> Landmarks:
+        """Landmarks with their keys in this space: float16 [1, clusters, directions]."""
+        keys = self._inside(own.keys.astype(np.float32))
+        return replace(own, keys=keys[None].astype(np.float16), layers=np.zeros(1, np.int64))
+
+    def keys(self, keys: torch.Tensor) -> torch.Tensor:
+        """Keys [layers of the model, width] in this space: [1, directions]."""
+        own = keys[torch.from_numpy(self.layers)].float().numpy()
+        return torch.from_numpy(self._inside(own[:, None]))
+
+    def queries(self, queries: torch.Tensor) -> torch.Tensor:
+        """Queries [layers of the model, width] in this space: [1, directions]. Each layer counts the same: by
+        its scores in standard deviations over the sample."""
+        own = queries[torch.from_numpy(self.layers)].float().numpy()[:, :, None]
+        deviation = (self.sample @ own).std(1, keepdims=True)
+        scaled = own.transpose(0, 2, 1) * self.spread / np.where(deviation > 0, deviation, 1.0)
+        return torch.from_numpy(_beside(scaled) @ self.directions)
+
+    def _inside(self, keys: np.ndarray) -> np.ndarray:
+        """Keys [layers, clusters, width] as [clusters, directions]."""
+        out: np.ndarray = _beside((keys - self.middle) / self.spread) @ self.directions
+        return out
+
+
+def _beside(keys: np.ndarray) -> np.ndarray:
+    """Keys [layers, clusters, width] as [clusters, layers * width]."""
+    return keys.transpose(1, 0, 2).reshape(keys.shape[1], -1)
+
+
+def joined(landmarks: Sequence[Landmarks]) -> Landmarks:
+    """Landmarks of several chapters as one; at least one, all of the same layers."""
+    return replace(
+        landmarks[0],
+        keys=np.concatenate([mark.keys for mark in landmarks], 1),
+        begin_us=np.concatenate([mark.begin_us for mark in landmarks]),
+        end_us=np.concatenate([mark.end_us for mark in landmarks]),
+        tokens=np.concatenate([mark.tokens for mark in landmarks]),
+    )
 
 
 @dataclass(slots=True, eq=False)
@@ -109,12 +213,13 @@ class CameraPast:
         return any(first < end_us and last >= begin_us for first, last in self.chapters)
 
 
-def landmarks_of(chapter: Chapter, files: Files) -> Landmarks:
+def landmarks_of(chapter: Chapter, files: Files, every: int = EVERY) -> Landmarks:
     """Compute the landmarks of a chapter.
 
     Args:
         chapter: The chapter, growing or sealed.
         files: Its bytes.
+        every: One cluster in so many is kept, among them the newest.
 
     Raises:
         HistoryError: Its bytes are not available.
@@ -138,6 +243,7 @@ def landmarks_of(chapter: Chapter, files: Files) -> Landmarks:
     last = np.concatenate([scenes[0].frames[1], ends]).astype(np.int64)
     tokens = np.concatenate([scenes[0].counts.numpy(), [block.rows for block in blocks]]).astype(np.int64)
     order = np.argsort(first, kind="stable")
+    order = order[(len(order) - 1) % every :: every]
     times = head.times_us + chapter.origin_us
     return Landmarks(
         keys=keys[:, order].astype(np.float16),

@@ -74,7 +74,7 @@ def test_a_region_finds_the_time_at_which_something_like_it_was_seen() -> None:
     places = {kind: np.mean([n for n, one in enumerate(busy) if one == kind]) for kind in (True, False)}
     assert places[True] < places[False]
     assert busy[0]
-    assert list(ranked.score) == sorted(ranked.score, reverse=True)
+    assert ranked.scores(0) == sorted(ranked.scores(0), reverse=True)
 
 
 def test_the_camera_that_shows_such_a_thing_comes_first() -> None:

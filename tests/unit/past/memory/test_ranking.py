@@ -9,10 +9,20 @@ import numpy as np
 import pytest
 import torch
 
+from lookout.past.find import spans
 from lookout.past.find.spans import PastSpan, ranked_spans
 from lookout.past.memory import HistoryError, Past, RangeCache
 from lookout.past.memory.past import fetch_from
-from lookout.past.memory.ranking import CameraPast, Landmarks, compared_layers, landmarks_of
+from lookout.past.memory.ranking import (
+    DIRECTIONS,
+    EVERY,
+    CameraPast,
+    KeySpace,
+    Landmarks,
+    compared_layers,
+    joined,
+    landmarks_of,
+)
 from tests.chapters_world import fill, folder
 
 SECOND_US = 1_000_000
@@ -30,15 +40,18 @@ def test_landmarks_are_the_mean_keys_of_a_chapter_to_its_newest_block(tmp_path: 
     marks = landmarks_of(chapter, files)
     past = Past([chapter], RangeCache(fetch_from({chapter.name: files}), 1 << 30))
     assert marks.layers.tolist() == compared_layers(chapter.head.shape.layers).tolist()
+    blocks = past.window
+    count = len(past.scenes[0][0].keys) + len(blocks)
+    assert len(marks) == -(-count // EVERY)
     for place, layer in enumerate(marks.layers.tolist()):
-        expected = past.scenes[0][layer].keys.to(torch.float16).numpy()
-        for key in expected:
-            assert (marks.keys[place] == key).all(1).any()
-        blocks = [block.block.keys[layer].transpose(0, 1).flatten(1).mean(0) for block in past.window]
-        for mean in blocks:
-            assert np.isclose(marks.keys[place], mean.numpy(), atol=1e-2).all(1).any()
-    assert marks.tokens.sum() == chapter.head.tokens
-    assert (marks.begin_us[0], marks.end_us.max()) == (facts.begin_us, facts.end_us)
+        clusters = past.scenes[0][layer].keys.to(torch.float16).numpy()
+        means = [block.block.keys[layer].transpose(0, 1).flatten(1).mean(0).numpy() for block in blocks]
+        for key in marks.keys[place]:
+            assert (clusters == key).all(1).any() or np.isclose(key, means, atol=1e-2).all(1).any()
+        if means:  # a growing chapter is ranked to its end
+            assert np.isclose(marks.keys[place, -1], means[-1], atol=1e-2).all()
+    assert facts.begin_us <= marks.begin_us[0]
+    assert marks.end_us.max() == facts.end_us
     again = Landmarks.unpacked(marks.packed(), "here")
     assert all(
         np.array_equal(getattr(marks, name), getattr(again, name))
@@ -90,6 +103,48 @@ def test_a_span_without_landmarks_counts_as_an_average_one() -> None:
     ]
 
 
+def many(count: int, spread: int) -> dict[str, CameraPast]:
+    """Cameras whose clusters are one a span, with keys that vary along a few directions."""
+    draw = np.random.default_rng(count)
+    basis = draw.normal(size=(spread, 3 * 64))
+    pasts: dict[str, CameraPast] = {}
+    for camera in range(8):
+        keys = (draw.normal(size=(count, spread)) @ basis + 40).reshape(count, 3, 64).transpose(1, 0, 2)
+        begin = np.arange(count) * 10 * SECOND_US
+        marks = Landmarks(
+            keys.astype(np.float16), np.array([0, 2, 3]), begin, begin + 1, np.ones(count, np.int64), 1
+        )
+        pasts[f"{camera}"] = CameraPast([(0, int(begin[-1]))], [marks.part(0, 9), marks.part(9, count)])
+    return pasts
+
+
+def test_the_first_spans_are_those_of_the_whole_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    pasts = many(200, 20)
+    query = torch.from_numpy(np.random.default_rng(1).normal(size=(4, 64)).astype(np.float32))
+    whole = ranked_spans(pasts, query, 7 * SECOND_US, 95 * SECOND_US, 1500 * SECOND_US)
+    monkeypatch.setattr(spans, "_FIRST", 100)
+    first = ranked_spans(pasts, query, 7 * SECOND_US, 95 * SECOND_US, 1500 * SECOND_US)
+    assert first.part(0, 50) == whole.part(0, 50)
+    assert first._all is None
+    assert (len(first), first.part(0), first.scores(0)) == (len(whole), whole.part(0), whole.scores(0))
+
+
+def test_few_directions_rank_as_all_keys_do() -> None:
+    pasts = many(100, DIRECTIONS)
+    query = torch.from_numpy(np.random.default_rng(2).normal(size=(4, 64)).astype(np.float32))
+    space = KeySpace.of([mark for past in pasts.values() for mark in past.landmarks])
+    narrow = {
+        camera: CameraPast(past.chapters, [joined(list(map(space.landmarks, past.landmarks)))])
+        for camera, past in pasts.items()
+    }
+    expected = ranked_spans(pasts, query, 10 * SECOND_US)
+    ranked = ranked_spans(narrow, space.queries(query), 10 * SECOND_US)
+    assert narrow["0"].landmarks[0].keys.shape == (1, 100, DIRECTIONS)
+    assert ranked.part(0, 5) == expected.part(0, 5)
+    ratio = np.array(ranked.scores(0, 100)) / np.array(expected.scores(0, 100))
+    assert np.allclose(ratio, ratio[0], atol=0.1)  # layers' scores are averaged, and then are no deviations
+
+
 def test_a_time_limits_the_spans() -> None:
     pasts = {"a": CameraPast([(0, 99 * SECOND_US)])}
     ranked = ranked_spans(
@@ -104,6 +159,7 @@ def test_what_is_not_landmarks_is_refused() -> None:
     for broken in (
         replace(marks, keys=marks.keys[:, :1]),
         replace(marks, keys=marks.keys.astype(np.float32)),
+        replace(marks, keys=marks.keys * np.float16(np.inf)),
         replace(marks, layers=np.array([1, 2])),
         replace(marks, begin_us=marks.end_us + 1),
         replace(marks, tokens=marks.tokens[:1]),

@@ -40,7 +40,7 @@ def of_a_day(pasts: Mapping[str, CameraPast], cameras: int = 1000, hours: int = 
         cameras: That Redis is told of.
         hours: Of each.
     """
-    with RedisServer() as server:
+    with RedisServer(max_memory_mb=4096) as server:
         client = redis.Redis.from_url(server.url)
         empty = client.info("memory")["used_memory"]
         held = _fill(client, pasts, cameras, hours * 3_600_000_000 // CHAPTER_US)

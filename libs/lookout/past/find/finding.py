@@ -376,39 +376,36 @@ class _Search:
     def _probe(self, moment: Sequence[PastSpan], span: PastSpan, score: float) -> Iterator[FindEvent]:
         """Compute the window of a moment that is the nearest to its key window: it costs least. If it says
         no, or if that saves little, compute all windows of the moment's best span."""
-        place = self._cheapest_window(moment, span)
-        if place is None:
+        places = self._cheapest_windows(moment, span)
+        if not places:
             reason = "tokens.v1 has no records of it: is it longer ago than Kafka keeps them?"
             self._leave_out([span], reason, kind="gone")
-            return
-        epoch, index = place
-        if index is not None:
-            yield from self._computed(epoch, index, index, score)
-            if self.moments.touches(span.camera, moment[0].begin_us, moment[-1].end_us):
-                self.incomplete_moments.append((-score, span))
-                return
-        yield from self._compute_span(span, score)
+        for epoch, index in places:
+            if index is not None:
+                yield from self._computed(epoch, index, index, score)
+                begin_us, end_us = moment[0].begin_us, moment[-1].end_us
+                if self.moments.touches(span.camera, begin_us, end_us, epoch.epoch):
+                    self.incomplete_moments.append((-score, span))
+                    continue
+            yield from self._compute_ends(epoch, span, score)
 
-    def _cheapest_window(
+    def _cheapest_windows(
         self, moment: Sequence[PastSpan], span: PastSpan
-    ) -> tuple[EpochRecords, int | None] | None:
-        """The epoch of a moment and its window that takes the fewest others. No window: those of the span
-        itself take less than twice as many. None: there are no records of the span."""
+    ) -> list[tuple[EpochRecords, int | None]]:
+        """The epochs of a span, and of each the moment's window that takes the fewest others. No window:
+        those of the span itself take less than twice as many. There are several if the camera's clock went
+        back."""
         near = [own for own in moment if abs(own.begin_us - span.begin_us) <= self._chain_us]
         stretch = PastSpan(span.camera, near[0].begin_us, near[-1].end_us)
-        best: tuple[int, EpochRecords, int] | None = None
-        span_cost: tuple[int, EpochRecords] | None = None
+        out: list[tuple[EpochRecords, int | None]] = []
         for epoch in self._near(stretch):
+            if not (inside := _ends(epoch, span)):
+                continue
             keys = chain_keys(epoch, self.finder.windows.planner)
-            for index in _ends(epoch, stretch):
-                cost = index - keys.get(index, index)
-                if best is None or cost < best[0]:
-                    best = cost, epoch, index
-            if inside := _ends(epoch, span):
-                span_cost = max(inside) - keys.get(inside[0], inside[0]), epoch
-        if best is None or span_cost is None:
-            return None
-        return (best[1], best[2]) if 2 * (best[0] + 1) <= span_cost[0] + 1 else (span_cost[1], None)
+            cost, index = min((index - keys.get(index, index), index) for index in _ends(epoch, stretch))
+            span_cost = max(inside) - keys.get(inside[0], inside[0])
+            out.append((epoch, index if 2 * (cost + 1) <= span_cost + 1 else None))
+        return out
 
     @property
     def _chain_us(self) -> int:
@@ -419,9 +416,13 @@ class _Search:
     def _compute_span(self, span: PastSpan, score: float) -> Iterator[FindEvent]:
         """Compute all windows that end in a span."""
         for epoch in self._near(span):
-            ends = _ends(epoch, span)
-            if any(index not in self.moments.verdicts[epoch.stream] for index in ends):
-                yield from self._computed(epoch, ends[0], ends[-1], score)
+            yield from self._compute_ends(epoch, span, score)
+
+    def _compute_ends(self, epoch: EpochRecords, span: PastSpan, score: float) -> Iterator[FindEvent]:
+        """Compute all windows of an epoch that end in a span."""
+        ends = _ends(epoch, span)
+        if any(index not in self.moments.verdicts[epoch.stream] for index in ends):
+            yield from self._computed(epoch, ends[0], ends[-1], score)
 
     def _complete(self, windows: int) -> Iterator[FindEvent]:
         """Compute the best span of each moment of which one window is known, the most probable first, until

@@ -50,10 +50,13 @@ class Moments:
         """The hits of which every clause holds."""
         return {number: hit for number, hit in self.hits.items() if number not in self.partial}
 
-    def touches(self, camera: str, begin_us: int, end_us: int) -> bool:
-        """Whether a hit of a camera reaches into a time."""
+    def touches(self, camera: str, begin_us: int, end_us: int, epoch: int | None = None) -> bool:
+        """Whether a hit of a camera reaches into a time; `epoch`: of that epoch alone."""
         return any(
-            hit.camera == camera and hit.begin_us < end_us and hit.end_us > begin_us
+            hit.camera == camera
+            and hit.begin_us < end_us
+            and hit.end_us > begin_us
+            and epoch in (None, hit.verdict.epoch)
             for hit in self.hits.values()
         )
 

@@ -161,12 +161,12 @@ class _CameraCache:
         newest = max(parts, key=lambda name: int(parts[name].begin_us[-1]))
         names = sorted(parts.keys() - {newest})
         if frozenset(names) != self.older[0]:
-            whole = [joined([parts[name] for name in names])] if names else []
-            self.older = frozenset(names), whole
+            together = [joined([parts[name] for name in names])] if names else []
+            self.older = frozenset(names), together
             first = 0
             for name in names:  # the parts share its memory
                 stop = first + len(parts[name])
-                self.parts[name] = whole[0].part(first, stop)
+                self.parts[name] = together[0].part(first, stop)
                 first = stop
         return [*self.older[1], parts[newest]]
 
@@ -228,8 +228,8 @@ class _Cache:
     def is_outgrown(self) -> bool:
         """Whether the space is of few clusters and there are many more by now."""
         with self._lock:
-            known = None if self.space is None else self.space.sample.shape[1]
-            return known is not None and known < SAMPLE and sum(map(len, self._all())) >= 2 * known
+            size = SAMPLE if self.space is None else self.space.sample.shape[1]
+            return size < SAMPLE and sum(map(len, self._all())) >= 2 * size
 
     def _all(self) -> list[Landmarks]:
         return [own for camera in self._cameras.values() for own in camera.landmarks.values()]
@@ -246,8 +246,8 @@ class _Cache:
 class LandmarkReader:
     """Reads the landmarks of cameras, and caches them: a version never changes. Thread-safe.
 
-    Keys are kept in the few directions in which they vary (`KeySpace`), as long as only few were read anew
-    when there are twice as many.
+    Keys are kept in the few directions in which they vary (`KeySpace`). While only few were read, these are
+    chosen again once there are twice as many.
 
     Args:
         directory: Whether Redis answers.

@@ -246,12 +246,12 @@ class _Search:
         note = f"{len(spans)} spans of {len(self.pasts)} cameras; the memory is asked about {count} of them"
         yield FindProgress("rank", done=len(spans), total=len(spans), note=note)
         proposals: list[_Proposal] = []
-        waiting, taken = deque[PastSpan](), 0
-        while (waiting or taken < count) and self.ended != "limit":
+        waiting, stop = deque[PastSpan](), 0
+        while (waiting or stop < count) and self.ended != "limit":
             self._check()
-            if len(waiting) < TOGETHER and taken < count:
-                begin, taken = taken, min(count, taken + _TAKEN)
-                waiting += [span for span in spans.part(begin, taken) if span not in self.scores]
+            if len(waiting) < TOGETHER and stop < count:
+                begin, stop = stop, min(count, stop + _TAKEN)
+                waiting += [span for span in spans.part(begin, stop) if span not in self.scores]
                 continue
             batch = self._not_erased([waiting.popleft() for _ in range(min(TOGETHER, len(waiting)))])
             self._ask(batch, proposals)
@@ -260,7 +260,7 @@ class _Search:
             beside = set(filter(self._is_inside, beside)) if self.asked_spans < 2 * count else set()
             waiting = deque([*sorted(beside), *(span for span in waiting if span not in beside)])
             waiting = deque(span for span in waiting if span not in self.scores)
-            total = len(self.scores) + len(waiting) + count - taken
+            total = len(self.scores) + len(waiting) + count - stop
             yield FindProgress("ask", done=len(self.scores), total=total)
             # A clear one is verified at once: the first hit need not wait for the rest.
             while proposals and -proposals[0][0] >= question.threshold and not self._is_enough():
@@ -270,8 +270,7 @@ class _Search:
         while proposals and not self._is_enough():
             yield from self._verified(heapq.heappop(proposals))
         yield from self._complete(self._budget(self.total))
-        rest = [*waiting, *spans.part(taken)]
-        left_out = [span for span in rest if span not in self.scores]
+        left_out = [span for span in [*waiting, *spans.part(stop)] if span not in self.scores]
         self._leave_out(left_out, "ranked below the spans that the memory was asked about", kind="ranked")
         left = [span for _, span in proposals if not self._is_of_hit(span)]
         likely = self._not_erased([span for span in left if self._says_yes(span)])

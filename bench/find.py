@@ -252,6 +252,14 @@ def search_seconds(
     }
 
 
+def held_live(world: World, computed: Sequence[Verdict]) -> dict[str, float]:
+    """How many of the windows that searches computed a live session would hold the KV of: each camera's newest,
+    if it were asked about as its film ends."""
+    newest = {camera: max(filmed.blocks) for camera, filmed in world.cameras.items()}
+    held = sum(verdict.window == newest[verdict.camera] for verdict in computed)
+    return {"computed": len(computed), "newest": held, "share": round(held / max(1, len(computed)), 4)}
+
+
 def with_likely(world: World, found: Found, summary: FindSummary) -> Found:
     """What a search names, then the likely moments that it did not verify, each by its last window."""
     likely = sorted(
@@ -450,11 +458,13 @@ def main() -> None:
     ]
     rows: dict[str, list[Found]] = {name: [] for name in ("find", "find+likely", *OTHERS)}
     differences: list[float] = []
+    computed: list[Verdict] = []
     shown: list[tuple[str, Sequence[Hit]]] = []
     for search in searches:
         name = f"{min(search.cameras)[0]}-{search.question}-{options.share:g}.pickle"
         dear = dear_searches(world, search, options.share, options.keep / "searched" / name)
         differences += dear["differences"]
+        computed += dear["computed"]
         shown.append((search.question, dear["hits"]))
         for row, result in dear["rows"].items():
             rows[row].append(result)
@@ -497,6 +507,7 @@ def main() -> None:
                 "tables": {
                     "searches": table,
                     "fleet": {"first_hit": fleet},
+                    "live": {"windows": held_live(world, computed)},
                     "day": {"ranked": day},
                     "shown": by_shown(world, shown),
                     "pictures": by_picture(world, QUESTIONS, interval),

@@ -253,8 +253,8 @@ def search_seconds(
 
 
 def held_live(world: World, computed: Sequence[Verdict]) -> dict[str, float]:
-    """How many of the windows that searches computed a live session would hold the KV of: each camera's newest,
-    if it were asked about as its film ends."""
+    """How many of the windows that searches computed a live session would hold the KV of: each camera's
+    newest, if it were asked about as its film ends."""
     newest = {camera: max(filmed.blocks) for camera, filmed in world.cameras.items()}
     held = sum(verdict.window == newest[verdict.camera] for verdict in computed)
     return {"computed": len(computed), "newest": held, "share": round(held / max(1, len(computed)), 4)}

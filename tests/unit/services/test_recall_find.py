@@ -6,6 +6,7 @@ import io
 import json
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -229,10 +230,24 @@ def test_what_cannot_be_searched_is_refused_by_name(service: Service) -> None:
         ({"share": 0.0}, "threshold and share"),
         ({"limit": 1001}, "limit is 1000 at most"),
         ({"question": "Is anyone dancing?"}, "was not trained for 'Is anyone dancing"),
+        ({"question": "Лежит ли кто-нибудь на полу?"}, "was not trained for 'Лежит ли кто-нибудь на полу"),
+        ({"question": "Is anyone lying " + 10_000 * "down" + "?"}, "is the limit"),
     ):
         with pytest.raises(grpc.RpcError, match=words) as refused:
             service.find(**request)
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_a_time_to_come_has_nothing_and_nothing_of_it_is_left_out(service: Service) -> None:
+    since = datetime.now(UTC) + timedelta(days=400)
+    found = summary_of(service.find(cameras=["ward"], since_us=round(since.timestamp() * 1e6)))
+    assert (list(found.hits), found.cost.windows_total, list(found.not_searched)) == ([], 0, [])
+
+
+def test_two_searches_at_once_find_the_same(service: Service) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        for messages in pool.map(lambda _: service.find(cameras=["ward"]), range(2)):
+            check_hits(service, messages)
 
 
 def test_an_untrained_question_is_asked_anyway(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,8 @@ CAMERAS: Final = f"{REDIS_KEYS}{{remembered}}:cameras"
 GROWING_S: Final = 15.0
 """Seconds between two updates of the landmarks of a growing chapter."""
 _DAY_S: Final = 86_400
+_BREAK_US: Final = 2_000_000
+"""Time between two chapters of one recording: no window fits into it."""
 _TOGETHER: Final = 256
 """Number of cameras read in one round trip."""
 CACHE_BYTES: Final = 1 << 30
@@ -243,6 +245,17 @@ class _Cache:
         self._bytes += 0 if marks is None else sign * marks.nbytes
 
 
+def _without_breaks(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Times of chapters, ascending; those that follow one another within a stride are one."""
+    out = [spans[0]]
+    for begin_us, end_us in spans[1:]:
+        if begin_us <= out[-1][1] + _BREAK_US:
+            out[-1] = out[-1][0], max(out[-1][1], end_us)
+        else:
+            out.append((begin_us, end_us))
+    return out
+
+
 class LandmarkReader:
     """Reads the landmarks of cameras, and caches them: a version never changes. Thread-safe.
 
@@ -309,9 +322,9 @@ class LandmarkReader:
         cache.settle()
         out: dict[str, CameraPast] = {}
         for camera, stored in zip(cameras, answers[::2], strict=True):
-            spans = [(facts["begin_us"], facts["end_us"]) for facts in chapter_facts(stored).values()]
+            spans = sorted((facts["begin_us"], facts["end_us"]) for facts in chapter_facts(stored).values())
             if spans:
-                out[camera] = CameraPast(spans, cache.joined(camera))
+                out[camera] = CameraPast(_without_breaks(spans), cache.joined(camera))
         return out
 
     def _read(self, missing: Mapping[str, Sequence[str]], cache: _Cache) -> None:

@@ -272,9 +272,17 @@ def _cluster_scores(landmarks: Sequence[Landmarks], queries: torch.Tensor) -> np
     """The score of every cluster, landmarks after landmarks: float32."""
     if not landmarks:
         return np.zeros(0, np.float32)
-    own = queries[torch.from_numpy(landmarks[0].layers)].float()[:, :, None]
-    # numpy converts float16 several times slower than torch does.
-    raw = torch.cat([torch.bmm(torch.from_numpy(mark.keys).float(), own) for mark in landmarks], 1)[:, :, 0]
-    middle, spread = raw.mean(1, keepdim=True), raw.std(1, keepdim=True, correction=0)
-    score: np.ndarray = ((raw - middle) / torch.where(spread > 0, spread, 1.0)).mean(0).numpy()
+    own = queries[torch.from_numpy(landmarks[0].layers)].float().numpy()
+    raw = np.empty((len(own), sum(map(len, landmarks))), np.float32)
+    first = 0
+    for mark in landmarks:
+        stop = first + len(mark)
+        # numpy converts float16 several times slower than torch does.
+        is_half = mark.keys.dtype == np.float16
+        keys = torch.from_numpy(mark.keys).float().numpy() if is_half else mark.keys
+        for row, layer, query in zip(raw, keys, own, strict=True):
+            np.dot(layer, query, out=row[first:stop])
+        first = stop
+    middle, spread = raw.mean(1, keepdims=True), raw.std(1, keepdims=True)
+    score: np.ndarray = ((raw - middle) / np.where(spread > 0, spread, np.float32(1))).mean(0)
     return score

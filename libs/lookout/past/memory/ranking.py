@@ -37,7 +37,7 @@ class Landmarks:
     """Some of the visual clusters of a chapter, as ranking sees them, in order of time.
 
     Attributes:
-        keys: float16 [layers, clusters, width], mean raw key of each.
+        keys: float16 [layers, clusters, width], mean raw key of each; in a `KeySpace` float32.
         layers: int64 [layers], their numbers in the model.
         begin_us: int64 [clusters], wall time of the first frame of each (Unix microseconds); `end_us`: of the
             last.
@@ -157,9 +157,9 @@ class KeySpace:
         return np.array_equal(own.layers, self.layers) and own.keys.shape[2] == self.middle.shape[2]
 
     def landmarks(self, own: Landmarks) -> Landmarks:
-        """Landmarks with their keys in this space: float16 [1, clusters, directions]."""
+        """Landmarks with their keys in this space: float32 [1, clusters, directions]."""
         keys = self._inside(own.keys.astype(np.float32))
-        return replace(own, keys=keys[None].astype(np.float16), layers=np.zeros(1, np.int64))
+        return replace(own, keys=keys[None], layers=np.zeros(1, np.int64))
 
     def keys(self, keys: torch.Tensor) -> torch.Tensor:
         """Keys [layers of the model, width] in this space: [1, directions]."""

@@ -76,7 +76,7 @@ test-unit: setup  ## style, types and all unit tests of less than half a second:
 	$(PYTEST) -n 2 -m "not long and not slow" tests/unit
 
 test: setup  ## everything that proves Lookout in minutes
-	$(MAKE) --jobs 2 --output-sync=target lint collect s3-server
+	$(MAKE) --jobs 2 --output-sync=target lint collect
 	$(PYTEST) -n $(WORKERS) -m "not long" --durations 20
 
 # Tests are read while types are checked: every worker finds their bytecode, and that of all they import.

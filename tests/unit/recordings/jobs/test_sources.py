@@ -327,7 +327,7 @@ def test_a_full_disk_is_named_and_tried_again(
         assert contents(source) == VIDEO
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_objects_of_a_store_are_listed_and_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with S3Server(tmp_path / "s3") as server:
         for name, value in server.environment.items():
@@ -349,7 +349,7 @@ def test_objects_of_a_store_are_listed_and_fetched(tmp_path: Path, monkeypatch: 
         assert "more than 100 bytes" in refusal(sources(100, stores=[f"s3://{BUCKET}/yard"]), listed[1])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_object_that_has_a_version_is_read_in_ranges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

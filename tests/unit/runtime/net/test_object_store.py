@@ -32,7 +32,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server
         yield server
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_store_that_is_open_follows_the_files(
     server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -49,7 +49,7 @@ def test_a_store_that_is_open_follows_the_files(
     assert bytes(obstore.get(store, "b").bytes()) == b"2"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_file_that_is_gone_is_named(server: S3Server, tmp_path: Path) -> None:
     (tmp_path / "secret-key").unlink()
     with pytest.raises(BaseError, match=r"AWS_SECRET_ACCESS_KEY_FILE=.*secret-key"):

@@ -991,9 +991,9 @@ def test_a_file_becomes_footage_of_a_camera(page: Browser, broker: KafkaServer, 
     eventually(lambda: "stage has 0:04 of footage" in text(page))
     press(page, "Send it again")
     eventually(lambda: len([m for m in records(broker.bootstrap, SEGMENTS.name) if m.key() == b"stage"]) == 4)
-    film.write_bytes(b"no film")
-    choose(page, film)
-    press(page, "Send it again")
+    (other := tmp_path / "other.ts").write_bytes(b"no film")
+    choose(page, other)
+    press(page, "Send it")
     eventually(lambda: "the film cannot be read" in text(page))
     assert page.evaluate("faults") == []
 

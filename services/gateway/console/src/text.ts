@@ -24,7 +24,7 @@ export const text = {
   stillSignedOut: "You are still signed out.",
   signIn: "Sign in",
   signInHow: "Open a sign-in link: on the machine of the fleet, this command prints one.",
-  uploadEnded: "The upload ended early. Upload it again.",
+  uploadEnded: "The upload ended early. Choose the file again, in case it has changed, and upload it.",
   unreachable: "The gateway cannot be reached. Trying again.",
   offline: "Not connected: what you see may be old.",
   loading: "Loading…",

@@ -145,7 +145,7 @@ def _turned(mask: TemporalMask) -> np.ndarray:
 
 
 def of_groups(patches: np.ndarray, grid: GroupedPatches) -> np.ndarray:
-    """The largest of the patches behind every group: [rows, cols] -> [group rows, group cols]."""
+    """Return the maximum over the patches of each group: [rows, cols] -> [group rows, group cols]."""
     rows = np.stack([patches[list(taps)].max(axis=0) for taps in grid.row_taps])
     return np.stack([rows[:, list(taps)].max(axis=1) for taps in grid.col_taps], axis=1)
 

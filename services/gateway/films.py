@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import IO, Final
 
+from lookout.administration.footage import with_headers
 from lookout.services.gateway.problems import ProblemError
 from lookout.v1.gateway_pb2 import Film
 from lookout.video.sandbox import SandboxPool, SandboxSettings
 from lookout.video.sandbox.confined_reader import recording_length_us
-from lookout.video.segments import CodecError, Segment
-from lookout.wire import MAX_SEGMENT_BYTES, headers
+from lookout.video.segments import CodecError
+from lookout.wire import MAX_SEGMENT_BYTES
+from lookout.wire.headers import Headers
 
 #: most bytes of a film, which lies in the temporary folder of the gateway's pod until it is sent
 FILM_BYTES: Final = 512 << 20
@@ -41,7 +43,7 @@ def publish(
     path: str | os.PathLike[str],
     camera: str,
     labels: Mapping[str, str],
-    send: Callable[[bytes, headers.Headers], object],
+    send: Callable[[bytes, Headers], object],
 ) -> Film:
     """Cut a film at keyframes, in a sandbox, and send the pieces; it ends now.
 
@@ -62,21 +64,12 @@ def publish(
         try:
             begin_ms = round(time.time() * 1000) - recording_length_us(pool, path) // 1000
             film.begin.FromMilliseconds(begin_ms)
-            for piece, is_last in _marked(pool.cut(path, max_bytes=MAX_SEGMENT_BYTES)):
-                facts = {headers.CAPTURED_AT: str(begin_ms + piece.start_us // 1000), **labels}
-                send(piece.data, headers.encode({**facts, headers.LAST: "1"} if is_last else facts))
+            pieces = pool.cut(path, max_bytes=MAX_SEGMENT_BYTES)
+            for piece, more in with_headers(pieces, begin_ms * 1000, labels, ends=True):
+                send(piece.data, more)
                 film.segments += 1
                 film.end.FromMilliseconds(begin_ms + (piece.start_us + piece.duration_us) // 1000)
         except CodecError as error:
             sent = f"{film.segments} segments before that were sent" if film.segments else "nothing was sent"
             raise ProblemError(400, f"the film cannot be read ({error}): {sent}") from None
     return film
-
-
-def _marked(pieces: Iterator[Segment]) -> Iterator[tuple[Segment, bool]]:
-    """Yield each piece, and whether it is the last. None is where they end with an error."""
-    held = next(pieces, None)
-    while held is not None:
-        following = next(pieces, None)
-        yield held, following is None
-        held = following

@@ -1,4 +1,4 @@
-"""What the agents that pull cameras say of them, as far as their reports in Redis have not expired."""
+"""Reports of the agents that pull cameras, which Redis keeps until they expire."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lookout.wire import CAMERA_REPORT
 
 
 def pulled(settings: GatewaySettings, cameras: Sequence[str]) -> list[tuple[str, str]]:
-    """The state of each camera, and why its newest connection ended; empty texts where nobody says."""
+    """Return the state of each camera, and why its newest connection ended; empty without a report."""
     try:
         with settings.redis_client(
             settings.redis_url, decode_responses=True, socket_timeout=1.0, socket_connect_timeout=1.0

@@ -46,7 +46,7 @@ class Standing:
 #: at this many times the age, shares of this device alone count too: a tenant with little work elsewhere may
 #: send one device more than it can compute, and its windows would wait for ever
 _ALONE = 2.0
-#: shares of `skip_after_s` from which every second window is left out, and descriptions and audits are
+#: fractions of `skip_after_s`: the ages at which every second window is skipped, and descriptions and audits
 _THIN, _SHED = 1 / 2, 1 / 4
 #: describes how far a tenant is above its fair share of the fleet's devices, or of this one alone (True)
 Excess = Callable[[bool], str | None]
@@ -96,7 +96,7 @@ class OverloadPolicy:
         return None
 
     def _after(self, share: float, standing: float = 1.0) -> float | None:
-        """A share of the age from which windows of a standing are skipped; None if none ever is."""
+        """Return a fraction of the age at which windows of a standing are skipped; None: they never are."""
         skip_after_s = self._settings.skip_after_s
         return None if skip_after_s is None else share * standing * skip_after_s
 

@@ -749,7 +749,7 @@ def test_a_watch_is_made_changed_and_removed(page: Browser, client: httpx.Client
     page.evaluate(f"document.querySelector('main svg').dispatchEvent({click})")
     press(page, "Save")
     eventually(lambda: "This zone is not closed" in text(page))
-    press(page, "Take back a corner")
+    press(page, "Remove a corner")
     eventually(lambda: "This zone is not closed" not in text(page))
     assert len(client.get("/v1/watches/bag-left").json()["versions"]) == 3
     press(page, "Pause")

@@ -239,7 +239,7 @@ def test_a_moment_is_found_seen_and_made_a_watch(
     with av.open(io.BytesIO(clip.content)) as container:
         assert sum(1 for _ in container.decode(video=0)) > 10
     press(page, "✓ Right")
-    eventually(lambda: "It is kept: back-tests count it." in text(page))
+    eventually(lambda: "Saved: back-tests count it." in text(page))
     press(page, "Search")
     pressed = f"{hit}?.querySelector('[aria-pressed=true]')"
     eventually(lambda: page.evaluate(f"{pressed}?.innerText") == "✓ Right", every=0.5)

@@ -58,7 +58,7 @@ def test_a_watch_is_added_changed_snoozed_and_removed(broker: KafkaServer, clien
     changed = client.put(where, json={"question": "Is the door open?"}).json()
     assert [version["version"] for version in changed["versions"]] == [1, 2]
     again = client.put(where, json={"question": "Is the door open?"}).json()
-    assert again["versions"] == changed["versions"], "what asks the same is no new version"
+    assert again["versions"] == changed["versions"], "saving an unchanged watch adds no version"
     until = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     snoozed = client.post(f"{where}/snooze", json={"until": until}).json()
     assert snoozed["enabled"] is False
@@ -194,7 +194,7 @@ def test_a_film_is_footage_of_a_camera(
     for refused, status, words in (
         (send("stage", b"no film"), 400, "the film cannot be read"),
         (send("<b>", path.read_bytes()), 400, "use 1 to 64"),
-        (send("pulled", path.read_bytes()), 409, "films by itself"),
+        (send("pulled", path.read_bytes()), 409, "an agent already pulls"),
         (send("gate", path.read_bytes()), 409, "another tenant"),
         (send("stage", path.read_bytes(), "a b"), 400, "tenant: "),
     ):

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.status import Status
 from rich.table import Table
 
+from lookout.administration.footage import Piece
 from lookout.cli.alerts import LinePrinter
 from lookout.cli.connect import CommittedReader, fleet_masks, reading
 from lookout.cli.fleet_settings import settings_of_services
@@ -23,7 +24,7 @@ from lookout.cli.footage import footage_files
 from lookout.cli.model import DeviceOption, ModelOption, find_model
 from lookout.cli.options import WEB_PAGES, CliError, Position, PresetOption, SettingOption, check_page
 from lookout.cli.output import TerminalConsole, escaped, stage
-from lookout.cli.publish import Piece, Publisher, cut_file, cutter
+from lookout.cli.publish import Publisher, cut_file, cutter
 from lookout.cli.report import TOPICS, Album, FleetRecord, PageFacts, Truth, write_page
 from lookout.cli.report.page import percent, saved_patches, saved_tokens
 from lookout.cli.report.run import UnusedRecord

@@ -44,7 +44,7 @@ def settings_of_services(
     for name in common:
         if not any(_has(kind, name) for kind in kinds.values()):
             if (instead := retired(name)) is not None:
-                raise CliError(f"--set {name}: no longer a setting: {instead}")
+                raise CliError(f"--set {name}: this setting was removed: {instead}")
             raise CliError(f"--set {clean(name, 60)}: no service has such a setting{_similar(name, kinds)}")
     settings = {}
     for service, kind in kinds.items():

@@ -12,12 +12,13 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
 import typer
 from confluent_kafka import KafkaError, Message
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from lookout.administration.footage import Piece, with_headers
 from lookout.administration.writing import CONFIRM_S
 from lookout.cli.connect import (
     LibraryErrors,
@@ -48,7 +49,7 @@ from lookout.wire import (
     is_camera_id,
     label_headers,
 )
-from lookout.wire.headers import CAPTURED_AT, LAST, Headers, encode
+from lookout.wire.headers import Headers
 
 if TYPE_CHECKING:
     from lookout.rules.masks import AppliedMask, Masks
@@ -59,17 +60,6 @@ _LONGEST_NAP_S = 0.2
 class Rate(StrEnum):
     REAL = "real"
     MAX = "max"
-
-
-class Piece(Protocol):
-    """A segment: bytes that start at a keyframe, and their place in the footage."""
-
-    @property
-    def data(self) -> bytes: ...
-    @property
-    def start_us(self) -> int: ...
-    @property
-    def duration_us(self) -> int: ...
 
 
 @dataclass(slots=True)
@@ -426,36 +416,18 @@ def publish_one(
         ends: Whether the source is a recording. Its last segment is marked, so that its end is no outage.
     """
     begin, end_us = time.monotonic(), 0
-    for piece, last in _with_last(pieces) if ends else ((piece, False) for piece in pieces):
+    for piece, headers in with_headers(pieces, start_us, labels, ends=ends):
         if rate is Rate.REAL:
             if not ends:  # after a gap, what came through a pipe is there already
                 begin -= max(0, piece.start_us - end_us) / 1e6
             end_us = piece.start_us + piece.duration_us
             # A camera can send a segment only once its last picture is taken.
             _wait_until(publisher, begin + (piece.start_us + piece.duration_us) / 1e6)
-        facts = {CAPTURED_AT: str((start_us + piece.start_us) // 1000), **labels}
-        headers = encode({**facts, LAST: "1"} if last else facts)
         publisher.send(published.camera, piece.data, headers)
         published.segments += 1
         published.bytes += len(piece.data)
         published.duration_us = max(published.duration_us, piece.start_us + piece.duration_us)
         tell(published)
-
-
-def _with_last(pieces: Iterator[Piece]) -> Iterator[tuple[Piece, bool]]:
-    """Yield pieces, each with whether it is the last; if they end with an error, none is."""
-    previous: Piece | None = None
-    try:
-        for piece in pieces:
-            if previous is not None:
-                yield previous, False
-            previous = piece
-    except Exception:
-        if previous is not None:
-            yield previous, False
-        raise
-    if previous is not None:
-        yield previous, True
 
 
 def cutter() -> SandboxPool:

@@ -118,7 +118,7 @@ def remove_camera(
 
 
 def check_name(parts: Parts, camera: str) -> None:
-    """Raise ProblemError if a camera that is not there yet may not have this id."""
+    """Raise ProblemError if the id of a new camera is invalid."""
     if (fault := name_fault(camera)) and not _exists(parts, camera):
         raise ProblemError(400, f"id: {fault}")
 

@@ -67,8 +67,8 @@ def _cut(parts: Parts, uri: str, start_s: float, end_s: float) -> RecordingClip:
     """Cut a span out of a recording in a confined process.
 
     Raises:
-        ProblemError: It is not read here, or too many clips are being cut.
-        LookoutError: It cannot be read, or not be cut there.
+        ProblemError: The gateway may not read it, or too many clips are being cut.
+        LookoutError: It cannot be read, or the span cannot be cut.
     """
     store = None if parts.uploads is None else parts.uploads.url
     if not uri.startswith(("http://", "https://", *([] if store is None else [f"{store}/"]))):

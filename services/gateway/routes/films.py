@@ -11,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
+from lookout.administration import RecordPlace
 from lookout.services.gateway import films
 from lookout.services.gateway.guard import Administrator
 from lookout.services.gateway.history import queries
@@ -29,6 +30,7 @@ from lookout.wire import CAMERAS, SEGMENTS, WireError, check_tenant, from_json, 
 router = APIRouter(prefix="/v1", tags=["cameras"])
 #: the path whose bodies may be as large as films
 PATH: Final = "/v1/films"
+#: two films might not fit into the pod's temporary folder
 _one_at_a_time: Final = asyncio.Lock()
 _Camera = Annotated[str, Query(max_length=200, description="its id")]
 _Tenant = Annotated[str, Query(max_length=63, description="whose camera it is; empty: default")]
@@ -48,11 +50,18 @@ async def send_film(
         raise ProblemError(429, "another film is being sent: try again in a minute", {"Retry-After": "60"})
 
     def publish(path: str) -> Film:
-        film = films.publish(
-            path, camera, labels, lambda data, more: parts.writes.publish(SEGMENTS.name, camera, data, more)
-        )
-        parts.writes.note(principal, asked, entry("camera.film", camera, camera=camera, tenant=tenant))
-        return film
+        sent: list[RecordPlace] = []
+        try:
+            return films.publish(
+                path,
+                camera,
+                labels,
+                lambda data, more: sent.extend(parts.writes.publish(SEGMENTS.name, camera, data, more)),
+            )
+        finally:  # also if the rest of the film cannot be read
+            if sent:
+                audit = entry("camera.film", camera, camera=camera, tenant=tenant)
+                parts.writes.note(principal, asked, audit)
 
     async with _one_at_a_time:
         with tempfile.NamedTemporaryFile(suffix=".film") as file:
@@ -67,7 +76,7 @@ def _checked(parts: Parts, principal: Principal, camera: str, tenant: str) -> di
     """Return the labels of a film's segments.
 
     Raises:
-        ProblemError: The camera is not the caller's, films itself, or may not be called so.
+        ProblemError: The caller may not see the camera, an agent pulls it, or its id is invalid.
     """
     try:
         labels = label_headers(Camera(tenant=check_tenant(tenant)))
@@ -83,5 +92,5 @@ def _checked(parts: Parts, principal: Principal, camera: str, tenant: str) -> di
     if tenants - {tenant_of(tenant)}:
         raise ProblemError(409, f"camera {camera} belongs to another tenant: choose another name")
     if row is not None and from_json(row.body, Camera).url:
-        raise ProblemError(409, f"camera {camera} films by itself: choose another name")
+        raise ProblemError(409, f"an agent already pulls camera {camera}: choose another name")
     return labels

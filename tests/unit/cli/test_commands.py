@@ -321,10 +321,10 @@ def test_settings_of_the_fleet() -> None:
         (["--set", "fsp=3"], "--set fsp: no service has such a setting; did you mean fps?"),
         (["--set", "decode.fsp=3"], "--set: decode: unknown setting LOOKOUT_FSP; did you mean LOOKOUT_FPS?"),
         (["--set", "prefill.silence_s=3"], "--set: prefill: unknown setting LOOKOUT_SILENCE_S"),
-        (["--set", "thin_after_s=9"], "--set thin_after_s: no longer a setting: set skip_after_s"),
+        (["--set", "thin_after_s=9"], "--set thin_after_s: this setting was removed: set skip_after_s"),
         (
             ["--set", "decode.store__fetch_s=2"],
-            "LOOKOUT_STORE__FETCH_S is no longer a setting: it is 10 seconds",
+            "LOOKOUT_STORE__FETCH_S was removed: the value is fixed at 10 seconds",
         ),
         (["--set", "fps=inf"], "LOOKOUT_FPS='inf'"),
         (["--set", "decode.silence_s=never"], "--set: decode: LOOKOUT_SILENCE_S='never'"),

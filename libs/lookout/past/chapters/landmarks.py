@@ -40,7 +40,7 @@ _BREAK_US: Final = 2_000_000
 _TOGETHER: Final = 256
 """Number of cameras read in one round trip."""
 CACHE_BYTES: Final = 1 << 30
-"""Of a reader; the cameras that were read first are left out beyond."""
+"""Limit of a reader's cache; above it, the cameras read first are evicted and ranked without landmarks."""
 
 
 def landmarks_key(camera: str) -> str:
@@ -147,12 +147,12 @@ class _CameraCache:
 
     @property
     def landmarks(self) -> dict[str, Landmarks]:
-        """Those that are landmarks, by field."""
+        """The valid landmarks, by field."""
         return {name: marks for name, marks in self.parts.items() if marks is not None and len(marks)}
 
     @property
     def bytes(self) -> int:
-        """What they take."""
+        """Bytes of the landmarks."""
         return sum(marks.nbytes for marks in self.landmarks.values())
 
     def joined(self) -> list[Landmarks]:
@@ -183,7 +183,7 @@ class _Cache:
         self._lock = threading.Lock()
 
     def unread(self, fields: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-        """Drop what Redis no longer has of cameras; returns what is not here yet."""
+        """Drop what Redis no longer has of cameras; return the fields that are not cached."""
         with self._lock:
             out: dict[str, list[str]] = {}
             for camera, names in fields.items():
@@ -203,7 +203,7 @@ class _Cache:
             self._count(marks, 1)
 
     def settle(self) -> None:
-        """Choose a space if there is none; drop the cameras that do not fit."""
+        """Choose the key space on first use, and evict the cameras read first above `CACHE_BYTES`."""
         with self._lock:
             if self.space is None and (marks := self._all()):
                 kinds = Counter((tuple(own.layers), own.keys.shape[2]) for own in marks)

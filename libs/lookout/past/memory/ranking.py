@@ -23,7 +23,7 @@ FORMAT = 1
 LAYERS = 4
 """Number of layers to compare, evenly spaced over the upper half of the model. Lower ones rank worse, and do
 not distinguish some questions at all (docs/find.md)."""
-EVERY: Final = 4
+KEPT_EVERY: Final = 4
 """One cluster in so many is kept: as many moments are among the first spans as with all (docs/find.md)."""
 SAMPLE: Final = 1024
 """Clusters, about, whose keys say which directions these are."""
@@ -124,7 +124,8 @@ class Landmarks:
 class KeySpace:
     """The few directions in which the keys of clusters vary, over all compared layers together.
 
-    A reader of many landmarks keeps their keys in it: they look like those of one layer that is narrow.
+    A reader of many landmarks stores their keys in this space: one layer, `DIRECTIONS` wide, instead of
+    several wide ones.
 
     Attributes:
         layers: int64 [layers], those that are compared.
@@ -148,7 +149,7 @@ class KeySpace:
         middle = keys.mean(1, keepdims=True)
         sample = keys - middle
         spread = np.maximum(np.sqrt((sample**2).mean((1, 2), keepdims=True)), 1e-6)
-        count = min(DIRECTIONS, *(flat := _beside(sample / spread)).shape)
+        count = min(DIRECTIONS, *(flat := _flattened(sample / spread)).shape)
         directions = np.linalg.svd(flat, full_matrices=False)[2][:count].T
         return cls(landmarks[0].layers, middle, directions, spread, sample)
 
@@ -172,15 +173,15 @@ class KeySpace:
         own = queries[torch.from_numpy(self.layers)].float().numpy()[:, :, None]
         deviation = (self.sample @ own).std(1, keepdims=True)
         scaled = own.transpose(0, 2, 1) * self.spread / np.where(deviation > 0, deviation, 1.0)
-        return torch.from_numpy(_beside(scaled) @ self.directions)
+        return torch.from_numpy(_flattened(scaled) @ self.directions)
 
     def _inside(self, keys: np.ndarray) -> np.ndarray:
         """Keys [layers, clusters, width] as [clusters, directions]."""
-        out: np.ndarray = _beside((keys - self.middle) / self.spread) @ self.directions
+        out: np.ndarray = _flattened((keys - self.middle) / self.spread) @ self.directions
         return out
 
 
-def _beside(keys: np.ndarray) -> np.ndarray:
+def _flattened(keys: np.ndarray) -> np.ndarray:
     """Keys [layers, clusters, width] as [clusters, layers * width]."""
     return keys.transpose(1, 0, 2).reshape(keys.shape[1], -1)
 
@@ -213,7 +214,7 @@ class CameraPast:
         return any(first < end_us and last >= begin_us for first, last in self.chapters)
 
 
-def landmarks_of(chapter: Chapter, files: Files, every: int = EVERY) -> Landmarks:
+def landmarks_of(chapter: Chapter, files: Files, every: int = KEPT_EVERY) -> Landmarks:
     """Compute the landmarks of a chapter.
 
     Args:

@@ -1,4 +1,4 @@
-"""Settings that became constants or are derived, with what to do instead: whoever still sets one is told."""
+"""Removed settings, which became constants or are derived, and what to do instead of each."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ _RETIRED: Final[Mapping[str, str]] = MappingProxyType(
         "accumulation": _POLICY,
         "alpha": _POLICY,
         "anchors": _POLICY,
-        "camera_lease_s": "it is 10 seconds",
+        "camera_lease_s": "the value is fixed at 10 seconds",
         "change": _POLICY,
         "credential_name": "set grpc_tls_name",
         "credentials_any_host": "give the secret the key hosts with *",
-        "decoder_memory": "it follows from segment_pixels",
-        "device_retry_s": "it is 10 seconds",
+        "decoder_memory": "it is derived from segment_pixels",
+        "device_retry_s": "the value is fixed at 10 seconds",
         "kafka_key_password": "set kafka_key_password_file",
         "kubeconfig": "set KUBECONFIG",
-        "log_human": "logs are for people where stderr is a terminal",
+        "log_human": "logs are plain text where stderr is a terminal",
         "luma_tau": _POLICY,
-        "shed_after_s": "set skip_after_s; descriptions and audits end at a quarter of it",
-        "store__camera_bytes": "it is a third of store__unread_bytes",
-        "store__fetch_s": "it is 10 seconds",
-        "store__materialize_s": "it is 60 seconds",
-        "store__reserve_bytes": "it is a quarter of store__memory_bytes",
+        "shed_after_s": "set skip_after_s; descriptions and audits are skipped from a quarter of it",
+        "store__camera_bytes": "the value is a third of store__unread_bytes",
+        "store__fetch_s": "the value is fixed at 10 seconds",
+        "store__materialize_s": "the value is fixed at 60 seconds",
+        "store__reserve_bytes": "the value is a quarter of store__memory_bytes",
         "tau": _POLICY,
-        "tenant_fair_after_s": "it is 20 seconds",
-        "tenant_parts": "it is two for each partition of recording.parts.v1",
-        "thin_after_s": "set skip_after_s; every second window is left out from half of it",
+        "tenant_fair_after_s": "the value is fixed at 20 seconds",
+        "tenant_parts": "the value is two for each partition of recording.parts.v1",
+        "thin_after_s": "set skip_after_s; every second window is skipped from half of it",
     }
 )
 """What to do instead of each setting, by its name in lower case."""
 
 
 def retired(name: str) -> str | None:
-    """Return what to do instead of a retired setting, given as a variable or in lower case; else None."""
+    """Return what to do instead of a removed setting (`LOOKOUT_X` or `x`); None: it was never one."""
     return _RETIRED.get(name.removeprefix(PREFIX).lower())

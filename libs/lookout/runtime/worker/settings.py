@@ -450,7 +450,7 @@ def _unknown(kind: type[ServiceSettings], environ: Mapping[str, str]) -> Iterabl
 
 def _unknown_text(name: str, kind: type[ServiceSettings]) -> str:
     if (instead := retired(name)) is not None:
-        return f"{name} is no longer a setting: {instead}"
+        return f"{name} was removed: {instead}"
     word = name.removeprefix(PREFIX).lower()  # the prefix, which all share, makes any two look alike
     close = difflib.get_close_matches(word, kind.model_fields, n=1, cutoff=0.65)
     hint = f"; did you mean {setting(close[0])}?" if close else ""

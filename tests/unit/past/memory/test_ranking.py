@@ -15,7 +15,7 @@ from lookout.past.memory import HistoryError, Past, RangeCache
 from lookout.past.memory.past import fetch_from
 from lookout.past.memory.ranking import (
     DIRECTIONS,
-    EVERY,
+    KEPT_EVERY,
     CameraPast,
     KeySpace,
     Landmarks,
@@ -42,7 +42,7 @@ def test_landmarks_are_the_mean_keys_of_a_chapter_to_its_newest_block(tmp_path: 
     assert marks.layers.tolist() == compared_layers(chapter.head.shape.layers).tolist()
     blocks = past.window
     count = len(past.scenes[0][0].keys) + len(blocks)
-    assert len(marks) == -(-count // EVERY)
+    assert len(marks) == -(-count // KEPT_EVERY)
     for place, layer in enumerate(marks.layers.tolist()):
         clusters = past.scenes[0][layer].keys.to(torch.float16).numpy()
         means = [block.block.keys[layer].transpose(0, 1).flatten(1).mean(0).numpy() for block in blocks]

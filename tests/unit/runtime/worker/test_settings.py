@@ -48,7 +48,7 @@ def test_an_unknown_setting_is_named_with_its_neighbour() -> None:
 
 def test_a_retired_setting_says_what_to_do() -> None:
     environ = {**LOCAL, "LOOKOUT_SHED_AFTER_S": "5", "LOOKOUT_TAU": "1"}
-    with pytest.raises(StartupError, match=r"^LOOKOUT_SHED_AFTER_S is no longer a setting: set skip_after_s"):
+    with pytest.raises(StartupError, match=r"^LOOKOUT_SHED_AFTER_S was removed: set skip_after_s"):
         load_settings(StageSettings, environ)
 
 

@@ -79,9 +79,9 @@ def by_ranking(
     semantic = _semantic(world)
     thin: dict[str, Callable[[Landmarks], Landmarks]] = {
         "visual": lambda mark: mark,
-        **{f"every-{n}": lambda mark, n=n: _part(mark, np.arange(len(mark))[::-n][::-1]) for n in (2, 4, 8)},  # type: ignore[misc]
-        "random-4": lambda mark: _part(mark, _drawn(len(mark))),
-        "largest-4": lambda mark: _part(mark, _most(mark.tokens, -(-len(mark) // 4))),
+        **{f"every-{n}": lambda mark, n=n: mark.part(np.arange(len(mark))[::-n][::-1]) for n in (2, 4, 8)},  # type: ignore[misc]
+        "random-4": lambda mark: mark.part(_drawn(len(mark))),
+        "largest-4": lambda mark: mark.part(_most(mark.tokens, -(-len(mark) // 4))),
         "merged-4": lambda mark: _merged(mark, -(-len(mark) // 4)),
     }
     product = _few(_each(whole, thin["every-4"]))
@@ -237,20 +237,10 @@ def _largest(semantic: Mapping[str, CameraPast], visual: _Representatives) -> di
     for camera, past in semantic.items():
         counts = [len(mark.begin_us) for mark in visual.layers[0][camera].landmarks]
         marks = [
-            _part(mark, _most(mark.tokens, count)) for mark, count in zip(past.landmarks, counts, strict=True)
+            mark.part(_most(mark.tokens, count)) for mark, count in zip(past.landmarks, counts, strict=True)
         ]
         out[camera] = CameraPast(past.chapters, marks)
     return out
-
-
-def _part(mark: Landmarks, places: np.ndarray) -> Landmarks:
-    return replace(
-        mark,
-        keys=mark.keys[:, places],
-        begin_us=mark.begin_us[places],
-        end_us=mark.end_us[places],
-        tokens=mark.tokens[places],
-    )
 
 
 def _ranked(ways: _Representatives, search: Asked) -> list[PastSpan]:

@@ -168,7 +168,7 @@ class _CameraCache:
             first = 0
             for name in names:  # the parts share its memory
                 stop = first + len(parts[name])
-                self.parts[name] = together[0].part(first, stop)
+                self.parts[name] = together[0].part(slice(first, stop))
                 first = stop
         return [*self.older[1], parts[newest]]
 

@@ -59,18 +59,17 @@ class Landmarks:
 
     @property
     def nbytes(self) -> int:
-        """What their arrays take."""
+        """Bytes of the arrays."""
         return sum(own.nbytes for own in (self.keys, self.begin_us, self.end_us, self.tokens))
 
-    def part(self, first: int, stop: int) -> Landmarks:
-        """Some of them; the arrays share their memory."""
-        own = slice(first, stop)
+    def part(self, places: slice | Ints) -> Landmarks:
+        """Return some of the clusters; with a slice, the arrays share their memory."""
         return replace(
             self,
-            keys=self.keys[:, own],
-            begin_us=self.begin_us[own],
-            end_us=self.end_us[own],
-            tokens=self.tokens[own],
+            keys=self.keys[:, places],
+            begin_us=self.begin_us[places],
+            end_us=self.end_us[places],
+            tokens=self.tokens[places],
         )
 
     def packed(self) -> bytes:

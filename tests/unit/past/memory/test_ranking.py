@@ -114,7 +114,9 @@ def many(count: int, spread: int) -> dict[str, CameraPast]:
         marks = Landmarks(
             keys.astype(np.float16), np.array([0, 2, 3]), begin, begin + 1, np.ones(count, np.int64), 1
         )
-        pasts[f"{camera}"] = CameraPast([(0, int(begin[-1]))], [marks.part(slice(9)), marks.part(slice(9, count))])
+        pasts[f"{camera}"] = CameraPast(
+            [(0, int(begin[-1]))], [marks.part(slice(9)), marks.part(slice(9, count))]
+        )
     return pasts
 
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 import redis
@@ -18,16 +19,20 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from structlog.testing import capture_logs
 
-from lookout.errors import TransientError
+from lookout.errors import FencedError, TransientError
 from lookout.local import KafkaServer, RedisServer, create_topics, free_ports
 from lookout.local.kafka import KafkaListener
 from lookout.rules import watch_fault
 from lookout.runtime.store.directory import Announcer, Directory
 from lookout.runtime.store.errors import DirectoryDownError
 from lookout.runtime.store.labels import entry_of
-from lookout.runtime.worker import Table
+from lookout.runtime.worker import Output, Result, Table
+from lookout.runtime.worker.partitions import Partition
 from lookout.runtime.worker.polling import static_name
+from lookout.runtime.worker.records import Slot
+from lookout.runtime.worker.refusals import Refusals
 from lookout.runtime.worker.tables import REACH_S, ShorterTopicError
+from lookout.runtime.worker.transactions import Committer, Ended, Topics, Transaction, TransactionResult
 from lookout.services.prefill.watches import Watches
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, TensorRef
 from lookout.v1.watches_pb2 import Watch
@@ -41,6 +46,7 @@ from tests.fleet.bench import Bench, process, running
 pytestmark = pytest.mark.fleet
 
 CAMERAS = [f"cam-{number}" for number in range(3)]
+APART_S = 12.0  # until clients have given up a first connection; they make the next at different times
 FROZEN_S = 6.0  # longer than a session of these workers
 REF = TensorRef(id="t", stage=STAGE_FRAMES, camera="gate", epoch=5)
 REF.input.topic, REF.input.partition, REF.input.offset = "camera.segments.v1", 0, 3
@@ -113,6 +119,65 @@ def test_a_worker_fenced_after_a_standstill_joins_again(
         eventually(lambda: worker.error is not None or bench.counted(CAMERAS, 40))
         assert worker.error is None
     bench.assert_counted(CAMERAS, 40)
+
+
+@pytest.mark.long
+def test_clients_that_were_given_up_during_a_standstill_stand_for_nobody_else(
+    own_kafka: KafkaServer, prefix: str, stack: ExitStack
+) -> None:
+    """Each of them was asking for the identity of the process, and fences the client in use by getting it."""
+    bench = stack.enter_context(Bench(own_kafka.bootstrap, prefix))
+    ends: SimpleQueue[Ended] = SimpleQueue()
+    before = set(threading.enumerate())
+    committer = Committer(
+        bench.settings(),
+        "toy",
+        f"{prefix}toy-0",
+        Topics(f"{prefix}in", f"{prefix}state", f"{prefix}dlq"),
+        refusals=Refusals(),
+        digest=lambda: "toy-1",
+        ended=ends.put,
+    )
+    stack.callback(committer.close)
+
+    def begin() -> Transaction:
+        slot = Slot("gate", None, result=Result(outputs=(Output(f"{prefix}dlq", "gate", b"1"),)))
+        transaction = Transaction([(Partition(0, loaded=True), [slot])], None)
+        committer.submit(transaction)
+        return transaction
+
+    def run() -> TransactionResult:
+        begin()
+        ended = ends.get(timeout=120.0)
+        assert ended.error is None
+        return ended.outcome
+
+    def threads() -> list[threading.Thread]:
+        return [each for each in threading.enumerate() if each.name == "transactions" and each not in before]
+
+    assert run() is TransactionResult.COMMITTED
+    assert own_kafka.pid is not None
+    os.kill(own_kafka.pid, signal.SIGSTOP)
+    try:
+        with capture_logs() as lines:
+            transaction = begin()
+            unknown = "the outcome of a transaction is unknown"
+            eventually(lambda: any(line["event"] == unknown for line in lines))
+        for _ in range(4):
+            committer.replace(transaction)
+        time.sleep(APART_S)
+        committer.outage()
+    finally:
+        os.kill(own_kafka.pid, signal.SIGCONT)
+    assert ends.get(timeout=120.0).outcome is TransactionResult.UNKNOWN
+    while len(threads()) > 1:
+        run()
+    eventually(lambda: run() is TransactionResult.COMMITTED)
+    # Now that the last of them is gone, a client that gets the identity is another process's.
+    usurper = Producer({"bootstrap.servers": own_kafka.bootstrap, "transactional.id": committer.identity})
+    usurper.init_transactions(120.0)
+    begin()
+    assert isinstance(ends.get(timeout=120.0).error, FencedError)
 
 
 class StallingLine:

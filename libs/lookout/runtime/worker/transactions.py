@@ -116,32 +116,25 @@ class Topics:
     dead_letter_bytes: int = MAX_MESSAGE_BYTES  # largest record that `dead_letters` takes
 
 
-class Client(Enum):
-    """How far the transactional client can be trusted.
-
-    | from     | what happens                                              | to       |
-    | -------- | --------------------------------------------------------- | -------- |
-    | SOUND    | Kafka goes away; a call ends without an answer; a refusal | SUSPECT  |
-    | SUSPECT  | a new client is made                                      | SOUND    |
-    | any      | the client hangs: a new one is made                       | REPLACED |
-    | REPLACED | a transaction commits                                     | SOUND    |
-    | REPLACED | Kafka goes away; a call ends without an answer; a refusal | SUSPECT  |
-
-    SOUND: an error tells how the transaction ended, and a fencing code means another process. SUSPECT: the
-    client is replaced before the next transaction; an error leaves the end of this one unknown. REPLACED: the
-    client that hung may still fence its successor.
-    """
-
-    SOUND = auto()
-    SUSPECT = auto()
-    REPLACED = auto()
+class _ReplacedError(Exception):
+    """This thread was given up: another one has its place, and a client of its own."""
 
 
 class Committer:
     """Owns the transactional producer and the thread that runs transactions.
 
     They have a thread of their own, because calls to a broker that is away can take far longer than their
-    time-outs.
+    time-outs. A thread that hangs is given up: the next one makes a client, which fences the first's.
+
+    | the client    | because                                                   | until                     |
+    | ------------- | --------------------------------------------------------- | ------------------------- |
+    | is suspect    | Kafka goes away; a call ends without an answer; a refusal | it is replaced            |
+    | may be fenced | a thread was given up: the client that it may be making   | a transaction commits     |
+    | by an echo    | fences its successor, even long after Kafka goes on       | that began without such a |
+    |               |                                                           | thread                    |
+
+    Otherwise an error tells how the transaction ended, and a fencing code means another process. A suspect
+    client is replaced before the next transaction; an error leaves the end of this one unknown.
     """
 
     def __init__(
@@ -167,9 +160,11 @@ class Committer:
         self._work: SimpleQueue[Transaction | None] = SimpleQueue()
         self._turns = 0
         self._broken = 0  # clients in a row that ended without a commit
-        self._client = Client.SOUND
+        self._suspect = False
+        self._echo = False  # a client of this process may fence the current one
+        self._starting: set[int] = set()  # turns whose thread is making a client
         self.identity = identity
-        self._producer = self._start(settings.start_timeout_s)
+        self._producer = self._start(self._turns, settings.start_timeout_s)
         self._thread = self._begin(None)
 
     def _begin(self, unknown: Transaction | None) -> threading.Thread:
@@ -181,13 +176,13 @@ class Committer:
 
     def outage(self) -> None:
         """Note that Kafka is away: the client is replaced before the next transaction."""
-        self._client = Client.SUSPECT
+        self._suspect = True
 
     def replace(self, transaction: Transaction) -> None:
         """Replace a client that hangs in `transaction`. The new client fences the old one."""
         self._log.warning("a transaction does not end: replacing the producer", step=transaction.step.name)
         self._work = SimpleQueue()
-        self._client = Client.REPLACED
+        self._suspect, self._echo = False, True
         self._thread = self._begin(transaction)
 
     def submit(self, transaction: Transaction) -> None:
@@ -200,8 +195,30 @@ class Committer:
         self._work.put(None)
         self._thread.join(1.0)
 
-    def _start(self, patience_s: float) -> Producer:
-        producer = Producer(
+    def _start(self, turn: int, patience_s: float) -> Producer:
+        self._starting.add(turn)
+        try:
+            producer = self._make_client()
+            deadline = time.monotonic() + patience_s
+            while turn == self._turns:
+                try:
+                    producer.init_transactions(STEP_S)
+                    return producer
+                except KafkaException as error:
+                    reason = error.args[0]
+                    if not reason.retriable() or time.monotonic() > deadline or self._stop.is_set():
+                        raise StartupError(
+                            f"LOOKOUT_BOOTSTRAP={self._settings.bootstrap}: "
+                            f"no transactions as {self.identity!r}: {reason.str()}"
+                        ) from error
+            # Once another thread has this one's place, its client would be fenced by this one.
+            del producer
+            raise _ReplacedError
+        finally:
+            self._starting.discard(turn)
+
+    def _make_client(self) -> Producer:
+        return Producer(
             self._settings.kafka(
                 **{
                     "transactional.id": self.identity,
@@ -213,18 +230,10 @@ class Committer:
             ),
             logger=logs.client_logger("producer"),
         )
-        deadline = time.monotonic() + patience_s
-        while True:
-            try:
-                producer.init_transactions(STEP_S)
-                return producer
-            except KafkaException as error:
-                reason = error.args[0]
-                if not reason.retriable() or time.monotonic() > deadline or self._stop.is_set():
-                    raise StartupError(
-                        f"LOOKOUT_BOOTSTRAP={self._settings.bootstrap}: "
-                        f"no transactions as {self.identity!r}: {reason.str()}"
-                    ) from error
+
+    def _look_whether_replaced(self, turn: int) -> None:
+        if turn != self._turns:
+            raise _ReplacedError
 
     def _run(self, turn: int, work: SimpleQueue[Transaction | None], unknown: Transaction | None) -> None:
         transaction = unknown
@@ -240,23 +249,12 @@ class Committer:
                     continue
                 if transaction is None:
                     return
-                if self._client is Client.SUSPECT:
-                    self._renew(turn)
-                outcome = self._end(transaction, turn)
-                if outcome is TransactionResult.COMMITTED:
-                    self._committed()
-                elif outcome is TransactionResult.ABORTED and not transaction.abandoned:
-                    # After a rejected record, a client skips sequence numbers in its next transactions.
-                    self._client = Client.SUSPECT
-                self._say(turn, Ended(transaction, outcome))
+                self._say(turn, Ended(transaction, self._end(transaction, turn)))
+        except _ReplacedError:
+            return
         except Exception as error:
             if transaction is not None:
                 self._say(turn, Ended(transaction, TransactionResult.UNKNOWN, error))
-
-    def _committed(self) -> None:
-        self._broken = 0
-        if self._client is Client.REPLACED:
-            self._client = Client.SOUND
 
     def _say(self, turn: int, ended: Ended) -> None:
         if turn == self._turns:
@@ -264,11 +262,10 @@ class Committer:
 
     def _renew(self, turn: int) -> None:
         """Make a new client of the same identity; it first aborts what the old one left open."""
-        if self._client is Client.SUSPECT:
-            self._client = Client.SOUND
-        producer = self._start(float("inf"))
-        if turn == self._turns:  # a thread that was replaced may get here much later
-            self._producer = producer
+        self._suspect = False
+        producer = self._start(turn, float("inf"))
+        self._look_whether_replaced(turn)
+        self._producer = producer
 
     def _end(self, transaction: Transaction, turn: int) -> TransactionResult:
         """Run the transaction to its end.
@@ -276,29 +273,39 @@ class Committer:
         Raises:
             FencedError: Another process has this one's identity.
             LookoutRuntimeError: Clients keep failing, or the committer was stopped.
+            _ReplacedError: This thread was given up.
         """
+        if self._suspect:
+            self._renew(turn)
+        alone = not self._starting
         while not self._stop.is_set():
             try:
-                self._advance(transaction)
-                return (
-                    TransactionResult.COMMITTED
-                    if transaction.step is Step.COMMIT
-                    else TransactionResult.ABORTED
-                )
+                self._advance(transaction, turn)
+                self._look_whether_replaced(turn)
+                if transaction.step is Step.COMMIT:
+                    self._broken = 0
+                    self._echo = self._echo and not alone
+                    return TransactionResult.COMMITTED
+                # After a rejected record, a client skips sequence numbers in its next transactions.
+                self._suspect = self._suspect or not transaction.abandoned
+                return TransactionResult.ABORTED
             except KafkaException as error:
+                self._look_whether_replaced(turn)
                 self._look_for_partitions(transaction)
                 self._decide(transaction, error.args[0])
             except BufferError:
                 transaction.step, transaction.why = Step.ABORT, "the producer's queue is full"
-            if self._client is Client.SUSPECT:
+            if self._suspect:
                 self._log.warning("the outcome of a transaction is unknown", why=transaction.why)
                 self._renew(turn)
                 return TransactionResult.UNKNOWN
         raise LookoutRuntimeError("stopped in a transaction")
 
-    def _advance(self, transaction: Transaction) -> None:
+    def _advance(self, transaction: Transaction, turn: int) -> None:
+        producer = self._producer
+        self._look_whether_replaced(turn)  # if not, the client is this thread's own
         if transaction.step is Step.PRODUCE:
-            self._producer.begin_transaction()
+            producer.begin_transaction()
             transaction.begun = True
             for partition, slots in transaction.batch:
                 for slot in slots:
@@ -308,15 +315,15 @@ class Committer:
         if transaction.step is Step.OFFSETS and not transaction.abandoned:
             offsets = transaction.offsets(self._topics.source, self._digest())
             if offsets:
-                self._producer.send_offsets_to_transaction(offsets, transaction.metadata, STEP_S)
+                producer.send_offsets_to_transaction(offsets, transaction.metadata, STEP_S)
             if not transaction.abandoned:
                 transaction.step = Step.COMMIT
         if transaction.step is Step.OFFSETS:
             transaction.step, transaction.why = Step.ABORT, transaction.abandoned
         if transaction.step is Step.COMMIT:
-            self._producer.commit_transaction(STEP_S)
+            producer.commit_transaction(STEP_S)
         elif transaction.begun:
-            self._producer.abort_transaction(STEP_S)
+            producer.abort_transaction(STEP_S)
 
     def _decide(self, transaction: Transaction, error: KafkaError) -> None:
         """Decide after an error: abort the transaction, distrust the client, or end the process."""
@@ -325,19 +332,20 @@ class Committer:
             # Kafka aborts a transaction that exceeds its time-out and fences its producer: that does not
             # mean another process.
             lasted = time.monotonic() - transaction.started
-            if self._client is Client.SOUND and lasted < self._settings.transaction_timeout_s:
+            sound = not (self._suspect or self._echo)
+            if sound and lasted < self._settings.transaction_timeout_s:
                 raise FencedError(
                     f"another process runs as {self.identity!r} ({error.str()}): this one ends. "
                     "LOOKOUT_INSTANCE must be unique in its stage"
                 )
-            self._client = Client.SUSPECT
+            self._suspect = True
         elif error.fatal():
             self._broken += 1
             if self._broken > MAX_BROKEN:
                 raise LookoutRuntimeError(f"no transaction as {self.identity!r} succeeds: {error.str()}")
-            self._client = Client.SUSPECT
+            self._suspect = True
         elif (error.retriable() and not error.txn_requires_abort()) or transaction.step is Step.ABORT:
-            self._client = Client.SUSPECT
+            self._suspect = True
         transaction.step = Step.ABORT
 
     def _write(self, transaction: Transaction, partition: Partition, slot: Slot) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -44,6 +45,7 @@ def publish(
     camera: str,
     labels: Mapping[str, str],
     send: Callable[[bytes, Headers], object],
+    footage_until_ms: int,
 ) -> Film:
     """Cut a film at keyframes, in a sandbox, and send the pieces; it ends now.
 
@@ -52,17 +54,26 @@ def publish(
         camera: The camera that it is footage of.
         labels: Headers of every segment in addition to its time.
         send: Sends a segment and waits until Kafka has it.
+        footage_until_ms: Until when the camera has footage, Unix milliseconds.
 
     Returns:
         What was sent.
 
     Raises:
-        ProblemError: It cannot be read, or not to its end.
+        ProblemError: It cannot be read, or not to its end; or it would overlap the camera's footage.
     """
     film = Film(camera=camera)
     with SandboxPool(1, SandboxSettings()) as pool:
         try:
             begin_ms = round(time.time() * 1000) - recording_length_us(pool, path) // 1000
+            if begin_ms < footage_until_ms:
+                wait_s = math.ceil((footage_until_ms - begin_ms) / 1000)
+                raise ProblemError(
+                    409,
+                    f"the film ends now, so it would overlap the newest footage of camera {camera}: send it"
+                    f" again in {wait_s} s, or as another camera",
+                    {"Retry-After": str(wait_s)},
+                )
             film.begin.FromMilliseconds(begin_ms)
             pieces = pool.cut(path, max_bytes=MAX_SEGMENT_BYTES)
             for piece, more in with_headers(pieces, begin_ms * 1000, labels, ends=True):

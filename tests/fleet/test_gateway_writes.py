@@ -205,6 +205,24 @@ def test_a_film_is_footage_of_a_camera(
     assert len([m for m in records(broker.bootstrap, SEGMENTS.name) if m.key()]) == len(found)
 
 
+def test_films_of_a_camera_do_not_overlap(broker: KafkaServer, client: httpx.Client) -> None:
+    def send(data: bytes) -> httpx.Response:
+        return client.post("/v1/films", params={"camera": "twice"}, content=data)
+
+    short = clip(100)
+    first = send(short).json()
+    refused = send(clip(600, fps=1))
+    assert refused.status_code == 409, refused.text
+    assert "overlap the newest footage of camera twice: send it again in " in refused.json()["detail"]
+    assert 0 < int(refused.headers["retry-after"]) <= 601
+    second = eventually(
+        lambda: answer.json() if (answer := send(short)).status_code == 201 else None, every=0.5
+    )
+    assert datetime.fromisoformat(first["end"]) <= datetime.fromisoformat(second["begin"])
+    sent = [m for m in records(broker.bootstrap, SEGMENTS.name) if m.key() == b"twice"]
+    assert len(sent) == first["segments"] + second["segments"]  # the refused ones sent nothing
+
+
 def test_new_names_are_checked_and_names_that_exist_go_on(broker: KafkaServer, client: httpx.Client) -> None:
     publish(broker.bootstrap, [watch("yard [2]"), verdict("dock 1", 0)])
     eventually(lambda: client.get("/v1/watches/yard [2]").is_success)

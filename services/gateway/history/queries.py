@@ -20,6 +20,7 @@ from lookout.services.gateway.history.buckets import (
 )
 from lookout.services.gateway.history.tables import (
     ACTS,
+    AUDIT,
     BUCKETS,
     CAMERAS,
     DOCUMENTS,
@@ -31,6 +32,7 @@ from lookout.services.gateway.history.tables import (
 )
 from lookout.services.gateway.principal import Principal
 from lookout.services.gateway.problems import ProblemError
+from lookout.v1.access_pb2 import AuditEntry
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.gateway_pb2 import WatchAuthor
 from lookout.v1.watches_pb2 import Watch
@@ -38,6 +40,8 @@ from lookout.wire import CAMERA_HEALTH, WATCHES, from_json, headers, names_id
 
 #: most buckets of one answer
 BUCKETS_AT_MOST: Final = 20_000
+#: the audit log's name for a film that was sent as footage of a camera
+FILM_SENT: Final = "camera.film"
 _FEW_CAMERAS: Final = 20
 
 
@@ -76,6 +80,21 @@ def tenants(connection: Connection) -> list[str]:
 def tenants_of(connection: Connection, camera: str) -> list[str]:
     """The tenants under which a camera id was seen."""
     return list(connection.scalars(sqlalchemy.select(CAMERAS.c.tenant).where(CAMERAS.c.id == camera)))
+
+
+def footage_until(connection: Connection, camera: str) -> int:
+    """Until when a camera has footage, as its windows and the films sent for it say; Unix milliseconds.
+
+    A film ends when it is sent, and decode may not have read it yet.
+    """
+    seen = sqlalchemy.select(sqlalchemy.func.max(CAMERAS.c.seen_ms)).where(CAMERAS.c.id == camera)
+    films = sqlalchemy.select(AUDIT.c.time_ms, AUDIT.c.body).where(AUDIT.c.action == FILM_SENT)
+    sent_ms = (
+        row.time_ms
+        for row in connection.execute(films.order_by(AUDIT.c.offset.desc()))
+        if from_json(row.body, AuditEntry).camera == camera
+    )
+    return max(connection.scalar(seen) or 0, next(sent_ms, 0))
 
 
 def wholly_seen(connection: Connection, principal: Principal, pattern: str | None) -> list[str]:

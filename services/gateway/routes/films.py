@@ -25,7 +25,16 @@ from lookout.services.gateway.uploads import patient
 from lookout.services.gateway.writes import Asked, entry
 from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.gateway_pb2 import Film
-from lookout.wire import CAMERAS, SEGMENTS, WireError, check_tenant, from_json, label_headers, tenant_of
+from lookout.wire import (
+    AUDIT,
+    CAMERAS,
+    SEGMENTS,
+    WireError,
+    check_tenant,
+    from_json,
+    label_headers,
+    tenant_of,
+)
 
 router = APIRouter(prefix="/v1", tags=["cameras"])
 #: the path whose bodies may be as large as films
@@ -42,7 +51,7 @@ async def send_film(
 ) -> Response:
     """Publish a film as if the camera had just filmed it; watches that exist by then answer it.
 
-    The body is the file.
+    The body is the file. One that would overlap the camera's newest footage is refused (409).
     """
     parts = parts_of(request)
     labels = await run_in_threadpool(_checked, parts, principal, camera, tenant)
@@ -51,16 +60,20 @@ async def send_film(
 
     def publish(path: str) -> Film:
         sent: list[RecordPlace] = []
+        parts.writes.catch_up(AUDIT.name)  # decode may not have read the camera's film before this one
+        with parts.database.reading() as connection:
+            footage_until_ms = queries.footage_until(connection, camera)
         try:
             return films.publish(
                 path,
                 camera,
                 labels,
                 lambda data, more: sent.extend(parts.writes.publish(SEGMENTS.name, camera, data, more)),
+                footage_until_ms,
             )
         finally:  # also if the rest of the film cannot be read
             if sent:
-                audit = entry("camera.film", camera, camera=camera, tenant=tenant)
+                audit = entry(queries.FILM_SENT, camera, camera=camera, tenant=tenant)
                 parts.writes.note(principal, asked, audit)
 
     async with _one_at_a_time:

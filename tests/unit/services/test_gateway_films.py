@@ -32,7 +32,7 @@ class Sent:
 def test_a_film_is_cut_as_files_are_and_ends_now(tmp_path: Path) -> None:
     (path := tmp_path / "film").write_bytes(clip(200))
     sent, before_ms = Sent(), time.time() * 1000
-    film = films.publish(path, "gate", {"lookout-tenant": "north"}, sent)
+    film = films.publish(path, "gate", {"lookout-tenant": "north"}, sent, 0)
     pieces = list(cut(path, max_bytes=MAX_SEGMENT_BYTES))
     assert sent.data == [piece.data for piece in pieces]
     assert len(pieces) == film.segments > 2
@@ -50,7 +50,7 @@ def test_what_is_no_film_sends_nothing(tmp_path: Path, data: bytes) -> None:
     (path := tmp_path / "film").write_bytes(data)
     sent = Sent()
     with pytest.raises(ProblemError, match=r"the film cannot be read .*: nothing was sent"):
-        films.publish(path, "gate", {}, sent)
+        films.publish(path, "gate", {}, sent, 0)
     assert not sent.data
 
 

@@ -13,7 +13,7 @@ from lookout.services.gateway.masks import MaskKeeper
 from lookout.services.gateway.media.keeping import Keeping
 from lookout.services.gateway.parts import make_parts
 from lookout.services.gateway.periodic import PeriodicTask
-from lookout.services.gateway.reports import ScheduledReports
+from lookout.services.gateway.reports import ScheduledReports, note_outages
 from lookout.services.gateway.serving import HttpServer
 from lookout.services.gateway.settings import GatewaySettings
 
@@ -42,6 +42,8 @@ def add(context: Context[GatewaySettings]) -> None:
     read = parts.ingest.caught_up
     if context.settings.report_times:
         _repeat(context, "reports", PeriodicTask(ScheduledReports(parts).write, 5.0, "a report waits", read))
+    agents = PeriodicTask(lambda: note_outages(parts), 10.0, "what agents say is not noted", read)
+    _repeat(context, "agents", agents)
     masks = PeriodicTask(MaskKeeper(parts).write, 2.0, "masks are not written again yet", read)
     _repeat(context, "masks", masks)
     retention = Retention(parts.database, context.settings)

@@ -179,7 +179,8 @@ def _add_acting(server: MCPServer[Any]) -> None:
 
     @server.tool()
     async def act(incident: str, kind: str, note: str = "") -> str:
-        """Do something about an incident: claim, acknowledge, resolve, false-positive, reopen, or note."""
+        """Do something about an incident: claim, acknowledge, resolve, false-positive, reopen, release or
+        note."""
         path = f"/v1/incidents/{quote(incident, safe='')}/actions"
         return (await _asked("POST", path, json={"kind": kind, "note": note})).text
 

@@ -23,3 +23,14 @@ def pulled(settings: GatewaySettings, cameras: Sequence[str]) -> list[tuple[str,
     except REDIS_ERRORS:
         return [("", "")] * len(cameras)
     return [(report.get("state", ""), clean(report.get("error", ""), 300)) for report in reports]
+
+
+def why_nothing(settings: GatewaySettings, cameras: Sequence[str]) -> dict[str, str]:
+    """Return why agents get nothing from cameras, in their words; without those of which they say nothing."""
+    reasons = {}
+    for camera, (state, error) in zip(cameras, pulled(settings, cameras), strict=True):
+        # The error of one that streams is of a connection before.
+        words = "no agent has room for it" if state == "no-room" else "" if state == "streaming" else error
+        if words:
+            reasons[camera] = words
+    return reasons

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import grpc
 
 from lookout.runtime.net import Channels
-from lookout.services.gateway.history import queries
+from lookout.services.gateway.history import outages, queries
 from lookout.services.gateway.history.asked import UNSEEN
 from lookout.services.gateway.history.records import reported_fact
 from lookout.services.gateway.history.shift import STRETCHES, shift_report
@@ -19,13 +19,14 @@ from lookout.services.gateway.history.shift_text import sentences
 from lookout.services.gateway.history.tables import FACTS
 from lookout.services.gateway.parts import Parts
 from lookout.services.gateway.principal import Principal
-from lookout.services.gateway.pulls import pulled
+from lookout.services.gateway.pulls import why_nothing
 from lookout.v1 import memory_pb2_grpc
 from lookout.v1.access_pb2 import Role
 from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.gateway_pb2 import ShiftReport
 from lookout.v1.memory_pb2 import ScoredSpan, UnusualRequest
-from lookout.wire import EVERY_CAMERA, SHIFT_REPORT, stable_id
+from lookout.wire import CAMERAS, EVERY_CAMERA, SHIFT_REPORT, from_json, stable_id
 
 _RECALL_S: Final = 10.0
 #: after the end of a period, in which its last windows are decided and stored
@@ -61,6 +62,7 @@ def composed(
     with parts.database.reading() as connection:
         message = shift_report(connection, principal, camera, begin_ms, end_ms, stretches=stretches)
         cameras = queries.wholly_seen(connection, principal, camera)
+        outages.explain(connection, message.unwatched)
     if cameras:
         about = UnusualRequest(
             cameras=[camera or "*"] if principal.unlimited else cameras,
@@ -86,13 +88,9 @@ def _ask_agents(parts: Parts, message: ShiftReport) -> None:
     """Let the agents say why nothing comes from cameras of which nothing comes now."""
     silent = [stretch for stretch in message.unwatched if stretch.ongoing and stretch.reason == UNSEEN]
     if cameras := sorted({stretch.camera for stretch in silent}):
-        said = dict(zip(cameras, pulled(parts.settings, cameras), strict=True))
+        said = why_nothing(parts.settings, cameras)
         for stretch in silent:
-            state, error = said[stretch.camera]
-            if state == "no-room":
-                stretch.said = "no agent has room for it"
-            elif state != "streaming":  # then its newest error is of a connection before
-                stretch.said = error
+            stretch.said = said.get(stretch.camera, stretch.said)
 
 
 def _unusual(parts: Parts, request: UnusualRequest) -> tuple[list[ScoredSpan], str]:
@@ -108,6 +106,15 @@ def _unusual(parts: Parts, request: UnusualRequest) -> tuple[list[ScoredSpan], s
         return [], f"Unusual spans are not known: recall does not answer: {error.code().name}"
     finally:
         channel.close()
+
+
+def note_outages(parts: Parts) -> None:
+    """Note of the cameras that agents pull why they get nothing: once an outage is over, they do not say."""
+    with parts.database.reading() as connection:
+        rows = queries.documents(connection, CAMERAS.name)
+    names = [row.key for row in rows if from_json(row.body, Camera).url]
+    if names:
+        outages.note(parts.database, why_nothing(parts.settings, names), round(time.time() * 1000))
 
 
 class ScheduledReports:

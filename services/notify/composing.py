@@ -25,6 +25,7 @@ _ACTS: Final = {
     "resolve": "resolved",
     "false-positive": "called a false alarm",
     "reopen": "reopened",
+    "release": "released",
     "note": "noted",
 }
 

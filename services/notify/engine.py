@@ -211,6 +211,8 @@ class Engine:
         elif happened.kind in _TAKES_UP:
             state.taken_up = True
             del state.escalations[:]
+        elif happened.kind == IncidentAction.KIND_RELEASE and state.taken_up:
+            self._release(state, now_ms)
         notifications = self._notifications()
         names = [
             name
@@ -220,6 +222,13 @@ class Engine:
         ]
         deliveries, dropped = self._add(happened, state, names, now_ms)
         return [] if _is_pending(state) else deliveries, dropped
+
+    def _release(self, state: NotifyState, now_ms: int) -> None:
+        """Nobody has taken the incident up any more: who is told of that waits as long again."""
+        state.taken_up = False
+        if state.HasField("newest") and state.opinion.answer != SecondOpinion.ANSWER_NO:
+            again = self._opened(state.newest, now_ms).escalations
+            state.escalations.extend(entry for entry in again if entry.notification not in state.told)
 
     def _ask(self, state: NotifyState, now_ms: int, partition: int) -> None:
         """Note that a second model will be asked, or why it will not."""

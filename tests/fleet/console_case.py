@@ -108,6 +108,16 @@ def choose(page: Browser, file: Path) -> None:
     page.call("DOM.setFileInputFiles", objectId=found["objectId"], files=[str(file)])
 
 
+def confirm(page: Browser, *, sure: bool) -> str:
+    """Answer what the page asks before it does something, and return what it asked."""
+    opened = "document.querySelector('dialog[open]')"
+    eventually(lambda: page.evaluate(f"{opened} !== null"))
+    asked = str(page.evaluate(f"{opened}.innerText"))
+    page.evaluate(f"{opened}.querySelectorAll('button')[{int(sure)}].click()")
+    eventually(lambda: page.evaluate(f"{opened} === null"))
+    return asked
+
+
 def press(page: Browser, name: str) -> None:
     """Press the button, or follow the link, of this name, once there is one."""
     script = f"""(() => {{

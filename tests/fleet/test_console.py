@@ -28,7 +28,7 @@ from lookout.v1.recordings_pb2 import RecordingAnswers
 from lookout.wire import ALERTS, ANSWERS, CAMERA_REPORT, SEGMENTS, from_json, to_json
 from tests.browser import CHROMIUM, Browser, browser
 from tests.eventually import eventually
-from tests.fleet.console_case import choose, console, fill, press, show, text, tick
+from tests.fleet.console_case import choose, confirm, console, fill, press, show, text, tick
 from tests.fleet.gateway_case import GatewayProcess
 from tests.fleet.gateway_footage import noise
 from tests.fleet.gateway_records import BEGIN_MS, alert, health_alert, publish, records, verdict, watch
@@ -190,9 +190,9 @@ def test_a_notification_is_added_changed_and_removed(page: Browser, client: http
     changed = client.get("/v1/notifications/guards").json()["notification"]
     assert changed["quiet_hours"][0]["start"] == "22:00", "what the form does not show stays"
     show(page, "notifications/guards")
-    page.evaluate("window.confirm = () => true")
     eventually(lambda: page.evaluate("document.querySelector('form') !== null"))
     press(page, "Remove")
+    assert "Remove this notification?" in confirm(page, sure=True)
     eventually(lambda: client.get("/v1/notifications/guards").status_code == 404)
 
 
@@ -451,6 +451,11 @@ def test_acts_on_many_say_what_they_did_and_keep_the_selection(
     eventually(lambda: page.evaluate(f"{boxes}.length") == 2)
     page.evaluate(f"{boxes}.forEach(box => box.click())")
     eventually(lambda: "2 selected: the keys c, a, r, f act on all of them" in text(page))
+    page.evaluate("dispatchEvent(new KeyboardEvent('keydown', {key: 'c'}))")
+    eventually(lambda: "2 incidents: claimed." in text(page))
+    press(page, "Undo")
+    eventually(lambda: "2 incidents: nobody has taken it up now." in text(page))
+    assert {one["state"] for one in client.get(query).json()["incidents"]} == {"new"}
     for key, said, ticked in (("c", "claimed.", 2), ("r", "resolved.", 0)):
         page.evaluate(f"dispatchEvent(new KeyboardEvent('keydown', {{key: {key!r}}}))")
         eventually(lambda said=said: f"2 incidents: {said}" in text(page))  # type: ignore[misc]
@@ -458,6 +463,21 @@ def test_acts_on_many_say_what_they_did_and_keep_the_selection(
     assert {one["state"] for one in client.get(query).json()["incidents"]} == {"resolved"}
     press(page, "Undo")
     eventually(lambda: "2 incidents: open again." in text(page))
+    noted = alert("dock-1", 9).incident
+    act = f"/v1/incidents/{noted}/actions"
+    for body in ({"kind": "note", "note": "=a van,\nwhite"}, {"kind": "resolve"}):
+        assert client.post(act, json=body).is_success
+    show(page, "incidents?camera=dock-*&state=resolved")
+    eventually(lambda: "· local" in page.evaluate("document.querySelector('main li').innerText"))
+    page.evaluate(
+        "window.saved = []; URL.createObjectURL = blob => (saved.push(blob), 'blob:none'); undefined"
+    )
+    press(page, "CSV")
+    eventually(lambda: page.evaluate("saved.length"))
+    (row,) = csv.DictReader(io.StringIO(page.evaluate("saved[0].text()"), newline=""))
+    said = {name: row[name] for name in ("id", "assignee", "decided_by", "notes")}
+    assert said == {"id": noted, "assignee": "", "decided_by": "local", "notes": "local: =a van,\nwhite"}
+    assert client.post(act, json={"kind": "reopen"}).is_success
     assert {one["state"] for one in client.get(query).json()["incidents"]} == {"reopened"}
     assert page.evaluate("faults") == []
 
@@ -475,8 +495,14 @@ def test_a_report_tells_links_and_prints(page: Browser, client: httpx.Client) ->
     show(page, f"report?camera=gate&since={since}")
     eventually(lambda: "3 incidents began, on 1 camera." in text(page))
     assert "Is anyone lying" in text(page)
-    first = page.evaluate("document.querySelector('main section a[aria-label=\"Show it: 1\"]').hash")
+    first = page.evaluate("document.querySelector('main section a[aria-label^=\"Show it: \"]').hash")
     assert client.get(f"/v1/{first.removeprefix('#/')}").status_code == 200
+    cited = "[...document.querySelectorAll('main section a[aria-label^=\"Show it: \"]')]"
+    clocks = page.evaluate(f"{cited}.map(link => link.innerText)")
+    assert all(clock[-6:-5] == clock[-3:-2] == ":" for clock in clocks), "links say when it was"
+    assert "lying" not in page.evaluate("document.querySelector('.stretches').innerText").replace(
+        "Is anyone lying on the ground?", ""
+    ), "what was asked, not the watch's id"
     assert "Unusual spans need a fleet with memory" in text(page)
     assert page.evaluate("document.querySelectorAll('.grid a[href^=\"#/incidents/\"]').length") == 3
     press(page, "Have a model write it")
@@ -636,7 +662,6 @@ def test_a_network_camera_is_corrected_and_removed_on_its_own_page(
     eventually(lambda: "Pulled from rtsp://10.0.0.8/live" in text(page))
     source = client.get("/v1/cameras/yard").json()["source"]
     assert (source["url"], source["time_zone"]) == ("rtsp://10.0.0.8/live", "Asia/Tokyo")
-    page.evaluate("window.confirm = (asked) => { window.asked = asked; return false; }")
     page.evaluate("document.querySelectorAll('details').forEach(one => (one.open = true))")
     fill_address(page, "rtsp://guard:secret@10.0.0.8/live")
     eventually(lambda: "Take user name and password out of the address" in text(page))
@@ -650,10 +675,11 @@ def test_a_network_camera_is_corrected_and_removed_on_its_own_page(
     press(page, "Live")
     eventually(lambda: "This camera cannot be shown live now. " in text(page))
     press(page, "Remove this camera")
-    assert "What it has sent stays" in page.evaluate("asked")
+    assert "What it has sent stays" in confirm(page, sure=False)
     assert client.get("/v1/cameras/yard").is_success
-    page.evaluate("window.confirm = () => true")
     press(page, "Remove this camera")
+    eventually(lambda: page.evaluate("document.activeElement.innerText") == "Cancel")
+    confirm(page, sure=True)
     eventually(lambda: client.get("/v1/cameras/yard").status_code == 404)
     eventually(lambda: page.evaluate("location.hash") == "#/")
     show(page, "cameras/gate")
@@ -756,8 +782,8 @@ def test_a_watch_is_made_changed_and_removed(page: Browser, client: httpx.Client
     eventually(lambda: "The watch is paused." in text(page))
     eventually(lambda: not client.get("/v1/watches/bag-left").json().get("enabled"))
     eventually(lambda: "Resume" in text(page))
-    page.evaluate("window.confirm = () => true")
     press(page, "Remove")
+    confirm(page, sure=True)
     eventually(lambda: client.get("/v1/watches/bag-left").status_code == 404)
     eventually(lambda: page.evaluate("location.hash") == "#/watches")
 
@@ -962,6 +988,8 @@ def test_a_file_is_uploaded_asked_about_and_cut(
     eventually(lambda: "Yes at" in text(page))
     press(page, "▶ 0:02–0:03")
     eventually(lambda: page.evaluate("document.querySelector('video')?.duration") or "format" in text(page))
+    saved = page.evaluate("document.querySelector('main a[download]').download")
+    assert saved == f"{Path(urlsplit(uri).path).name}-2-3.mp4"
     where = f"/v1/recordings/{identity}/clip"
     cut = client.get(where, params={"recording": 0, "start_s": 2, "end_s": 3})
     assert (cut.status_code, cut.headers["content-type"]) == (200, "video/mp4"), cut.text[:300]
@@ -983,14 +1011,24 @@ def test_a_file_is_uploaded_asked_about_and_cut(
 
 
 def test_a_file_becomes_footage_of_a_camera(page: Browser, broker: KafkaServer, tmp_path: Path) -> None:
+    def sent() -> list[Any]:
+        return [m for m in records(broker.bootstrap, SEGMENTS.name) if m.key() == b"stage"]
+
     (film := tmp_path / "stage.ts").write_bytes(clip(100))
     show(page, "start")
     fill(page, "Name of the camera", "stage")
     choose(page, film)
     press(page, "Send it")
     eventually(lambda: "stage has 0:04 of footage" in text(page))
-    press(page, "Send it again")
-    eventually(lambda: len([m for m in records(broker.bootstrap, SEGMENTS.name) if m.key() == b"stage"]) == 4)
+    assert len(sent()) == 2
+    (hours := tmp_path / "hours.ts").write_bytes(clip(600, fps=1))
+    choose(page, hours)
+    press(page, "Send it")
+    eventually(lambda: "it would overlap the newest footage of camera stage: send it again in " in text(page))
+    assert len(sent()) == 2
+    choose(page, film)
+    again = BUTTON.format("Send it again")
+    eventually(lambda: page.evaluate(f"{again}?.click()") or len(sent()) == 4, every=1.0)
     (other := tmp_path / "other.ts").write_bytes(b"no film")
     choose(page, other)
     press(page, "Send it")

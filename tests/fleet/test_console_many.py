@@ -141,7 +141,7 @@ def test_filters_find_one_cameras_incidents_among_all(page: Browser) -> None:
 
 
 def test_the_table_has_every_incident(page: Browser) -> None:
-    show(page, "incidents")
+    show(page, "incidents?state=any")
     eventually(lambda: page.evaluate(ROWS) == 100)
     page.evaluate(
         "window.saved = []; URL.createObjectURL = blob => (saved.push(blob), 'blob:none'); undefined"

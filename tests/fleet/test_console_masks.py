@@ -16,7 +16,7 @@ from lookout.local import KafkaServer
 from lookout.services.gateway.console_files import BUILT
 from tests.browser import CHROMIUM, Browser
 from tests.eventually import eventually
-from tests.fleet.console_case import console, press, reload, show, text
+from tests.fleet.console_case import confirm, console, press, reload, show, text
 from tests.fleet.gateway_case import GatewayProcess, gateway
 from tests.fleet.gateway_footage import FilmedCamera
 from tests.fleet.gateway_records import BEGIN_MS, publish, verdict
@@ -132,12 +132,11 @@ def test_a_mask_is_drawn_saved_and_lifted(page: Browser, client: httpx.Client) -
     page.evaluate(AXE.read_text() + "; undefined")
     serious = "violations.filter(one => ['serious', 'critical'].includes(one.impact)).map(one => one.id)"
     assert page.evaluate(f"axe.run().then(found => found.{serious})") == []
-    page.evaluate("window.asked = []; window.confirm = words => (asked.push(words), true)")
     press(page, "Lift area 1")
     press(page, "Save masks")
+    assert "shows again" in confirm(page, sure=True)
     eventually(lambda: len(versions(client)) == 2)
     assert "hide" not in versions(client)[-1]
-    assert "shows again" in page.evaluate("asked[0]")
     assert page.evaluate("faults") == []
 
 

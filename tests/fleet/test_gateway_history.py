@@ -107,8 +107,15 @@ def test_a_life_of_an_incident(client: httpx.Client) -> None:
     reopened = client.post(where, json={"kind": "reopen"}).json()
     assert reopened["state"] == "reopened"
     assert "right" not in reopened
+    for kind, state in (("acknowledge", "acknowledged"), ("claim", "claimed"), ("release", "new")):
+        handled = client.post(where, json={"kind": kind}).json()
+        assert (handled["state"], handled.get("assignee", "")) == (state, "local" * (kind == "claim"))
+    assert client.post(where, json={"kind": "release"}).status_code == 409
     kinds = [action["kind"] for action in client.get(f"/v1/incidents/{identity}").json()["actions"]]
-    assert kinds == ["claim", "false-positive", "reopen"]
+    assert kinds == ["claim", "false-positive", "reopen", "acknowledge", "claim", "release"]
+    listed = client.get("/v1/incidents", params={"acts": "true"}).json()["incidents"]
+    assert [action["kind"] for action in listed[0]["actions"]] == kinds
+    assert not any(one.get("actions") for one in client.get("/v1/incidents").json()["incidents"])
     assert client.post(where, json={"kind": "dance"}).status_code == 400
     assert client.post("/v1/incidents/none/actions", json={"kind": "claim"}).status_code == 404
 

@@ -11,11 +11,23 @@ from typing import Any
 
 import httpx
 import pytest
+import redis
+import sqlalchemy
 
 from lookout.local import KafkaServer
+from lookout.services.gateway.history.database import Database
+from lookout.services.gateway.history.tables import OUTAGES
 from lookout.v1.watches_pb2 import Watch
 from lookout.video.segments import cut
-from lookout.wire import CAMERA_HEALTH, MAX_SEGMENT_BYTES, SEGMENTS, WATCHES, from_json, headers
+from lookout.wire import (
+    CAMERA_HEALTH,
+    CAMERA_REPORT,
+    MAX_SEGMENT_BYTES,
+    SEGMENTS,
+    WATCHES,
+    from_json,
+    headers,
+)
 from tests.eventually import eventually
 from tests.fake_provider import CLIENT, fake_provider
 from tests.fleet.gateway_case import GatewayProcess, gateway
@@ -176,6 +188,27 @@ def test_a_camera_is_pulled_and_let_go(client: httpx.Client) -> None:
     assert "hunter2" not in secret.text
     assert client.delete("/v1/cameras/pulled").status_code == 204
     assert client.get("/v1/cameras/pulled").status_code == 404
+
+
+def test_what_an_agent_says_of_a_camera_is_noted(
+    client: httpx.Client, process: GatewayProcess, redis_url: str
+) -> None:
+    client.put("/v1/cameras/attic", json={"url": "rtsp://192.0.2.9/stream"})
+    report, error = CAMERA_REPORT.format(camera="attic"), "cannot reach 192.0.2.9: timed out"
+    database = Database(process.database)
+
+    def noted() -> list[str]:
+        with database.reading() as connection:
+            query = sqlalchemy.select(OUTAGES.c.said).where(OUTAGES.c.camera == "attic")
+            return list(connection.scalars(query))
+
+    with redis.Redis.from_url(redis_url) as directory:
+        directory.hset(report, mapping={"state": "connecting", "error": error})
+        assert eventually(noted) == [error]
+        directory.delete(report)
+    assert client.delete("/v1/cameras/attic").status_code == 204
+    assert noted() == [error], "it stays"
+    database.close()
 
 
 def test_a_film_is_footage_of_a_camera(

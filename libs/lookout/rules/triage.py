@@ -20,6 +20,7 @@ STEPS: Final[dict[IncidentAction.Kind, tuple[frozenset[IncidentState], IncidentS
     IncidentAction.KIND_RESOLVE: (_OPEN, _RESOLVED),
     IncidentAction.KIND_FALSE_POSITIVE: (_OPEN, _WRONG),
     IncidentAction.KIND_REOPEN: (frozenset({_RESOLVED, _WRONG}), _REOPENED),
+    IncidentAction.KIND_RELEASE: (frozenset({_CLAIMED, _ACKNOWLEDGED}), _NEW),
 }
 
 
@@ -56,8 +57,8 @@ def step(triage: Triage, act: IncidentAction) -> Triage:
     if act.kind == IncidentAction.KIND_NOTE:
         return triage
     triage = replace(triage, state=STEPS[act.kind][1])
-    if act.kind == IncidentAction.KIND_CLAIM:
-        return replace(triage, assignee=act.actor)
+    if act.kind in (IncidentAction.KIND_CLAIM, IncidentAction.KIND_RELEASE):
+        return replace(triage, assignee=act.actor if act.kind == IncidentAction.KIND_CLAIM else "")
     if act.kind == IncidentAction.KIND_REOPEN:
         return replace(triage, assignee="", right=None, said_ms=act.time.ToMilliseconds())
     if act.kind in (IncidentAction.KIND_RESOLVE, IncidentAction.KIND_FALSE_POSITIVE):

@@ -27,7 +27,7 @@ from lookout.v1 import bounds_pb2 as lookout_dot_v1_dot_bounds__pb2
 from lookout.v1 import labels_pb2 as lookout_dot_v1_dot_labels__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18lookout/v1/actions.proto\x12\nlookout.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17lookout/v1/bounds.proto\x1a\x17lookout/v1/labels.proto\"\x8e\x04\n\x0eIncidentAction\x12\x12\n\x02id\x18\x01 \x01(\tB\x06\x92\x82\x19\x02 @\x12\x18\n\x08incident\x18\x02 \x01(\tB\x06\x92\x82\x19\x02 @\x12-\n\x04kind\x18\x03 \x01(\x0e\x32\x1f.lookout.v1.IncidentAction.Kind\x12\x16\n\x05\x61\x63tor\x18\x04 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12(\n\x04time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\x04note\x18\x06 \x01(\tB\x07\x92\x82\x19\x03 \xa0\x1f\x12\x17\n\x06\x63\x61mera\x18\x07 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x16\n\x06tenant\x18\x08 \x01(\tB\x06\x92\x82\x19\x02 ?\x12\x16\n\x05watch\x18\t \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x19\n\x08question\x18\n \x01(\tB\x07\x92\x82\x19\x03 \xe8\x07\x12)\n\x05start\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x03\x65nd\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x8d\x01\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n\nKIND_CLAIM\x10\x01\x12\x14\n\x10KIND_ACKNOWLEDGE\x10\x02\x12\x10\n\x0cKIND_RESOLVE\x10\x03\x12\x17\n\x13KIND_FALSE_POSITIVE\x10\x04\x12\x0f\n\x0bKIND_REOPEN\x10\x05\x12\r\n\tKIND_NOTE\x10\x06\"3\n\x06Snooze\x12)\n\x05until\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"U\n\x07Opinion\x12\x18\n\x08incident\x18\x01 \x01(\tB\x06\x92\x82\x19\x02 @\x12\r\n\x05right\x18\x02 \x01(\x08\x12!\n\x06moment\x18\x03 \x01(\x0b\x32\x11.lookout.v1.Label\"\x7f\n\x0e\x45rasureRequest\x12\x17\n\x06\x63\x61mera\x18\x01 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12)\n\x05since\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp*\xe1\x01\n\rIncidentState\x12\x1e\n\x1aINCIDENT_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12INCIDENT_STATE_NEW\x10\x01\x12\x1a\n\x16INCIDENT_STATE_CLAIMED\x10\x02\x12\x1f\n\x1bINCIDENT_STATE_ACKNOWLEDGED\x10\x03\x12\x1b\n\x17INCIDENT_STATE_RESOLVED\x10\x04\x12!\n\x1dINCIDENT_STATE_FALSE_POSITIVE\x10\x05\x12\x1b\n\x17INCIDENT_STATE_REOPENED\x10\x06\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18lookout/v1/actions.proto\x12\nlookout.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17lookout/v1/bounds.proto\x1a\x17lookout/v1/labels.proto\"\xa0\x04\n\x0eIncidentAction\x12\x12\n\x02id\x18\x01 \x01(\tB\x06\x92\x82\x19\x02 @\x12\x18\n\x08incident\x18\x02 \x01(\tB\x06\x92\x82\x19\x02 @\x12-\n\x04kind\x18\x03 \x01(\x0e\x32\x1f.lookout.v1.IncidentAction.Kind\x12\x16\n\x05\x61\x63tor\x18\x04 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12(\n\x04time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\x04note\x18\x06 \x01(\tB\x07\x92\x82\x19\x03 \xa0\x1f\x12\x17\n\x06\x63\x61mera\x18\x07 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x16\n\x06tenant\x18\x08 \x01(\tB\x06\x92\x82\x19\x02 ?\x12\x16\n\x05watch\x18\t \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12\x19\n\x08question\x18\n \x01(\tB\x07\x92\x82\x19\x03 \xe8\x07\x12)\n\x05start\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x03\x65nd\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x9f\x01\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n\nKIND_CLAIM\x10\x01\x12\x14\n\x10KIND_ACKNOWLEDGE\x10\x02\x12\x10\n\x0cKIND_RESOLVE\x10\x03\x12\x17\n\x13KIND_FALSE_POSITIVE\x10\x04\x12\x0f\n\x0bKIND_REOPEN\x10\x05\x12\r\n\tKIND_NOTE\x10\x06\x12\x10\n\x0cKIND_RELEASE\x10\x07\"3\n\x06Snooze\x12)\n\x05until\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"U\n\x07Opinion\x12\x18\n\x08incident\x18\x01 \x01(\tB\x06\x92\x82\x19\x02 @\x12\r\n\x05right\x18\x02 \x01(\x08\x12!\n\x06moment\x18\x03 \x01(\x0b\x32\x11.lookout.v1.Label\"\x7f\n\x0e\x45rasureRequest\x12\x17\n\x06\x63\x61mera\x18\x01 \x01(\tB\x07\x92\x82\x19\x03 \xc8\x01\x12)\n\x05since\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp*\xe1\x01\n\rIncidentState\x12\x1e\n\x1aINCIDENT_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12INCIDENT_STATE_NEW\x10\x01\x12\x1a\n\x16INCIDENT_STATE_CLAIMED\x10\x02\x12\x1f\n\x1bINCIDENT_STATE_ACKNOWLEDGED\x10\x03\x12\x1b\n\x17INCIDENT_STATE_RESOLVED\x10\x04\x12!\n\x1dINCIDENT_STATE_FALSE_POSITIVE\x10\x05\x12\x1b\n\x17INCIDENT_STATE_REOPENED\x10\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -54,16 +54,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OPINION'].fields_by_name['incident']._serialized_options = b'\222\202\031\002 @'
   _globals['_ERASUREREQUEST'].fields_by_name['camera']._loaded_options = None
   _globals['_ERASUREREQUEST'].fields_by_name['camera']._serialized_options = b'\222\202\031\003 \310\001'
-  _globals['_INCIDENTSTATE']._serialized_start=922
-  _globals['_INCIDENTSTATE']._serialized_end=1147
+  _globals['_INCIDENTSTATE']._serialized_start=940
+  _globals['_INCIDENTSTATE']._serialized_end=1165
   _globals['_INCIDENTACTION']._serialized_start=124
-  _globals['_INCIDENTACTION']._serialized_end=650
+  _globals['_INCIDENTACTION']._serialized_end=668
   _globals['_INCIDENTACTION_KIND']._serialized_start=509
-  _globals['_INCIDENTACTION_KIND']._serialized_end=650
-  _globals['_SNOOZE']._serialized_start=652
-  _globals['_SNOOZE']._serialized_end=703
-  _globals['_OPINION']._serialized_start=705
-  _globals['_OPINION']._serialized_end=790
-  _globals['_ERASUREREQUEST']._serialized_start=792
-  _globals['_ERASUREREQUEST']._serialized_end=919
+  _globals['_INCIDENTACTION_KIND']._serialized_end=668
+  _globals['_SNOOZE']._serialized_start=670
+  _globals['_SNOOZE']._serialized_end=721
+  _globals['_OPINION']._serialized_start=723
+  _globals['_OPINION']._serialized_end=808
+  _globals['_ERASUREREQUEST']._serialized_start=810
+  _globals['_ERASUREREQUEST']._serialized_end=937
 # @@protoc_insertion_point(module_scope)

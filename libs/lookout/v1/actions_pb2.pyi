@@ -39,6 +39,7 @@ class IncidentAction(_message.Message):
         KIND_FALSE_POSITIVE: _ClassVar[IncidentAction.Kind]
         KIND_REOPEN: _ClassVar[IncidentAction.Kind]
         KIND_NOTE: _ClassVar[IncidentAction.Kind]
+        KIND_RELEASE: _ClassVar[IncidentAction.Kind]
     KIND_UNSPECIFIED: IncidentAction.Kind
     KIND_CLAIM: IncidentAction.Kind
     KIND_ACKNOWLEDGE: IncidentAction.Kind
@@ -46,6 +47,7 @@ class IncidentAction(_message.Message):
     KIND_FALSE_POSITIVE: IncidentAction.Kind
     KIND_REOPEN: IncidentAction.Kind
     KIND_NOTE: IncidentAction.Kind
+    KIND_RELEASE: IncidentAction.Kind
     ID_FIELD_NUMBER: _ClassVar[int]
     INCIDENT_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]

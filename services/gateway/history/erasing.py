@@ -13,6 +13,7 @@ from lookout.services.gateway.history.tables import (
     EVENTS,
     INCIDENTS,
     LETTERS,
+    OUTAGES,
     SERIES,
 )
 from lookout.v1.erasures_pb2 import Erasure
@@ -48,6 +49,8 @@ def erase(connection: Connection, erasure: Erasure) -> None:
             )
         )
         connection.execute(INCIDENTS.delete().where(INCIDENTS.c.id == incident))
+    said = OUTAGES.c.camera == erasure.camera, OUTAGES.c.first_ms < end_ms, OUTAGES.c.last_ms >= begin_ms
+    connection.execute(OUTAGES.delete().where(*said))
     # Events and dead letters know when they were written, not when footage was taken: remove all of them.
     connection.execute(EVENTS.delete().where(EVENTS.c.camera == erasure.camera))
     connection.execute(LETTERS.delete().where(LETTERS.c.key == erasure.camera))

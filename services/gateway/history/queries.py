@@ -33,8 +33,9 @@ from lookout.services.gateway.history.tables import (
 from lookout.services.gateway.principal import Principal
 from lookout.services.gateway.problems import ProblemError
 from lookout.v1.access_pb2 import AuditEntry
+from lookout.v1.actions_pb2 import IncidentAction
 from lookout.v1.alerts_pb2 import Alert
-from lookout.v1.gateway_pb2 import WatchAuthor
+from lookout.v1.gateway_pb2 import IncidentView, WatchAuthor
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import CAMERA_HEALTH, WATCHES, from_json, headers, names_id
 
@@ -214,6 +215,14 @@ def incident(connection: Connection, principal: Principal, identity: str) -> tup
         sqlalchemy.select(ACTS.c.body).where(ACTS.c.incident == identity).order_by(ACTS.c.offset)
     )
     return row, list(acts)
+
+
+def add_acts(connection: Connection, incidents: Sequence[IncidentView]) -> None:
+    """Add to incidents what people did with them, oldest first."""
+    views = {view.id: view for view in incidents}
+    query = sqlalchemy.select(ACTS.c.incident, ACTS.c.body).where(ACTS.c.incident.in_(list(views)))
+    for row in connection.execute(query.order_by(ACTS.c.offset)):
+        views[row.incident].actions.append(from_json(row.body, IncidentAction))
 
 
 def newest_alert(connection: Connection, identity: str) -> Alert | None:

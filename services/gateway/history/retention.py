@@ -19,6 +19,7 @@ from lookout.services.gateway.history.tables import (
     EVENTS,
     INCIDENTS,
     LETTERS,
+    OUTAGES,
     REQUESTS,
     SESSIONS,
     WANTED,
@@ -71,6 +72,7 @@ class Retention:
             connection.execute(ACTS.delete().where(ACTS.c.incident.in_(expired)))
             connection.execute(INCIDENTS.delete().where(INCIDENTS.c.end_ms < before))
             connection.execute(AUDIT.delete().where(AUDIT.c.time_ms < before))
+            connection.execute(OUTAGES.delete().where(OUTAGES.c.last_ms < before))
             short = self._before(_SHORT_DAYS)
             for table in (EVENTS, LETTERS, REQUESTS, WANTED):
                 connection.execute(table.delete().where(table.c.time_ms < short))

@@ -119,6 +119,7 @@ def shift_report(
             for (name, tenant), (watched, lost) in sorted(content.cameras.items())
         ],
     )
+    queries.add_acts(connection, message.incidents)
     message.since.FromMilliseconds(begin_ms)
     message.until.FromMilliseconds(end_ms)
     return message

@@ -85,7 +85,8 @@ def _of_question(question: str, found: Sequence[IncidentView], at: _Clock) -> Re
     if not question:
         return ReportSentence(text=f"Camera health: something was wrong with {where}.", incidents=_ids(found))
     best = max(found, key=lambda incident: incident.peak)
-    peak = f"the highest p(yes) was {best.peak:.2f}, on {clean(best.camera, 100)} at {at(_began_ms(best))}"
+    surest = f"{best.peak:.0%}".replace("%", " %")
+    peak = f"the model was surest ({surest}) on {clean(best.camera, 100)} at {at(_began_ms(best))}"
     text = f"“{clean(question, 300)}” was yes on {where}; {peak}."
     return ReportSentence(text=text, incidents=_ids(found))
 

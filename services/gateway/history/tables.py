@@ -201,6 +201,19 @@ SOURCES = Table(
 )
 """Records of cameras.v1, as far as the topic still had them: whether agents pull a camera from then on."""
 
+OUTAGES = Table(
+    "outages",
+    METADATA,
+    Column("camera", String(200), primary_key=True),
+    Column("first_ms", BigInteger, primary_key=True),
+    Column("last_ms", BigInteger, nullable=False),
+    Column("said", Text, nullable=False),
+)
+"""Why agents got nothing from cameras, in their words, and from when to when they said so.
+
+Kafka has no record of it: a history that is built again does not know it.
+"""
+
 AUDIT = Table(
     "audit",
     METADATA,

@@ -48,6 +48,7 @@ def list_incidents(
     q: Annotated[str | None, Query(max_length=200, description="words of the question")] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
     after: Annotated[str, Query(max_length=100, description="`next` of the page before")] = "",
+    acts: Annotated[bool, Query(description="with what people did with each")] = False,
 ) -> Response:
     """Incidents, newest first."""
     if unknown := [name for name in state or () if name not in STATES]:
@@ -67,7 +68,10 @@ def list_incidents(
         _note_search(parts, principal, asked, q)
     with parts.database.reading() as connection:
         rows, following = queries.incidents(connection, principal, criteria, after, limit)
-    return answer(IncidentPage(incidents=[view_of_row(row, row.tenant) for row in rows], next=following))
+        views = [view_of_row(row, row.tenant) for row in rows]
+        if acts:
+            queries.add_acts(connection, views)
+    return answer(IncidentPage(incidents=views, next=following))
 
 
 def _note_search(parts: Parts, principal: Principal, asked: Asking, words: str) -> None:
@@ -91,13 +95,14 @@ def act(
     identity: _Id,
     criteria: Annotated[IncidentAction, Depends(body_of(IncidentAction))],
 ) -> Response:
-    """Claim, acknowledge, resolve, reopen, note, or call it a false positive; only `kind` and `note` are
-    read."""
+    """Claim, acknowledge, resolve, reopen, release, note, or call it a false positive; only `kind` and `note`
+    are read."""
     parts = parts_of(request)
     before = _incident(parts, principal, identity)
     kind = enum_name("Kind", IncidentAction.Kind.Name(criteria.kind))
     if criteria.kind == IncidentAction.KIND_UNSPECIFIED:
-        raise ProblemError(400, "kind: claim, acknowledge, resolve, false-positive, reopen or note is needed")
+        kinds = "claim, acknowledge, resolve, false-positive, reopen, release or note"
+        raise ProblemError(400, f"kind: {kinds} is needed")
     if criteria.kind == FALSE_POSITIVE and before.watch == CAMERA_HEALTH:
         raise ProblemError(
             409,

@@ -56,7 +56,7 @@ def test_incidents_are_told_by_question_and_cited() -> None:
     assert told(report) == {
         "4 incidents began, on 3 cameras.": ["c", "d", "b", "a"],
         "“Is anyone lying?” was yes on gate (2), yard (1); "
-        "the highest p(yes) was 0.97, on gate at 02:05:00.": [
+        "the model was surest (97 %) on gate at 02:05:00.": [
             "c",
             "b",
             "a",

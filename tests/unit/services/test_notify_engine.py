@@ -19,6 +19,7 @@ from tests.fleet.notify_case import act, alert, webhook
 DAY_MS = 86_400_000
 OPENED, UPDATED, CLOSED = Alert.KIND_OPENED, Alert.KIND_UPDATED, Alert.KIND_CLOSED
 CLAIM, NOTE = IncidentAction.KIND_CLAIM, IncidentAction.KIND_NOTE
+RELEASE = IncidentAction.KIND_RELEASE
 
 
 def engine(*notifications: Notification, fence: Fence | None = None) -> Engine:
@@ -98,6 +99,21 @@ def test_a_claim_that_is_read_before_the_alert_prevents_the_escalation() -> None
     book.take(act(1, CLAIM), 1)
     book.take(alert(1, OPENED), 0)
     assert book.due(DAY_MS) == []
+
+
+def test_of_a_claim_that_is_taken_back_the_escalation_comes_later() -> None:
+    late, told = webhook("late", "http://a", unclaimed_s=60), webhook("now", "http://b")
+    book = engine(late, told)
+    book.take(alert(1, OPENED), 0)
+    book.take(act(1, CLAIM), 30_000)
+    book = restarted(book, late, told)
+    book.take(act(1, RELEASE), 50_000)
+    book.take(act(1, RELEASE), 55_000)  # it changes nothing
+    assert book.due(109_999) == []
+    assert names(book.due(110_000)) == ["late"]
+    book.take(act(1, CLAIM), 120_000)
+    book.take(act(1, RELEASE), 130_000)
+    assert book.due(DAY_MS) == [], "it was told once"
 
 
 def test_a_note_is_no_claim() -> None:

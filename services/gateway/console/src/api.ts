@@ -53,13 +53,16 @@ async function call<T>(method: string, path: string, body?: unknown, signal?: Ab
   return (response.status === 204 ? undefined : await response.json()) as T;
 }
 
-/** A picture's address in this page, which must be revoked, and whether a privacy mask hides something of it. */
-export async function picture(path: string, signal: AbortSignal): Promise<{ address: string; masked: boolean }> {
-  if (path.startsWith("blob:")) return { address: path, masked: false };
+type Shown = { address: string; masked: boolean; type: string };
+
+/** The address in this page of a picture or a clip, which must be revoked; whether a privacy mask hides something of it. */
+export async function picture(path: string, signal: AbortSignal): Promise<Shown> {
+  if (path.startsWith("blob:")) return { address: path, masked: false, type: "" };
   const response = await fetch(path, { signal });
   if (!response.ok) throw await refused(response);
   const masked = response.headers.has("lookout-masked");
-  return { address: URL.createObjectURL(await response.blob()), masked };
+  const content = await response.blob();
+  return { address: URL.createObjectURL(content), masked, type: content.type };
 }
 
 /** The events of a stream as they come: name and message. The stream ends with the signal; a `body` is posted. */

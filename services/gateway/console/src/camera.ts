@@ -8,6 +8,8 @@ export const stateOf = (camera: Camera): string =>
   (camera.state !== "offline" && camera.fault) || (camera.state ?? "unspecified");
 
 const GOOD = ["watched", "idle"];
+const DECIDING = ["resolve", "false-positive"];
+const DECIDED = ["resolved", "false-positive"];
 const WEAK = ["degraded", "skipped", "unwatched", "unspecified"];
 
 /** How bad that is, as a class of badges. */
@@ -18,6 +20,12 @@ export function tone(camera: Camera): string {
 
 /** When an incident became yes: its first window begins before what there is to see. A fault of a camera has its begin. */
 export const began = (incident: Incident): string | undefined => incident.raised ?? incident.start;
+
+/** Who resolved an incident, or called it a false positive; empty while it is open, or where its acts are not known. */
+export function decidedBy(incident: Incident): string {
+  const last = incident.actions?.findLast((act) => DECIDING.includes(act.kind ?? ""));
+  return DECIDED.includes(incident.state ?? "") ? (last?.actor ?? "") : "";
+}
 
 /** Why nothing comes from a camera, as far as it is known. */
 export function whyOffline(camera: Camera): string {

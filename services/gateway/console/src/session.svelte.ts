@@ -18,6 +18,8 @@ class State {
   message = $state("");
   /** Takes back what the message tells of. */
   undo = $state.raw<() => void>();
+  /** What must be answered before something is done that cannot be taken back; `act` is on the button that does it. */
+  asked = $state.raw<{ words: string; act: string; answer: (sure: boolean) => void }>();
   now = $state(Date.now());
   #listeners = new Set<Listener>();
   #hide = 0;
@@ -66,6 +68,11 @@ class State {
     [this.message, this.undo] = [message, undo];
     clearTimeout(this.#hide);
     this.#hide = window.setTimeout(() => (this.message = ""), undo ? UNDO_MS : SAID_MS);
+  }
+
+  /** Ask whether something is to be done. */
+  sure(words: string, act: string): Promise<boolean> {
+    return new Promise((answer) => (this.asked = { words, act, answer }));
   }
 
   /** Say why a call failed; once the session has ended, the page waits, with all that was typed, for a new one. */

@@ -1,0 +1,59 @@
+"""What agents said of cameras from which they got nothing: Redis keeps it only while they say it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import sqlalchemy
+from sqlalchemy import Connection
+
+from lookout.services.gateway.history.asked import UNSEEN
+from lookout.services.gateway.history.buckets import HOUR_MS
+from lookout.services.gateway.history.database import Database
+from lookout.services.gateway.history.tables import OUTAGES
+from lookout.v1.gateway_pb2 import UnwatchedTime
+
+
+def note(database: Database, said: Mapping[str, str], now_ms: int) -> None:
+    """Note what agents say now.
+
+    The same words within an hour are one row: a connection that comes and goes makes no row each time.
+
+    Args:
+        database: The history's database.
+        said: Words by camera, none of them empty.
+        now_ms: Unix milliseconds.
+    """
+    with database.writing() as connection:
+        query = sqlalchemy.select(OUTAGES).where(OUTAGES.c.last_ms > now_ms - HOUR_MS)
+        known = {(row.camera, row.said): row.first_ms for row in connection.execute(query)}
+        rows = [
+            {
+                "camera": camera,
+                "first_ms": known.get((camera, words), now_ms),
+                "last_ms": now_ms,
+                "said": words,
+            }
+            for camera, words in said.items()
+        ]
+        if rows:
+            connection.execute(database.upsert(OUTAGES), rows)
+
+
+def explain(connection: Connection, stretches: Iterable[UnwatchedTime]) -> None:
+    """Say of times in which nothing came what the cameras' agents said longest in each."""
+    silent = [stretch for stretch in stretches if stretch.reason == UNSEEN]
+    if not silent:
+        return
+    first = min(stretch.start.ToMilliseconds() for stretch in silent)
+    last = max(stretch.end.ToMilliseconds() for stretch in silent)
+    query = sqlalchemy.select(OUTAGES).where(OUTAGES.c.last_ms >= first, OUTAGES.c.first_ms <= last)
+    rows = list(connection.execute(query))
+    for stretch in silent:
+        begin_ms, end_ms = stretch.start.ToMilliseconds(), stretch.end.ToMilliseconds()
+        shared = [
+            (min(end_ms, row.last_ms) - max(begin_ms, row.first_ms), row.said)
+            for row in rows
+            if row.camera == stretch.camera and row.last_ms >= begin_ms and row.first_ms <= end_ms
+        ]
+        stretch.said = max(shared, default=(0, ""))[1]

@@ -440,6 +440,26 @@ def test_an_incident_begins_when_its_answer_became_yes(
     assert f"{yes} (" in page.evaluate("document.querySelector('main li').innerText")
 
 
+def test_what_leaves_the_list_is_selected_no_more(
+    page: Browser, broker: KafkaServer, client: httpx.Client
+) -> None:
+    publish(broker.bootstrap, [alert("porch-1", 9), alert("porch-2", 9)])
+    eventually(lambda: len(client.get("/v1/incidents?camera=porch-*").json().get("incidents", ())) == 2)
+    show(page, "incidents")
+    field = "document.querySelector('input[aria-label=Camera]')"
+    page.evaluate(f"{field}.value = 'porch'; {field}.dispatchEvent(new Event('change', {{bubbles: true}}))")
+    rows = "[...document.querySelectorAll('main [id^=incident-]')]"
+    eventually(lambda: page.evaluate(f"{rows}.length") == 2)  # a part of the name is enough
+    assert page.evaluate(f"{field}.value") == "*porch*"
+    page.evaluate(f"{rows}.forEach(row => row.querySelector('input').click())")
+    eventually(lambda: "2 selected" in text(page))
+    resolved = alert("porch-1", 9).incident
+    assert client.post(f"/v1/incidents/{resolved}/actions", json={"kind": "resolve"}).is_success
+    eventually(lambda: "1 selected" in text(page))
+    assert page.evaluate(f"{rows}.map(row => row.querySelector('input').checked)") == [True]
+    assert page.evaluate("faults") == []
+
+
 def test_acts_on_many_say_what_they_did_and_keep_the_selection(
     page: Browser, broker: KafkaServer, client: httpx.Client
 ) -> None:
@@ -685,6 +705,24 @@ def test_a_network_camera_is_corrected_and_removed_on_its_own_page(
     show(page, "cameras/gate")
     eventually(lambda: "It publishes by itself" in text(page))
     assert "Remove this camera" not in text(page)
+
+
+def test_a_camera_that_publishes_by_itself_is_erased_on_its_page(
+    page: Browser, broker: KafkaServer, client: httpx.Client
+) -> None:
+    publish(broker.bootstrap, [verdict("shed", 0), alert("shed", 0)])
+    eventually(lambda: client.get("/v1/cameras/shed").is_success)
+    show(page, "cameras/shed")
+    eventually(lambda: "It publishes by itself, or came from a file" in text(page))
+    press(page, "Erase this camera")
+    assert "Erase shed? All it has sent goes for good" in confirm(page, sure=False)
+    assert client.get("/v1/cameras/shed").is_success
+    press(page, "Erase this camera")
+    confirm(page, sure=True)
+    eventually(lambda: client.get("/v1/cameras/shed").status_code == 404)
+    eventually(lambda: not client.get("/v1/incidents?camera=shed").json().get("incidents"))
+    eventually(lambda: page.evaluate("location.hash") == "#/")
+    assert page.evaluate("faults") == []
 
 
 def test_the_timeline_leads_to_what_a_camera_sent_last(page: Browser, broker: KafkaServer) -> None:

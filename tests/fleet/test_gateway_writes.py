@@ -223,6 +223,10 @@ def test_a_film_is_footage_of_a_camera(
     found = [m for m in records(broker.bootstrap, SEGMENTS.name) if m.key() == b"stage"]
     assert [m.value() for m in found] == [piece.data for piece in cut(path, max_bytes=MAX_SEGMENT_BYTES)]
     assert len(found) == sent.json()["segments"] > 1
+    others = sent.json().get("watches", 0)
+    client.put("/v1/watches/filmed", json={"question": QUESTION, "cameras": ["film-*"]})
+    assert send("film-1", path.read_bytes()).json()["watches"] == others + 1
+    assert client.delete("/v1/watches/filmed").status_code == 204
     client.put("/v1/cameras/pulled", json={"url": "rtsp://192.0.2.9/stream"})
     for refused, status, words in (
         (send("stage", b"no film"), 400, "the film cannot be read"),
@@ -235,7 +239,7 @@ def test_a_film_is_footage_of_a_camera(
     assert client.delete("/v1/cameras/pulled").status_code == 204
     with process.client(headers=token(client, role="operator")) as operator:
         assert operator.post("/v1/films", params={"camera": "stage"}, content=b"x").status_code == 403
-    assert len([m for m in records(broker.bootstrap, SEGMENTS.name) if m.key()]) == len(found)
+    assert len([m for m in records(broker.bootstrap, SEGMENTS.name) if m.key() == b"stage"]) == len(found)
 
 
 def test_films_of_a_camera_do_not_overlap(broker: KafkaServer, client: httpx.Client) -> None:

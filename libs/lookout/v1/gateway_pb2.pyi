@@ -424,16 +424,18 @@ class Upload(_message.Message):
     def __init__(self, uri: _Optional[str] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class Film(_message.Message):
-    __slots__ = ("camera", "begin", "end", "segments")
+    __slots__ = ("camera", "begin", "end", "segments", "watches")
     CAMERA_FIELD_NUMBER: _ClassVar[int]
     BEGIN_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    WATCHES_FIELD_NUMBER: _ClassVar[int]
     camera: str
     begin: _timestamp_pb2.Timestamp
     end: _timestamp_pb2.Timestamp
     segments: int
-    def __init__(self, camera: _Optional[str] = ..., begin: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., segments: _Optional[int] = ...) -> None: ...
+    watches: int
+    def __init__(self, camera: _Optional[str] = ..., begin: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., segments: _Optional[int] = ..., watches: _Optional[int] = ...) -> None: ...
 
 class ErasureView(_message.Message):
     __slots__ = ("erasure", "confirmations", "waiting")

@@ -37,7 +37,7 @@ from lookout.v1.actions_pb2 import IncidentAction
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.gateway_pb2 import IncidentView, WatchAuthor
 from lookout.v1.watches_pb2 import Watch
-from lookout.wire import CAMERA_HEALTH, WATCHES, from_json, headers, names_id
+from lookout.wire import CAMERA_HEALTH, CAMERA_OFFLINE, WATCHES, from_json, headers, names_id
 
 #: most buckets of one answer
 BUCKETS_AT_MOST: Final = 20_000
@@ -278,6 +278,12 @@ def watches(connection: Connection, principal: Principal) -> list[Watch]:
         return rows
     cameras = [(camera.id, camera.tenant) for camera in cameras_of(connection, principal)]
     return [watch for watch in rows if principal.sees_watch(watch, cameras)]
+
+
+def asking(connection: Connection) -> list[Watch]:
+    """The watches that ask a model something now, whoever may see them."""
+    watches = (from_json(row.body, Watch) for row in documents(connection, WATCHES.name))
+    return [watch for watch in watches if not watch.disabled and watch.id != CAMERA_OFFLINE]
 
 
 def versions(connection: Connection, watch: str) -> list[Watch]:

@@ -22,11 +22,8 @@ from lookout.services.gateway.pulls import pulled
 from lookout.services.gateway.writes import Asked, entry
 from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.gateway_pb2 import CameraPage, CameraView
-from lookout.v1.watches_pb2 import Watch
 from lookout.wire import (
-    CAMERA_OFFLINE,
     CAMERAS,
-    WATCHES,
     from_json,
     headers,
     name_fault,
@@ -152,8 +149,7 @@ def _camera(parts: Parts, principal: Principal, camera: str) -> CameraView:
 
 def camera_views(connection: Connection, principal: Principal, pattern: str | None) -> list[CameraView]:
     """The cameras that a caller may see, by id."""
-    watches = [from_json(row.body, Watch) for row in queries.documents(connection, WATCHES.name)]
-    asking = [watch for watch in watches if not watch.disabled and watch.id != CAMERA_OFFLINE]
+    asking = queries.asking(connection)
     incidents, faults = queries.open_incidents(connection), queries.camera_faults(connection)
     now_ms = time.time() * 1000
     views: dict[tuple[str, str], CameraView] = {}

@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from lookout.administration import RecordPlace
+from lookout.rules import covers
 from lookout.services.gateway import films
 from lookout.services.gateway.guard import Administrator
 from lookout.services.gateway.history import queries
@@ -82,7 +83,11 @@ async def send_film(
                 await films.receive(patient(request.stream()), file)
             except ClientDisconnect:
                 raise ProblemError(400, "the film ended early: send it again") from None
-            return answer(await run_in_threadpool(publish, file.name), 201)
+            film = await run_in_threadpool(publish, file.name)
+            with parts.database.reading() as connection:
+                asking = queries.asking(connection)
+            film.watches = sum(covers(watch, camera, tenant_of(tenant)) for watch in asking)
+            return answer(film, 201)
 
 
 def _checked(parts: Parts, principal: Principal, camera: str, tenant: str) -> dict[str, str]:

@@ -118,7 +118,9 @@ def act(
         if not allowed(Triage(before.state), criteria.kind):
             state = enum_name("IncidentState", IncidentState.Name(before.state))
             by = f" by {before.assignee}" if before.assignee else ""
-            raise ProblemError(409, f"incident {identity} is {state}{by}: {kind} does not fit that")
+            raise ProblemError(
+                409, f"this incident of {before.camera} is {state}{by}: {kind} does not fit that"
+            )
         record = IncidentAction(
             id=stable_id("act", principal.actor, asked.key),
             incident=identity,

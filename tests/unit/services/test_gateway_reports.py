@@ -83,7 +83,7 @@ def read_back(parts: Parts, kafka: Kafka) -> list[Alert]:
 def test_a_report_is_written_once_for_each_tenant_after_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kafka, now_ms = Kafka(), [BEGIN_MS]
+    kafka, now_ms = Kafka(), [BEGIN_MS + 60_000]  # the minute in which windows are decided
     parts = gateway(tmp_path, kafka, monkeypatch)
     try:
         reports, other = (ScheduledReports(parts, lambda: now_ms[0] / 1000) for _ in range(2))

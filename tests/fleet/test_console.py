@@ -815,7 +815,20 @@ def test_a_watch_is_made_changed_and_removed(page: Browser, client: httpx.Client
     eventually(lambda: "This zone is not closed" in text(page))
     press(page, "Remove a corner")
     eventually(lambda: "This zone is not closed" not in text(page))
-    assert len(client.get("/v1/watches/bag-left").json()["versions"]) == 3
+    newest = client.get("/v1/watches/bag-left").json()
+    assert len(newest["versions"]) == 3
+    # Somebody else saves it meanwhile: the form says so and shows the version; a second press saves over it.
+    theirs = {**newest["watch"], "describe": True}
+    saved = client.put("/v1/watches/bag-left", params={"base": newest["watch"]["version"]}, json=theirs)
+    assert saved.status_code == 200, saved.text
+    fill(page, "Quiet time", "95")
+    press(page, "Save")
+    eventually(lambda: "somebody changed this watch meanwhile" in text(page))
+    eventually(lambda: "Version 4" in text(page))
+    assert len(client.get("/v1/watches/bag-left").json()["versions"]) == 4
+    press(page, "Save")
+    eventually(lambda: len(client.get("/v1/watches/bag-left").json()["versions"]) == 5)
+    eventually(lambda: "somebody changed" not in text(page))
     press(page, "Pause")
     eventually(lambda: "The watch is paused." in text(page))
     eventually(lambda: not client.get("/v1/watches/bag-left").json().get("enabled"))
@@ -893,6 +906,7 @@ def test_a_backtest_is_judged_and_a_threshold_chosen(
     told = "document.querySelector('section dl').innerText"
     eventually(lambda: "2 of 3 reported and judged" in page.evaluate(told))
     assert "2 of 3 that are right" in page.evaluate(told)
+    assert "No threshold tells these apart" in text(page)
     assert "6.0" in page.evaluate(told)  # three reach 60 % in half a day
     fill(page, "Counts as yes from", "0.8")
     eventually(lambda: "1 of 1 reported and judged" in page.evaluate(told))
@@ -923,6 +937,25 @@ def test_a_backtest_is_judged_and_a_threshold_chosen(
     assert left == [True, True, True]
     page.evaluate("document.querySelector('section li button').click()")
     eventually(lambda: "Picture of " in page.evaluate("document.querySelector('section li').innerText"))
+    assert "judged by what became of its incident" not in text(page)
+    raised = alert("gate", 5, watch="gate-open")
+    raised.question = "Is the gate open?"
+    publish(broker.bootstrap, [raised])
+    eventually(lambda: client.get(f"/v1/incidents/{raised.incident}").is_success)
+    assert client.post(f"/v1/incidents/{raised.incident}/actions", json={"kind": "resolve"}).is_success
+    press(page, "Try it on the last day")
+    (job,) = eventually(
+        lambda: [
+            one for one in client.get("/v1/backtests").json().get("jobs", ()) if one["state"] == "waiting"
+        ]
+    )
+    answers.id = job["request"]["id"]
+    moment = past.incidents.add(camera="gate", score=0.95, peak=0.95, windows=2)
+    moment.opened.CopyFrom(raised.start)
+    moment.end.CopyFrom(raised.end)
+    Writer({"bootstrap.servers": broker.bootstrap}).write(ANSWERS.name, {answers.id: to_json(answers)})
+    origin = "[...document.querySelectorAll('section li small a')].map(one => one.hash)"
+    eventually(lambda: page.evaluate(origin) == [f"#/incidents/{raised.incident}"])
 
 
 def test_a_recording_is_asked_about_and_its_answers_are_files(
@@ -1100,5 +1133,9 @@ def test_many_tabs_share_one_stream_of_events(
 
 def test_signing_out_ends_the_session(page: Browser, client: httpx.Client) -> None:
     press(page, "Sign out")
+    confirm(page, sure=False)
+    assert client.get("/v1/session").status_code == 200
+    press(page, "Sign out")
+    confirm(page, sure=True)
     eventually(lambda: "You are signed out" in text(page))
     assert client.get("/v1/session").status_code == 401

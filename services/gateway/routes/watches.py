@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Depends, Path, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.responses import Response
 
 from lookout.administration import Standing, change_watch, check_crowd, check_gate, standing_of
@@ -29,6 +29,9 @@ from lookout.wire.topics import AHEAD_MS
 router = APIRouter(prefix="/v1/watches", tags=["watches"])
 _Id = Annotated[str, Path(max_length=200)]
 _Body = Annotated[Watch, Depends(body_of(Watch))]
+_Base = Annotated[
+    int | None, Query(ge=0, description="the version that is changed; refused (409) if it is not the newest")
+]
 #: longest snooze: it must end before the version that it replaces may be compacted away
 _SNOOZE_MS: Final = AHEAD_MS - 3_600_000
 
@@ -52,13 +55,15 @@ def get_watch(request: Request, principal: Viewer, identity: _Id) -> Response:
 
 
 @router.put("/{identity:path}", **route(WatchView, takes=Watch))
-def put_watch(request: Request, principal: Operator, asked: Asked, identity: _Id, target: _Body) -> Response:
+def put_watch(
+    request: Request, principal: Operator, asked: Asked, identity: _Id, target: _Body, base: _Base = None
+) -> Response:
     """Add a watch, or change it: its version grows, its open incidents close.
 
     If nothing changes, nothing is written.
     """
     target.id = identity
-    return _change(parts_of(request), principal, asked, target, "watch.write")
+    return _change(parts_of(request), principal, asked, target, "watch.write", base)
 
 
 @router.post("/{identity:path}/disable", **route(WatchView))
@@ -123,7 +128,9 @@ def _switch(parts: Parts, principal: Principal, asked: Asking, identity: str, *,
     return _change(parts, principal, asked, target, "watch.disable" if disabled else "watch.enable")
 
 
-def _change(parts: Parts, principal: Principal, asked: Asking, target: Watch, action: str) -> Response:
+def _change(
+    parts: Parts, principal: Principal, asked: Asking, target: Watch, action: str, base: int | None = None
+) -> Response:
     if not principal.owns_watch(target):
         raise ProblemError(403, "cameras, tenant: the watch asks cameras that you may not see; name yours")
     with parts.writes.once(principal, asked, WATCHES.name) as written:
@@ -133,6 +140,13 @@ def _change(parts: Parts, principal: Principal, asked: Asking, target: Watch, ac
                 _own(parts, principal, target.id, standing.watches[target.id])
                 if _same(target, standing.watches[target.id]):
                     return answer(_watch(parts, principal, target.id))
+                newest = standing.watches[target.id].version
+                if base is not None and base != newest:
+                    raise ProblemError(
+                        409,
+                        f"somebody changed this watch meanwhile: its newest version is {newest}, and what is"
+                        f" to be saved began with {base}; compare them, then save again",
+                    )
             elif fault := name_fault(target.id):
                 raise ProblemError(400, f"id: {fault}")
             target.version = standing.version_after(target.id)

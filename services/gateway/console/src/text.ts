@@ -17,6 +17,7 @@ export const text = {
   } as Record<string, string>,
   theme: "Switch between light and dark",
   signOut: "Sign out",
+  sureSignOut: "Sign out? To come back you need a sign-in link, or whatever else you signed in with.",
   signedOut: "You are signed out",
   sessionEnded: "Your session has ended",
   sessionEndedHelp: "What you typed is kept in this page. Sign in again in another tab, then come back and go on.",
@@ -93,7 +94,7 @@ export const text = {
     lookedFrom: (when: string) => `looked at from ${when}`,
     lookedHelp: "The answer became yes at the first time. The model looked at all that came between the two: what it saw happened there.",
     falsePositive:
-      "False positive closes it as wrong. Back-tests of this watch count it when they judge a threshold; the model does not learn from it, and the watch asks on.",
+      "Resolve closes it as right, False positive as wrong. Back-tests of this watch count both when they judge a threshold; the model does not learn from it, and the watch asks on.",
     resolveFault: "Resolve it if nothing is wrong. Camera health learns what the camera usually shows, not from opinions.",
     beforeFault: "Ten seconds before the fault",
     opinion: {
@@ -300,6 +301,7 @@ export const text = {
     id: "Name",
     idHelp: "It cannot be changed later.",
     anyway: "Ask it anyway",
+    tickAnyway: "To try it, tick “Ask it anyway” under the question: the model was not trained for it.",
     questionHelp:
       "One question that yes or no answers, about what a picture shows. For a count or one answer of a list, end with both: How many people are in view? [0..5] when count >= 3",
     cameras: "Cameras",
@@ -361,6 +363,9 @@ export const text = {
       recall: "Recall",
       recallHelp: (part: number, of: number) => (of ? `${part} of ${of} that are right are reported` : "mark something as right first"),
       recallOf: "Recall is of the moments shown here and of what was judged before: what the model missed altogether is in neither.",
+      mixed:
+        "No threshold tells these apart: something wrong is as sure as something right. Draw a zone, ask for more answers in a row, or ask something else.",
+      fromIncident: "judged by what became of its incident",
       larger: "Larger, with its clip",
       smaller: "Smaller",
       incidents: "Incidents a day",
@@ -525,6 +530,7 @@ export const text = {
     } as Record<string, string>,
     notAsked: "not set up yet: this watch had no answer about the camera before",
     cameras: "Camera by camera",
+    settling: "The last two minutes are not judged yet: answers may still come.",
     camerasHelp: "Summed over the camera's watches, from when each was set up; rounded down.",
     emptyHours: (count: number) => `${count === 1 ? "One hour" : `${count} hours`} without incidents, in which nothing was to be watched, are left out.`,
     unusual: "Unusual for the time of day",

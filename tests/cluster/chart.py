@@ -547,6 +547,7 @@ def check() -> list[str]:
     wrong += _released()
     wrong += _models()
     wrong += _decoders()
+    wrong += _disk()
     manifests = {name: render(values) for name, values in VARIANTS.items()}
     rendered = {name: security(text) for name, text in manifests.items()}
     if json.loads(SNAPSHOT.read_text()) != json.loads(json.dumps(rendered)):
@@ -1023,6 +1024,24 @@ def _decoders() -> list[str]:
             if given != [{"name": "LOOKOUT_DECODERS", **expected}]:
                 wrong.append(f"{name}: LOOKOUT_DECODERS is {given} with {values}")
     return wrong
+
+
+def _disk() -> list[str]:
+    """Pods that copy recordings request the disk for it, or what is set; who collects answers needs none."""
+    values = {"recordings.enabled": "true", "recordings.decodeReplicas": "1"}
+    pods = _pods(render({**values, "recordings.resources.requests.ephemeral-storage": "3Gi"}))
+    found = {
+        part: pod["containers"][0]["resources"]["requests"].get("ephemeral-storage")
+        for part, pod in pods.items()
+        if part.startswith("recordings")
+    }
+    expected = {
+        "recordings": "3Gi",
+        "recordings-decode": "3Gi",
+        "recordings-plan": "1Gi",
+        "recordings-reduce": None,
+    }
+    return [] if found == expected else [f"disk that recordings request: {found}"]
 
 
 def _not_refused(value: str, words: str, api_versions: Sequence[str]) -> list[str]:

@@ -112,6 +112,24 @@ def test_an_unreadable_checkpoint_costs_one_camera_its_state(bench: Bench) -> No
     assert [each["count"] for each in found["broken"]] == [1, 1]
 
 
+def test_an_unreadable_checkpoint_is_set_aside_once_even_if_no_record_follows(bench: Bench) -> None:
+    """It was told again at each takeover: its letter waited for the next record."""
+    bench.send("broken", 1, partition=1)
+    bench.flush()
+    with running(bench.settings()) as worker:
+        eventually(lambda: worker.count("records_total") == 1)
+    producer = Producer({"bootstrap.servers": bench.bootstrap})
+    producer.produce(f"{bench.prefix}state", b"\xff\xff\xff", key="broken", partition=1)
+    assert producer.flush(30.0) == 0
+    with running(bench.settings()) as worker:
+        eventually(lambda: bench.read("dlq"))
+        assert worker.count("checkpoints_unreadable_total") == 1
+    assert bench.read("state")[-1].value() is None
+    with running(bench.settings()) as worker:
+        eventually(worker.health.ready)
+        assert worker.count("checkpoints_unreadable_total") == 0
+
+
 def test_a_camera_that_is_gone_for_days_is_forgotten(bench: Bench) -> None:
     bench.send("gone", 1, partition=1)
     bench.flush()

@@ -44,6 +44,7 @@ class Ownership:
         own: whether the mark alongside a committed offset belongs to this configuration.
         letter: makes a dead letter of a checkpoint's partition, offset, camera and bytes, and the reason.
         refusal: makes the error that ends the process if every checkpoint is of another configuration.
+        finished: is told of a partition with slots that need no work.
         limit_s: seconds that a takeover may wait before the process ends.
         clock: monotonic seconds.
     """
@@ -60,6 +61,7 @@ class Ownership:
         own: Callable[[str], bool] = lambda mark: False,
         letter: Letter | None = None,
         refusal: Callable[[Takeover], Exception] = lambda takeover: StartupError("another configuration"),
+        finished: Callable[[Partition], None] = lambda partition: None,
         limit_s: float = float("inf"),
         begin: Callable[[int], int] = lambda number: OFFSET_BEGINNING,
         clock: Callable[[], float] = time.monotonic,
@@ -70,7 +72,7 @@ class Ownership:
         self._metrics = metrics
         self._health = health
         self._foreign = foreign
-        self._own, self._letter = own, letter
+        self._own, self._letter, self._finished = own, letter, finished
         self._refusal = refusal
         self._unusable: dict[int, dict[str, str]] = {}  # cameras without their checkpoint, by partition
         health.note("unusable checkpoints", self._named_unusable)
@@ -179,6 +181,8 @@ class Ownership:
             output = self._letter(partition.number, takeover.places.get(camera, 0), camera, value, why)
             slot = Slot(camera, result=Result([output] if output else [], forget=True))
             partition.insert(slot, partition.lane(camera))
+        if partition.slots:  # perhaps no record follows for days
+            self._finished(partition)
 
     def _named_unusable(self) -> dict[str, object] | None:
         """Return the cameras that started without their checkpoint, with the reason, for /readyz."""

@@ -186,6 +186,7 @@ class Worker:
             own=lambda committed: is_compatible(committed, handler.shared_settings),
             letter=self._checkpoint_letter,
             refusal=self._refusal,
+            finished=self._finished,
             limit_s=settings.takeover_limit_s,
             begin=self._begin,
         )
@@ -224,6 +225,9 @@ class Worker:
             bytes_=self._settings.in_flight_bytes,
             over_budget=self._handler.over_budget,
         )
+
+    def _finished(self, partition: Partition) -> None:
+        self._commits.may_have(partition)
 
     def _mark(self, handler: Handler[Any]) -> str:
         return mark(handler.shared_settings, handler.config_digest)

@@ -1,8 +1,8 @@
 """Cameras for each GPU and their cost, counted: `make capacity` writes docs/capacity.md.
 
-Nothing of it is measured on a GPU. FLOPs are those of window plans at full size (bench/windows.py); what a
-GPU reaches of its peak is taken from the published figure of NVIDIA VSS on an H100, whose workload is counted
-by the same formulas.
+FLOPs are those of window plans at full size (bench/windows.py); what a GPU reaches of its peak is taken from
+the published figure of NVIDIA VSS on an H100, whose workload is counted by the same formulas. Beside them
+stands what one GPU was measured to do (`python -m tests.gpu`, bench/results/gpu.json).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from bench import windows
+from bench.record import RESULTS, Record
 from bench.shapes import QWEN_7B, QWEN_32B
 from lookout.models.families import load_layout
 from lookout.models.flops import DecoderShape
@@ -109,9 +110,8 @@ def page(price: float = PRICE) -> str:
         "",
         "This page says how many live cameras fit each GPU, by counting FLOPs and bytes of window plans at "
         "full size.",
-        "**Nothing here was measured on a GPU**; each assumption is named. `make capacity` writes the page, "
-        "and",
-        "`python -m tests.gpu` measures the same on a GPU.",
+        "All but [one section](#measured-on-one-gpu) is counted, not measured; each assumption is named.",
+        "`make capacity` writes the page.",
         "",
         "| assumption | value | from |",
         "| --- | --- | --- |",
@@ -171,6 +171,8 @@ def page(price: float = PRICE) -> str:
                 lines.append(f"| {gpu.name} | {name} | {kind} | {' | '.join(live)} | {fits[0]} | {fits[1]} |")
     lines += [
         "",
+        *measured(Record.read(RESULTS / "gpu.json")),
+        "",
         *workload(costs["8B"], used),
         "",
         *money(costs["8B"], used, price),
@@ -179,6 +181,43 @@ def page(price: float = PRICE) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def measured(record: Record) -> list[str]:
+    """What a GPU did with windows of random weights: `python -m tests.gpu`, step `live`."""
+    live = record.figures["live"]
+    whole = windows.STRIDE_S * 1e3 / live["dense_window_ms"]
+    rows = []
+    for clip in windows.LEVELS:
+        found = live[clip]
+        batch, fast = min(found["by_batch"].items(), key=lambda item: float(item[1]["stream_ms"]))
+        asked = fast["question_ms"] / (fast["plan_ms"] + fast["window_ms"] + fast["question_ms"])
+        streams = found["live_streams_40s"]
+        chunks, often = found["streams_of_chunks"], found["live_streams_vss_every_2s"]
+        cells = (f"{streams:.0f}", f"{streams / whole:.1f}", batch, f"{100 * asked:.0f} %")
+        rows.append(f"| a {clip} | {' | '.join(cells)} | {chunks:.0f} | {often:.0f} |")
+    gpu, chunks = record.device.partition(",")[0], live["dense_streams_of_chunks"]
+    return [
+        "## Measured on one GPU",
+        "",
+        f"{gpu}, a language model of 7B's shape with random weights in bf16, PyTorch "
+        f"{record.figures['torch']} without compiled",
+        f"layers or CUDA graphs, {record.date} ([all figures](results/gpu.md)). Vision towers are left out.",
+        f"Windows of 40 s that slide by 8 s, one question: {whole:.0f} streams, if every window is computed "
+        "in full.",
+        f"VSS's workload, chunks of 10 s asked once: {chunks:.0f} streams with every token. VSS names "
+        f"{VSS_STREAMS} on an H100, in FP8.",
+        "",
+        "| clip | streams, preset `default` | times as many as in full | streams in a batch "
+        "| share of time for the question | chunks of VSS, pruned | the same, asked every 2 s |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        *rows,
+        "",
+        "A question has few rows but starts as many kernels as a window: its share of the time is far above "
+        "its share of",
+        "the FLOPs, and more than eight streams in a batch gain little. So the time probably goes to "
+        "starting kernels.",
+    ]
 
 
 def workload(cost: dict[str, float], used: float) -> list[str]:

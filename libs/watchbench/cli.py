@@ -255,7 +255,16 @@ def smol(
     output: Output = None,
     folder: Progress = OUT,
     steps: Annotated[int, typer.Option(min=1, help="Steps.")] = 2400,
-    rows: Annotated[int, typer.Option(min=80, help="Frames of a step.")] = 320,
+    rows: Annotated[int, typer.Option(min=80, help="Frames of a step.")] = 640,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1, help="Learn for so long, however many steps that is; the rate falls until then."
+        ),
+    ] = None,
+    helpers: Annotated[
+        int, typer.Option(min=0, help="Processes that draw films and prepare steps ahead, for a GPU.")
+    ] = 0,
     threads: Threads = 1,
     device: Device = "cpu",
     seed: Seed = 201,
@@ -265,7 +274,7 @@ def smol(
         typer.Option(help="Do not train: write the whole model of --adapter to this folder (540 MB)."),
     ] = None,
     adapter: Annotated[
-        Path | None, typer.Option(help="Folder that an earlier run wrote to its --output.")
+        Path | None, typer.Option(help="Folder that an earlier run wrote to its --output: learn on from it.")
     ] = None,
 ) -> None:
     """Join the eye to SmolLM2-135M-Instruct: only a projector and low-rank matrices learn; resumable.
@@ -278,20 +287,39 @@ def smol(
         read = real.language()
     except FileNotFoundError as error:
         raise typer.BadParameter(str(error), param_hint="PYTHONPATH") from None
+    if adapter is not None and not (adapter / real.ADAPTER).is_file():
+        raise typer.BadParameter(f"{adapter} has no {real.ADAPTER}", param_hint="--adapter")
+    begin = None if adapter is None else real.learnt_in(adapter)
     if checkpoint is not None:
-        if adapter is None or not (adapter / real.ADAPTER).is_file():
-            raise typer.BadParameter(f"{adapter} has no {real.ADAPTER}", param_hint="--adapter")
-        real.save(real.merged(vlm.weights(), read, real.learnt_in(adapter)), read.tokenizer, checkpoint)
+        if begin is None:
+            raise typer.BadParameter("name the folder of an earlier run's --output", param_hint="--adapter")
+        real.save(real.merged(vlm.weights(), read, begin), read.tokenizer, checkpoint)
         print(checkpoint)
         return
+    steps = steps if minutes is None else 10**6
     plan = real.SmolPlan(seed=seed, steps=steps, rows=rows, threads=threads)
     with _plan_errors():
-        trainer = real.SmolTrainer(plan, folder / f"smol-{seed}", vlm.weights(), read, _device(device))
-    _learn(trainer, "smol", vlm.weights(), estimate=estimate, output=output, install=False)
+        trainer = real.SmolTrainer(
+            plan, folder / f"smol-{seed}", vlm.weights(), read, _device(device), begin=begin, helpers=helpers
+        )
+    try:
+        _learn(
+            trainer, "smol", vlm.weights(), estimate=estimate, output=output, install=False, minutes=minutes
+        )
+    finally:
+        if trainer.ahead is not None:
+            trainer.ahead.close()
 
 
 def _learn(
-    trainer: Stage[Any], name: str, initial: Path, *, estimate: bool, output: Path | None, install: bool
+    trainer: Stage[Any],
+    name: str,
+    initial: Path,
+    *,
+    estimate: bool,
+    output: Path | None,
+    install: bool,
+    minutes: float | None = None,
 ) -> None:
     """Run a stage to its end, or until SIGTERM or Ctrl-C; then write the running mean of its weights.
 
@@ -302,6 +330,7 @@ def _learn(
         estimate: Only print what the plan takes.
         output: Folder that the mean is written to, also if the run was stopped.
         install: Replace the committed weights, only at the end.
+        minutes: Stop then.
     """
     if estimate:
         _print_estimate(trainer)
@@ -314,14 +343,14 @@ def _learn(
         for number in (signal.SIGTERM, signal.SIGINT)
     }
     try:
-        whole = trainer.run(lambda: bool(stopped))
+        whole = trainer.run(lambda: bool(stopped), None if minutes is None else 60 * minutes)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
     if output is not None:
         trainer.write(output, card)
         print(output)
-    if not whole:
+    if not whole and minutes is None:
         print(f"stopped after step {trainer.step} of {trainer.plan.steps}; the same command continues")
     elif install:
         print(trainer.install(name, card))

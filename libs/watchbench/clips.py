@@ -10,6 +10,7 @@ tokens differ from the dense ones.
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,13 @@ def chosen(  # noqa: PLR0917
     return scenes.some_of(drawn, torch.tensor(rows))
 
 
+def keep(path: Path, drawn: dict[str, Any]) -> None:
+    """Write what was drawn, whole or not at all, also if another process draws the same."""
+    fresh = path.with_suffix(f".{os.getpid()}")
+    torch.save(drawn, fresh)
+    fresh.replace(path)
+
+
 class ClipStore:
     """Clips by number; each depends only on the seed, the eye, the wishes and its number."""
 
@@ -165,9 +173,7 @@ class ClipStore:
     ) -> Clip:
         path = self.folder / f"{name}.pt"
         if not path.is_file():
-            fresh = path.with_suffix(".new")
-            torch.save(self._draw(number, wishes, frames, busy), fresh)
-            fresh.replace(path)
+            keep(path, self._draw(number, wishes, frames, busy))
         stored = torch.load(path, weights_only=True)
         return Clip(stored["dense"], tuple(stored["pruned"]), scenes.Truth(**stored["truth"]))
 

@@ -17,6 +17,7 @@ import copy
 import importlib.util
 import json
 import random
+from collections import deque
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
@@ -24,11 +25,12 @@ from typing import Any, Final
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.multiprocessing import get_context
 from torch.nn import functional
 
 from watchbench import drawing, far, model as vlm, scenes, training
-from watchbench.clips import ClipStore, Wanted, product_masks
-from watchbench.long import LongPlan, LongTrainer
+from watchbench.clips import ClipStore, Wanted, keep, product_masks
+from watchbench.long import CHOSEN, Lessons, LongPlan, LongTrainer
 from watchbench.stage import LABELS, Lesson, asked_of
 from watchbench.training import CPU, cell_labels
 
@@ -183,9 +185,7 @@ class StateStore(ClipStore):
         """Read :data:`FAR_UNITS` units of films of a kind, or draw, encode and keep them."""
         path = self.folder / f"{kind}-{number:04d}.pt"
         if not path.is_file():
-            fresh = path.with_suffix(".new")
-            torch.save(self._far(kind, number), fresh)
-            fresh.replace(path)
+            keep(path, self._far(kind, number))
         stored = torch.load(path, weights_only=True)
         return FarFilms(**{**stored, "truth": scenes.Truth(**stored["truth"])})
 
@@ -234,7 +234,7 @@ class SmolPlan(LongPlan):
 
     seed: int = 201
     steps: int = 2400
-    rows: int = 320
+    rows: int = 640
     rate_text: float = 5e-4
     rate_projector: float = 1e-3
     history: float = 0.1
@@ -253,6 +253,87 @@ class SmolPlan(LongPlan):
 
 def _some(truth: scenes.Truth, rows: slice) -> scenes.Truth:
     return scenes.Truth(**{part.name: getattr(truth, part.name)[rows] for part in fields(scenes.Truth)})
+
+
+class Drawn:
+    """The lessons of a plan; each depends only on the plan and its step."""
+
+    def __init__(self, plan: SmolPlan, store: StateStore) -> None:
+        self.plan, self.store, self.lessons = plan, store, Lessons(plan, store)
+
+    def lesson(self, step: int) -> Lesson:
+        """The lesson of a step, with the projector's input for tokens."""
+        dice = random.Random(f"far-{self.plan.seed}-{step}")
+        if step >= self.plan.align and dice.random() < self.plan.far:
+            return self.far(dice, step)
+        return self.lessons.lesson(step)
+
+    def far(self, dice: random.Random, step: int) -> Lesson:
+        """A lesson about films of one kind."""
+        kind = dice.choice(far.KINDS)
+        films = self.store.far(kind, dice.randrange(self.plan.films))
+        each = far.UNIT.get(kind, 2)
+        wanted = min(len(films.yes), self.plan.rows // far.FRAMES)
+        count = max(each, wanted // each * each)
+        first = each * dice.randrange((len(films.yes) - count) // each + 1)
+        rows = slice(first, first + count)
+        pruned = dice.random() < self.plan.drop
+        asked, which = asked_of(replace(self.plan, prefixes=1), far.FRAMES, step)
+        text = far.FAR[far.KINDS.index(kind)].text
+        return Lesson(
+            (films.pruned if pruned else films.dense)[rows],
+            films.keep[rows] if pruned else None,
+            _some(films.truth, rows),
+            (),
+            dice.randrange(1, LABELS),
+            [*asked, vlm.Asked(text, far.FRAMES - 1)],
+            which,
+            told=films.yes[rows, None],
+        )
+
+
+class Ahead:
+    """The same lessons, made by other processes ahead of their steps, so that a GPU does not wait for films
+    to be drawn."""
+
+    def __init__(self, plan: SmolPlan, folder: Path, initial: Path, helpers: int) -> None:
+        self.plan, self.depth = plan, 4 * helpers
+        self.made: deque[tuple[int, Any]] = deque()
+        self.pool = get_context("spawn").Pool(helpers, _help, (plan, folder, initial))
+
+    def lesson(self, step: int) -> Lesson:
+        """See :meth:`Drawn.lesson`; steps are asked for in order."""
+        following = self.made[-1][0] + 1 if self.made else step
+        for number in range(following, min(step + self.depth, self.plan.steps)):
+            self.made.append((number, self.pool.apply_async(_made, (number,))))
+        number, made = self.made.popleft()
+        if number != step:
+            raise ValueError(f"step {step} was asked for where {number} follows")
+        return made.get()  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """End the processes."""
+        self.pool.terminate()
+        self.pool.join()
+
+
+_HELPER: list[Drawn] = []  # what a process of `Ahead` makes lessons with
+
+
+def _help(plan: SmolPlan, folder: Path, initial: Path) -> None:
+    torch.set_num_threads(1)
+    _HELPER[:] = [Drawn(plan, states_of(plan, folder, initial))]
+
+
+def _made(step: int) -> Lesson:
+    lesson = _HELPER[0].lesson(step)
+    return replace(lesson, tokens=lesson.tokens.bfloat16())  # as films are kept
+
+
+def states_of(plan: SmolPlan, folder: Path, initial: Path) -> StateStore:
+    """The films of a plan, beside the folder of its checkpoints."""
+    wanted = CHOSEN if plan.chosen else Wanted()
+    return StateStore(vlm.load(initial), folder.parent / "states", plan.seed, wanted)
 
 
 class LevelHeads(training.Heads):
@@ -284,14 +365,22 @@ class SmolTrainer(LongTrainer):
         initial: Path,
         with_language: Language,
         device: torch.device = CPU,
+        *,
+        begin: dict[str, Tensor] | None = None,
+        helpers: int = 0,
     ) -> None:
-        """``initial``: the checkpoint folder whose eye is used."""
-        self.smol, self.language, self.initial = plan, with_language, initial
+        """``initial``: the checkpoint folder whose eye is used; ``begin``: the state of an :class:`Adapter`
+        to learn on from; ``helpers``: processes that make lessons ahead, see :class:`Ahead`."""
+        self.smol, self.language, self.initial, self.begin = plan, with_language, initial, begin
         super().__init__(plan, folder, initial, device)
+        self.drawn = Drawn(plan, self.states)
+        self.ahead = Ahead(plan, folder, initial, helpers) if helpers else None
 
     def _begun(self, initial: Path) -> Any:
         model = joined(initial, self.language).requires_grad_(False)
         model.adapter = Adapter(model, self.smol.rank).requires_grad_(True)
+        if self.begin is not None:
+            model.adapter.load_state_dict({name: value.float() for name, value in self.begin.items()})
         model.adapter.watch(model)
         model.model.language_model.to(torch.bfloat16)
         return model
@@ -300,7 +389,7 @@ class SmolTrainer(LongTrainer):
         return LevelHeads(vlm.shape_of(self.model))
 
     def _clips(self, folder: Path, wanted: Wanted) -> ClipStore:
-        self.states = StateStore(vlm.load(self.initial), folder / "states", self.smol.seed, wanted)
+        self.states = states_of(self.smol, self.folder, self.initial)
         return self.states
 
     @staticmethod
@@ -317,34 +406,8 @@ class SmolTrainer(LongTrainer):
         ]
 
     def _lesson(self, step: int) -> tuple[Lesson, Tensor | float]:
-        dice = random.Random(f"far-{self.smol.seed}-{step}")
-        taught_far = step >= self.smol.align and dice.random() < self.smol.far
-        lesson, more = (self._far(dice, step), 0.0) if taught_far else super()._lesson(step)
-        lesson = lesson.on(self.device)
-        return replace(lesson, tokens=self.model.adapter.projector(lesson.tokens)), more
-
-    def _far(self, dice: random.Random, step: int) -> Lesson:
-        kind = dice.choice(far.KINDS)
-        films = self.states.far(kind, dice.randrange(self.smol.films))
-        each = far.UNIT.get(kind, 2)
-        count = max(each, self.smol.rows // far.FRAMES // each * each)
-        first = each * dice.randrange((len(films.yes) - count) // each + 1)
-        rows = slice(first, first + count)
-        pruned = dice.random() < self.smol.drop
-        asked, which = asked_of(replace(self.smol, prefixes=1), far.FRAMES, step)
-        text = far.FAR[far.KINDS.index(kind)].text
-        return Lesson(
-            (films.pruned if pruned else films.dense)[rows].float(),
-            films.keep[rows] if pruned else None,
-            scenes.Truth(
-                **{part.name: getattr(films.truth, part.name)[rows] for part in fields(scenes.Truth)}
-            ),
-            (),
-            dice.randrange(1, LABELS),
-            [*asked, vlm.Asked(text, far.FRAMES - 1)],
-            which,
-            told=films.yes[rows, None],
-        )
+        lesson = (self.drawn if self.ahead is None else self.ahead).lesson(step).on(self.device)
+        return replace(lesson, tokens=self.model.adapter.projector(lesson.tokens.float())), 0.0
 
     def _loss(self, step: int) -> tuple[Tensor, float, str]:
         if step >= self.smol.align:

@@ -6,6 +6,7 @@ It is resumable, and installs a running mean of the weights that it trains.
 from __future__ import annotations
 
 import copy
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -178,8 +179,13 @@ class Stage(ABC, Generic[P]):
         torch.save(state, fresh)
         fresh.replace(self.folder / "state.pt")
 
-    def run(self, stop: Callable[[], bool] = lambda: False) -> bool:
-        """Run every remaining step, until ``stop``; return whether all are done."""
+    def run(self, stop: Callable[[], bool] = lambda: False, seconds: float | None = None) -> bool:
+        """Run every remaining step, until ``stop``; return whether all are done.
+
+        With ``seconds`` it ends after so long, however many steps that is, and the learning rate falls until
+        then.
+        """
+        began = time.monotonic()
         bar = tqdm(
             range(self.step, self.plan.steps),
             initial=self.step,
@@ -192,7 +198,10 @@ class Stage(ABC, Generic[P]):
             if stop():
                 break
             loss, figure, name = self._loss(step)
-            training.update(loss, self.opts, self.learning, step / self.plan.steps)
+            done = step / self.plan.steps if seconds is None else (time.monotonic() - began) / seconds
+            if done >= 1:
+                break
+            training.update(loss, self.opts, self.learning, done)
             self._average()
             self.step = step + 1
             running[name] = figure if name not in running else 0.95 * running[name] + 0.05 * figure

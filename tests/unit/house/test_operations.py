@@ -295,7 +295,7 @@ def support_table() -> str:
         ),
         ("Redis", number.group(1), "", "tests with fleets; Cluster and Sentinel too"),
         ("Python", "3.11", python, "all tests"),
-        ("NVIDIA GPU, driver", "one H100, driver not recorded", "[GPUs](kubernetes.md#gpus)", GPU_RUN),
+        ("NVIDIA GPU, driver", "one H200, driver 580.159; an H100", "[GPUs](kubernetes.md#gpus)", GPU_RUN),
         ("architecture", "x86-64", "", "all tests"),
     ]
     lines = ["| | run with | accepted | where |", "| --- | --- | --- | --- |"]

@@ -169,16 +169,48 @@ def test_films_whose_answers_lie_in_no_stride_are_asked_their_own_question(
     trainer = _trainer(tmp_path, clips, language, rows=160)
     kinds = set()
     for step in range(8):
-        lesson = trainer._far(random.Random(step), step)
+        lesson = trainer.drawn.far(random.Random(step), step)
         assert lesson.asked[-1].text in {question.text for question in far.FAR}
         kinds.add(lesson.asked[-1].text)
         assert lesson.told is not None
         assert lesson.told[:, 0].tolist() == [True, False] * (len(lesson.told) // 2)
         assert len(lesson.asked) == len(lesson.which) + 1
     assert len(kinds) > 1
-    with_told, _ = trainer._asked(replace(lesson, tokens=trainer.model.adapter.projector(lesson.tokens)))
-    turned = replace(lesson, tokens=trainer.model.adapter.projector(lesson.tokens), told=~lesson.told)
+    with_told, _ = trainer._asked(
+        replace(lesson, tokens=trainer.model.adapter.projector(lesson.tokens.float()))
+    )
+    turned = replace(lesson, tokens=trainer.model.adapter.projector(lesson.tokens.float()), told=~lesson.told)
     assert with_told != trainer._asked(turned)[0]
+
+
+@pytest.mark.long
+def test_lessons_that_other_processes_make_are_the_same(language: Language, tmp_path: Path) -> None:
+    plan = replace(PLAN, far=0.5)
+    alone = SmolTrainer(plan, tmp_path / "alone", vlm.weights(), language)
+    helped = SmolTrainer(plan, tmp_path / "helped", vlm.weights(), language, helpers=2)
+    assert helped.ahead is not None
+    try:
+        for step in range(plan.steps):
+            here, there = alone.drawn.lesson(step), helped.ahead.lesson(step)
+            assert torch.equal(here.tokens.bfloat16(), there.tokens)
+            assert here.asked == there.asked
+            assert torch.equal(here.which, there.which)
+            assert (here.told is None) == (there.told is None)
+        helped.ahead.made.append((9, None))
+        with pytest.raises(ValueError, match="asked for"):
+            helped.ahead.lesson(7)
+    finally:
+        helped.ahead.close()
+
+
+def test_training_learns_on_from_an_adapter(language: Language, tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    begin = _learnt(smol.joined(vlm.weights(), language))
+    trainer = SmolTrainer(PLAN, tmp_path, vlm.weights(), language, begin=begin)
+    assert not trainer.run(seconds=1e-9)  # out of time before its first step: saved as it began
+    assert trainer.step == 0
+    for name, value in begin.items():
+        assert torch.equal(trainer.mean[name], value), name
 
 
 def test_a_missing_package_is_said_with_its_remedy(tmp_path: Path) -> None:

@@ -51,7 +51,8 @@ def of_a_day(pasts: Mapping[str, CameraPast], cameras: int = 1000, hours: int = 
         reader.pasts(["*"])
         read_s = time.perf_counter() - begun
         listing, ranking = [], []
-        for question in [*DEMO_QUESTIONS.values()][:5]:
+        for number, question in enumerate([*DEMO_QUESTIONS.values()][:5], 1):
+            _grow(client, cameras, number)
             begun = time.perf_counter()
             remembered = reader.pasts(["*"])
             listed = time.perf_counter()
@@ -109,6 +110,19 @@ def _fill(client: redis.Redis, pasts: Mapping[str, CameraPast], cameras: int, ch
             pipe.zadd(CAMERAS, {name: time.time()})
             pipe.execute()
     return held
+
+
+def _grow(client: redis.Redis, cameras: int, version: int) -> None:
+    """Write the newest chapter of every camera again, as if all went on filming since the last search."""
+    for number in range(cameras):
+        facts, marks = (key(f"camera-{number}") for key in (chapters_key, landmarks_key))
+        chapters: list[bytes] = client.hkeys(facts)  # type: ignore[assignment]
+        newest = max(chapters).decode()
+        earlier = f"{newest}@{version}"
+        own = json.loads(client.hget(facts, newest)) | {"version": version + 1}  # type: ignore[arg-type]
+        client.hset(facts, newest, json.dumps(own))
+        client.hset(marks, f"{newest}@{version + 1}", client.hget(marks, earlier))  # type: ignore[arg-type]
+        client.hdel(marks, earlier)
 
 
 def _chapter(past: CameraPast) -> Landmarks:

@@ -12,6 +12,7 @@ computed from records.
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 import time
 from collections import Counter, OrderedDict
@@ -39,6 +40,17 @@ _BREAK_US: Final = 2_000_000
 """Time between two chapters of one recording: no window fits into it."""
 _TOGETHER: Final = 256
 """Number of cameras read in one round trip."""
+_LISTING: Final = """
+local out = {}
+for place, command in ipairs({'HGETALL', 'HKEYS'}) do
+  local found = redis.pcall(command, KEYS[place])
+  if found.err then return found end
+  out[place] = cjson.encode(found)
+end
+return out
+"""
+"""The facts of a camera's chapters, and the fields of its landmarks, as two values instead of hundreds: the
+client parses a camera's day only where it differs from the last one."""
 CACHE_BYTES: Final = 1 << 30
 """Limit of a reader's cache; above it, the cameras read first are evicted and ranked without landmarks."""
 
@@ -140,10 +152,16 @@ class _CameraCache:
     Attributes:
         parts: Landmarks by field; None: they are not landmarks, or of another model.
         older: The fields of all chapters but the newest, and their landmarks as one.
+        listing: Hash of what Redis listed last; None: nothing yet.
+        times: Of its chapters, by the hash of their entries; None: the entry is not valid.
+        past: What the listing says; None: something of it was not read yet.
     """
 
     parts: dict[str, Landmarks | None] = field(default_factory=dict)
     older: tuple[frozenset[str], list[Landmarks]] = (frozenset(), [])
+    listing: int | None = None
+    times: dict[int, tuple[int, int] | None] = field(default_factory=dict)
+    past: CameraPast | None = None
 
     @property
     def landmarks(self) -> dict[str, Landmarks]:
@@ -182,17 +200,35 @@ class _Cache:
         self._bytes = 0
         self._lock = threading.Lock()
 
-    def unread(self, fields: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-        """Drop what Redis no longer has of cameras; return the fields that are not cached."""
+    def known(self, camera: str, listing: int) -> CameraPast | None:
+        """Return the past of a camera if Redis lists the same as before."""
         with self._lock:
-            out: dict[str, list[str]] = {}
-            for camera, names in fields.items():
-                own = self._cameras.setdefault(camera, _CameraCache())
-                for name in own.parts.keys() - set(names):
-                    self._count(own.parts.pop(name), -1)
-                if unread := [name for name in names if name not in own.parts]:
-                    out[camera] = unread
-            return out
+            own = self._cameras.get(camera)
+            return own.past if own is not None and own.listing == listing else None
+
+    def unread(
+        self, camera: str, listing: int, entries: Sequence[str], fields: Sequence[str]
+    ) -> tuple[list[tuple[int, int]], list[str]]:
+        """Take over what Redis lists of a camera, and drop the rest; return the times of its chapters,
+        ascending, and the fields that are not cached.
+
+        Args:
+            camera: Its id.
+            listing: Hash of what Redis lists.
+            entries: Names and facts of its chapters, in turn.
+            fields: Those of its landmarks.
+        """
+        with self._lock:
+            own = self._cameras.setdefault(camera, _CameraCache())
+            for name in own.parts.keys() - set(fields):
+                self._count(own.parts.pop(name), -1)
+            memo, own.times = own.times, {}
+            for entry in zip(entries[::2], entries[1::2], strict=True):
+                key = hash(entry)
+                own.times[key] = memo[key] if key in memo else _times(*entry)
+            own.listing, own.past = listing, None
+            times = sorted(entry for entry in own.times.values() if entry is not None)
+            return times, [name for name in fields if name not in own.parts]
 
     def keep(self, camera: str, name: str, marks: Landmarks | None) -> None:
         """Add landmarks as they were read."""
@@ -217,10 +253,14 @@ class _Cache:
             while self._bytes > CACHE_BYTES:
                 self._bytes -= self._cameras.popitem(last=False)[1].bytes
 
-    def joined(self, camera: str) -> list[Landmarks]:
-        """The landmarks of a camera."""
+    def past(self, camera: str, listing: int, times: Sequence[tuple[int, int]], *, whole: bool) -> CameraPast:
+        """Return a camera's past; kept until Redis lists something else, if the whole listing was read."""
         with self._lock:
-            return self._cameras.get(camera, _CameraCache()).joined()
+            own = self._cameras.get(camera, _CameraCache())
+            past = CameraPast(_without_breaks(times), own.joined())
+            if whole and own.listing == listing:
+                own.past = past
+            return past
 
     def forget(self, camera: str) -> None:
         """Drop a camera."""
@@ -245,11 +285,24 @@ class _Cache:
         self._bytes += 0 if marks is None else sign * marks.nbytes
 
 
+def _listed(text: bytes) -> list[str]:
+    """The texts of a listing; bytes that are not UTF-8 become surrogates, which no fleet writes."""
+    return list(json.loads(text.decode(errors="surrogateescape")))
+
+
+def _times(name: str, facts: str) -> tuple[int, int] | None:
+    """Wall times of a chapter's first and last frame; None: the entry is not valid."""
+    with contextlib.suppress(UnicodeEncodeError):
+        for own in chapter_facts({name.encode(): facts.encode()}).values():
+            return own["begin_us"], own["end_us"]
+    return None
+
+
 def _without_breaks(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Times of chapters, ascending; those that follow one another within a stride are one."""
-    out = [spans[0]]
-    for begin_us, end_us in spans[1:]:
-        if begin_us <= out[-1][1] + _BREAK_US:
+    out: list[tuple[int, int]] = []
+    for begin_us, end_us in spans:
+        if out and begin_us <= out[-1][1] + _BREAK_US:
             out[-1] = out[-1][0], max(out[-1][1], end_us)
         else:
             out.append((begin_us, end_us))
@@ -309,28 +362,36 @@ class LandmarkReader:
         def listing() -> list[Any]:
             with self._client.pipeline(transaction=False) as pipe:
                 for camera in cameras:
-                    pipe.hgetall(chapters_key(camera))
-                    pipe.hkeys(landmarks_key(camera))
+                    # By its text: in a cluster, pipelines cannot use digests of scripts.
+                    keys = chapters_key(camera), landmarks_key(camera)
+                    pipe.execute_command("EVAL", _LISTING, 2, *keys)  # type: ignore[no-untyped-call]
                 return pipe.execute()
 
-        answers = self._asking(kinds, listing)
-        fields = {
-            camera: [name for raw in keys if (name := text_of(raw)) is not None]
-            for camera, keys in zip(cameras, answers[1::2], strict=True)
-        }
-        self._read(cache.unread(fields), cache)
-        cache.settle()
         out: dict[str, CameraPast] = {}
-        for camera, stored in zip(cameras, answers[::2], strict=True):
-            spans = sorted((facts["begin_us"], facts["end_us"]) for facts in chapter_facts(stored).values())
-            if spans:
-                out[camera] = CameraPast(_without_breaks(spans), cache.joined(camera))
-        return out
+        changed: dict[str, tuple[int, list[tuple[int, int]]]] = {}
+        missing: dict[str, list[str]] = {}
+        for camera, (facts, fields) in zip(cameras, self._asking(kinds, listing), strict=True):
+            number = hash((facts, fields))
+            if (past := cache.known(camera, number)) is not None:
+                out[camera] = past
+                continue
+            names = [name for name in _listed(fields) if name.isprintable()]
+            times, unread = cache.unread(camera, number, _listed(facts), names)
+            changed[camera] = number, times
+            if unread:
+                missing[camera] = unread
+        losses = self._read(missing, cache)
+        if changed:
+            cache.settle()
+        for camera, (number, times) in changed.items():
+            out[camera] = cache.past(camera, number, times, whole=camera not in losses)
+        return {camera: past for camera, past in out.items() if past.chapters}
 
-    def _read(self, missing: Mapping[str, Sequence[str]], cache: _Cache) -> None:
-        """Fetch what is not cached yet."""
+    def _read(self, missing: Mapping[str, Sequence[str]], cache: _Cache) -> set[str]:
+        """Fetch what is not cached yet; returns the cameras of which something went after it was listed."""
+        losses: set[str] = set()
         if not missing:
-            return
+            return losses
 
         def read() -> list[list[bytes | None]]:
             with self._client.pipeline(transaction=False) as pipe:
@@ -341,13 +402,15 @@ class LandmarkReader:
         kinds: dict[str, Kind] = {landmarks_key(camera): "hash" for camera in missing}
         for (camera, names), values in zip(missing.items(), self._asking(kinds, read), strict=True):
             for name, value in zip(names, values, strict=True):
-                cache.keep(camera, name, self._unpacked(name, value))
+                if value is None:
+                    losses.add(camera)
+                else:
+                    cache.keep(camera, name, self._unpacked(name, value))
+        return losses
 
-    def _unpacked(self, name: str, value: bytes | None) -> Landmarks | None:
+    def _unpacked(self, name: str, value: bytes) -> Landmarks | None:
         """None: somebody else wrote the value, or it is of another model; its chapter is ranked as one
         without landmarks."""
-        if value is None:
-            return None
         with contextlib.suppress(HistoryError):
             marks = Landmarks.unpacked(value, f"landmarks of {name}")
             return marks if marks.model_digest == self._model_digest else None

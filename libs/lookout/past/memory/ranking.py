@@ -14,8 +14,9 @@ import numpy as np
 import torch
 
 from lookout.past.memory.catalogue import Files, LayerScenes
+from lookout.past.memory.container import StoredArray, read_file_record
 from lookout.past.memory.errors import HistoryError
-from lookout.past.memory.packing import pack, unpack_file
+from lookout.past.memory.packing import pack
 from lookout.past.memory.past import Chapter
 from lookout.past.memory.types import Ints, KVShape
 
@@ -91,14 +92,14 @@ class Landmarks:
         Raises:
             HistoryError: They are damaged, or contradict themselves.
         """
-        record = unpack_file(data, where)
+        record = read_file_record(data, where)
         try:
             own = cls(
-                keys=record.arrays["keys"].numpy(),
-                layers=record.arrays["layers"].numpy(),
-                begin_us=record.arrays["begin"].numpy(),
-                end_us=record.arrays["end"].numpy(),
-                tokens=record.arrays["tokens"].numpy(),
+                keys=_array(record.arrays["keys"]),
+                layers=_array(record.arrays["layers"]),
+                begin_us=_array(record.arrays["begin"]),
+                end_us=_array(record.arrays["end"]),
+                tokens=_array(record.arrays["tokens"]),
                 version=int(record.header["version"]),
                 model_digest=str(record.header["model_digest"]),
             )
@@ -178,6 +179,11 @@ class KeySpace:
         """Keys [layers, clusters, width] as [clusters, directions]."""
         out: np.ndarray = _flattened((keys - self.middle) / self.spread) @ self.directions
         return out
+
+
+def _array(stored: StoredArray) -> np.ndarray:
+    """Copy a stored array: without a tensor in between, since a day of many cameras has a million of them."""
+    return np.frombuffer(stored.data, stored.kind).reshape(stored.shape).copy()
 
 
 def _flattened(keys: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ import pytest
 from lookout.errors import StartupError
 from lookout.past.chapters.announcing import scenes_key
 from lookout.past.chapters.directory_keys import chapters_key
+from lookout.past.chapters.landmarks import LandmarkReader
 from lookout.runtime.net import without_security
 from lookout.runtime.net.redis_errors import REDIS_ERRORS
 from lookout.runtime.store import Announcer, TensorStore
@@ -68,6 +69,9 @@ def test_cameras_spread_over_nodes_and_a_lost_node_costs_no_answer(
     (facts,) = chapters.chapters("gate")
     assert client.hexists(chapters_key("gate"), facts.name)
     assert client.exists(scenes_key("gate", facts.name))
+    pasts = LandmarkReader(world.directory(), client, "m1").pasts(["*"]).cameras
+    assert sorted(pasts) == sorted(CAMERAS)
+    assert all(past.landmarks for past in pasts.values())
 
     sources = world.sources()
     answers = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 import sqlalchemy
@@ -48,12 +49,14 @@ def explain(connection: Connection, stretches: Iterable[UnwatchedTime]) -> None:
     first = min(stretch.start.ToMilliseconds() for stretch in silent)
     last = max(stretch.end.ToMilliseconds() for stretch in silent)
     query = sqlalchemy.select(OUTAGES).where(OUTAGES.c.last_ms >= first, OUTAGES.c.first_ms <= last)
-    rows = list(connection.execute(query))
+    words = defaultdict(list)
+    for row in connection.execute(query):
+        words[row.camera].append(row)
     for stretch in silent:
         begin_ms, end_ms = stretch.start.ToMilliseconds(), stretch.end.ToMilliseconds()
         shared = [
             (min(end_ms, row.last_ms) - max(begin_ms, row.first_ms), row.said)
-            for row in rows
-            if row.camera == stretch.camera and row.last_ms >= begin_ms and row.first_ms <= end_ms
+            for row in words[stretch.camera]
+            if row.last_ms >= begin_ms and row.first_ms <= end_ms
         ]
         stretch.said = max(shared, default=(0, ""))[1]

@@ -65,6 +65,7 @@ TITLES = {
     "recordings-fleet": "Recordings on several workers, with decode pods and beside live cameras",
     "saving": "Arithmetic saved on fixed cameras",
     "scale": "Controller and agents at ten thousand cameras",
+    "smol": "The rivals, reuse and pruned KV with a real language model",
     "sight-harmless": "What looks like a fall and is none",
     "sight-dense": "What weights see that learnt on with every token kept, in windows of 80 frames",
     "sight-mrope": "What weights of a second architecture see in windows of 20 frames",

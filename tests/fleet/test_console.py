@@ -437,7 +437,8 @@ def test_an_incident_begins_when_its_answer_became_yes(
     eventually(lambda: f"looked at from {start}" in text(page))
     heading = "document.querySelector('.side h1 ~ p.soft').innerText"
     assert page.evaluate(heading).partition(" – ")[0].endswith(yes)
-    assert f"{yes} (" in page.evaluate("document.querySelector('main li').innerText")
+    # The list may be drawn after what is chosen from it.
+    eventually(lambda: f"{yes} (" in page.evaluate("document.querySelector('main li')?.innerText ?? ''"))
 
 
 def test_what_leaves_the_list_is_selected_no_more(

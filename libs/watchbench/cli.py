@@ -302,13 +302,7 @@ def smol(
         trainer = real.SmolTrainer(
             plan, folder / f"smol-{seed}", vlm.weights(), read, _device(device), begin=begin, helpers=helpers
         )
-    try:
-        _learn(
-            trainer, "smol", vlm.weights(), estimate=estimate, output=output, install=False, minutes=minutes
-        )
-    finally:
-        if trainer.ahead is not None:
-            trainer.ahead.close()
+    _learn(trainer, "smol", vlm.weights(), estimate=estimate, output=output, install=False, minutes=minutes)
 
 
 def _learn(

@@ -73,7 +73,7 @@ class Clips(Protocol):
 class FirstClips:
     """Gives the first clip of a store for every number: enough to count the cost of a step."""
 
-    store: ClipStore
+    store: Clips
 
     @property
     def together(self) -> int:
@@ -99,6 +99,10 @@ class Lessons:
         """What a step teaches: "history", "short" (scenes of 20 frames), or the number of frames of its
         windows."""
         return self._drawn(random.Random(f"{self.plan.seed}-{step}"))
+
+    def of_first_clip(self) -> Lessons:
+        """Lessons of the same sizes, all cut from the first clip, to count what they cost."""
+        return Lessons(self.plan, FirstClips(self.store))
 
     def lesson(self, step: int) -> Lesson:
         """Return the lesson of a step; draws its newest clip if it is not on disk."""
@@ -205,7 +209,10 @@ class LongTrainer(QuestionStage[LongPlan]):
             plan = replace(plan, history=0.0)
         super().__init__(plan, folder, initial, device)
         self.store = self._clips(folder.parent, CHOSEN if plan.chosen else Wanted())
-        self.lessons = Lessons(plan, self.store)
+        self.lessons = self._lessons()
+
+    def _lessons(self) -> Lessons:
+        return Lessons(self.plan, self.store)
 
     def _clips(self, folder: Path, wanted: Wanted) -> ClipStore:
         """The store that lessons are cut from; it keeps its clips in a folder of its own."""
@@ -231,7 +238,7 @@ class LongTrainer(QuestionStage[LongPlan]):
         """See :meth:`Stage.estimate`; draws one clip and one group of short scenes."""
         lessons, plan = self.lessons, self.plan
         kinds = [lessons.kind(step) for step in range(plan.steps)]
-        self.lessons = Lessons(plan, FirstClips(self.store))
+        self.lessons = lessons.of_first_clip()
         try:
             costs = {kind: self.cost(kinds.index(kind)) for kind in sorted(set(kinds))}
         finally:

@@ -18,6 +18,7 @@ import importlib.util
 import json
 import random
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
@@ -30,7 +31,7 @@ from torch.nn import functional
 
 from watchbench import drawing, far, model as vlm, scenes, training
 from watchbench.clips import ClipStore, Wanted, keep, product_masks
-from watchbench.long import CHOSEN, Lessons, LongPlan, LongTrainer
+from watchbench.long import CHOSEN, FirstClips, Lessons, LongPlan, LongTrainer
 from watchbench.stage import LABELS, Lesson, asked_of
 from watchbench.training import CPU, cell_labels
 
@@ -255,30 +256,57 @@ def _some(truth: scenes.Truth, rows: slice) -> scenes.Truth:
     return scenes.Truth(**{part.name: getattr(truth, part.name)[rows] for part in fields(scenes.Truth)})
 
 
-class Drawn:
-    """The lessons of a plan; each depends only on the plan and its step."""
+@dataclass(frozen=True, slots=True)
+class FirstFilms(FirstClips):
+    """The first clip, and the first films of each kind, whatever their number."""
 
-    def __init__(self, plan: SmolPlan, store: StateStore) -> None:
-        self.plan, self.store, self.lessons = plan, store, Lessons(plan, store)
+    store: StateStore
+
+    def far(self, kind: str, number: int) -> FarFilms:
+        """See :meth:`StateStore.far`."""
+        return self.store.far(kind, 0)
+
+
+class SmolLessons(Lessons):
+    """The lessons of a plan, with the projector's input for tokens."""
+
+    def __init__(self, plan: SmolPlan, store: StateStore | FirstFilms) -> None:
+        super().__init__(plan, store)
+        self.smol, self.films = plan, store
+
+    def of_first_clip(self) -> SmolLessons:
+        """See :meth:`watchbench.long.Lessons.of_first_clip`."""
+        assert isinstance(self.films, StateStore)
+        return SmolLessons(self.smol, FirstFilms(self.films))
+
+    def kind(self, step: int) -> str:
+        """As in :class:`watchbench.long.Lessons`; or "words", while only the projector learns, or "far"."""
+        if step < self.smol.align:
+            return "words"
+        return "far" if self._dice(step).random() < self.smol.far else super().kind(step)
 
     def lesson(self, step: int) -> Lesson:
-        """The lesson of a step, with the projector's input for tokens."""
-        dice = random.Random(f"far-{self.plan.seed}-{step}")
-        if step >= self.plan.align and dice.random() < self.plan.far:
-            return self.far(dice, step)
-        return self.lessons.lesson(step)
+        """See :meth:`watchbench.long.Lessons.lesson`."""
+        if self.kind(step) != "far":
+            return super().lesson(step)
+        dice = self._dice(step)
+        dice.random()  # which made it a lesson about such films
+        return self.far(dice, step)
+
+    def _dice(self, step: int) -> random.Random:
+        return random.Random(f"far-{self.smol.seed}-{step}")
 
     def far(self, dice: random.Random, step: int) -> Lesson:
         """A lesson about films of one kind."""
         kind = dice.choice(far.KINDS)
-        films = self.store.far(kind, dice.randrange(self.plan.films))
+        films = self.films.far(kind, dice.randrange(self.smol.films))
         each = far.UNIT.get(kind, 2)
-        wanted = min(len(films.yes), self.plan.rows // far.FRAMES)
+        wanted = min(len(films.yes), self.smol.rows // far.FRAMES)
         count = max(each, wanted // each * each)
         first = each * dice.randrange((len(films.yes) - count) // each + 1)
         rows = slice(first, first + count)
-        pruned = dice.random() < self.plan.drop
-        asked, which = asked_of(replace(self.plan, prefixes=1), far.FRAMES, step)
+        pruned = dice.random() < self.smol.drop
+        asked, which = asked_of(replace(self.smol, prefixes=1), far.FRAMES, step)
         text = far.FAR[far.KINDS.index(kind)].text
         return Lesson(
             (films.pruned if pruned else films.dense)[rows],
@@ -302,7 +330,7 @@ class Ahead:
         self.pool = get_context("spawn").Pool(helpers, _help, (plan, folder, initial))
 
     def lesson(self, step: int) -> Lesson:
-        """See :meth:`Drawn.lesson`; steps are asked for in order."""
+        """See :meth:`SmolLessons.lesson`; steps are asked for in order."""
         following = self.made[-1][0] + 1 if self.made else step
         for number in range(following, min(step + self.depth, self.plan.steps)):
             self.made.append((number, self.pool.apply_async(_made, (number,))))
@@ -317,12 +345,12 @@ class Ahead:
         self.pool.join()
 
 
-_HELPER: list[Drawn] = []  # what a process of `Ahead` makes lessons with
+_HELPER: list[SmolLessons] = []  # what a process of `Ahead` makes lessons with
 
 
 def _help(plan: SmolPlan, folder: Path, initial: Path) -> None:
     torch.set_num_threads(1)
-    _HELPER[:] = [Drawn(plan, states_of(plan, folder, initial))]
+    _HELPER[:] = [SmolLessons(plan, states_of(plan, folder, initial))]
 
 
 def _made(step: int) -> Lesson:
@@ -331,7 +359,7 @@ def _made(step: int) -> Lesson:
 
 
 def states_of(plan: SmolPlan, folder: Path, initial: Path) -> StateStore:
-    """The films of a plan, beside the folder of its checkpoints."""
+    """Open the store of a plan's films, which is next to the folder of its checkpoints."""
     wanted = CHOSEN if plan.chosen else Wanted()
     return StateStore(vlm.load(initial), folder.parent / "states", plan.seed, wanted)
 
@@ -357,6 +385,7 @@ class SmolTrainer(LongTrainer):
     are."""
 
     key = "smol"
+    lessons: SmolLessons
 
     def __init__(
         self,
@@ -372,9 +401,20 @@ class SmolTrainer(LongTrainer):
         """``initial``: the checkpoint folder whose eye is used; ``begin``: the state of an :class:`Adapter`
         to learn on from; ``helpers``: processes that make lessons ahead, see :class:`Ahead`."""
         self.smol, self.language, self.initial, self.begin = plan, with_language, initial, begin
+        self.helpers = helpers
+        self.ahead: Ahead | None = None
         super().__init__(plan, folder, initial, device)
-        self.drawn = Drawn(plan, self.states)
-        self.ahead = Ahead(plan, folder, initial, helpers) if helpers else None
+
+    def run(self, stop: Callable[[], bool] = lambda: False, seconds: float | None = None) -> bool:
+        """See :meth:`watchbench.stage.Stage.run`."""
+        if not self.helpers:
+            return super().run(stop, seconds)
+        self.ahead = Ahead(self.smol, self.folder, self.initial, self.helpers)
+        try:
+            return super().run(stop, seconds)
+        finally:
+            self.ahead.close()
+            self.ahead = None
 
     def _begun(self, initial: Path) -> Any:
         model = joined(initial, self.language).requires_grad_(False)
@@ -392,6 +432,9 @@ class SmolTrainer(LongTrainer):
         self.states = states_of(self.smol, self.folder, self.initial)
         return self.states
 
+    def _lessons(self) -> SmolLessons:
+        return SmolLessons(self.smol, self.states)
+
     @staticmethod
     def _learnt(model: Any) -> nn.Module:
         return model.adapter  # type: ignore[no-any-return]
@@ -406,7 +449,7 @@ class SmolTrainer(LongTrainer):
         ]
 
     def _lesson(self, step: int) -> tuple[Lesson, Tensor | float]:
-        lesson = (self.drawn if self.ahead is None else self.ahead).lesson(step).on(self.device)
+        lesson = (self.lessons if self.ahead is None else self.ahead).lesson(step).on(self.device)
         return replace(lesson, tokens=self.model.adapter.projector(lesson.tokens.float())), 0.0
 
     def _loss(self, step: int) -> tuple[Tensor, float, str]:

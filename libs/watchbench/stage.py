@@ -197,10 +197,10 @@ class Stage(ABC, Generic[P]):
         for step in bar:
             if stop():
                 break
-            loss, figure, name = self._loss(step)
             done = step / self.plan.steps if seconds is None else (time.monotonic() - began) / seconds
             if done >= 1:
                 break
+            loss, figure, name = self._loss(step)
             training.update(loss, self.opts, self.learning, done)
             self._average()
             self.step = step + 1

@@ -169,7 +169,7 @@ def test_films_whose_answers_lie_in_no_stride_are_asked_their_own_question(
     trainer = _trainer(tmp_path, clips, language, rows=160)
     kinds = set()
     for step in range(8):
-        lesson = trainer.drawn.far(random.Random(step), step)
+        lesson = trainer.lessons.far(random.Random(step), step)
         assert lesson.asked[-1].text in {question.text for question in far.FAR}
         kinds.add(lesson.asked[-1].text)
         assert lesson.told is not None
@@ -187,20 +187,35 @@ def test_films_whose_answers_lie_in_no_stride_are_asked_their_own_question(
 def test_lessons_that_other_processes_make_are_the_same(language: Language, tmp_path: Path) -> None:
     plan = replace(PLAN, far=0.5)
     alone = SmolTrainer(plan, tmp_path / "alone", vlm.weights(), language)
-    helped = SmolTrainer(plan, tmp_path / "helped", vlm.weights(), language, helpers=2)
-    assert helped.ahead is not None
+    ahead = smol.Ahead(plan, tmp_path / "helped", vlm.weights(), 2)
     try:
         for step in range(plan.steps):
-            here, there = alone.drawn.lesson(step), helped.ahead.lesson(step)
+            here, there = alone.lessons.lesson(step), ahead.lesson(step)
             assert torch.equal(here.tokens.bfloat16(), there.tokens)
             assert here.asked == there.asked
             assert torch.equal(here.which, there.which)
             assert (here.told is None) == (there.told is None)
-        helped.ahead.made.append((9, None))
+        ahead.made.append((9, None))
         with pytest.raises(ValueError, match="asked for"):
-            helped.ahead.lesson(7)
+            ahead.lesson(7)
     finally:
-        helped.ahead.close()
+        ahead.close()
+
+
+@pytest.mark.long
+def test_an_estimate_counts_every_kind_of_lesson_and_draws_the_first_films_alone(
+    language: Language, tmp_path: Path
+) -> None:
+    trainer = SmolTrainer(
+        replace(PLAN, steps=8, far=0.5, films=9), tmp_path / "smol", vlm.weights(), language
+    )
+    kinds = [trainer.lessons.kind(step) for step in range(8)]
+    assert {"words", "far"} < set(kinds)
+    told = trainer.estimate()
+    drawn = {path.name for path in trainer.states.folder.glob("*.pt")}
+    assert drawn <= {"000000.pt", *(f"{kind}-0000.pt" for kind in far.KINDS)}
+    words, _ = trainer.cost(kinds.index("words"))
+    assert told["flops"] > 8 * words, "lessons that the language model reads cost more"
 
 
 def test_training_learns_on_from_an_adapter(language: Language, tmp_path: Path) -> None:

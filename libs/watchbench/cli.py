@@ -6,7 +6,7 @@ import json
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -298,6 +298,8 @@ def smol(
         return
     steps = steps if minutes is None else 10**6
     plan = real.SmolPlan(seed=seed, steps=steps, rows=rows, threads=threads)
+    if begin is not None:  # the words that a fresh projector begins with are far from what this one learnt
+        plan = replace(plan, align=0)
     with _plan_errors():
         trainer = real.SmolTrainer(
             plan, folder / f"smol-{seed}", vlm.weights(), read, _device(device), begin=begin, helpers=helpers

@@ -422,7 +422,8 @@ class SmolTrainer(LongTrainer):
         if self.begin is not None:
             model.adapter.load_state_dict({name: value.float() for name, value in self.begin.items()})
         model.adapter.watch(model)
-        model.model.language_model.to(torch.bfloat16)
+        if self.device.type != "cpu":  # most CPUs take many times as long for bfloat16
+            model.model.language_model.to(torch.bfloat16)
         return model
 
     def _heads(self) -> training.Heads:

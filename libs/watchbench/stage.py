@@ -187,9 +187,9 @@ class Stage(ABC, Generic[P]):
         """
         began = time.monotonic()
         bar = tqdm(
-            range(self.step, self.plan.steps),
+            iter(range(self.step, self.plan.steps)),
             initial=self.step,
-            total=self.plan.steps,
+            total=self.plan.steps if seconds is None else None,
             desc="windows",
             mininterval=10,
         )

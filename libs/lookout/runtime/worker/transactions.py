@@ -126,12 +126,10 @@ class Committer:
     They have a thread of their own, because calls to a broker that is away can take far longer than their
     time-outs. A thread that hangs is given up: the next one makes a client, which fences the first's.
 
-    | the client    | because                                                   | until                     |
-    | ------------- | --------------------------------------------------------- | ------------------------- |
-    | is suspect    | Kafka goes away; a call ends without an answer; a refusal | it is replaced            |
-    | may be fenced | a thread was given up: the client that it may be making   | a transaction commits     |
-    | by an echo    | fences its successor, even long after Kafka goes on       | that began without such a |
-    |               |                                                           | thread                    |
+    The client is *suspect* from when Kafka goes away, a call ends without an answer or a record is refused,
+    until it is replaced. The process *may fence itself* from when it gives a thread up: the client which that
+    thread may still be making fences its successor, even long after Kafka is back. That ends when a
+    transaction commits that began with no such thread left.
 
     Otherwise an error tells how the transaction ended, and a fencing code means another process. A suspect
     client is replaced before the next transaction; an error leaves the end of this one unknown.
@@ -161,7 +159,7 @@ class Committer:
         self._turns = 0
         self._broken = 0  # clients in a row that ended without a commit
         self._suspect = False
-        self._echo = False  # a client of this process may fence the current one
+        self._may_fence_itself = False
         self._starting: set[int] = set()  # turns whose thread is making a client
         self.identity = identity
         self._producer = self._start(self._turns, settings.start_timeout_s)
@@ -182,7 +180,7 @@ class Committer:
         """Replace a client that hangs in `transaction`. The new client fences the old one."""
         self._log.warning("a transaction does not end: replacing the producer", step=transaction.step.name)
         self._work = SimpleQueue()
-        self._suspect, self._echo = False, True
+        self._suspect, self._may_fence_itself = False, True
         self._thread = self._begin(transaction)
 
     def submit(self, transaction: Transaction) -> None:
@@ -231,7 +229,7 @@ class Committer:
             logger=logs.client_logger("producer"),
         )
 
-    def _look_whether_replaced(self, turn: int) -> None:
+    def _check_in_charge(self, turn: int) -> None:
         if turn != self._turns:
             raise _ReplacedError
 
@@ -264,7 +262,7 @@ class Committer:
         """Make a new client of the same identity; it first aborts what the old one left open."""
         self._suspect = False
         producer = self._start(turn, float("inf"))
-        self._look_whether_replaced(turn)
+        self._check_in_charge(turn)
         self._producer = producer
 
     def _end(self, transaction: Transaction, turn: int) -> TransactionResult:
@@ -281,16 +279,16 @@ class Committer:
         while not self._stop.is_set():
             try:
                 self._advance(transaction, turn)
-                self._look_whether_replaced(turn)
+                self._check_in_charge(turn)
                 if transaction.step is Step.COMMIT:
                     self._broken = 0
-                    self._echo = self._echo and not alone
+                    self._may_fence_itself = self._may_fence_itself and not alone
                     return TransactionResult.COMMITTED
                 # After a rejected record, a client skips sequence numbers in its next transactions.
                 self._suspect = self._suspect or not transaction.abandoned
                 return TransactionResult.ABORTED
             except KafkaException as error:
-                self._look_whether_replaced(turn)
+                self._check_in_charge(turn)
                 self._look_for_partitions(transaction)
                 self._decide(transaction, error.args[0])
             except BufferError:
@@ -303,7 +301,7 @@ class Committer:
 
     def _advance(self, transaction: Transaction, turn: int) -> None:
         producer = self._producer
-        self._look_whether_replaced(turn)  # if not, the client is this thread's own
+        self._check_in_charge(turn)  # if not, the client is this thread's own
         if transaction.step is Step.PRODUCE:
             producer.begin_transaction()
             transaction.begun = True
@@ -332,7 +330,7 @@ class Committer:
             # Kafka aborts a transaction that exceeds its time-out and fences its producer: that does not
             # mean another process.
             lasted = time.monotonic() - transaction.started
-            sound = not (self._suspect or self._echo)
+            sound = not (self._suspect or self._may_fence_itself)
             if sound and lasted < self._settings.transaction_timeout_s:
                 raise FencedError(
                     f"another process runs as {self.identity!r} ({error.str()}): this one ends. "

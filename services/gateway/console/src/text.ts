@@ -149,7 +149,7 @@ export const text = {
     snoozed: "The watch is asked again in an hour.",
     keys: "Keys: j and k move, c claim, a acknowledge, r resolve, f false positive, x select.",
     reasons: {
-      cleared: "the model's answer is no longer yes; what it saw may still be there",
+      cleared: "the model no longer answers yes; what it saw may still be there",
       gap: "the camera stopped sending",
       schedule: "the schedule ended",
       "new-version": "the watch was changed",

@@ -53,7 +53,7 @@ class Writer:
             self.client.delete(marks)
         elif way == "wipe":
             self.client.flushall()
-        elif way == "fall back":  # a replica that is behind takes over
+        elif way == "fall back":  # a replica that lags becomes the primary
             self.client.flushall()
             for key, value in self.older.items():
                 self.client.restore(key, 0, value)

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from datetime import UTC
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Message
+from confluent_kafka import Message
 
 from lookout.runtime.worker import ServiceSettings
+from lookout.runtime.worker.topic_reader import BEGINNING, END
 from lookout.services.controller.following import Follower
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.verdicts_pb2 import Verdict
@@ -123,7 +124,7 @@ class ActivityFollower(Follower):
     """
 
     def __init__(self, settings: ServiceSettings, changed: Callable[[str], object]) -> None:
-        begins = {ALERTS.name: OFFSET_BEGINNING, VERDICTS.name: OFFSET_END}
+        begins = {ALERTS.name: BEGINNING, VERDICTS.name: END}
         super().__init__(settings, "activity", begins, self._take_message)
         self._changed = changed
         self._lock = threading.Lock()

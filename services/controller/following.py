@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import closing
 
-from confluent_kafka import KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaException, Message
 
-from lookout.runtime.kafka_clients import Consumer
-from lookout.runtime.observe import logs
-from lookout.runtime.worker import ServiceSettings, polling
-from lookout.wire import prefixed
-
-_MESSAGES = 500  # most messages of one poll
-_SESSION_MS = 10_000  # how long a process waits for the partitions of a killed one with its name
+from lookout.runtime.worker import ServiceSettings
+from lookout.runtime.worker.retry import CALL_S
+from lookout.runtime.worker.tables import FOLLOW_WAIT_MS
+from lookout.runtime.worker.topic_reader import TopicReader
 
 
 class Follower:
-    """Reads committed records of topics on a thread of its own, also from partitions that are added.
-
-    While Kafka is away, it waits.
+    """Follows topics on a thread of its own, as `TopicReader.follow` does. While Kafka is away, it waits.
 
     Args:
         settings: How Kafka is reached.
         name: Name of the thread and, with the instance's name, of the group.
-        begins: The offset at which a topic's partitions begin, by topic (`OFFSET_BEGINNING`, `OFFSET_END`).
+        begins: The offset at which a topic's partitions begin, by topic (BEGINNING, END).
         take: Called with every record on that thread.
     """
 
@@ -49,25 +45,18 @@ class Follower:
         self._thread.join(5.0)
 
     def _run(self) -> None:
-        options = {
-            "group.id": prefixed(f"{self._name}-{self._settings.instance}"),
-            "partition.assignment.strategy": "cooperative-sticky",  # places stay where partitions are added
-            "session.timeout.ms": _SESSION_MS,
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "topic.metadata.refresh.interval.ms": polling.METADATA_MS,
-        }
-        with Consumer(self._settings.kafka(**options), logger=logs.client_logger(self._name)) as consumer:
-            consumer.subscribe(list(self._begins), on_assign=self._begin)
+        options = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": FOLLOW_WAIT_MS}
+        with closing(TopicReader(self._settings, self._name, options=options)) as reader:
+            while not self._stopped.is_set() and not self._begin(reader):
+                pass
             while not self._stopped.is_set():
-                for message in consumer.consume(_MESSAGES, 0.5):
-                    error = message.error()
-                    if error is None:
-                        self._take(message)
-                    elif error.fatal():
-                        raise KafkaException(error)
+                if (message := reader.record(0.5)) is not None:
+                    self._take(message)
 
-    def _begin(self, consumer: Consumer, places: list[TopicPartition]) -> None:
-        consumer.incremental_assign(
-            [TopicPartition(place.topic, place.partition, self._begins[place.topic]) for place in places]
-        )
+    def _begin(self, reader: TopicReader) -> bool:
+        """Begin to read, if Kafka answers."""
+        try:
+            reader.follow(self._begins, {}, CALL_S)
+        except KafkaException:
+            return self._stopped.wait(0.5)
+        return True

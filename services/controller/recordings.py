@@ -13,10 +13,9 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING
-
 from lookout.runtime.observe import logs
 from lookout.runtime.worker import ServiceSettings
+from lookout.runtime.worker.topic_reader import BEGINNING
 from lookout.services.controller.cluster import RECORDING, Kind
 from lookout.services.controller.convert import Condition
 from lookout.services.controller.following import Follower
@@ -134,7 +133,7 @@ class JobAnswers(Follower):
         super().__init__(
             settings,
             "answers",
-            {ANSWERS.name: OFFSET_BEGINNING},
+            {ANSWERS.name: BEGINNING},
             lambda message: self.take(key_text(message.key()), message.value()),
         )
         self._changed = changed

@@ -6,18 +6,20 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import closing
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaException
 
 from lookout.runtime.fleet_checks import kafka_checks, redis_check
-from lookout.runtime.kafka_clients import AdminClient, Consumer
+from lookout.runtime.kafka_clients import AdminClient
 from lookout.runtime.observe import logs
 from lookout.runtime.worker.fleet_check import version_of
+from lookout.runtime.worker.topic_reader import End, Place, TopicReader
 from lookout.services.gateway.settings import GatewaySettings
 from lookout.text import clean
 from lookout.v1.gateway_pb2 import Finding, LagRow, ServiceRow
-from lookout.wire import NOTIFY, PIPELINE, RECORDING_FLOWS, Flow, prefixed
+from lookout.wire import NOTIFY, PIPELINE, RECORDING_FLOWS, Flow
 
 FLOWS: Final[tuple[Flow, ...]] = (*PIPELINE.values(), *RECORDING_FLOWS, NOTIFY)
 _ANSWER_S: Final = 10.0
@@ -30,76 +32,60 @@ def lag_rows(settings: GatewaySettings) -> list[LagRow]:
     `lag` counts the offsets up to the end. It is 0 if none of them is a record for the service: transactions
     write markers into topics, and aborted records stay there.
     """
-    rows = []
-    for flow in FLOWS:
-        options = {"group.id": flow.group, "enable.auto.commit": False}
-        consumer = Consumer(settings.kafka(**options))
-        try:
-            topic = flow.source.name
-            partitions = consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic].partitions
-            places = [TopicPartition(topic, number) for number in partitions]
-            for place in consumer.committed(places, timeout=_ANSWER_S):
-                low, high = consumer.get_watermark_offsets(place, timeout=_ANSWER_S)
-                committed = max(place.offset, low)
-                rows.append(
-                    LagRow(
-                        group=flow.group,
-                        topic=topic,
-                        partition=place.partition,
-                        committed=committed,
-                        end=high,
-                        lag=max(0, high - committed),
-                    )
-                )
-        finally:
-            consumer.close()
-    _drop_marks(settings, rows)
+    options = {"auto.offset.reset": "earliest", "fetch.message.max.bytes": 1 << 16}  # one record is enough
+    with closing(TopicReader(settings, "gateway-lag", options=options)) as reader:
+        known = reader.known({flow.source.name for flow in FLOWS}, _ANSWER_S)
+        read = [flow for flow in FLOWS if flow.source.name in known]
+        rows = [row for flow in read for row in _rows_of(settings, reader, flow, known[flow.source.name])]
+        _drop_marks(reader, rows)
     return rows
 
 
-def _drop_marks(settings: GatewaySettings, rows: list[LagRow]) -> None:
+def _rows_of(
+    settings: GatewaySettings, reader: TopicReader, flow: Flow, partitions: list[int]
+) -> Iterator[LagRow]:
+    topic = flow.source.name
+    with closing(TopicReader(settings, "gateway-lag", group=flow.group)) as of_group:
+        commits = of_group.committed(topic, partitions, _ANSWER_S)
+    begins, ends = (ask(topic, partitions, _ANSWER_S) for ask in (reader.begins, reader.ends))
+    for number in partitions:
+        committed = max(commits.get(number, 0), begins[number])
+        yield LagRow(
+            group=flow.group,
+            topic=topic,
+            partition=number,
+            committed=committed,
+            end=ends[number],
+            lag=max(0, ends[number] - committed),
+        )
+
+
+def _drop_marks(reader: TopicReader, rows: list[LagRow]) -> None:
     """Set the lag to 0 where only markers and aborted records remain."""
-    late: dict[tuple[str, int], list[LagRow]] = {}
+    late: dict[Place, list[LagRow]] = {}
     for row in rows:
         if row.lag:
             late.setdefault((row.topic, row.partition), []).append(row)
     # Groups may share a topic; each has a place of its own in it.
     while late:
-        _read_one(settings, {place: waiting.pop() for place, waiting in late.items()})
+        _read_one(reader, {place: waiting.pop() for place, waiting in late.items()})
         late = {place: waiting for place, waiting in late.items() if waiting}
 
 
-def _read_one(settings: GatewaySettings, rows: Mapping[tuple[str, int], LagRow]) -> None:
+def _read_one(reader: TopicReader, rows: Mapping[Place, LagRow]) -> None:
     """Read from each row's offset until a record or the end comes."""
-    options = {
-        "group.id": prefixed("gateway-lag"),
-        "enable.auto.commit": False,
-        "isolation.level": "read_committed",
-        "enable.partition.eof": True,
-        "auto.offset.reset": "earliest",
-        "fetch.message.max.bytes": 1 << 16,  # one record is enough
-        "queued.max.messages.kbytes": 1 << 10,
-    }
-    consumer = Consumer(settings.kafka(**options))
-    try:
-        waiting = dict(rows)
-        consumer.assign(
-            [TopicPartition(topic, number, row.committed) for (topic, number), row in rows.items()]
-        )
-        deadline = time.monotonic() + _ANSWER_S
-        while waiting and time.monotonic() < deadline:
-            for message in consumer.consume(500, 0.2):
-                row = waiting.pop((str(message.topic()), message.partition() or 0), None)
-                if row is not None and _is_end(message):
-                    row.lag = 0
-    finally:
-        consumer.close()
-
-
-def _is_end(message: Message) -> bool:
-    """Whether a message marks the end of a partition; any other error says nothing of what remains."""
-    error = message.error()
-    return error is not None and error.code() == KafkaError._PARTITION_EOF
+    reader.read_places({place: row.committed for place, row in rows.items()})
+    waiting, deadline = dict(rows), time.monotonic() + _ANSWER_S
+    while waiting and time.monotonic() < deadline:
+        try:
+            message = reader.next(0.2)
+        except KafkaException:  # it says nothing of what remains
+            return
+        if isinstance(message, End):
+            if (row := waiting.pop((message.topic, message.partition), None)) is not None:
+                row.lag = 0
+        elif message is not None:
+            waiting.pop((str(message.topic()), message.partition() or 0), None)
 
 
 def service_rows(settings: GatewaySettings) -> list[ServiceRow]:

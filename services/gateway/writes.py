@@ -7,18 +7,17 @@ import secrets
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Final
 
 import sqlalchemy
-from confluent_kafka import TopicPartition
 from fastapi import Depends, Request
 
 from lookout.administration import Origin, RecordPlace, Writer
 from lookout.administration.writing import Records
-from lookout.runtime.kafka_clients import Consumer
 from lookout.runtime.observe import logs
+from lookout.runtime.worker.topic_reader import TopicReader
 from lookout.services.gateway.history.database import Database
 from lookout.services.gateway.history.tables import OFFSETS, REQUESTS
 from lookout.services.gateway.principal import Principal
@@ -26,7 +25,7 @@ from lookout.services.gateway.problems import ProblemError
 from lookout.services.gateway.settings import GatewaySettings
 from lookout.v1.access_pb2 import AuditEntry
 from lookout.v1.alerts_pb2 import Alert
-from lookout.wire import ALERT_TYPE, ALERTS, AUDIT, event_headers, prefixed, stable_id, to_json
+from lookout.wire import ALERT_TYPE, ALERTS, AUDIT, event_headers, stable_id, to_json
 from lookout.wire.headers import Headers
 
 KEY_HEADER: Final = "idempotency-key"
@@ -212,20 +211,11 @@ class Writes:
 
     def _ends(self, topic: str) -> list[RecordPlace]:
         """The places of the newest records of a topic."""
-        options = {"group.id": prefixed("gateway-ends"), "enable.auto.commit": False}
-        consumer = Consumer(self._settings.kafka(**options))
-        try:
-            partitions = consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic].partitions
-            places = []
-            for partition in partitions:
-                low, high = consumer.get_watermark_offsets(
-                    TopicPartition(topic, partition), timeout=_ANSWER_S
-                )
-                if high > low:
-                    places.append(RecordPlace(topic, partition, high - 1))
-            return places
-        finally:
-            consumer.close()
+        with closing(TopicReader(self._settings, "gateway-ends")) as reader:
+            partitions = reader.partitions(topic, _ANSWER_S)
+            begins = reader.begins(topic, partitions, _ANSWER_S)
+            ends = reader.ends(topic, partitions, _ANSWER_S)
+        return [RecordPlace(topic, number, end - 1) for number, end in ends.items() if end > begins[number]]
 
 
 def _complete(audit: AuditEntry, principal: Principal, asked: Asking) -> None:

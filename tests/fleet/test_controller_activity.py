@@ -7,7 +7,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from lookout.local import KafkaServer, create_topics
-from lookout.runtime.worker import ServiceSettings, polling
+from lookout.runtime.worker import ServiceSettings, topic_reader
 from lookout.services.controller.activity import ActivityFollower
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import VERDICTS, to_json
@@ -21,7 +21,7 @@ def test_verdicts_are_followed_over_an_outage_and_in_partitions_that_are_added(
     own_kafka: KafkaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kafka is away when the controller begins to lead: it was asked once, and its answer was waited for."""
-    monkeypatch.setattr(polling, "METADATA_MS", 1000)
+    monkeypatch.setattr(topic_reader, "LOOK_S", 1.0)
     create_topics(own_kafka.bootstrap, 2)
     own_kafka.stop()
     settings = ServiceSettings(mode="local", instance="one", bootstrap=own_kafka.bootstrap)  # type: ignore[arg-type]

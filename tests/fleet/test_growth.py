@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from structlog.testing import capture_logs
 
@@ -157,10 +157,7 @@ def _check_notices(options: dict[str, str]) -> None:
     try:
         departures = [departure for _ in range(8) for departure in moves.follow(SETTLED_S)]
         assert [(d.camera, d.partition, d.target) for d in departures] == [("gate", 1, 6)]
-        ends = {
-            number: moves._consumer.get_watermark_offsets(TopicPartition(SEGMENTS.name, number))[1]
-            for number in range(AFTER)
-        }
+        ends = moves._reader.ends(SEGMENTS.name, range(AFTER), 30.0)
     finally:
         moves.close()
     assert {number for number, end in ends.items() if end} == {1}

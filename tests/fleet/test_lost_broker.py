@@ -17,6 +17,7 @@ from lookout.cli import connect
 from lookout.cli.connect import Position, client_options, reading, send_and_confirm
 from lookout.cli.dead_letters import DeadLetterNews
 from lookout.local import KafkaServer, create_topics
+from lookout.runtime.worker import topic_reader
 from lookout.v1.alerts_pb2 import Alert
 from lookout.wire import ALERTS, ANSWERS, WATCHES, to_json
 from tests.eventually import eventually
@@ -102,7 +103,7 @@ def test_a_reader_follows_partitions_that_are_added(
     own_kafka: KafkaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Cameras move to them: `lookout alerts` showed nothing of these any more."""
-    monkeypatch.setattr(connect, "_LOOK_S", 0.0)
+    monkeypatch.setattr(topic_reader, "LOOK_S", 0.0)
     create_topics(own_kafka.bootstrap, 2)
     with reading(own_kafka.bootstrap, [ALERTS.name], Position()) as reader:
         assert reader.poll(0.1) is None

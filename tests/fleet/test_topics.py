@@ -5,11 +5,20 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
 from typer.testing import CliRunner
 
 from lookout.cli.app import app
@@ -17,6 +26,7 @@ from lookout.errors import RecordsGoneError, StartupError
 from lookout.local import KafkaServer, LocalError, create_topics
 from lookout.runtime.worker import RecordReader, ServiceSettings, Table, topic_reader
 from lookout.runtime.worker.startup import check_kafka
+from lookout.runtime.worker.topic_reader import BEGINNING, END, TopicReader
 from lookout.services.controller import topics as topics_job
 from lookout.services.prefill.watches import Watches
 from lookout.streams.chains import KafkaPartition
@@ -84,6 +94,40 @@ class Topics:
 
     def close(self) -> None:
         self._reader.close()
+
+
+def test_a_reader_follows_partitions_and_topics_that_are_added(
+    eager: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each known partition from its offset, what is added from its beginning."""
+    monkeypatch.setattr(topic_reader, "LOOK_S", 0.0)
+    admin, producer = AdminClient({"bootstrap.servers": eager}), Producer({"bootstrap.servers": eager})
+
+    def put(topic: str, partition: int, *values: bytes) -> None:
+        eventually(lambda: partition in producer.list_topics(topic).topics[topic].partitions)
+        for value in values:
+            producer.produce(topic, value, partition=partition)
+        assert producer.flush(60.0) == 0
+
+    admin.create_topics([NewTopic("grows", 1, 1)])["grows"].result()
+    put("grows", 0, b"read before", b"new")
+    settings = ServiceSettings(mode="local", bootstrap=eager)  # type: ignore[arg-type]
+    with closing(TopicReader(settings, "test", options={"auto.offset.reset": "earliest"})) as reader:
+        reader.follow({"grows": BEGINNING, "later": END}, {("grows", 0): 1}, 30.0)
+        assert [message.value() for message in reader.to_the_end()] == [b"new"]
+        admin.create_partitions([NewPartitions("grows", 2)])["grows"].result()
+        admin.create_topics([NewTopic("later", 1, 1)])["later"].result()
+        put("grows", 1, b"added")
+        put("later", 0, b"later")
+        values = set[bytes | None]()
+
+        def whole() -> bool:
+            if (message := reader.record(0.1)) is not None:
+                values.add(message.value())
+            return values == {b"added", b"later"}
+
+        eventually(whole)
+        assert reader.positions == {("grows", 0): 2, ("grows", 1): 1, ("later", 0): 1}
 
 
 def test_segments_outlive_their_producers_old_clock(eager: str) -> None:

@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    OFFSET_END,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    Message,
-    TopicPartition,
-)
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from lookout.administration.writing import CONFIRM_S, WriteError, Writer
 from lookout.cli.options import CliError, Position, in_utf8
 from lookout.cli.output import TerminalConsole, say
-from lookout.runtime.kafka_clients import AdminClient, Consumer, Producer, error_text
-from lookout.wire import ERASURES, MASKS, MAX_MESSAGE_BYTES, key_text, prefixed
+from lookout.runtime.kafka_clients import AdminClient, Producer, error_text
+from lookout.wire import ERASURES, MASKS, MAX_MESSAGE_BYTES, key_text
 
 if TYPE_CHECKING:
     from lookout.past.erasures.records import ErasureLog
@@ -33,14 +24,16 @@ if TYPE_CHECKING:
     from lookout.runtime.net import GrpcSecurity
     from lookout.runtime.store.mask_signing import MaskSigner, SignedMasks
 
+T = TypeVar("T")
+
 _NO_LEADER_YET = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 _ANSWER_S = 10.0
 #: for all requests to Kafka together, before records are read
 _OPEN_S = 30.0
 #: after a failed connection, until Kafka counts as lost; then between two checks whether it is back
 _OUTAGE_S = 2.0
-#: between two checks for added partitions
-_LOOK_S = 30.0
+#: milliseconds that Kafka holds a fetch while it has no record
+_WAIT_MS = 100
 
 
 def find_bootstrap(given: str | None) -> str:
@@ -326,30 +319,26 @@ class CommittedReader:
     ) -> None:
         from lookout.past.erasures.fence import Fence
         from lookout.past.erasures.spans import FENCED_TOPICS
+        from lookout.runtime.worker.topic_reader import BEGINNING, ClientOptions, TopicReader
 
         self._bootstrap, self._deadline = bootstrap, time.monotonic() + _OPEN_S
         shows = any(topic in FENCED_TOPICS for topic in topics)
         self._fence = Fence(read_erasures(bootstrap).erasures.values()) if shows else Fence()
-        self._admin = AdminClient(client_options(bootstrap))
         self._outage = Outage(client_options(bootstrap))
-        self._consumer = Consumer(
-            {
-                **client_options(bootstrap),
-                "error_cb": self._outage.failed,
-                "group.id": prefixed(f"lookout-cli-{uuid.uuid4().hex[:8]}"),
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "fetch.message.max.bytes": MAX_MESSAGE_BYTES,
-                **(options or {}),
-            }
-        )
+        access = ClientOptions({**client_options(bootstrap), "error_cb": self._outage.failed})
+        own = {
+            "auto.offset.reset": "earliest",
+            "fetch.message.max.bytes": MAX_MESSAGE_BYTES,
+            "fetch.wait.max.ms": _WAIT_MS,
+        }
+        self._reader = TopicReader(access, "lookout-cli", options={**own, **(options or {})})
+        self._topics = topics
         try:
-            self._places = self._begin(topics, start)
+            self._starts = {} if start.oldest else self._begin(start)
+            self._ask(self._reader.follow, dict.fromkeys(topics, BEGINNING), self._starts)
         except BaseException:
-            self._consumer.close()
+            self._reader.close()
             raise
-        self._consumer.assign(self._places)
-        self._look_at = time.monotonic() + _LOOK_S
 
     def poll(self, timeout: float) -> Message | None:
         """Return the next record, or None if none came in time.
@@ -357,33 +346,9 @@ class CommittedReader:
         Connection errors are waited out. That Kafka cannot be reached, and that it is back, is printed on
         standard error.
         """
-        if time.monotonic() > self._look_at:
-            self._add_partitions()
-        message = self._poll(timeout)
+        message = self._reader.record(timeout)
         self._outage.tell()
         return None if message is None or self._hidden(message) else message
-
-    def _poll(self, timeout: float) -> Message | None:
-        message = self._consumer.poll(timeout)
-        return None if message is None or message.error() is not None else message
-
-    def _add_partitions(self) -> None:
-        """Also read partitions that were added meanwhile, from their beginning: cameras move to them."""
-        self._look_at = time.monotonic() + _LOOK_S
-        known = {(place.topic, place.partition) for place in self._places}
-        try:
-            topics = self._consumer.list_topics(timeout=_OUTAGE_S).topics
-        except KafkaException:
-            return  # `Outage` reports it
-        fresh = [
-            TopicPartition(topic, partition, OFFSET_BEGINNING)
-            for topic in {place.topic for place in self._places} & topics.keys()
-            for partition in topics[topic].partitions
-            if (topic, partition) not in known
-        ]
-        if fresh:
-            self._consumer.incremental_assign(fresh)
-            self._places += fresh
 
     def _hidden(self, message: Message) -> bool:
         from lookout.past.erasures.spans import FENCED_TOPICS, span_of
@@ -401,90 +366,70 @@ class CommittedReader:
             CliError: The broker stopped answering before the end.
         """
         self._deadline = time.monotonic() + _OPEN_S
-        begins = self._edges(self._places, OffsetSpec.earliest())
-        ends = self._edges(self._places, OffsetSpec.latest())
-        for place in self._places:
-            key = place.topic, place.partition
-            if max(begins[key], place.offset) >= ends[key] or place.offset == OFFSET_END:
-                del ends[key]
+        ends = self._edges(partial(self._reader.ends, committed=True))
         deadline = time.monotonic() + 3 * _ANSWER_S
-        while ends:
-            if (message := self._poll(0.2)) is not None:
+        while any(self._at(place) < end for place, end in ends.items()):
+            if (message := self._reader.record(0.2)) is not None:
                 deadline = time.monotonic() + 3 * _ANSWER_S
                 if not self._hidden(message):
                     yield message
-            for place in self._consumer.position(self._places):
-                # The position counts transaction markers, which end a topic without being records.
-                if place.offset >= ends.get((place.topic, place.partition), 1 << 62):
-                    del ends[place.topic, place.partition]
             if time.monotonic() > deadline:
                 raise CliError("Kafka stopped answering while a topic was read: check that the broker runs")
 
     def close(self) -> None:
-        self._consumer.close()
+        self._reader.close()
 
-    def _begin(self, topics: Iterable[str], start: Position) -> list[TopicPartition]:
-        """Return every partition with the offset at which reading begins."""
-        places = [
-            TopicPartition(topic, partition) for topic in topics for partition in self._partitions(topic)
-        ]
-        if start.at_ms is not None:
-            timed = [TopicPartition(place.topic, place.partition, start.at_ms) for place in places]
-            with self._answering() as left_s:
-                return list(self._consumer.offsets_for_times(timed, timeout=left_s))
-        edges = self._edges(places, OffsetSpec.earliest() if start.oldest else OffsetSpec.latest())
-        for place in places:
-            place.offset = edges[place.topic, place.partition]
-        return places
+    def _at(self, place: tuple[str, int]) -> int:
+        """The offset that is read next."""
+        return self._reader.positions.get(place, self._starts.get(place, 0))
 
-    def _partitions(self, topic: str) -> list[int]:
-        with self._answering() as left_s:
-            metadata = self._consumer.list_topics(topic, timeout=left_s).topics[topic]
-        if metadata.error is not None:
-            raise CliError(
-                f"Kafka has no topic {topic}: `lookout up` creates it; `lookout doctor` shows more"
-            )
-        return sorted(metadata.partitions)
+    def _begin(self, start: Position) -> dict[tuple[str, int], int]:
+        """Return the offset at which each partition begins."""
+        if start.at_ms is None:
+            return self._edges(self._reader.ends)
+        at_ms = start.at_ms
+        return self._edges(lambda topic, numbers, left_s: self._reader.at(topic, numbers, at_ms, left_s))
 
-    def _edges(self, places: Iterable[TopicPartition], edge: OffsetSpec) -> dict[tuple[str, int], int]:
-        """Return the offset at which each partition's committed records begin or end.
+    def _edges(self, ask: Callable[[str, list[int], float], dict[int, int]]) -> dict[tuple[str, int], int]:
+        """Return an offset of each partition. One request asks for all of a topic: with one request each, a
+        broker under load took seconds for each.
 
-        One request asks for all partitions: with one request each, a broker under load took seconds for each.
-        A partition that was just created has no leader yet and is asked for again.
+        Raises:
+            CliError: A topic does not exist, or Kafka does not answer in time.
         """
-        asked = {TopicPartition(place.topic, place.partition): edge for place in places}
-        edges: dict[tuple[str, int], int] = {}
-        while asked:
-            with self._answering() as left_s:
-                answers = self._admin.list_offsets(
-                    asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=left_s
+        known = self._ask(self._reader.known, self._topics)
+        for topic in self._topics:
+            if topic not in known:
+                raise CliError(
+                    f"Kafka has no topic {topic}: `lookout up` creates it; `lookout doctor` shows more"
                 )
-                for place, answer in answers.items():
-                    try:
-                        edges[place.topic, place.partition] = int(answer.result(left_s).offset)
-                        del asked[place]
-                    except KafkaException as error:
-                        if error.args[0].code() not in _NO_LEADER_YET:
-                            raise
-            if asked:
-                time.sleep(0.1)
-        return edges
+        return {
+            (topic, number): offset
+            for topic, numbers in known.items()
+            for number, offset in self._ask(ask, topic, numbers).items()
+        }
 
-    @contextmanager
-    def _answering(self) -> Iterator[float]:
-        """Give the block the seconds that are left for a request to Kafka.
+    def _ask(self, ask: Callable[..., T], *about: object) -> T:
+        """Ask Kafka; again if a partition was just created and has no leader yet.
 
         Raises:
             CliError: Kafka does not answer in time.
         """
-        left_s = min(_ANSWER_S, self._deadline - time.monotonic())
-        try:
-            if left_s <= 0:
-                raise TimeoutError(f"no answer within {_OPEN_S:g} s")
-            yield left_s
-        except (KafkaException, TimeoutError) as error:
-            why = error_text(error.args[0]) if isinstance(error, KafkaException) else str(error)
-            raise CliError(f"Kafka at {self._bootstrap} does not answer: {why}") from error
+        while True:
+            left_s = min(_ANSWER_S, self._deadline - time.monotonic())
+            try:
+                if left_s <= 0:
+                    raise TimeoutError(f"no answer within {_OPEN_S:g} s")
+                return ask(*about, left_s)
+            except (KafkaException, TimeoutError) as error:
+                if isinstance(error, TimeoutError):
+                    why = str(error)
+                elif error.args[0].code() not in _NO_LEADER_YET:
+                    why = error_text(error.args[0])
+                else:
+                    time.sleep(0.1)
+                    continue
+                raise CliError(f"Kafka at {self._bootstrap} does not answer: {why}") from error
 
 
 @contextmanager

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from confluent_kafka import OFFSET_END, Message, TopicPartition
+from confluent_kafka import Message
 
 from lookout.cli.connect import Outage
 from lookout.cli.formats import count_text
-from lookout.runtime.kafka_clients import Consumer
 from lookout.runtime.worker.record_reader import record_of
+from lookout.runtime.worker.tables import FOLLOW_WAIT_MS
+from lookout.runtime.worker.topic_reader import END, ClientOptions, TopicReader
 from lookout.text import clean
-from lookout.wire import PIPELINE, RECORDING_FLOWS, headers, prefixed
+from lookout.wire import PIPELINE, RECORDING_FLOWS, headers
 
 _LIMIT = 500  # read in one call
 _AGAIN_S = 30.0  # seconds until the same trouble of a camera is reported again
@@ -34,18 +34,10 @@ class DeadLetterNews:
 
     def __init__(self, options: dict[str, Any], clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._outage = clock, Outage(options)
-        own = {"error_cb": self._outage.failed, "group.id": prefixed(f"lookout-up-{uuid.uuid4().hex}")}
-        self._consumer = Consumer({**options, **own, "enable.auto.commit": False})
+        access = ClientOptions({**options, "error_cb": self._outage.failed})
+        self._reader = TopicReader(access, "lookout-up", options={"fetch.wait.max.ms": FOLLOW_WAIT_MS})
         topics = [flow.dead_letters.name for flow in (*PIPELINE.values(), *RECORDING_FLOWS)]
-        known = self._consumer.list_topics(timeout=10.0).topics
-        self._consumer.assign(
-            [
-                TopicPartition(topic, number, OFFSET_END)
-                for topic in topics
-                if topic in known
-                for number in known[topic].partitions
-            ]
-        )
+        self._reader.follow(dict.fromkeys(topics, END), {}, 10.0)
         self._counts: Counter[Trouble] = Counter()
         self._details: dict[Trouble, str] = {}
         self._reported: dict[Trouble, float] = {}
@@ -56,11 +48,10 @@ class DeadLetterNews:
         A further sentence says that Kafka is lost, or back. Returns at once, unless a connection has failed.
         """
         for _ in range(_LIMIT):
-            message = self._consumer.poll(0)
+            message = self._reader.record(0.0)
             if message is None:
                 break
-            if message.error() is None:
-                self._count(message)
+            self._count(message)
         now = self._clock()
         due = [key for key in self._counts if now - self._reported.get(key, -_AGAIN_S) >= _AGAIN_S]
         outage = self._outage.news()
@@ -86,4 +77,4 @@ class DeadLetterNews:
 
     def close(self) -> None:
         """Stop watching."""
-        self._consumer.close()
+        self._reader.close()

@@ -4,33 +4,30 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection
+from contextlib import closing
 from typing import Final
 
 import sqlalchemy
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaException, Message
 from sqlalchemy import Connection
 
 from lookout.errors import LookoutRuntimeError
-from lookout.runtime.kafka_clients import Consumer
 from lookout.runtime.observe import logs
 from lookout.runtime.observe.limited_log import LimitedLog
 from lookout.runtime.store.mask_signing import MaskSigner
 from lookout.runtime.worker import ServiceSettings
+from lookout.runtime.worker.topic_reader import BEGINNING, End, Place, TopicReader
 from lookout.services.gateway.history.database import Database
 from lookout.services.gateway.history.records import STREAMS, TABLES, Records
 from lookout.services.gateway.history.tables import OFFSETS
-from lookout.wire import MAX_MESSAGE_BYTES, prefixed
+from lookout.wire import MAX_MESSAGE_BYTES
 
 #: records of one transaction at most, how long it waits for the first one, and then for more
 _BATCH: Final = 10_000
 _WAIT_S: Final = 0.25
 _GATHER_S: Final = 0.05
-_LOOK_S: Final = 30.0
 _ANSWER_S: Final = 10.0
 _PAUSE_S: Final = 1.0
-
-RecordPlace = tuple[str, int]
 
 
 class MovedOnError(LookoutRuntimeError):
@@ -50,7 +47,7 @@ class Ingest:
         self._settings, self._database, self._batch = settings, database, batch
         self._records = Records(database, MaskSigner.of(settings))
         self._log = LimitedLog(logs.get("history"))
-        self._next: dict[RecordPlace, int] = {}
+        self._next: dict[Place, int] = {}
         self._stopped = threading.Event()
         self.changed = threading.Condition()
         self.caught_up = threading.Event()
@@ -74,77 +71,31 @@ class Ingest:
         self._stopped.set()
 
     def _follow(self) -> None:
-        consumer = Consumer(
-            self._settings.kafka(
-                **{
-                    "group.id": prefixed(f"gateway-{self._settings.instance}"),
-                    "enable.auto.commit": False,
-                    "isolation.level": "read_committed",
-                    "auto.offset.reset": "earliest",  # retention has removed what was not read
-                    "enable.partition.eof": True,
-                    "fetch.message.max.bytes": MAX_MESSAGE_BYTES,
-                    "queued.max.messages.kbytes": 64 << 10,
-                    "fetch.wait.max.ms": 100,
-                }
-            ),
-            logger=logs.client_logger("history"),
-        )
-        try:
+        options = {
+            "auto.offset.reset": "earliest",  # retention has removed what was not read
+            "fetch.message.max.bytes": MAX_MESSAGE_BYTES,
+            "queued.max.messages.kbytes": 64 << 10,
+            "fetch.wait.max.ms": 100,
+        }
+        with closing(TopicReader(self._settings, "gateway", options=options)) as reader:
             self._next = self._stored()
-            self._read_tables(consumer)
+            # The tables come first, up to their current ends: they say who may read, and what was erased.
+            reader.follow(dict.fromkeys(TABLES, BEGINNING), self._next, _ANSWER_S)
+            while reader.unread and not self._stopped.is_set():
+                self._store(self._read(reader))
             self.caught_up.set()
-            self._assign(consumer, (*TABLES, *STREAMS))
-            look_at = time.monotonic() + _LOOK_S
+            reader.follow(dict.fromkeys((*TABLES, *STREAMS), BEGINNING), self._next, _ANSWER_S)
             while not self._stopped.is_set():
-                self._store(self._read(consumer))
-                if time.monotonic() > look_at:
-                    self._assign(consumer, (*TABLES, *STREAMS))
-                    look_at = time.monotonic() + _LOOK_S
-        finally:
-            consumer.close()
+                self._store(self._read(reader))
 
-    def _read_tables(self, consumer: Consumer) -> None:
-        """Read the tables to their current ends before all else: they say who may read, and what was
-        erased."""
-        waiting = set(self._assign(consumer, TABLES))
-        while waiting and not self._stopped.is_set():
-            messages = []
-            for message in consumer.consume(self._batch, _WAIT_S):
-                error = message.error()
-                if error is None:
-                    messages.append(message)
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    waiting.discard((str(message.topic()), message.partition() or 0))
-            self._store(messages)
-
-    def _assign(self, consumer: Consumer, topics: Collection[str]) -> list[RecordPlace]:
-        """Assign the current partitions of these topics, from the history's offsets."""
-        topics_now = consumer.list_topics(timeout=_ANSWER_S).topics
-        places = [
-            (topic, partition)
-            for topic in topics
-            if topic in topics_now and topics_now[topic].error is None
-            for partition in topics_now[topic].partitions
-        ]
-        assigned = {(place.topic, place.partition) for place in consumer.assignment()}
-        if set(places) != assigned:
-            consumer.assign(
-                [TopicPartition(*place, self._next.get(place, OFFSET_BEGINNING)) for place in places]
-            )
-        return places
-
-    def _read(self, consumer: Consumer) -> list[Message]:
-        # `consume` takes its whole time for fewer records than a batch: people wait for the first one.
-        first = consumer.poll(_WAIT_S)
-        if first is None:
-            return []
-        messages = []
-        for message in (first, *consumer.consume(max(1, self._batch - 1), _GATHER_S)):
-            error = message.error()
-            if error is None:
+    def _read(self, reader: TopicReader) -> list[Message]:
+        """Wait for a record; return it with those that come soon after."""
+        messages: list[Message] = []
+        message, until = reader.next(_WAIT_S), time.monotonic() + _GATHER_S
+        while message is not None and len(messages) < self._batch:
+            if not isinstance(message, End):
                 messages.append(message)
-            elif error.code() != KafkaError._PARTITION_EOF and not error.retriable():
-                raise KafkaException(error)
+            message = reader.next(max(0.0, until - time.monotonic()))
         return messages
 
     def _store(self, messages: list[Message]) -> None:
@@ -180,7 +131,7 @@ class Ingest:
 
     def _store_whole(self, messages: list[Message], *, left_out: bool = False) -> None:
         """Store records and their offsets, all or nothing; of records that are left out only the offsets."""
-        moved: dict[RecordPlace, int] = {}
+        moved: dict[Place, int] = {}
         with self._database.writing() as connection:
             batch = self._records.begin(connection)
             for message in messages:
@@ -195,7 +146,7 @@ class Ingest:
         with self.changed:
             self.changed.notify_all()
 
-    def _move(self, connection: Connection, place: RecordPlace, offset: int) -> None:
+    def _move(self, connection: Connection, place: Place, offset: int) -> None:
         before = self._next.get(place)
         if before is None:
             insert = self._database.insert_new(OFFSETS).returning(OFFSETS.c.next)
@@ -211,7 +162,7 @@ class Ingest:
         if not stored:
             raise MovedOnError(f"{place[0]} [{place[1]}] is not at {before} any more")
 
-    def _stored(self) -> dict[RecordPlace, int]:
+    def _stored(self) -> dict[Place, int]:
         with self._database.reading() as connection:
             rows = connection.execute(sqlalchemy.select(OFFSETS)).all()
         return {(row.topic, row.partition): row.next for row in rows}

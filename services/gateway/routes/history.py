@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Annotated, Final
 
-from confluent_kafka import TopicPartition
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from lookout.rules import Outcome
-from lookout.runtime.kafka_clients import Consumer
 from lookout.runtime.worker.record_reader import record_of
+from lookout.runtime.worker.topic_reader import End, TopicReader
 from lookout.services.gateway.guard import Viewer
 from lookout.services.gateway.history import queries
 from lookout.services.gateway.history.asked import UNSEEN, asked_times
@@ -34,7 +34,7 @@ from lookout.v1.gateway_pb2 import (
     VerdictList,
 )
 from lookout.v1.verdicts_pb2 import Verdict
-from lookout.wire import VERDICTS, WireError, prefixed
+from lookout.wire import VERDICTS, WireError
 from lookout.wire.door import received
 
 router = APIRouter(prefix="/v1", tags=["history"])
@@ -205,33 +205,22 @@ def _read(settings: GatewaySettings, camera: str, places: Mapping[int, tuple[int
     """Read a camera's verdicts in ranges of offsets; those that retention removed are missing."""
     if not places:
         return
-    options = {
-        "group.id": prefixed("gateway-verdicts"),
-        "enable.auto.commit": False,
-        "isolation.level": "read_committed",
-        "enable.partition.eof": True,
-        "auto.offset.reset": "earliest",
-    }
-    consumer = Consumer(settings.kafka(**options))
+    reader = TopicReader(settings, "gateway-verdicts", options={"auto.offset.reset": "earliest"})
     try:
-        consumer.assign(
-            [TopicPartition(VERDICTS.name, number, first) for number, (first, _) in places.items()]
-        )
+        reader.read_from(VERDICTS.name, {number: first for number, (first, _) in places.items()})
         reading, read = set(places), 0
         key, deadline = camera.encode(), time.monotonic() + _ANSWER_S
         while reading and read < _READ and time.monotonic() < deadline:
-            for message in consumer.consume(5000, 0.2):
-                number = message.partition() or 0
-                if message.error() is not None:
-                    reading.discard(number)  # its end
-                    continue
-                read += 1
-                if (message.offset() or 0) >= places[number][1]:
-                    reading.discard(number)
-                if message.key() == key and (message.offset() or 0) <= places[number][1]:
-                    try:
-                        yield received(Verdict, record_of(message))
-                    except WireError:
-                        continue
+            message = reader.next(0.2)
+            if message is None or isinstance(message, End):
+                reading.discard(-1 if message is None else message.partition)
+                continue
+            read += 1
+            number, offset = message.partition() or 0, message.offset() or 0
+            if offset >= places[number][1]:
+                reading.discard(number)
+            if message.key() == key and offset <= places[number][1]:
+                with suppress(WireError):
+                    yield received(Verdict, record_of(message))
     finally:
-        consumer.close()
+        reader.close()

@@ -2,26 +2,56 @@
 
 from __future__ import annotations
 
-import pytest
-from confluent_kafka import KafkaError
+from collections.abc import Mapping
 
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from lookout.runtime.worker.topic_reader import End, Place
 from lookout.services.gateway import fleet_state
+from lookout.v1.gateway_pb2 import LagRow
 
 
 class _Message:
-    """Stands in for a message of the client, which only Kafka makes."""
+    """Stands in for a record of the client, which only Kafka makes."""
 
-    def __init__(self, code: int | None) -> None:
-        self._error = None if code is None else KafkaError(code)
-
-    def error(self) -> KafkaError | None:
+    def topic(self) -> str:
         """As of the client."""
-        return self._error
+        return "frames.v1"
+
+    def partition(self) -> int:
+        """As of the client."""
+        return 0
+
+
+class _Reader:
+    """Stands in for a reader of one partition to which Kafka answers in this way."""
+
+    def __init__(self, answer: object) -> None:
+        self._answer = answer
+        self.starts: Mapping[Place, int] = {}
+
+    def read_places(self, starts: Mapping[Place, int]) -> None:
+        """As of `TopicReader`."""
+        self.starts = starts
+
+    def next(self, timeout_s: float) -> object:
+        """As of `TopicReader`."""
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
 
 
 @pytest.mark.parametrize(
-    ("code", "end"),
-    [(None, False), (KafkaError._PARTITION_EOF, True), (KafkaError.TOPIC_AUTHORIZATION_FAILED, False)],
+    ("answer", "lag"),
+    [
+        (_Message(), 5),
+        (End("frames.v1", 0, 12), 0),
+        (KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)), 5),
+    ],
 )
-def test_only_the_end_of_a_partition_means_that_nothing_remains(code: int | None, end: bool) -> None:
-    assert fleet_state._is_end(_Message(code)) is end  # type: ignore[arg-type]
+def test_only_the_end_of_a_partition_means_that_nothing_remains(answer: object, lag: int) -> None:
+    row, reader = LagRow(topic="frames.v1", partition=0, committed=7, end=12, lag=5), _Reader(answer)
+    fleet_state._read_one(reader, {("frames.v1", 0): row})  # type: ignore[arg-type]
+    assert row.lag == lag
+    assert reader.starts == {("frames.v1", 0): 7}

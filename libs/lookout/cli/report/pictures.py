@@ -13,23 +13,24 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaException
 from PIL import Image
 
 from lookout.cli.connect import client_options, grpc_security
 from lookout.cli.report.run import CameraRun, EvidenceFrame, Place, place_of
+from lookout.errors import RecordsGoneError, TransientError
 from lookout.rules.masks import Masks
-from lookout.runtime.kafka_clients import Consumer
 from lookout.runtime.store import Peers, Rows, StoreError, StoreSettings, TensorClient
 from lookout.runtime.worker import Record
-from lookout.runtime.worker.record_reader import record_of
+from lookout.runtime.worker.record_reader import RecordReader
+from lookout.runtime.worker.topic_reader import ClientOptions
 from lookout.streams import filmed_pictures
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import STAGE_FRAMES
 from lookout.video.motion import Fit
 from lookout.video.sandbox import open_recording
 from lookout.video.segments import CodecError
-from lookout.wire import WireError, prefixed, received
+from lookout.wire import WireError, received
 
 U8 = npt.NDArray[np.uint8]
 T = TypeVar("T")
@@ -61,28 +62,18 @@ class RecordFetcher:
     """Reads single records from Kafka: segments, from which pictures are decoded."""
 
     def __init__(self, bootstrap: str) -> None:
-        self._consumer = Consumer(
-            {
-                **client_options(bootstrap),
-                "group.id": prefixed("lookout-report"),
-                "enable.auto.commit": False,
-                # A record past its retention is an error at once; any other reset waits for the next record.
-                "auto.offset.reset": "error",
-                # One record is wanted, not those after it: Kafka sends the first whatever its size.
-                "fetch.message.max.bytes": 1 << 16,
-            }
-        )
+        self._reader = RecordReader(ClientOptions(client_options(bootstrap)), "lookout-report")
 
     def read(self, place: Place) -> Record | None:
         """One record, or None if it is gone."""
-        self._consumer.assign([TopicPartition(*place)])
-        message = self._consumer.poll(_ANSWER_S)
-        if message is None or message.error() or message.offset() != place[2]:
+        topic, partition, offset = place
+        try:
+            return self._reader.read(topic, partition, [offset], _ANSWER_S)[0]
+        except (RecordsGoneError, TransientError, KafkaException):
             return None
-        return record_of(message)
 
     def close(self) -> None:
-        self._consumer.close()
+        self._reader.close()
 
 
 class Pictures(Protocol):

@@ -8,19 +8,19 @@ its old partition: without it the camera would count as silent there.
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaException, Message
 from confluent_kafka.admin import NewPartitions
 
 from lookout.errors import LookoutRuntimeError
-from lookout.runtime.kafka_clients import AdminClient, Consumer, Producer
+from lookout.runtime.kafka_clients import AdminClient, Producer
 from lookout.runtime.worker.record_reader import record_of
+from lookout.runtime.worker.topic_reader import BEGINNING, ClientOptions, TopicReader
 from lookout.v1.state_pb2 import Checkpoint, DecodeState
-from lookout.wire import PIPELINE, SEGMENTS, Stage, WireError, camera_topics, headers, prefixed, received
+from lookout.wire import PIPELINE, SEGMENTS, Stage, WireError, camera_topics, headers, received
 
 #: as in the chart (`charts/derive.py`)
 MOST_PARTITIONS = 10_000
@@ -183,17 +183,9 @@ class Moves:
         self._since: dict[Departure, float] = {}
         self._noted: set[Departure] = set()
         self._producer = Producer({**options, "enable.idempotence": True})
-        self._consumer = Consumer(
-            {
-                **options,
-                "group.id": prefixed(f"lookout-growth-{uuid.uuid4().hex[:8]}"),
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-            }
-        )
-        topic = PIPELINE[Stage.DECODE].state.name
-        numbers = self._consumer.list_topics(topic, timeout=_CALL_S).topics[topic].partitions
-        self._consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in numbers])
+        reset = {"auto.offset.reset": "earliest"}
+        self._reader = TopicReader(ClientOptions(options), "lookout-growth", options=reset)
+        self._reader.follow({PIPELINE[Stage.DECODE].state.name: BEGINNING}, {}, _CALL_S)
 
     def follow(self, wait_s: float) -> list[Departure]:
         """Read checkpoints for `wait_s`, then notify the partitions that cameras have left.
@@ -206,17 +198,21 @@ class Moves:
         """
         until = self._clock() + wait_s
         while (left_s := until - self._clock()) > 0:
-            for message in self._consumer.consume(1000, timeout=min(left_s, 0.5)):
-                if message.error() is None:
-                    record, state = record_of(message), decode_state(message)
-                    rejected = state is None and message.value() is not None
-                    if not rejected and not record.raw_key:  # no camera has a key that is not UTF-8
-                        self._places.note(record.camera, record.partition, state)
+            message = self._reader.record(min(left_s, 0.5))
+            while message is not None:
+                self._take(message)
+                message = self._reader.record(0.0)
         return self._tell()
 
     def close(self) -> None:
-        """Close the consumer."""
-        self._consumer.close()
+        """Close the reader."""
+        self._reader.close()
+
+    def _take(self, message: Message) -> None:
+        record, state = record_of(message), decode_state(message)
+        rejected = state is None and message.value() is not None
+        if not rejected and not record.raw_key:  # no camera has a key that is not UTF-8
+            self._places.note(record.camera, record.partition, state)
 
     def _tell(self) -> list[Departure]:
         now, current = self._clock(), set(self._places.departures()) - self._noted

@@ -12,8 +12,7 @@ from confluent_kafka import KafkaException, Message
 
 from lookout.errors import RecordsGoneError, TransientError
 from lookout.runtime.worker.records import Record
-from lookout.runtime.worker.settings import ServiceSettings
-from lookout.runtime.worker.topic_reader import End, TopicReader
+from lookout.runtime.worker.topic_reader import End, KafkaAccess, TopicReader
 from lookout.wire.headers import Headers
 
 #: most records between two wanted ones that are read and skipped rather than sought over
@@ -22,11 +21,16 @@ NEAR = 64
 
 
 class RecordReader:
-    """Reads given committed records of a topic. Safe from any thread; one call at a time."""
+    """Reads given committed records of a topic. Safe from any thread; one call at a time.
 
-    def __init__(self, settings: ServiceSettings) -> None:
+    Args:
+        settings: How Kafka is reached.
+        name: As for `TopicReader`.
+    """
+
+    def __init__(self, settings: KafkaAccess, name: str = "record-reader") -> None:
         self._lock = threading.Lock()
-        self._reader = TopicReader(settings, "record-reader")
+        self._reader = TopicReader(settings, name)
 
     def read(
         self, topic: str, partition: int, offsets: Iterable[int], timeout_s: float = 30.0

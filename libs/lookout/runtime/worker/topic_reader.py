@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
+import uuid
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Final
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
+    OFFSET_END,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -21,10 +24,11 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 from lookout.errors import RecordsGoneError, TransientError
 from lookout.runtime.kafka_clients import AdminClient, Consumer, coordinator_moves
 from lookout.runtime.observe import logs
-from lookout.runtime.worker.settings import ServiceSettings
 from lookout.wire import prefixed
 
-BEGINNING = OFFSET_BEGINNING
+BEGINNING, END = OFFSET_BEGINNING, OFFSET_END
+#: a partition: topic and number
+Place = tuple[str, int]
 #: milliseconds that Kafka holds a fetch for which it has no record; the client's default is 500
 # The client reports the end of a partition after one such fetch, and sends a fetch for another offset only
 # once the previous one is answered: a reader that seeks often would wait for it every time.
@@ -32,12 +36,44 @@ WAIT_MS: Final = 10
 _READ_S: Final = 60.0
 _GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 _ASK_AGAIN_S: Final = 0.1
+#: seconds between two looks for partitions that were added to topics that are followed
+LOOK_S: Final = 30.0
+_LOOK_ANSWER_S: Final = 2.0
+
+
+class KafkaAccess(Protocol):
+    """How Kafka is reached."""
+
+    @property
+    def instance(self) -> str:
+        """Name of this process in its group's name."""
+
+    def kafka(self, **more: Any) -> dict[str, Any]:
+        """Return options of a client, then `more`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions:
+    """`KafkaAccess` of a command.
+
+    Attributes:
+        options: Options of every client.
+        instance: A name that no other process has.
+    """
+
+    options: Mapping[str, Any]
+    instance: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+
+    def kafka(self, **more: Any) -> dict[str, Any]:
+        """See `KafkaAccess`."""
+        return {**self.options, **more}
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of `partition`: everything committed below `offset` was read."""
+    """The end of a partition: everything committed below `offset` was read."""
 
+    topic: str
     partition: int
     offset: int
 
@@ -58,11 +94,14 @@ class TopicReader:
         name: the clients' name, for logs.
         group: the group whose committed offsets `committed` returns; it is never joined.
         options: more librdkafka options.
+
+    Attributes:
+        positions: The offset that is read next, for the partitions of which something was read.
     """
 
     def __init__(
         self,
-        settings: ServiceSettings,
+        settings: KafkaAccess,
         name: str,
         *,
         group: str = "",
@@ -75,6 +114,11 @@ class TopicReader:
         self._consumer: Consumer | None = None
         self._admin: AdminClient | None = None
         self._known: dict[str, frozenset[int]] = {}  # partitions seen, by topic
+        self.positions: dict[Place, int] = {}
+        self._reading: set[Place] = set()
+        self.unread: set[Place] = set()  # not read to their ends since they are read
+        self._begins: Mapping[str, int] = {}  # topics whose new partitions are read too
+        self._look_at = 0.0
 
     def partitions(self, topic: str, timeout_s: float) -> list[int]:
         """Return the topic's partitions.
@@ -86,6 +130,16 @@ class TopicReader:
         if metadata.error is not None:
             raise KafkaException(metadata.error)
         return sorted(metadata.partitions)
+
+    def known(self, topics: Collection[str], timeout_s: float) -> dict[str, list[int]]:
+        """Return the partitions of those of the topics that exist, with one request.
+
+        Raises:
+            KafkaException: Kafka does not answer.
+        """
+        metadata = self._open().list_topics(timeout=timeout_s).topics
+        there = [topic for topic in topics if topic in metadata and metadata[topic].error is None]
+        return {topic: sorted(metadata[topic].partitions) for topic in there}
 
     def check_partition(self, topic: str, partition: int, timeout_s: float) -> None:
         """Check that a partition exists, so that nobody waits for records that can never come.
@@ -140,13 +194,17 @@ class TopicReader:
                 raise KafkaException(answer.error)
         return answers
 
-    def ends(self, topic: str, partitions: Collection[int], timeout_s: float) -> dict[int, int]:
-        """Return the high watermarks, open transactions included.
+    def ends(
+        self, topic: str, partitions: Collection[int], timeout_s: float, *, committed: bool = False
+    ) -> dict[int, int]:
+        """Return the high watermarks, open transactions included; with `committed`, where the first of these
+        begins.
 
         Raises:
             KafkaException: Kafka does not answer, or refuses.
         """
-        return self._edges(topic, partitions, OffsetSpec.latest(), timeout_s)
+        isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        return self._edges(topic, partitions, OffsetSpec.latest(), timeout_s, isolation)
 
     def begins(self, topic: str, partitions: Collection[int], timeout_s: float) -> dict[int, int]:
         """Return the first offsets that retention has left.
@@ -157,16 +215,19 @@ class TopicReader:
         return self._edges(topic, partitions, OffsetSpec.earliest(), timeout_s)
 
     def _edges(
-        self, topic: str, partitions: Collection[int], edge: OffsetSpec, timeout_s: float
+        self,
+        topic: str,
+        partitions: Collection[int],
+        edge: OffsetSpec,
+        timeout_s: float,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[int, int]:
         if self._admin is None:
             self._admin = AdminClient(
                 self._settings.kafka(), logger=logs.client_logger(f"{self._name}-admin")
             )
         where = {TopicPartition(topic, partition): edge for partition in partitions}
-        futures = self._admin.list_offsets(
-            where, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=timeout_s
-        )
+        futures = self._admin.list_offsets(where, isolation_level=isolation, request_timeout=timeout_s)
         return {place.partition: int(future.result().offset) for place, future in futures.items()}
 
     def at(self, topic: str, partitions: Collection[int], time_ms: int, timeout_s: float) -> dict[int, int]:
@@ -185,12 +246,45 @@ class TopicReader:
 
     def read_from(self, topic: str, starts: Mapping[int, int]) -> None:
         """Start reading these partitions, each from its offset (or BEGINNING), and no others."""
-        self._open().assign(
-            [TopicPartition(topic, partition, offset) for partition, offset in starts.items()]
-        )
+        self.read_places({(topic, partition): offset for partition, offset in starts.items()})
+
+    def read_places(self, starts: Mapping[Place, int]) -> None:
+        """Start reading these partitions of any topics, each from its offset, and no others."""
+        self._open().assign([TopicPartition(*place, offset) for place, offset in starts.items()])
+        self._reading, self.unread, self._begins = set(starts), set(starts), {}
+        self.positions = {}
+
+    def follow(self, begins: Mapping[str, int], starts: Mapping[Place, int], timeout_s: float) -> None:
+        """Start reading all partitions of these topics, and no others. What is added later is read from its
+        beginning: partitions, and topics that do not exist yet.
+
+        Args:
+            begins: The topics, and where partitions without an entry in `starts` begin (BEGINNING, END).
+            starts: The offset at which a partition begins.
+            timeout_s: Limit of a request.
+
+        Raises:
+            KafkaException: Kafka does not answer.
+        """
+        places = self._places(begins, timeout_s)
+        self.read_places({place: starts.get(place, begins[place[0]]) for place in places})
+        self._begins, self._look_at = begins, time.monotonic() + LOOK_S
+
+    def _places(self, topics: Collection[str], timeout_s: float) -> set[Place]:
+        known = self.known(topics, timeout_s)
+        return {(topic, number) for topic, numbers in known.items() for number in numbers}
+
+    def _add_partitions(self) -> None:
+        """Read partitions that were added to the followed topics: cameras move to them."""
+        self._look_at = time.monotonic() + LOOK_S
+        with suppress(KafkaException):  # it is away: the next look is soon enough
+            if added := self._places(self._begins, _LOOK_ANSWER_S) - self._reading:
+                self._open().incremental_assign([TopicPartition(*place, BEGINNING) for place in added])
+                self._reading |= added
 
     def stop_reading(self) -> None:
         """Stop reading all partitions."""
+        self._begins = {}
         if self._consumer is not None:
             self._consumer.unassign()
 
@@ -201,17 +295,55 @@ class TopicReader:
             RecordsGoneError: An offset is no longer in the topic.
             KafkaException: The client reports another error.
         """
+        if self._begins and time.monotonic() > self._look_at:
+            self._add_partitions()
         message = self._open().poll(timeout_s)
         if message is None:
             return None
-        error = message.error()
+        place, error = (str(message.topic()), message.partition() or 0), message.error()
         if error is None:
+            self.positions[place] = (message.offset() or 0) + 1
             return message
         if error.code() == KafkaError._PARTITION_EOF:
-            return End(message.partition() or 0, message.offset() or 0)
+            self.positions[place] = message.offset() or 0
+            self.unread.discard(place)
+            return End(*place, message.offset() or 0)
         if error.code() in _GONE:
             raise RecordsGoneError(f"{message.topic()} [{message.partition()}]: {error.str()}")
         raise KafkaException(error)
+
+    def record(self, timeout_s: float) -> Message | None:
+        """Return the next record; None if none arrives in time, or while the client recovers from an error.
+
+        Raises:
+            KafkaException: The client cannot recover.
+        """
+        until = time.monotonic() + timeout_s
+        while True:
+            try:
+                message = self.next(max(0.0, until - time.monotonic()))
+            except KafkaException as error:
+                if error.args[0].fatal():
+                    raise
+                return None
+            if not isinstance(message, End):
+                return message
+
+    def to_the_end(self, patience_s: float = _READ_S) -> Iterator[Message]:
+        """Yield the records of what is being read, until the end of each partition was reached.
+
+        Raises:
+            TimeoutError: Kafka sends nothing for `patience_s`.
+            RecordsGoneError: An offset is no longer in the topic.
+            KafkaException: The client reports another error.
+        """
+        while self.unread:
+            message = self.next(patience_s)
+            if message is None:
+                topic = min(self.unread)[0]
+                raise TimeoutError(f"{topic} cannot be read to its end: {patience_s:g} s without a record")
+            if not isinstance(message, End):
+                yield message
 
     def close(self) -> None:
         """Close the clients, and with them what they knew of a broker that was away; the next call makes new
@@ -236,7 +368,7 @@ class TopicReader:
         return self._consumer
 
 
-def read_topic(settings: ServiceSettings, name: str, topic: str, start_ms: int = 0) -> Iterator[Message]:
+def read_topic(settings: KafkaAccess, name: str, topic: str, start_ms: int = 0) -> Iterator[Message]:
     """Yield the committed records of a topic up to its current end.
 
     Args:
@@ -254,15 +386,7 @@ def read_topic(settings: ServiceSettings, name: str, topic: str, start_ms: int =
         partitions = reader.partitions(topic, _READ_S)
         starts = reader.at(topic, partitions, start_ms, _READ_S) if start_ms else {}
         reader.read_from(topic, {number: starts.get(number, BEGINNING) for number in partitions})
-        unread = set(partitions)
-        while unread:
-            message = reader.next(_READ_S)
-            if message is None:
-                raise TimeoutError(f"{topic} cannot be read to its end: {_READ_S:g} s without a record")
-            if isinstance(message, End):
-                unread.discard(message.partition)
-            else:
-                yield message
+        yield from reader.to_the_end()
     finally:
         reader.close()
 

@@ -13,12 +13,10 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, Self
 
-from confluent_kafka import Message
-
 from lookout.models.windows import Planner
 from lookout.past.erasures import Fence, read_fence
 from lookout.runtime.worker import ServiceSettings
-from lookout.runtime.worker.topic_reader import End, TopicReader
+from lookout.runtime.worker.topic_reader import TopicReader
 from lookout.streams.chains.epochs import EpochRecords, PastScope, block_record, committed_verdict, is_erased
 from lookout.streams.chains.keys import chain_keys
 from lookout.streams.chains.replay import is_repeated
@@ -129,7 +127,7 @@ class KafkaPartition:
         if first >= self._end:  # from there, the client would start at the earliest record
             return blocks, True
         self._reader.read_from(TOKENS.name, {self._partition: first})
-        for message in self._messages(TOKENS.name):
+        for message in self._reader.to_the_end():
             if (offset := message.offset() or 0) >= stop:
                 return blocks, False
             record = block_record(message)
@@ -143,7 +141,7 @@ class KafkaPartition:
         if start < 0:
             return
         self._reader.read_from(VERDICTS.name, {self._partition: start})
-        for message in self._messages(VERDICTS.name):
+        for message in self._reader.to_the_end():
             if message.timestamp()[1] > until_ms:
                 return
             if (verdict := committed_verdict(message)) is None:
@@ -151,15 +149,6 @@ class KafkaPartition:
             span = verdict.start.ToMicroseconds(), verdict.end.ToMicroseconds()
             if self._fence.hides(verdict.camera, *span) is None:
                 yield verdict
-
-    def _messages(self, topic: str) -> Iterator[Message]:
-        while True:
-            message = self._reader.next(_READ_S)
-            if message is None:
-                raise TimeoutError(f"{topic} cannot be read to its end: {_READ_S:g} s without a record")
-            if isinstance(message, End):
-                return
-            yield message
 
 
 def token_partitions(settings: ServiceSettings) -> list[int]:

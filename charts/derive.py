@@ -8,7 +8,7 @@
 * ``lookout-crds``: the definitions of ``crds`` as a chart of their own, which helm upgrades;
 * ``Chart.yaml``: version of the project; images, and what CHANGELOG.md says of the chart, for Artifact Hub;
 * ``crds``: bounds whose line ends with ``# maximum = NAME`` get the number of that name in
-`lookout.wire.limits`.
+`lookout.wire.limits`, and the first version is repeated for each of `VERSIONS`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import json
 import re
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -943,9 +943,53 @@ def _shown(default: Any) -> str:
     return f"`{json.dumps(default)}`" if default not in ("", [], {}) else ""
 
 
+@dataclass(frozen=True)
+class Version:
+    """A version of the resource definitions; all but the last one are deprecated.
+
+    Attributes:
+        name: As in ``apiVersion: lookout.dev/NAME``.
+        stored: Whether the API server stores resources in this version: exactly one is stored.
+        served: Whether clients may read and write it.
+    """
+
+    name: str
+    stored: bool
+    served: bool = True
+
+
+#: docs/releases.md says in which order a new one is served, then stored, and the old one goes
+VERSIONS = (Version("v1", stored=True),)
+
+
 def crds() -> dict[Path, str]:
-    """Return the resource definitions with the bounds of `lookout.wire.limits`."""
-    return {path: _bounded(path.read_text()) for path in sorted((CHART / "crds").glob("*.yaml"))}
+    """Return the resource definitions with the bounds of `lookout.wire.limits`, in each version."""
+    paths = sorted((CHART / "crds").glob("*.yaml"))
+    return {path: versioned(_bounded(path.read_text())) for path in paths}
+
+
+def versioned(text: str, versions: Sequence[Version] = VERSIONS) -> str:
+    """Return a resource definition whose first version is repeated under the names of all versions.
+
+    All have the same schema: where one had fields of its own, the API server would drop them as soon as a
+    client, such as a controller of the release before, writes the resource in another version.
+    """
+    head, heading, blocks = text.partition("  versions:\n")
+    first = re.split(r"(?m)^(?=    - name: )", blocks)[1]
+    schema = first[first.index("      subresources:") :]
+    return head + heading + "".join(_flags(each, versions[-1]) + schema for each in versions)
+
+
+def _flags(version: Version, newest: Version) -> str:
+    lines = [
+        f"    - name: {version.name}",
+        f"      served: {json.dumps(version.served)}",
+        f"      storage: {json.dumps(version.stored)}",
+    ]
+    if version != newest:
+        warning = f"lookout.dev/{version.name} is deprecated: write apiVersion: lookout.dev/{newest.name}"
+        lines += ["      deprecated: true", f"      deprecationWarning: {json.dumps(warning)}"]
+    return "\n".join([*lines, ""])
 
 
 def crd_chart() -> dict[Path, str]:

@@ -33,6 +33,7 @@ OWN_NODES = {
     "policies": _ENFORCED,
     "recordings": _FOLDERS,
     "upgrades": f"it deletes definitions, and {_FOLDERS}",
+    "versions": "it deletes definitions",
 }
 #: steps that change what all users of a cluster share
 EVERYBODYS = {"extensions": "it installs and deletes the definitions of other operators"}

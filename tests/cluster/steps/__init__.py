@@ -23,6 +23,7 @@ from tests.cluster.steps import (
     recordings,
     releases,
     upgrades,
+    versions,
     watches,
 )
 from tests.cluster.tools import DEFINITIONS, Addition, definitions
@@ -95,6 +96,11 @@ STEPS = {
     "upgrades": Step(
         upgrades.run,
         "a release of version 0.2.0 becomes this one while cameras publish: definitions, values, resources",
+    ),
+    "versions": Step(
+        versions.run,
+        "a second version of the definitions: served, stored, then alone",
+        installs=False,
     ),
     "changes": Step(
         changes.run, "scaling, evictions, restarts, upgrade, drain, certificates, rollback", nodes=2

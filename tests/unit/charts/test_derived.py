@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from lookout.past.memory import Keep
+from lookout.services.controller.cluster import VERSION
 from lookout.wire import all_topics
 
 ROOT = Path(__file__).parents[3]
@@ -46,6 +47,26 @@ def check(derive: ModuleType) -> Callable[[object], None]:
 def test_derived_files_are_current(derive: ModuleType) -> None:
     stale = [path.name for path, text in derive.derived().items() if path.read_text() != text]
     assert not stale, f"run `make chart`: {stale}"
+
+
+def test_definitions_can_have_two_versions(derive: ModuleType) -> None:
+    """The step `versions` of the cluster tests serves them."""
+    old, new = derive.Version("v1", stored=False), derive.Version("v2", stored=True)
+    for text in derive.crds().values():
+        both = derive.versioned(text, (old, new))
+        first, second = yaml.safe_load(both)["spec"]["versions"]
+        assert (first["name"], first["storage"], first["deprecated"]) == ("v1", False, True)
+        assert "apiVersion: lookout.dev/v2" in first["deprecationWarning"]
+        assert (second["name"], second["storage"], "deprecated" in second) == ("v2", True, False)
+        assert first["served"]
+        assert second["served"]
+        assert first["schema"] == second["schema"]
+        assert derive.versioned(both) == text
+
+
+def test_the_controller_uses_a_version_that_is_served(derive: ModuleType) -> None:
+    assert VERSION in [version.name for version in derive.VERSIONS if version.served]
+    assert [version.stored for version in derive.VERSIONS].count(True) == 1
 
 
 def test_every_value_has_a_comment(derive: ModuleType) -> None:

@@ -64,6 +64,7 @@ TITLES = {
     "recordings-faults": "Jobs about recordings while processes are killed",
     "recordings-fleet": "Recordings on several workers, with decode pods and beside live cameras",
     "saving": "Arithmetic saved on fixed cameras",
+    "convergence": "Ten thousand cameras that a controller takes up for the first time",
     "scale": "Controller and agents at ten thousand cameras",
     "smol": "The rivals, reuse and pruned KV with a real language model",
     "sight-harmless": "What looks like a fall and is none",

@@ -20,11 +20,20 @@ from tokenizers import AddedToken, Tokenizer, decoders, models as token_models, 
 from tokenizers.processors import TemplateProcessing
 
 from lookout.local.processes import remove_scratch, scratch_folder
+from lookout.models.families import family_of
 
 if TYPE_CHECKING:  # transformers' models import compilers: builders do, and no worker that collects tests
     from transformers import PreTrainedConfig, PreTrainedModel
 
-FAMILIES = ("internvl", "qwen2_5_vl", "qwen2_vl", "qwen3_vl", "llava_onevision", "llava_next_video")
+FAMILIES = (
+    "internvl",
+    "qwen2_5_vl",
+    "qwen2_vl",
+    "qwen3_vl",
+    "llava_onevision",
+    "llava_next_video",
+    "smolvlm",
+)
 #: families as cases of a costly test: one with positions in one axis and one in three; all in `make test-all`
 FEW_FAMILIES = [
     family if family in ("internvl", "qwen3_vl") else pytest.param(family, marks=pytest.mark.long)
@@ -39,6 +48,7 @@ SIZE = {
     "qwen3_vl": 128,
     "llava_onevision": 126,
     "llava_next_video": 112,
+    "smolvlm": 192,
 }
 VOCABULARY = 512
 # Heads of 32, two key heads: the smallest shape that vLLM's CPU kernels and two tensor-parallel ranks both
@@ -65,7 +75,14 @@ CHAT = (
 
 
 def tokenizer(
-    folder: Path, special: list[str], names: dict[str, str], image: str, video: str, *, begin: bool = False
+    folder: Path,
+    special: list[str],
+    names: dict[str, str],
+    image: str,
+    video: str,
+    *,
+    begin: bool = False,
+    answers: tuple[str, str] = ("Yes", "No"),
 ) -> Callable[[str], int]:
     """Save a byte-level tokenizer with the family's special tokens; returns the id of a token. `begin`: it
     begins every text with a token of its own."""
@@ -78,7 +95,7 @@ def tokenizer(
     both = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *special]
     core.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in both])
     # The answers of every question, one token each.
-    core.add_tokens([AddedToken("Yes", normalized=False), AddedToken("No", normalized=False)])
+    core.add_tokens([AddedToken(answer, normalized=False) for answer in answers])
     if begin:
         first = ("<|endoftext|>", int(core.token_to_id("<|endoftext|>")))
         core.post_processor = TemplateProcessing(single=f"{first[0]} $A", special_tokens=[first])
@@ -383,6 +400,52 @@ def llava_next_video(folder: Path, text: dict[str, Any], vision: dict[str, Any])
     )
 
 
+def smolvlm(folder: Path, text: dict[str, Any], vision: dict[str, Any]) -> PreTrainedModel:
+    from transformers import SmolVLMConfig, SmolVLMForConditionalGeneration
+
+    names = {
+        "image_token": "<image>",
+        "video_token": "<video>",
+        "fake_image_token": "<fake_token_around_image>",
+        "global_image_token": "<global-img>",
+        "end_of_utterance_token": "<end_of_utterance>",
+    }
+    ids = tokenizer(folder, list(names.values()), names, "<image>", "<video>", answers=(" Yes", " No"))
+    defaults = {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+        "image_size": SIZE["smolvlm"],
+        "patch_size": 16,
+        **vision,
+    }
+    side, merge = defaults["image_size"], 3
+    edge = {"size": {"longest_edge": 4 * side}, "max_image_size": {"longest_edge": side}}
+    norm = {**edge, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    name = {"processor_class": "SmolVLMProcessor"}
+    image = {"image_processor_type": "SmolVLMImageProcessor", **norm, **name}
+    processors(folder, image, {"video_processor_type": "SmolVLMVideoProcessor"})
+    tokens = (side // defaults["patch_size"] // merge) ** 2
+    write(folder, "processor_config.json", {"image_seq_len": tokens, **name})
+    return SmolVLMForConditionalGeneration(
+        SmolVLMConfig(
+            text_config={
+                **text,
+                "model_type": "llama",
+                "rope_parameters": rope(),
+                "eos_token_id": ids("<end_of_utterance>"),
+                "pad_token_id": ids("<|endoftext|>"),
+            },
+            vision_config=defaults,
+            image_token_id=ids("<image>"),
+            scale_factor=merge,
+            pad_token_id=ids("<|endoftext|>"),
+            tie_word_embeddings=False,
+        )
+    )
+
+
 BUILDERS: dict[str, Callable[[Path, dict[str, Any], dict[str, Any]], PreTrainedModel]] = {
     "internvl": internvl,
     "qwen2_5_vl": qwen2_5_vl,
@@ -390,6 +453,7 @@ BUILDERS: dict[str, Callable[[Path, dict[str, Any], dict[str, Any]], PreTrainedM
     "qwen3_vl": qwen3_vl,
     "llava_onevision": llava_onevision,
     "llava_next_video": llava_next_video,
+    "smolvlm": smolvlm,
 }
 
 
@@ -450,6 +514,11 @@ def checkpoint(family: str, seed: int = 0) -> Path:
     """The folder of a tiny random checkpoint of `family`, made once a
     session; read it, do not write to it."""
     return build(family, _root() / f"{family}-{seed}", seed=seed)
+
+
+def language_half(whole: Any) -> Any:
+    """The language model inside a whole stock model."""
+    return getattr(whole.model, family_of(whole.config.model_type).language_model)
 
 
 def register_attention(name: str, attend: Callable[..., Any]) -> None:
@@ -533,6 +602,15 @@ PUBLISHED_TEMPLATES = {
         "{% generation %}{{ content['text'] + ' '}}{% endgeneration %}{% endfor %}{% endif %}"
         "{% endfor %}"
         "{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}"
+    ),
+    # It shows pictures alone: the processor has a template of its own for videos.
+    "smolvlm": (
+        "<|im_start|>{% for message in messages %}{{message['role'] | capitalize}}"
+        "{% if message['content'][0]['type'] == 'image' %}{{':'}}{% else %}{{': '}}{% endif %}"
+        "{% for line in message['content'] %}{% if line['type'] == 'text' %}{{line['text']}}"
+        "{% elif line['type'] == 'image' %}{{ '<image>' }}{% endif %}{% endfor %}"
+        "<end_of_utterance>\n{% endfor %}"
+        "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"
     ),
 }
 

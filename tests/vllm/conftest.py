@@ -19,6 +19,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "qwen3_vl": {"block_size": 32, "max_batched_rows": 256},
     "llava_onevision": {"block_size": 128, "max_batched_rows": 2048},
     "llava_next_video": {"block_size": 32, "max_batched_rows": 512},
+    "smolvlm": {"block_size": 32, "max_batched_rows": 512},
 }
 
 

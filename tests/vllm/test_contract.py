@@ -251,6 +251,9 @@ def test_every_language_model_is_registered() -> None:
         ("vision_tower.encoder.layer.0.lambda_1", None),
         ("model.multi_modal_projector.linear_1.weight", None),
         ("model.image_newline", None),
+        ("model.text_model.norm.weight", "language_model.model.norm.weight"),
+        ("model.vision_model.post_layernorm.weight", None),
+        ("model.connector.modality_projection.proj.weight", None),
     ],
 )
 def test_published_and_saved_weight_names(name: str, new: str | None) -> None:

@@ -290,7 +290,7 @@ def _stock_inputs(loaded: _Loaded, seen: ClipFrames) -> dict[str, Any]:
     )
     inputs = loaded.processor(
         text=[text],
-        videos=[torch.from_numpy(video).permute(0, 3, 1, 2)],
+        videos=[[torch.from_numpy(video).permute(0, 3, 1, 2)]],  # some families count the videos of each text
         video_metadata=[metadata],
         do_sample_frames=False,
         do_resize=False,

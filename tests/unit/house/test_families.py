@@ -11,7 +11,7 @@ from tests.unit.house.source import walk
 
 ROOT = Path(__file__).parents[3]
 HOME = ROOT / "libs/lookout/models/families"
-WORDS = ("internvl", "qwen", "llava")
+WORDS = ("internvl", "qwen", "llava", "smolvlm")
 
 
 def _names(code: str) -> Iterator[tuple[int, str]]:

@@ -23,7 +23,7 @@ def test_a_forward_pass_costs_what_pytorch_counts(family: str) -> None:
     )
     ids = torch.arange(ROWS)[None]
     with torch.inference_mode(), FlopCounterMode(display=False) as counter:
-        whole.model.language_model(input_ids=ids)
+        tiny_models.language_half(whole)(input_ids=ids)
     shape = take_language_model(whole, family, torch.device("cpu")).shape
     assert shape.flops(ROWS, ROWS * ROWS) == counter.get_total_flops()
 

@@ -13,7 +13,7 @@ import torch
 
 from lookout.models.windows import NEWLINE, VISUAL, EncodedFrame, Layout
 from lookout.recordings import GroupPlan
-from tests.tiny_models import register_attention
+from tests.tiny_models import language_half, register_attention
 from tests.unit.models.engines.oracle import axes_of
 from tests.unit.models.engines.scenes import GRID, HIDDEN, levels, stock
 
@@ -44,7 +44,7 @@ def double(family: str) -> Any:
     """The stock model in float64 with this oracle's attention."""
     whole = copy.deepcopy(stock(family)).double()
     register_attention(NAME, attend)
-    whole.model.language_model.config._attn_implementation = NAME
+    language_half(whole).config._attn_implementation = NAME
     return whole
 
 
@@ -53,10 +53,11 @@ def prompt(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Embeddings [rows, hidden], DeepStack features [levels, rows, hidden] and positions [axes, rows] of all
     groups and one question."""
-    model = double(family).model
+    whole = double(family)
     ids = torch.tensor([*np.concatenate([plan.token_ids for plan in plans]), *suffix])
-    out = model.language_model.embed_tokens(ids.clamp(min=0)).detach().clone()
-    out[ids == NEWLINE] = getattr(model, "image_newline", torch.zeros(HIDDEN, dtype=torch.float64)).detach()
+    out = language_half(whole).embed_tokens(ids.clamp(min=0)).detach().clone()
+    empty = torch.zeros(HIDDEN, dtype=torch.float64)
+    out[ids == NEWLINE] = getattr(whole.model, "image_newline", empty).detach()
     visual = ids == VISUAL
     held = [frame for frame in shown if len(frame.kept)]
     out[visual] = torch.cat([frame.tokens for frame in held]).double()
@@ -124,7 +125,7 @@ def logits(  # noqa: PLR0917
 ) -> tuple[torch.Tensor, dict[str, Any]]:
     """The logits [vocabulary] at the question's end, and what every layer computed."""
     whole = double(family)
-    text = whole.model.language_model
+    text = language_half(whole)
     hidden, deep, positions = prompt(family, plans, shown, suffix)
     state: dict[str, Any] = {
         "keys": [], "values": [], "queries": [], "weights": [],

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lookout.models.families.registry import UnknownFamilyError, family_of
-from lookout.models.families.types import Prompt
+from lookout.models.families.types import Family
 from lookout.models.windows.layout import Layout
 from lookout.models.windows.types import NEWLINE, LabelStyle, WindowError
 from lookout.text import clean
@@ -54,7 +54,7 @@ def load_layout(checkpoint: Path | str) -> Layout:
     if own.is_file():
         text = _own_text(own)
     else:
-        text = _template_text(family_of(config["model_type"]).prompt, tokenizer, folder)
+        text = _template_text(family_of(config["model_type"]), tokenizer, folder)
 
     def encode(part: str) -> tuple[int, ...]:
         return tuple(tokens_of(tokenizer, part, folder, add_special_tokens=False))
@@ -174,7 +174,7 @@ def build_layout(config: dict[str, Any], text: LayoutText, encode: Encode) -> La
             f"as yes and no in {LAYOUT_FILE}"
         )
     numbers: dict[str, Any] = config["text_config"]
-    head = encode(text.question_head)
+    head = before_words(encode, text.question_head)
     stop = numbers.get("eos_token_id")
     stops = (stop,) if isinstance(stop, int) else tuple(stop or ())
     return Layout(
@@ -193,12 +193,18 @@ def build_layout(config: dict[str, Any], text: LayoutText, encode: Encode) -> La
     )
 
 
+def before_words(encode: Encode, text: str) -> tuple[int, ...]:
+    """Tokenise a text that words follow: newlines at the end of a text may be one token, and are several in
+    front of a word."""
+    return encode(f"{text}A")[:-1] if text.endswith("\n") else encode(text)
+
+
 def label_style(text: dict[str, Any], encode: Encode) -> LabelStyle:
     """Build a label style from its strings: counts, head, width, point, tail."""
     digits = tuple(encode(str(digit))[-1] for digit in range(10))
     counts = text.get("counts", "frames")
-    if counts not in ("frames", "seconds"):
-        raise WindowError(f"label counts {counts!r}: expected 'frames' or 'seconds'")
+    if counts not in ("frames", "seconds", "clock"):
+        raise WindowError(f"label counts {counts!r}: expected 'frames', 'seconds' or 'clock'")
     return LabelStyle(
         counts=counts,
         digits=digits,
@@ -251,8 +257,9 @@ def _processor_template(folder: Path) -> str | None:
     return template if isinstance(template, str) else None
 
 
-def _template_text(prompt: Prompt, tokenizer: Any, folder: Path) -> LayoutText:
-    template = tokenizer.chat_template or _processor_template(folder)
+def _template_text(family: Family, tokenizer: Any, folder: Path) -> LayoutText:
+    prompt = family.prompt
+    template = family.video_template() or tokenizer.chat_template or _processor_template(folder)
     if not template:
         raise WindowError(f"{folder} has no chat template; add one, or a {LAYOUT_FILE}")
     prefix, video, remainder = _rendered(tokenizer, template, folder).partition(prompt.video)
@@ -260,10 +267,12 @@ def _template_text(prompt: Prompt, tokenizer: Any, folder: Path) -> LayoutText:
     if not video or not question:
         raise WindowError(f"{folder}: the chat template shows no {prompt.video!r} before the question")
     return LayoutText(
-        prefix=prefix,
+        prefix=prefix + prompt.before,
         frame_open=prompt.frame_open,
         frame_close=prompt.frame_close,
-        question_head=head,
+        question_head=prompt.after + head,
         question_tail=close_thought(tail),
+        yes=prompt.answers[0],
+        no=prompt.answers[1],
         label=None if prompt.label is None else dict(prompt.label),
     )

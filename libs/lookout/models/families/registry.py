@@ -11,6 +11,7 @@ from lookout.models.families.llava_onevision import LlavaOnevision
 from lookout.models.families.qwen2_5_vl import Qwen25VL
 from lookout.models.families.qwen2_vl import Qwen2VL
 from lookout.models.families.qwen3_vl import Qwen3VL
+from lookout.models.families.smolvlm import SmolVLM
 from lookout.models.families.types import Family
 
 
@@ -27,6 +28,7 @@ FAMILIES: Mapping[str, Family] = {
         Qwen3VL(),
         LlavaOnevision(),
         LlavaNextVideo(),
+        SmolVLM(),
     )
 }
 

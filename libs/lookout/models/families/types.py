@@ -42,16 +42,21 @@ class Prompt:
 
     Attributes:
         video: The text that stands for the video in the rendered template.
+        before: Text before the first frame, in place of the video; `after`: text after the last one.
         frame_open: Text before the visual tokens of every frame; `frame_close`: text after them.
         label: Strings of the label before every frame (`lookout.models.families.layout.label_style`).
         newline: Whether the model's learned newline follows the last frame.
+        answers: Yes and no as they follow the prompt, each one token.
     """
 
     video: str
+    before: str = ""
+    after: str = ""
     frame_open: str = ""
     frame_close: str = ""
     label: Mapping[str, Any] | None = None
     newline: bool = False
+    answers: tuple[str, str] = ("Yes", "No")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +135,11 @@ class Family(ABC):
         """Return how many levels of visual features are added after the first layers; `vision` is the
         configuration."""
         return 0
+
+    def video_template(self) -> str | None:
+        """Return the chat template that the stock processor uses for videos whatever the folder has; None:
+        the folder's."""
+        return None
 
     # What the stock processor and model do; `lookout model check` compares Lookout with it.
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from lookout.models import flops
-from lookout.models.vision.base import BaseTower, patch_rows
+from lookout.models.vision.base import BaseTower, disjoint, patch_rows
 from lookout.models.vision.sequences import Sequences, attending
 from lookout.models.vision.types import FrameInput, FrameTokens, Grid, Mask
 
@@ -63,6 +63,12 @@ class GroupedTower(PlainTower):
     """A tower whose model pools the patches of a group before the projector: kept groups are encoded whole,
     one token each."""
 
+    @property
+    def _projector(self) -> nn.Module:
+        """What makes a token of a pooled group."""
+        projector: nn.Module = self.model.multi_modal_projector
+        return projector
+
     @abstractmethod
     def _used_layers(self) -> nn.ModuleList:
         """Return the encoder layers that run."""
@@ -70,6 +76,15 @@ class GroupedTower(PlainTower):
     @abstractmethod
     def _grouped(self, full: torch.Tensor, grid: Grid) -> torch.Tensor:
         """Pool a full grid of patches [rows * cols, width] as the model does: [groups, any width]."""
+
+    def _shuffled_grid(self, height: int, width: int, patch: int, merge: int) -> Grid:
+        """Return the grid of a model that shuffles `merge` x `merge` patches into one row."""
+        if height != width or height % (patch * merge) or height <= 0:
+            rule = f"the model's pixel shuffle needs a square whose side is a multiple of {patch * merge}"
+            raise self._refuse_size(height, width, rule)
+        taps = disjoint(height // (patch * merge), merge)
+        side = height // patch
+        return Grid(side, side, patch, 1, taps, taps, int(self.config.text_config.hidden_size))
 
     def _encode(self, frames: Sequence[FrameInput], grids: Sequence[Grid]) -> list[FrameTokens]:
         hidden, numbers = self._sequences(frames, grids)
@@ -82,7 +97,7 @@ class GroupedTower(PlainTower):
             groups = torch.from_numpy(np.flatnonzero(frame.keep)).to(self.device)
             parts.append(self._grouped(full, grid)[groups])
             start += len(cells)
-        tokens = self.model.multi_modal_projector(torch.cat(parts))
+        tokens = self._projector(torch.cat(parts))
         return [FrameTokens(part) for part in tokens.split([len(part) for part in parts])]
 
     def _flops(self, grid: Grid, keep: Mask) -> int:
@@ -94,7 +109,7 @@ class GroupedTower(PlainTower):
             flops.products(patches, 3 * grid.patch**2 * width)
             + flops.products(rows, flops.linear_weights(layers))
             + flops.attention(len(layers) * rows * rows, width)
-            + flops.products(groups, flops.linear_weights([self.model.multi_modal_projector]))
+            + flops.products(groups, flops.linear_weights([self._projector]))
         )
 
 

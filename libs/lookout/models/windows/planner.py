@@ -246,8 +246,8 @@ class Planner:
         label = 0
         for block, number, frame in shown:
             old = spans.get((block, number))
-            if style is not None and style.counts == "seconds":
-                # Tenths of a second: `LabelStyle` writes the last digit after the point.
+            if style is not None and style.counts != "frames":
+                # Tenths of a second: `LabelStyle` writes them as its family does.
                 label = frame.label_tenths(origin)
             else:
                 # A reused frame keeps its number: its KV was computed after that label.
@@ -392,6 +392,8 @@ def _widened(settings: WindowSettings, style: LabelStyle) -> LabelStyle:
     # before them.
     strides = settings.longest_chain + settings.blocks
     largest = strides * (settings.samples if style.counts == "frames" else math.ceil(settings.stride_s))
+    if style.counts == "clock":
+        largest //= 60
     return replace(style, width=max(style.width, len(str(largest))))
 
 

@@ -277,10 +277,11 @@ class LabelStyle:
     """A frame's label: `head`, a number of fixed width, `tail`; every label has the same number of tokens.
 
     `counts` "frames" numbers the frames from 1 (`Frame001: `); "seconds" gives tenths of a second (`<0012.5
-    seconds>`, with `point` in between). `digits` has the token ids of 0 to 9.
+    seconds>`, with `point` in between); "clock" minutes and whole seconds (`Frame from 00:12:`, with `point`
+    in between). `digits` has the token ids of 0 to 9; `width` is the number of digits before the point.
     """
 
-    counts: Literal["frames", "seconds"]
+    counts: Literal["frames", "seconds", "clock"]
     digits: tuple[int, ...]
     width: int
     head: tuple[int, ...] = ()
@@ -290,17 +291,28 @@ class LabelStyle:
     @property
     def tokens(self) -> int:
         """Tokens of every label."""
-        point = len(self.point) + 1 if self.point else 0
+        point = len(self.point) + self._after_point
         return len(self.head) + self.width + point + len(self.tail)
 
+    @property
+    def _after_point(self) -> int:
+        """Digits behind the point."""
+        if not self.point:
+            return 0
+        return 2 if self.counts == "clock" else 1
+
     def ids(self, number: int) -> tuple[int, ...]:
-        """Return the tokens of one label.
+        """Return the tokens of the label of a number: that of the frame, or tenths of a second.
 
         Raises:
             WindowError: The number is too wide for the style.
         """
-        decimals = 1 if self.point else 0
-        text = f"{number:0{self.width + decimals}d}"
+        decimals = self._after_point
+        if self.counts == "clock":
+            minutes, seconds = divmod(number // 10, 60)
+            text = f"{minutes:0{self.width}d}{seconds:02d}"
+        else:
+            text = f"{number:0{self.width + decimals}d}"
         if number < 0 or len(text) > self.width + decimals:
             raise WindowError(f"label {number} does not fit {self.width} digits: plan key windows more often")
         units = [self.digits[int(digit)] for digit in text[: self.width]]

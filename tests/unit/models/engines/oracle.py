@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from lookout.models.windows import NEWLINE, VISUAL, Layout, StrideBlock, WindowPlan, rows_in
-from tests.tiny_models import register_attention
+from tests.tiny_models import language_half, register_attention
 from tests.unit.models.engines.scenes import HIDDEN, levels, stock
 
 NAME = "version_expanded"
@@ -64,7 +64,7 @@ def double(family: str) -> Any:
     """The stock model in float64 with the oracle's attention."""
     whole = copy.deepcopy(stock(family)).double()
     register_attention(NAME, attend)
-    whole.model.language_model.config._attn_implementation = NAME
+    language_half(whole).config._attn_implementation = NAME
     return whole
 
 
@@ -91,7 +91,7 @@ def axes_of(layout: Layout, config: Any) -> torch.Tensor:
 def expand(family: str, layout: Layout, steps: Sequence[Step]) -> Versions:
     """Number the versions of a chain and note what each sees."""
     whole = double(family)
-    text = whole.model.language_model
+    text = language_half(whole)
     layers = len(text.layers)
     inputs, deep, born, owners = [], [], [], []
     current: list[list[np.ndarray]] = []
@@ -149,10 +149,11 @@ def expand(family: str, layout: Layout, steps: Sequence[Step]) -> Versions:
 
 
 def _inputs(family: str, step: Step) -> tuple[torch.Tensor, torch.Tensor]:
-    model = double(family).model
+    whole = double(family)
     ids = torch.tensor([*step.plan.token_ids.tolist(), *step.suffix])
-    out = model.language_model.embed_tokens(ids.clamp(min=0)).detach().clone()
-    out[ids == NEWLINE] = getattr(model, "image_newline", torch.zeros(HIDDEN, dtype=torch.float64)).detach()
+    out = language_half(whole).embed_tokens(ids.clamp(min=0)).detach().clone()
+    empty = torch.zeros(HIDDEN, dtype=torch.float64)
+    out[ids == NEWLINE] = getattr(whole.model, "image_newline", empty).detach()
     visual = ids == VISUAL
     frames = [frame for one in step.blocks for frame in one.frames]
     out[visual] = torch.cat([frame.tokens for frame in frames]).double()
@@ -197,7 +198,7 @@ def attend(
 def logits(family: str, layout: Layout, steps: Sequence[Step]) -> tuple[list[torch.Tensor], Versions]:
     """Per window the logits [vocabulary] at the end of its question; and the versions with their K and V."""
     whole = double(family)
-    text = whole.model.language_model
+    text = language_half(whole)
     versions = expand(family, layout, steps)
     hidden = versions.inputs[None]
     size = versions.inv_freq.shape[0] * 2

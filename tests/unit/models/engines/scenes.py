@@ -12,7 +12,7 @@ import torch
 from lookout.models.engines.transformers import TransformersEngine, load_engine
 from lookout.models.families import family_of
 from lookout.models.windows import NEWLINE, VISUAL, EncodedFrame, StrideBlock, WindowPlan
-from tests.tiny_models import checkpoint
+from tests.tiny_models import checkpoint, language_half
 
 HIDDEN = 128
 STEP_US = 1_000_000
@@ -23,6 +23,7 @@ GRID = {
     "qwen3_vl": (4, 3),
     "llava_onevision": (3, 3),
     "llava_next_video": (4, 4),
+    "smolvlm": (4, 4),
 }
 
 
@@ -69,10 +70,10 @@ def embeddings(
     family: str, plan: WindowPlan, blocks: Sequence[StrideBlock], suffix: Sequence[int]
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
     """All embeddings of a window and one suffix, its deepstack features or None, and the visual mask."""
-    model = stock(family).model
+    whole = stock(family)
     ids = torch.tensor([*plan.token_ids.tolist(), *suffix])
-    out = model.language_model.embed_tokens(ids.clamp(min=0))
-    out[ids == NEWLINE] = getattr(model, "image_newline", torch.zeros(HIDDEN))
+    out = language_half(whole).embed_tokens(ids.clamp(min=0))
+    out[ids == NEWLINE] = getattr(whole.model, "image_newline", torch.zeros(HIDDEN))
     visual = ids == VISUAL
     frames = [frame for one in blocks for frame in one.frames]
     out[visual] = torch.cat([frame.tokens for frame in frames])
@@ -88,7 +89,7 @@ def stock_attention(
 ) -> torch.Tensor:
     """What the last row of a suffix looks at in the stock model's eager attention: [rows of the window], the
     mean over layers and heads."""
-    model = stock(family).model.language_model
+    model = language_half(stock(family))
     before = model.config._attn_implementation
     model.set_attn_implementation("eager")
     try:
@@ -121,4 +122,4 @@ def _stock_forward(
     if deep is not None:
         extra |= {"visual_pos_masks": visual[None], "deepstack_visual_embeds": list(deep)}
     shaped = positions if positions.shape[0] == 1 else positions[:, None]
-    return whole.model.language_model(inputs_embeds=embeds[None], position_ids=shaped, **extra)
+    return language_half(whole)(inputs_embeds=embeds[None], position_ids=shaped, **extra)

@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from lookout.models.families import LAYOUT_FILE, close_thought, load_layout, load_tokenizer
+from lookout.models.families.layout import before_words
 from lookout.models.windows import WindowError
 from tests.tiny_models import checkpoint, published
 
@@ -75,3 +77,19 @@ def test_answers_are_one_token_each_and_two_different_ones(
     with pytest.raises(WindowError, match=words) as refused:
         load_layout(folder)
     assert LAYOUT_FILE in str(refused.value)
+
+
+def test_newlines_in_front_of_a_question_are_tokenised_as_in_the_whole_prompt() -> None:
+    """A tokenizer that splits as GPT-2's makes one token of two newlines at the end of a text alone."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    newline = "\u010a"
+    vocabulary = {letter: number for number, letter in enumerate([*letters, 2 * newline])}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[(newline, newline)]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+
+    def encode(text: str) -> tuple[int, ...]:
+        return tuple(tokenizer.encode(text).ids)
+
+    assert len(encode("\n\n")) == 1
+    for head in ("", "\n", "\n\n", "user\n\n", "question: "):
+        assert (*before_words(encode, head), *encode("Why?")) == encode(f"{head}Why?")

@@ -49,7 +49,8 @@ class DenseOracle:
         self.family = family
         self.model: Any = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
         self.processor = AutoVideoProcessor.from_pretrained(folder)
-        self.vision = self.model.visual if "qwen" in family else self.model.vision_tower
+        name = "visual" if "qwen" in family else "vision_model" if family == "smolvlm" else "vision_tower"
+        self.vision = getattr(self.model, name)
 
     @torch.inference_mode()
     def encode(self, frame: FrameInput, grid: Grid, *, own: bool = False) -> FrameTokens:
@@ -65,7 +66,7 @@ class DenseOracle:
         """Kept keys in the order in which the tower holds its rows."""
         if self.family in {"internvl", "llava_next_video"}:  # behind a class token
             return torch.cat([torch.ones(1, dtype=torch.bool), patches.flatten()])
-        if self.family == "llava_onevision":
+        if self.family in {"llava_onevision", "smolvlm"}:
             return patches.flatten()
         m = grid.merge
         groups = patches.view(grid.group_rows, m, grid.group_cols, m).permute(0, 2, 1, 3).reshape(-1, m * m)
@@ -105,6 +106,14 @@ class DenseOracle:
     def _llava_next_video(self, frame: FrameInput) -> tuple[torch.Tensor, None]:
         out = self.model.get_video_features(self._pixels(frame)["pixel_values_videos"])
         return out.pooler_output[0].flatten(0, -2), None
+
+    def _smolvlm(self, frame: FrameInput) -> tuple[torch.Tensor, None]:
+        video = torch.from_numpy(frame.pixels).permute(0, 3, 1, 2)
+        edge = {"longest_edge": video.shape[-1]}  # the processor pads to this size
+        pixels = self.processor(
+            [video], return_tensors="pt", do_resize=False, do_sample_frames=False, max_image_size=edge
+        )
+        return self.model.get_image_features(pixels["pixel_values"]).pooler_output[0], None
 
     def _qwen2_5_vl(self, frame: FrameInput) -> tuple[torch.Tensor, None]:
         inputs = self._pixels(frame)

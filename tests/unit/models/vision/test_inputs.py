@@ -41,6 +41,7 @@ SQUARE = {"image_size": [448, 448], "patch_size": [14, 14]}
         ("qwen3_vl", {"patch_size": 16}, (448, 16)),
         ("llava_onevision", {"image_size": 384, "patch_size": 14}, (384, 14)),
         ("llava_next_video", {"image_size": 336, "patch_size": 14}, (336, 14)),
+        ("smolvlm", {"image_size": 512, "patch_size": 16}, (512, 16)),
     ],
 )
 def test_the_input_of_a_published_configuration_is_read(

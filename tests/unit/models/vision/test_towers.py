@@ -119,14 +119,14 @@ def test_cameras_of_different_sizes_share_a_batch(family: str) -> None:
         assert difference(tokens, oracle(family).encode(one, grid)) < CLOSE
 
 
-def test_internvl_interpolates_positions_for_other_squares() -> None:
-    size = (84, 84)
-    one = frame("internvl", 2, 0.5, size)
-    assert against_dense("internvl", one) < CLOSE
-    whole = frame("internvl", 2, 2.0, size)
-    grid = tower("internvl").grid_for(*size)
-    own = oracle("internvl").encode(whole, grid, own=True)
-    assert difference(tower("internvl").encode([whole])[0], own) < CLOSE
+@pytest.mark.parametrize(("family", "side"), [("internvl", 84), ("smolvlm", 144), ("smolvlm", 240)])
+def test_other_squares_take_their_positions_from_the_table(family: str, side: int) -> None:
+    one = frame(family, 2, 0.5, (side, side))
+    assert against_dense(family, one) < CLOSE
+    whole = frame(family, 2, 2.0, (side, side))
+    grid = tower(family).grid_for(side, side)
+    own = oracle(family).encode(whole, grid, own=True)
+    assert difference(tower(family).encode([whole])[0], own) < CLOSE
 
 
 def test_qwen2_5_drops_empty_windows() -> None:

@@ -38,7 +38,7 @@ from lookout.models.windows import (
     rows_in,
 )
 from lookout.models.windows.rotary import WIDENED
-from tests.tiny_models import FAMILIES, checkpoint
+from tests.tiny_models import FAMILIES, checkpoint, language_half
 
 LABEL = LabelStyle("frames", tuple(range(100, 110)), 3, head=(90,), tail=(91,))
 PLAIN = Layout(
@@ -438,6 +438,11 @@ def test_labels_too_wide_ask_for_more_key_windows() -> None:
         LABEL.ids(1000)
     seconds = LabelStyle("seconds", tuple(range(10)), 3, point=(77,))
     assert seconds.ids(125) == (0, 1, 2, 77, 5)
+    clock = LabelStyle("clock", tuple(range(10)), 2, point=(77,))
+    assert clock.ids(6125) == (1, 0, 77, 1, 2)
+    assert clock.tokens == 5
+    with pytest.raises(WindowError, match="key windows more often"):
+        clock.ids(60_000)
 
 
 def test_labels_are_wide_enough_for_the_window() -> None:
@@ -451,6 +456,11 @@ def test_labels_are_wide_enough_for_the_window() -> None:
     long_strides = Planner(replace(PLAIN, label=seconds), WindowSettings(2, key_every=15, stride_s=60.0))
     assert long_strides.label is not None
     assert long_strides.label.width == 4
+    clock = LabelStyle("clock", tuple(range(10)), 2, point=(77,))
+    hours = Planner(replace(PLAIN, label=clock), WindowSettings(2, key_every=150, stride_s=60.0))
+    assert hours.label is not None
+    assert hours.label.width == 3
+    assert hours.label.ids(1509 * 60)[:3] == (1, 5, 0)
 
 
 # Against the stock models and processors.
@@ -608,13 +618,20 @@ def test_the_prompt_is_the_processors(family: str) -> None:
         *tokenizer.encode("Why?", add_special_tokens=False),
         *layout.question_tail,
     ]
-    pads = {"internvl": "<IMG_CONTEXT>", "llava_onevision": "<video>", "llava_next_video": "<video>"}
+    pads = {
+        "internvl": "<IMG_CONTEXT>",
+        "llava_onevision": "<video>",
+        "llava_next_video": "<video>",
+        "smolvlm": "<image>",
+    }
     pad = pads.get(family, "<|video_pad|>")
     spelled = "".join(pad if i in (VISUAL, NEWLINE) else tokenizer.decode([i]) for i in ids)
     content = [{"type": "video"}, {"type": "text", "text": "Why?"}]
     shown = processor.apply_chat_template(
         [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
     )
+    around, intro = "<fake_token_around_image>", family_of(family).prompt.before
+    clock = f"\nFrame from 00:00:{around}<global-img>"
     visual = {
         "internvl": f"Frame001: <img>{pad * 2}</img>\nFrame002: <img>{pad * 2}</img>",
         "llava_onevision": pad * 5,
@@ -622,6 +639,7 @@ def test_the_prompt_is_the_processors(family: str) -> None:
         "qwen2_5_vl": pad * 4,
         "qwen2_vl": pad * 4,
         "qwen3_vl": "".join(f"<000.{n} seconds><|vision_start|>{pad * 2}<|vision_end|>" for n in (1, 2)),
+        "smolvlm": f"{intro}{clock}{pad * 2}{around}{clock}{pad * 2}{around}\n\n",
     }[family]
     placeholder = {
         "internvl": "<video>",
@@ -630,6 +648,7 @@ def test_the_prompt_is_the_processors(family: str) -> None:
         "qwen2_5_vl": "<|video_pad|>",
         "qwen2_vl": "<|video_pad|>",
         "qwen3_vl": "<|vision_start|><|video_pad|><|vision_end|>",
+        "smolvlm": "<video>",
     }[family]
     first = tokenizer.bos_token or ""  # the tokenizer writes it in front of every text
     assert spelled == first + shown.replace(placeholder, visual)
@@ -662,7 +681,7 @@ def test_keys_in_bfloat16_are_rotated_in_float32() -> None:
 def test_one_rotation_is_the_models_own(family: str) -> None:
     from transformers import AutoModelForImageTextToText
 
-    text = AutoModelForImageTextToText.from_pretrained(checkpoint(family)).model.language_model
+    text = language_half(AutoModelForImageTextToText.from_pretrained(checkpoint(family)))
     sections = text.config.rope_parameters.get("mrope_section")
     rotary = Rotary.of(text.rotary_emb.inv_freq, sections, family_of(family).interleaved)
     places = torch.randint(0, 300, (1 if family == "internvl" else 3, 40))

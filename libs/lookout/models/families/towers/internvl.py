@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from lookout.models.vision.base import disjoint
 from lookout.models.vision.types import Grid, VisionError
 from lookout.models.vision.vit import GroupedTower
 
@@ -33,12 +32,7 @@ class InternVLTower(GroupedTower):
     def _make_grid(self, height: int, width: int) -> Grid:
         patch = int(self.vision.config.patch_size[0])
         merge = round(1 / self.config.downsample_ratio)
-        if height != width or height % (patch * merge) or height <= 0:
-            rule = f"the model's pixel shuffle needs a square whose side is a multiple of {patch * merge}"
-            raise self._refuse_size(height, width, rule)
-        taps = disjoint(height // (patch * merge), merge)
-        side = height // patch
-        return Grid(side, side, patch, 1, taps, taps, int(self.config.text_config.hidden_size))
+        return self._shuffled_grid(height, width, patch, merge)
 
     def _embed(self, patches: torch.Tensor) -> torch.Tensor:
         rows: torch.Tensor = self.vision.embeddings.patch_embeddings(patches)

@@ -22,7 +22,15 @@ from lookout.models.families import family_of
 from lookout.models.windows import Rotary
 
 ARCHITECTURE = "LookoutWindowModel"
-VISION = ("visual.", "vision_tower.", "multi_modal_projector.", "image_newline", "mlp1.", "vision_model.")
+VISION = (
+    "visual.",
+    "vision_tower.",
+    "multi_modal_projector.",
+    "image_newline",
+    "mlp1.",
+    "vision_model.",
+    "connector.",
+)
 AGREE = 0.02
 """Largest difference between the model's own cosines and ours: float32 angles and a bfloat16 table cause that
 much."""
@@ -38,7 +46,7 @@ def renamed(name: str) -> str | None:
         return f"language_model.{name}"
     if bare.startswith("language_model.lm_head."):
         return bare
-    core = bare.removeprefix("language_model.").removeprefix("model.")
+    core = bare.removeprefix("language_model.").removeprefix("text_model.").removeprefix("model.")
     return f"language_model.model.{core}"
 
 

@@ -22,6 +22,8 @@ from confluent_kafka.admin import (
 from typer.testing import CliRunner
 
 from lookout.cli.app import app
+from lookout.cli.connect import reading
+from lookout.cli.options import Position
 from lookout.errors import RecordsGoneError, StartupError
 from lookout.local import KafkaServer, LocalError, create_topics
 from lookout.runtime.worker import RecordReader, ServiceSettings, Table, topic_reader
@@ -128,6 +130,33 @@ def test_a_reader_follows_partitions_and_topics_that_are_added(
 
         eventually(whole)
         assert reader.positions == {("grows", 0): 2, ("grows", 1): 1, ("later", 0): 1}
+
+
+def test_what_is_being_written_when_a_command_begins_is_shown_once_committed(eager: str) -> None:
+    admin = AdminClient({"bootstrap.servers": eager})
+    admin.create_topics([NewTopic("written", 1, 1)])["written"].result()
+    producer = Producer({"bootstrap.servers": eager, "transactional.id": "still-writing"})
+    producer.init_transactions(60.0)
+
+    def write(value: bytes) -> None:
+        producer.begin_transaction()
+        producer.produce("written", value, partition=0)
+        assert producer.flush(60.0) == 0
+
+    write(b"old")
+    producer.commit_transaction(60.0)
+    write(b"open")
+    with reading(eager, ["written"], Position()) as reader:
+        producer.commit_transaction(60.0)
+        seen = list[bytes | None]()
+
+        def shown() -> bool:
+            if (message := reader.poll(0.1)) is not None:
+                seen.append(message.value())
+            return bool(seen)
+
+        eventually(shown)
+    assert seen == [b"open"]
 
 
 def test_segments_outlive_their_producers_old_clock(eager: str) -> None:

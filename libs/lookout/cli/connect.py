@@ -386,7 +386,8 @@ class CommittedReader:
     def _begin(self, start: Position) -> dict[tuple[str, int], int]:
         """Return the offset at which each partition begins."""
         if start.at_ms is None:
-            return self._edges(self._reader.ends)
+            # Where open transactions begin: what is being written now is new when it is committed.
+            return self._edges(partial(self._reader.ends, committed=True))
         at_ms = start.at_ms
         return self._edges(lambda topic, numbers, left_s: self._reader.at(topic, numbers, at_ms, left_s))
 

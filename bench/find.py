@@ -19,6 +19,10 @@ seconds are of searches of the rendered cameras, on one thread in one process wi
 that end in `core_s` are of a processor, the others on the clock.
 
 A search that was interrupted goes on with its next question when the bench is started again.
+
+With `--model` another checkpoint answers, is the truth and is searched with (`watchbench smol --checkpoint`
+writes one); its last line has the searches alone. `window_s`: seconds on the clock of a whole search for each
+window that it computed.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ import os
 import pickle
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -60,6 +64,8 @@ from tests.find_world import (
     Spec,
     World,
     WorldRecords,
+    answer_with,
+    digest,
     moments,
     past_windows,
     settings,
@@ -441,79 +447,131 @@ def scored(searches: Sequence[Search], results: Sequence[Found]) -> dict[str, An
     return out
 
 
-def main() -> None:
-    """Film, search, print a table and one line of JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def options_of() -> argparse.Namespace:
+    """What was asked for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cameras", type=int, default=12)
     parser.add_argument("--minutes", type=int, nargs="+", default=[10], help="of each part of the cameras")
     parser.add_argument("--keep", type=Path, default=Path("out/find"), help="where filmed cameras are kept")
     parser.add_argument("--share", type=float, default=SHARE, help="of the windows that find may compute")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    world = filmed_world(options.cameras, options.minutes, options.keep)
-    searches = [
-        Search(question, {name: own for name, own in world.cameras.items() if name.startswith(half)})
-        for half in HALVES
-        for question in QUESTIONS
-    ]
-    rows: dict[str, list[Found]] = {name: [] for name in ("find", "find+likely", *OTHERS)}
-    differences: list[float] = []
-    computed: list[Verdict] = []
-    shown: list[tuple[str, Sequence[Hit]]] = []
-    for search in searches:
+    parser.add_argument("--questions", nargs="+", choices=QUESTIONS, default=QUESTIONS)
+    parser.add_argument("--model", type=Path, help="checkpoint that answers instead; searches alone")
+    return parser.parse_args()
+
+
+@dataclass(slots=True)
+class Searched:
+    """What all searches found, by way of searching; and what find computed and showed."""
+
+    searches: list[Search]
+    rows: dict[str, list[Found]] = field(
+        default_factory=lambda: {name: [] for name in ("find", "find+likely", *OTHERS)}
+    )
+    differences: list[float] = field(default_factory=list)
+    computed: list[Verdict] = field(default_factory=list)
+    shown: list[tuple[str, Sequence[Hit]]] = field(default_factory=list)
+
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """The scores of every way, printed as well."""
+        table = {name: scored(self.searches, results) for name, results in self.rows.items()}
+        print(f"{'':12}" + "".join(f"{name:>20}" for name in next(iter(table.values()))))
+        for name, row in table.items():
+            print(f"{name:12}" + "".join(f"{value!s:>20}" for value in row.values()))
+        return table
+
+    def told(self, find: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+        """Figures that every run has."""
+        return {
+            **{name: find[name] for name in ("recall_20", "precision", "cost_share")},
+            "verified_equal": sum(difference <= 1e-4 for difference in self.differences),
+            "differ": sum(difference > 1e-4 for difference in self.differences),
+            "cameras": options.cameras,
+            "minutes": sum(own.spec.minutes for search in self.searches for own in search.cameras.values())
+            // len(options.questions),
+            "moments": sum(len(search.truth) for search in self.searches),
+            "searches": len(self.searches),
+            "share": options.share,
+        }
+
+
+def searched(world: World, options: argparse.Namespace) -> Searched:
+    """Ask every question of both halves, in every way."""
+    out = Searched(
+        [
+            Search(question, {name: own for name, own in world.cameras.items() if name.startswith(half)})
+            for half in HALVES
+            for question in options.questions
+        ]
+    )
+    for search in out.searches:
         name = f"{min(search.cameras)[0]}-{search.question}-{options.share:g}.pickle"
         dear = dear_searches(world, search, options.share, options.keep / "searched" / name)
-        differences += dear["differences"]
-        computed += dear["computed"]
-        shown.append((search.question, dear["hits"]))
+        out.differences += dear["differences"]
+        out.computed += dear["computed"]
+        out.shown.append((search.question, dear["hits"]))
         for row, result in dear["rows"].items():
-            rows[row].append(result)
+            out.rows[row].append(result)
         found, cost = dear["rows"]["find"], dear["cost"]
-        others: dict[str, Callable[[], Found]] = {
-            "even": lambda search=search, found=found: even(search, found.flops),  # type: ignore[misc]
-            "embedding": lambda search=search, found=found: embedding(world, search, found.flops),  # type: ignore[misc]
-            "newest": lambda search=search, found=found: newest(search, found.flops),  # type: ignore[misc]
+        others = {
+            "even": even(search, found.flops),
+            "embedding": embedding(world, search, found.flops),
+            "newest": newest(search, found.flops),
         }
-        for name, run in others.items():
-            rows[name].append(replace(run(), flops=found.flops))
+        for row, result in others.items():
+            out.rows[row].append(replace(result, flops=found.flops))
         print(
             f"{search.question:8} {min(search.cameras):6} moments {len(search.truth):3}, "
             f"hits {len(found.windows):3}, "
             f"{cost.windows} of {cost.windows_total} windows, ended: {dear['ended']}",
             flush=True,
         )
-    table = {name: scored(searches, results) for name, results in rows.items()}
-    print(f"{'':12}" + "".join(f"{name:>20}" for name in next(iter(table.values()))))
-    for name, row in table.items():
-        print(f"{name:12}" + "".join(f"{value!s:>20}" for value in row.values()))
+    return out
+
+
+def main() -> None:
+    """Film, search, print a table and one line of JSON."""
+    options = options_of()
+    torch.set_num_threads(1)
+    if options.model is not None:
+        answer_with(options.model)
+        options.keep /= digest()[:12]
+    world = filmed_world(options.cameras, options.minutes, options.keep)
+    found = searched(world, options)
+    table = found.tables()
+    if options.model is not None:
+        finds = found.rows["find"]
+        cost = {
+            "search_s": round(float(np.median([own.whole_s for own in finds]))),
+            "window_s": round(sum(own.whole_s for own in finds) / max(1, len(found.computed)), 2),
+            "window_gflops": round(sum(own.flops for own in finds) / max(1, len(found.computed)) / 1e9, 1),
+        }
+        print(json.dumps({**found.told(table["find"], options), **cost, "tables": {"searches": table}}))
+        return
     fleet = first_hits()
     day = of_a_day(FolderMemory(world).pasts(("*",))[0])
     print(
         json.dumps(
             {
                 "first_hit_s": fleet["first_hit_s"],
-                **search_seconds(world, searches, rows["find"], options.share),
-                **{name: table["find"][name] for name in ("recall_20", "precision", "cost_share")},
+                **search_seconds(world, found.searches, found.rows["find"], options.share),
+                **found.told(table["find"], options),
                 "rank_ms_1000": day["rank_ms"],
                 "landmark_bytes_camera_hour": round(day["landmark_bytes"] / day["cameras"] / day["hours"]),
-                "verified_equal": sum(difference <= 1e-4 for difference in differences),
-                "differ": sum(difference > 1e-4 for difference in differences),
-                "live_latency": live_latency(world, searches[0]),
-                "cameras": options.cameras,
-                "minutes": sum(filmed.spec.minutes for filmed in world.cameras.values()),
-                "moments": sum(len(search.truth) for search in searches),
-                "searches": len(searches),
-                "share": options.share,
+                "live_latency": live_latency(world, found.searches[0]),
                 "tables": {
                     "searches": table,
                     "fleet": {"first_hit": fleet},
-                    "live": {"windows": held_live(world, computed)},
+                    "live": {"windows": held_live(world, found.computed)},
                     "day": {"ranked": day},
-                    "shown": by_shown(world, shown),
+                    "shown": by_shown(world, found.shown),
                     "pictures": by_picture(world, QUESTIONS, interval),
-                    "ranking": by_ranking(world, searches, interval),
+                    "ranking": by_ranking(world, found.searches, interval),
                 },
-                "by_camera": {name: by_camera(searches, results) for name, results in rows.items()},
+                "by_camera": {
+                    name: by_camera(found.searches, results) for name, results in found.rows.items()
+                },
             }
         )
     )

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import torch
@@ -56,16 +57,31 @@ QUESTIONS = [Question(name, text) for name, text in DEMO_QUESTIONS.items()]
 WATCHED = Watch(id="person", version=1, question=DEMO_QUESTIONS["person"], rule=Rule(threshold=0.5))
 
 
+_CHOSEN: Final[list[Path]] = []
+
+
+def answer_with(folder: Path) -> None:
+    """Let a checkpoint answer instead of the tiny model, in every world from now on."""
+    _CHOSEN[:] = [folder]
+    for cached in (settings, engine, tower, digest):
+        cached.cache_clear()
+
+
+def model() -> Path:
+    """The checkpoint that answers."""
+    return next(iter(_CHOSEN), TINY)
+
+
 @cache
 def settings() -> PrefillSettings:
-    """How the tiny model's windows are planned."""
-    return load_settings(PrefillSettings, {}, mode="local", model_dir=TINY)
+    """How its windows are planned."""
+    return load_settings(PrefillSettings, {}, mode="local", model_dir=model())
 
 
 @cache
 def engine() -> TransformersEngine:
-    """The tiny model."""
-    loaded = load_engine(TINY)
+    """Its engine."""
+    loaded = load_engine(model(), dtype="float32")
     assert isinstance(loaded, TransformersEngine)
     return loaded
 
@@ -73,13 +89,13 @@ def engine() -> TransformersEngine:
 @cache
 def tower() -> Tower:
     """Its vision tower."""
-    return load_tower(TINY)
+    return load_tower(model(), dtype="float32")
 
 
 @cache
 def digest() -> str:
     """Its digest."""
-    return folder_digest(TINY)
+    return folder_digest(model())
 
 
 def planner() -> Planner:

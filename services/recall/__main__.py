@@ -88,6 +88,7 @@ def add(context: Context[RecallSettings]) -> None:
     finders = _finders(context, folder, asker, landmarks, fence=fence, hidden=hidden)
     service = RecallService(asker, settings, context.metrics, finders)
     context.grpc.add(service.register, service.NAME)
+    context.supervisor.start("landmarks", landmarks.read_ahead)
 
 
 def _engine(settings: RecallSettings, folder: Path) -> TransformersEngine:

@@ -12,13 +12,12 @@ computed from records.
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import redis
 
@@ -28,7 +27,7 @@ from lookout.past.memory import HistoryError
 from lookout.past.memory.chapters import ChapterFacts, ChapterFolder
 from lookout.past.memory.ranking import SAMPLE, CameraPast, KeySpace, Landmarks, joined, landmarks_of
 from lookout.runtime.net.redis_values import Kind, text_of, with_types
-from lookout.runtime.store.directory import Directory
+from lookout.runtime.store import Directory, DirectoryDownError
 from lookout.runtime.store.labels import camera_entries
 from lookout.wire import REDIS_KEYS
 
@@ -38,19 +37,19 @@ GROWING_S: Final = 15.0
 _DAY_S: Final = 86_400
 _BREAK_US: Final = 2_000_000
 """Time between two chapters of one recording: no window fits into it."""
-_TOGETHER: Final = 256
-"""Number of cameras read in one round trip."""
+_TOGETHER: Final = 64
+"""Cameras that are read in one round trip: some 60 MB for days that were not read yet."""
 _LISTING: Final = """
 local out = {}
 for place, command in ipairs({'HGETALL', 'HKEYS'}) do
   local found = redis.pcall(command, KEYS[place])
   if found.err then return found end
-  out[place] = cjson.encode(found)
+  out[2 * place - 1], out[2 * place] = #found, table.concat(found, '\\n')
 end
 return out
 """
-"""The facts of a camera's chapters, and the fields of its landmarks, as two values instead of hundreds: the
-client parses a camera's day only where it differs from the last one."""
+"""The facts of a camera's chapters, and the fields of its landmarks: how many values, and all of them as one
+instead of hundreds. The client parses a camera's day only where it differs from the last one."""
 CACHE_BYTES: Final = 1 << 30
 """Limit of a reader's cache; above it, the cameras read first are evicted and ranked without landmarks."""
 
@@ -150,45 +149,72 @@ class _CameraCache:
     """What was read of a camera.
 
     Attributes:
-        parts: Landmarks by field; None: they are not landmarks, or of another model.
+        parts: Landmarks by field; None: they are not landmarks, are of another model, or have no clusters.
+        last: When the newest cluster of each field begins.
         older: The fields of all chapters but the newest, and their landmarks as one.
         listing: Hash of what Redis listed last; None: nothing yet.
         times: Of its chapters, by the hash of their entries; None: the entry is not valid.
         past: What the listing says; None: something of it was not read yet.
     """
 
-    parts: dict[str, Landmarks | None] = field(default_factory=dict)
-    older: tuple[frozenset[str], list[Landmarks]] = (frozenset(), [])
+    parts: dict[bytes, Landmarks | None] = field(default_factory=dict)
+    last: dict[bytes, int] = field(default_factory=dict)
+    older: tuple[Set[bytes], list[Landmarks]] = (frozenset(), [])
     listing: int | None = None
     times: dict[int, tuple[int, int] | None] = field(default_factory=dict)
     past: CameraPast | None = None
 
     @property
-    def landmarks(self) -> dict[str, Landmarks]:
+    def landmarks(self) -> dict[bytes, Landmarks]:
         """The valid landmarks, by field."""
-        return {name: marks for name, marks in self.parts.items() if marks is not None and len(marks)}
+        return {name: marks for name, marks in self.parts.items() if marks is not None}
 
     @property
-    def bytes(self) -> int:
+    def nbytes(self) -> int:
         """Bytes of the landmarks."""
         return sum(marks.nbytes for marks in self.landmarks.values())
 
+    def put(self, name: bytes, marks: Landmarks | None) -> int:
+        """Take over the landmarks of a field; returns how many bytes more there are."""
+        before = self.drop(name)
+        self.parts[name] = marks
+        if marks is None:
+            return -before
+        self.last[name] = int(marks.begin_us[-1])
+        return marks.nbytes - before
+
+    def drop(self, name: bytes) -> int:
+        """Forget a field; returns how many bytes there are less."""
+        self.last.pop(name, None)
+        marks = self.parts.pop(name, None)
+        return 0 if marks is None else marks.nbytes
+
     def joined(self) -> list[Landmarks]:
         """Those of chapters that no longer change as one, so that ranking a camera's day is one product."""
-        parts = self.landmarks
-        if not parts:
+        if not self.last:
             return []
-        newest = max(parts, key=lambda name: int(parts[name].begin_us[-1]))
-        names = sorted(parts.keys() - {newest})
-        if frozenset(names) != self.older[0]:
-            together = [joined([parts[name] for name in names])] if names else []
-            self.older = frozenset(names), together
-            first = 0
-            for name in names:  # the parts share its memory
-                stop = first + len(parts[name])
-                self.parts[name] = together[0].part(slice(first, stop))
-                first = stop
-        return [*self.older[1], parts[newest]]
+        newest = max(self.last, key=self.last.__getitem__)
+        names = self.last.keys() - {newest}
+        if names != self.older[0]:
+            valid = self.landmarks
+            parts = {name: valid[name] for name in sorted(names)}
+            together = [joined([*parts.values()])] if parts else []
+            self.older = names, together
+            if parts:
+                self.parts |= _split(together[0], parts)  # the parts share its memory
+        return [*self.older[1], *filter(None, [self.parts[newest]])]
+
+
+_Field = TypeVar("_Field")  # a field of one camera, or camera and field
+
+
+def _split(whole: Landmarks, parts: Mapping[_Field, Landmarks]) -> dict[_Field, Landmarks]:
+    """Parts of landmarks that were joined, one after the other."""
+    out, first = {}, 0
+    for name, part in parts.items():
+        out[name] = whole.part(slice(first, first + len(part)))
+        first += len(part)
+    return out
 
 
 class _Cache:
@@ -207,8 +233,8 @@ class _Cache:
             return own.past if own is not None and own.listing == listing else None
 
     def unread(
-        self, camera: str, listing: int, entries: Sequence[str], fields: Sequence[str]
-    ) -> tuple[list[tuple[int, int]], list[str]]:
+        self, camera: str, listing: int, entries: Sequence[bytes], fields: Sequence[bytes]
+    ) -> tuple[list[tuple[int, int]], list[bytes]]:
         """Take over what Redis lists of a camera, and drop the rest; return the times of its chapters,
         ascending, and the fields that are not cached.
 
@@ -220,23 +246,23 @@ class _Cache:
         """
         with self._lock:
             own = self._cameras.setdefault(camera, _CameraCache())
-            for name in own.parts.keys() - set(fields):
-                self._count(own.parts.pop(name), -1)
+            stored = set(fields)
+            for name in own.parts.keys() - stored:
+                self._bytes -= own.drop(name)
             memo, own.times = own.times, {}
             for entry in zip(entries[::2], entries[1::2], strict=True):
                 key = hash(entry)
                 own.times[key] = memo[key] if key in memo else _times(*entry)
             own.listing, own.past = listing, None
-            times = sorted(entry for entry in own.times.values() if entry is not None)
-            return times, [name for name in fields if name not in own.parts]
+            times = sorted(filter(None, own.times.values()))
+            return times, [name for name in stored - own.parts.keys() if _is_name(name)]
 
-    def keep(self, camera: str, name: str, marks: Landmarks | None) -> None:
-        """Add landmarks as they were read."""
+    def keep(self, read: Mapping[tuple[str, bytes], Landmarks | None]) -> None:
+        """Add landmarks as they were read, by camera and field."""
         with self._lock:
-            own = self._cameras.setdefault(camera, _CameraCache())
-            self._count(own.parts.get(name), -1)
-            own.parts[name] = marks = self._inside(marks)
-            self._count(marks, 1)
+            for (camera, name), marks in self._inside(read).items():
+                own = self._cameras.setdefault(camera, _CameraCache())
+                self._bytes += own.put(name, marks)
 
     def settle(self) -> None:
         """Choose the key space on first use, and evict the cameras read first above `CACHE_BYTES`."""
@@ -248,10 +274,11 @@ class _Cache:
                     [own for own in marks if (tuple(own.layers), own.keys.shape[2]) == kind]
                 )
                 for camera in self._cameras.values():
-                    camera.parts = {name: self._inside(own) for name, own in camera.parts.items()}
+                    for name, own in self._inside(camera.parts).items():
+                        camera.put(name, own)
                 self._bytes = sum(own.nbytes for own in self._all())
             while self._bytes > CACHE_BYTES:
-                self._bytes -= self._cameras.popitem(last=False)[1].bytes
+                self._bytes -= self._cameras.popitem(last=False)[1].nbytes
 
     def past(self, camera: str, listing: int, times: Sequence[tuple[int, int]], *, whole: bool) -> CameraPast:
         """Return a camera's past; kept until Redis lists something else, if the whole listing was read."""
@@ -265,7 +292,7 @@ class _Cache:
     def forget(self, camera: str) -> None:
         """Drop a camera."""
         with self._lock:
-            self._bytes -= self._cameras.pop(camera, _CameraCache()).bytes
+            self._bytes -= self._cameras.pop(camera, _CameraCache()).nbytes
 
     def is_outgrown(self) -> bool:
         """Whether the space is of few clusters and there are many more by now."""
@@ -276,25 +303,33 @@ class _Cache:
     def _all(self) -> list[Landmarks]:
         return [own for camera in self._cameras.values() for own in camera.landmarks.values()]
 
-    def _inside(self, marks: Landmarks | None) -> Landmarks | None:
-        if marks is None or self.space is None:
-            return marks
-        return self.space.landmarks(marks) if self.space.fits(marks) else None
-
-    def _count(self, marks: Landmarks | None, sign: int) -> None:
-        self._bytes += 0 if marks is None else sign * marks.nbytes
-
-
-def _listed(text: bytes) -> list[str]:
-    """The texts of a listing; bytes that are not UTF-8 become surrogates, which no fleet writes."""
-    return list(json.loads(text.decode(errors="surrogateescape")))
+    def _inside(self, parts: Mapping[_Field, Landmarks | None]) -> dict[_Field, Landmarks | None]:
+        """Landmarks with their keys in the space, if there is one already; all by one product."""
+        out = {name: own if own is not None and len(own) else None for name, own in parts.items()}
+        if (space := self.space) is None:
+            return out
+        fitting = {name: own for name, own in out.items() if own is not None and space.fits(own)}
+        out = dict.fromkeys(out)
+        if fitting:
+            out |= _split(space.landmarks(joined([*fitting.values()])), fitting)
+        return out
 
 
-def _times(name: str, facts: str) -> tuple[int, int] | None:
+def _listed(count: int, text: bytes) -> list[bytes] | None:
+    """The values of a listing; None: a value contains what separates them, which no fleet writes."""
+    values = text.split(b"\n") if count else []
+    return values if len(values) == count else None
+
+
+def _is_name(field: bytes) -> bool:
+    """Whether it may be a field of landmarks."""
+    return (text := text_of(field)) is not None and text.isprintable()
+
+
+def _times(name: bytes, facts: bytes) -> tuple[int, int] | None:
     """Wall times of a chapter's first and last frame; None: the entry is not valid."""
-    with contextlib.suppress(UnicodeEncodeError):
-        for own in chapter_facts({name.encode(): facts.encode()}).values():
-            return own["begin_us"], own["end_us"]
+    for own in chapter_facts({name: facts}).values():
+        return own["begin_us"], own["end_us"]
     return None
 
 
@@ -324,6 +359,7 @@ class LandmarkReader:
     def __init__(self, directory: Directory, client: redis.Redis, model_digest: str) -> None:
         self._directory, self._client, self._model_digest = directory, client, model_digest
         self._cache = _Cache()
+        self._reading = threading.Lock()
 
     def pasts(self, cameras: Sequence[str]) -> RememberedPasts:
         """Return the pasts of cameras that match ids and patterns.
@@ -334,9 +370,7 @@ class LandmarkReader:
         Raises:
             DirectoryDownError: Redis does not answer.
         """
-        listing = self._asking({CAMERAS: "zset"}, lambda: self._client.zrange(CAMERAS, 0, -1))
-        remembered = [camera for raw in listing if (camera := text_of(raw)) is not None]
-        names = [camera for camera in remembered if any(is_meant(camera, pattern) for pattern in cameras)]
+        names = self._remembered(cameras)
         cache = self._cache
         pasts = self._pasts(names, cache)
         if cache.is_outgrown():
@@ -344,14 +378,27 @@ class LandmarkReader:
             pasts = self._pasts(names, cache)
         return RememberedPasts(pasts, cache.space)
 
+    def read_ahead(self) -> None:
+        """Read all landmarks, so that the first call of `pasts` need not; other calls come in between."""
+        with contextlib.suppress(DirectoryDownError):
+            self._pasts(self._remembered(["*"]), self._cache, pause_s=0.01)
+
     def forget(self, camera: str) -> None:
         """Drop what was cached of a camera."""
         self._cache.forget(camera)
 
-    def _pasts(self, cameras: Sequence[str], cache: _Cache) -> dict[str, CameraPast]:
+    def _remembered(self, cameras: Sequence[str]) -> list[str]:
+        """The cameras of which something is remembered and that are meant."""
+        listing = self._asking({CAMERAS: "zset"}, lambda: self._client.zrange(CAMERAS, 0, -1))
+        remembered = [camera for raw in listing if (camera := text_of(raw)) is not None]
+        return [camera for camera in remembered if any(is_meant(camera, pattern) for pattern in cameras)]
+
+    def _pasts(self, cameras: Sequence[str], cache: _Cache, pause_s: float = 0.0) -> dict[str, CameraPast]:
         out: dict[str, CameraPast] = {}
         for first in range(0, len(cameras), _TOGETHER):
-            out |= self._some(cameras[first : first + _TOGETHER], cache)
+            with self._reading:  # what one caller reads, the others need not
+                out |= self._some(cameras[first : first + _TOGETHER], cache)
+            time.sleep(pause_s)  # also 0: whoever waits gets the lock
         return out
 
     def _some(self, cameras: Sequence[str], cache: _Cache) -> dict[str, CameraPast]:
@@ -369,25 +416,39 @@ class LandmarkReader:
 
         out: dict[str, CameraPast] = {}
         changed: dict[str, tuple[int, list[tuple[int, int]]]] = {}
-        missing: dict[str, list[str]] = {}
-        for camera, (facts, fields) in zip(cameras, self._asking(kinds, listing), strict=True):
-            number = hash((facts, fields))
+        missing: dict[str, list[bytes]] = {}
+        losses: set[str] = set()
+        for camera, listed in zip(cameras, self._asking(kinds, listing), strict=True):
+            number = hash(tuple(listed))
             if (past := cache.known(camera, number)) is not None:
                 out[camera] = past
                 continue
-            names = [name for name in _listed(fields) if name.isprintable()]
-            times, unread = cache.unread(camera, number, _listed(facts), names)
+            facts, fields = _listed(*listed[:2]), _listed(*listed[2:])
+            if facts is None or fields is None:
+                losses.add(camera)  # what is asked for now may be newer than `number`
+                facts, fields = self._one(camera)
+            times, unread = cache.unread(camera, number, facts, fields)
             changed[camera] = number, times
             if unread:
                 missing[camera] = unread
-        losses = self._read(missing, cache)
+        losses |= self._read(missing, cache)
         if changed:
             cache.settle()
         for camera, (number, times) in changed.items():
             out[camera] = cache.past(camera, number, times, whole=camera not in losses)
         return {camera: past for camera, past in out.items() if past.chapters}
 
-    def _read(self, missing: Mapping[str, Sequence[str]], cache: _Cache) -> set[str]:
+    def _one(self, camera: str) -> tuple[list[bytes], list[bytes]]:
+        """List a camera value by value: names and facts of its chapters in turn, fields of its landmarks."""
+        facts, fields = chapters_key(camera), landmarks_key(camera)
+
+        def listing() -> list[Any]:
+            return [self._client.hgetall(facts), self._client.hkeys(fields)]
+
+        entries, names = self._asking({facts: "hash", fields: "hash"}, listing)
+        return [value for entry in entries.items() for value in entry], names
+
+    def _read(self, missing: Mapping[str, Sequence[bytes]], cache: _Cache) -> set[str]:
         """Fetch what is not cached yet; returns the cameras of which something went after it was listed."""
         losses: set[str] = set()
         if not missing:
@@ -400,19 +461,21 @@ class LandmarkReader:
                 return pipe.execute()
 
         kinds: dict[str, Kind] = {landmarks_key(camera): "hash" for camera in missing}
+        found: dict[tuple[str, bytes], Landmarks | None] = {}
         for (camera, names), values in zip(missing.items(), self._asking(kinds, read), strict=True):
             for name, value in zip(names, values, strict=True):
                 if value is None:
                     losses.add(camera)
                 else:
-                    cache.keep(camera, name, self._unpacked(name, value))
+                    found[camera, name] = self._unpacked(value)
+        cache.keep(found)
         return losses
 
-    def _unpacked(self, name: str, value: bytes) -> Landmarks | None:
+    def _unpacked(self, value: bytes) -> Landmarks | None:
         """None: somebody else wrote the value, or it is of another model; its chapter is ranked as one
         without landmarks."""
         with contextlib.suppress(HistoryError):
-            marks = Landmarks.unpacked(value, f"landmarks of {name}")
+            marks = Landmarks.unpacked(value, "landmarks")
             return marks if marks.model_digest == self._model_digest else None
         return None
 

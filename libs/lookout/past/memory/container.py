@@ -86,6 +86,36 @@ def read_record(data: memoryview, where: str, begin: int = 0) -> StoredRecord:
         CutShortError: The record is not complete.
         DamagedMemoryError: Its checksum does not match.
     """
+    head, body, end = _parts(data, where, begin)
+    return _record(head, body, begin, end)
+
+
+def _record(head: bytes, body: memoryview, begin: int, end: int) -> StoredRecord:
+    header, places = described_arrays(head)
+    arrays = {
+        name: StoredArray(kind, shape, body[place : place + prod(shape) * ITEM_BYTES[kind]])
+        for name, (kind, shape, place) in places.items()
+    }
+    return StoredRecord(header, arrays, begin, end)
+
+
+def described_arrays(head: bytes) -> tuple[dict[str, Any], dict[str, tuple[str, tuple[int, ...], int]]]:
+    """Parse a record's header; return its other entries, and of each array type, shape and first byte."""
+    header: dict[str, Any] = json.loads(head)
+    places, place = {}, 0
+    for name, kind, shape in header.pop("arrays"):
+        places[name] = kind, tuple(shape), place
+        place += prod(shape) * ITEM_BYTES[kind]
+    return header, places
+
+
+def _parts(data: memoryview, where: str, begin: int) -> tuple[bytes, memoryview, int]:
+    """Check the record that begins at byte `begin`; return its header, its arrays' bytes, and where it ends.
+
+    Raises:
+        CutShortError: The record is not complete.
+        DamagedMemoryError: Its checksum does not match.
+    """
     tail = data[begin:]
     # A file that was extended before its bytes were written ends in zeros; no record begins with zeros.
     if len(tail) < _HEAD.size or not (any(tail[: _HEAD.size]) or bytes(tail).strip(b"\0")):
@@ -103,13 +133,7 @@ def read_record(data: memoryview, where: str, begin: int = 0) -> StoredRecord:
         raise DamagedMemoryError(
             f"{where}: the record at byte {begin} is damaged: its checksum does not match"
         )
-    header: dict[str, Any] = json.loads(bytes(head))
-    arrays, place = {}, 0
-    for name, kind, shape in header.pop("arrays"):
-        size = prod(shape) * ITEM_BYTES[kind]
-        arrays[name] = StoredArray(kind, tuple(shape), body[place : place + size])
-        place += size
-    return StoredRecord(header, arrays, begin, begin + stop)
+    return bytes(head), body, begin + stop
 
 
 def read_file_record(data: bytes, where: str) -> StoredRecord:
@@ -118,13 +142,23 @@ def read_file_record(data: bytes, where: str) -> StoredRecord:
     Raises:
         DamagedMemoryError: It is damaged, cut short, or longer than its record.
     """
+    head, body = file_parts(data, where)
+    return _record(head, body, 0, len(data))
+
+
+def file_parts(data: bytes, where: str) -> tuple[bytes, memoryview]:
+    """Check a file that is one record; return its header and its arrays' bytes.
+
+    Raises:
+        DamagedMemoryError: It is damaged, cut short, or longer than its record.
+    """
     try:
-        record = read_record(memoryview(data), where)
+        head, body, end = _parts(memoryview(data), where, 0)
     except CutShortError as error:
         raise DamagedMemoryError(f"{where}: damaged: it is cut short") from error
-    if record.end != len(data):
-        raise DamagedMemoryError(f"{where}: damaged: {len(data) - record.end} bytes follow its record")
-    return record
+    if end != len(data):
+        raise DamagedMemoryError(f"{where}: damaged: {len(data) - end} bytes follow its record")
+    return head, body
 
 
 def read_records(data: memoryview, where: str) -> Iterator[StoredRecord | DamagedBytes]:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from math import prod
 from typing import Final
 
 import numpy as np
 import torch
 
 from lookout.past.memory.catalogue import Files, LayerScenes
-from lookout.past.memory.container import StoredArray, read_file_record
+from lookout.past.memory.container import described_arrays, file_parts
 from lookout.past.memory.errors import HistoryError
 from lookout.past.memory.packing import pack
 from lookout.past.memory.past import Chapter
@@ -28,6 +30,8 @@ KEPT_EVERY: Final = 4
 """One cluster in so many is kept: as many moments are among the first spans as with all (docs/find.md)."""
 SAMPLE: Final = 1024
 """Clusters, about, whose keys say which directions these are."""
+_INFINITE: Final = 0x7C00
+"""The exponent of a float16 that is no finite number."""
 DIRECTIONS: Final = 16
 """Number of directions in which keys are compared. Neighbouring layers say much the same, and keys vary along
 few directions: with more, no more moments are among the first spans (docs/find.md)."""
@@ -87,37 +91,56 @@ class Landmarks:
 
     @classmethod
     def unpacked(cls, data: bytes, where: str) -> Landmarks:
-        """Unpack landmarks from an untrusted value.
+        """Unpack landmarks from an untrusted value, whose memory they share.
 
         Raises:
             HistoryError: They are damaged, or contradict themselves.
         """
-        record = read_file_record(data, where)
+        head, body = file_parts(data, where)
         try:
-            own = cls(
-                keys=_array(record.arrays["keys"]),
-                layers=_array(record.arrays["layers"]),
-                begin_us=_array(record.arrays["begin"]),
-                end_us=_array(record.arrays["end"]),
-                tokens=_array(record.arrays["tokens"]),
-                version=int(record.header["version"]),
-                model_digest=str(record.header["model_digest"]),
+            layout = _layout(head)
+            keys, layers, begin_us, end_us, tokens = (
+                np.frombuffer(body, kind, prod(shape), place).reshape(shape)
+                for kind, shape, place in layout.columns
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise HistoryError(f"{where}: not landmarks: {error!r}") from error
-        count = len(own.begin_us)
-        columns = (own.begin_us, own.end_us, own.tokens)
-        if (
-            own.keys.ndim != 3
-            or own.keys.shape[:2] != (len(own.layers), count)
-            or own.layers.ndim != 1
-            or not (own.begin_us <= own.end_us).all()
-            or own.keys.dtype != np.float16
-            or not np.isfinite(own.keys).all()
-            or any(column.shape != (count,) or column.dtype != np.int64 for column in columns)
-        ):
-            raise HistoryError(f"{where}: not landmarks: their shapes do not fit")
-        return own
+        infinite = keys.view(np.uint16) & _INFINITE == _INFINITE
+        if infinite.any() or not (begin_us <= end_us).all():
+            raise HistoryError(f"{where}: not landmarks: their values do not fit")
+        return cls(keys, layers, begin_us, end_us, tokens, layout.version, layout.model_digest)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """What the header of packed landmarks says.
+
+    Attributes:
+        columns: Type, shape and first byte in the body of keys, layers, begin, end and tokens.
+        version: Of the chapter.
+        model_digest: Of the model.
+    """
+
+    columns: tuple[tuple[str, tuple[int, ...], int], ...]
+    version: int
+    model_digest: str
+
+
+@lru_cache(maxsize=1 << 12)
+def _layout(head: bytes) -> _Layout:
+    """Parse a header; many chapters have the same one.
+
+    Raises:
+        ValueError: Its shapes do not fit; several others: it is not a header of landmarks.
+    """
+    header, places = described_arrays(head)
+    columns = tuple(places[name] for name in ("keys", "layers", "begin", "end", "tokens"))
+    kinds, shapes, _ = zip(*columns, strict=True)
+    layers, count, _ = shapes[0]
+    fits = shapes[1:] == ((layers,), (count,), (count,), (count,))
+    if not fits or kinds != ("float16", *["int64"] * 4) or not all(0 <= side < 1 << 31 for side in shapes[0]):
+        raise ValueError("their shapes do not fit")
+    return _Layout(columns, int(header["version"]), str(header["model_digest"]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,6 +156,8 @@ class KeySpace:
         directions: float32 [layers * width, directions], orthonormal, of keys in units of `spread`.
         spread: float32 [layers, 1, 1], standard deviation of the keys of each layer.
         sample: float32 [layers, clusters, width], keys less `middle`: what scores of a layer are scaled by.
+        product: float32 [layers, width, directions], `directions` by layer in keys' own units.
+        offset: float32 [directions], the product of `middle`.
     """
 
     layers: Ints
@@ -140,6 +165,8 @@ class KeySpace:
     directions: np.ndarray
     spread: np.ndarray
     sample: np.ndarray
+    product: torch.Tensor
+    offset: torch.Tensor
 
     @classmethod
     def of(cls, landmarks: Sequence[Landmarks]) -> KeySpace:
@@ -149,9 +176,14 @@ class KeySpace:
         middle = keys.mean(1, keepdims=True)
         sample = keys - middle
         spread = np.maximum(np.sqrt((sample**2).mean((1, 2), keepdims=True)), 1e-6)
-        count = min(DIRECTIONS, *(flat := _flattened(sample / spread)).shape)
-        directions = np.linalg.svd(flat, full_matrices=False)[2][:count].T
-        return cls(landmarks[0].layers, middle, directions, spread, sample)
+        flat = torch.from_numpy(_flattened(sample / spread))
+        count = min(DIRECTIONS, *flat.shape)
+        # By torch: the BLAS of numpy takes all cores of the machine.
+        directions = torch.linalg.svd(flat, full_matrices=False)[2][:count].T.contiguous()
+        product = directions.view(len(spread), -1, count) / torch.from_numpy(spread)
+        offset = (torch.from_numpy(middle) @ product).sum((0, 1))
+        layers = landmarks[0].layers.copy()
+        return cls(layers, middle, directions.numpy(), spread, sample, product, offset)
 
     def fits(self, own: Landmarks) -> bool:
         """Whether landmarks have the same layers and width."""
@@ -159,13 +191,11 @@ class KeySpace:
 
     def landmarks(self, own: Landmarks) -> Landmarks:
         """Landmarks with their keys in this space: float32 [1, clusters, directions]."""
-        keys = self._inside(own.keys.astype(np.float32))
-        return replace(own, keys=keys[None], layers=np.zeros(1, np.int64))
+        return replace(own, keys=self._inside(own.keys).numpy()[None], layers=np.zeros(1, np.int64))
 
     def keys(self, keys: torch.Tensor) -> torch.Tensor:
         """Keys [layers of the model, width] in this space: [1, directions]."""
-        own = keys[torch.from_numpy(self.layers)].float().numpy()
-        return torch.from_numpy(self._inside(own[:, None]))
+        return self._inside(keys[torch.from_numpy(self.layers)].float().numpy()[:, None])
 
     def queries(self, queries: torch.Tensor) -> torch.Tensor:
         """Queries [layers of the model, width] in this space: [1, directions]. Each layer counts the same: by
@@ -175,15 +205,10 @@ class KeySpace:
         scaled = own.transpose(0, 2, 1) * self.spread / np.where(deviation > 0, deviation, 1.0)
         return torch.from_numpy(_flattened(scaled) @ self.directions)
 
-    def _inside(self, keys: np.ndarray) -> np.ndarray:
+    def _inside(self, keys: np.ndarray) -> torch.Tensor:
         """Keys [layers, clusters, width] as [clusters, directions]."""
-        out: np.ndarray = _flattened((keys - self.middle) / self.spread) @ self.directions
-        return out
-
-
-def _array(stored: StoredArray) -> np.ndarray:
-    """Copy a stored array: without a tensor in between, since a day of many cameras has a million of them."""
-    return np.frombuffer(stored.data, stored.kind).reshape(stored.shape).copy()
+        own = torch.from_numpy(keys if keys.flags.writeable else keys.copy())
+        return (own.float() @ self.product).sum(0) - self.offset
 
 
 def _flattened(keys: np.ndarray) -> np.ndarray:

@@ -174,6 +174,12 @@ def test_only_what_changed_is_read_again(
     assert shown(grown) == listed(client)
     reader.forget("yard")
     assert reader.pasts(["*"]).cameras["yard"] is not first["yard"]
+    ahead = LandmarkReader(Directory(redis_server.url, StoreSettings()), client, "m")
+    ahead.read_ahead()
+    parsed.clear()
+    found = ahead.pasts(["*"]).cameras
+    assert not parsed
+    assert shown(found) == listed(client)
 
 
 @pytest.mark.slow

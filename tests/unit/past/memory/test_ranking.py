@@ -12,6 +12,7 @@ import torch
 from lookout.past.find import spans
 from lookout.past.find.spans import PastSpan, ranked_spans
 from lookout.past.memory import HistoryError, Past, RangeCache
+from lookout.past.memory.container import sealed
 from lookout.past.memory.past import fetch_from
 from lookout.past.memory.ranking import (
     DIRECTIONS,
@@ -170,3 +171,27 @@ def test_what_is_not_landmarks_is_refused() -> None:
             Landmarks.unpacked(broken.packed(), "gate")
     with pytest.raises(HistoryError):
         Landmarks.unpacked(marks.packed()[:-1], "gate")
+    names, body = ("keys", "layers", "begin", "end", "tokens"), bytes(1024)
+
+    def header(layers: object, count: object, **more: object) -> bytes:
+        shapes = [[layers, count, 8], [layers], *[[count]] * 3]
+        arrays = [[name, "int64" if place else "float16", shapes[place]] for place, name in enumerate(names)]
+        return sealed({"version": 1, "model_digest": "m", "arrays": arrays, **more}, body)
+
+    assert len(Landmarks.unpacked(header(1, 2), "gate")) == 2
+    for broken in (
+        header(1, -1),
+        header(-1, 2),
+        header(1, 1 << 40),
+        header(1, 10**30),
+        header(1, 1.5),
+        header(1, "2"),
+        header(1, None),
+        header(1, 2, version="first"),
+        header(1, 2, arrays=[]),
+        header(1, 2, arrays=[["keys"]]),
+        header(1, 2, arrays=[["keys", "complex", [1]]]),
+        header(1, 2, arrays=7),
+    ):
+        with pytest.raises(HistoryError, match="not landmarks"):
+            Landmarks.unpacked(broken, "gate")

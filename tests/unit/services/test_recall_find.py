@@ -561,6 +561,18 @@ def test_the_gateway_streams_a_search(service: Service, tmp_path: Path) -> None:
         assert answer.json()["detail"].startswith("camera ward does not exist, or you may not see it")
 
 
+def test_the_gateway_refuses_a_limit_out_of_its_range(service: Service, tmp_path: Path) -> None:
+    with served(tmp_path, recall=service.address) as (port, parts):
+        address, query = f"http://127.0.0.1:{port}/v1/find", {"question": LYING, "until": "1971-01-01"}
+        for limit in ("0", "-1", "1001", "1" + 400 * "0", "many", ""):
+            asked = {**query, "limit": limit}
+            answer = httpx.get(address, params=asked, headers=cookie(parts), timeout=60.0)
+            assert answer.status_code == 422, (limit, answer.text)
+            assert answer.json()["detail"].startswith("query.limit: "), answer.text
+        events = gateway_events(port, cookie(parts), **query, limit="1000")
+        assert events[-1][0] == "summary"
+
+
 @pytest.mark.long
 @pytest.mark.skipif(
     CHROMIUM is None or not (BUILT / "index.html").exists(), reason="no Chromium, or the console is not built"

@@ -575,6 +575,7 @@ class _Search:
     # What no memory covers.
 
     def _walked(self) -> Iterator[FindEvent]:
+        self._check()
         question = self.question
         since_ms = (question.since_us or 0) // 1000
         until_ms = _LATEST_MS if question.until_us is None else question.until_us // 1000

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bench.find_shown import shows
 from lookout.models import DEMO_QUESTIONS, ListedQuestion
 from lookout.models.windows import StrideBlock
+from lookout.past.backtests import PastWindows
 from lookout.past.find.clauses import clauses_of
 from lookout.past.find.finding import Finder, SpanAnswer
 from lookout.past.find.spans import PastSpan
@@ -238,6 +240,48 @@ def test_a_cancelled_search_computes_no_further_window() -> None:
     found = summary(events)
     assert found.ended == "cancelled"
     assert found.cost.windows <= stop_after
+
+
+@pytest.mark.parametrize("stage", ["rank", "ask", "verify", "walk"])
+def test_a_search_is_cancelled_in_each_of_its_stages(stage: str) -> None:
+    """Nothing is asked, computed or read after that, and hits that came before stand."""
+    memory, begun, late = FolderMemory(world()), list[int](), list[str]()
+    base = past_windows(world())
+
+    def begin(what: str) -> None:
+        if begun:
+            late.append(what)
+
+    class Watched(PastWindows):
+        """Tells of each window that is computed."""
+
+        __slots__ = ()
+
+        def verdicts(self, *arguments: Any) -> Iterator[Any]:
+            for past in super().verdicts(*arguments):
+                begin("window")
+                yield past
+
+    class Reading(WorldRecords):
+        """Tells of each time that everything is read."""
+
+        def all(self, *arguments: Any) -> list[EpochRecords] | str:
+            begin("records")
+            return super().all(*arguments)
+
+    windows = Watched(base.settings, base.engine, base.planner, base.load, base.model_digest)
+    events: list[FindEvent] = []
+    searching = Finder(memory, Reading(world()), windows)
+    for event in searching.find(FindQuestion(LYING), lambda: bool(begun)):
+        events.append(event)
+        if isinstance(event, FindProgress) and event.stage == stage and not begun:
+            begun.append(len(memory.calls))
+    assert begun, f"no progress of {stage}"
+    assert (late, begun) == ([], [len(memory.calls)])
+    found = summary(events)
+    assert found.ended == "cancelled"
+    assert set(found.hits) == {hit.number for hit in kept(events)}
+    assert bool(found.hits) == (stage == "walk")
 
 
 def test_an_erased_time_is_no_hit() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib.resources import files
@@ -228,7 +229,8 @@ def test_a_moment_is_found_seen_and_made_a_watch(
     eventually(lambda: page.evaluate(f"{hit}?.querySelector('img')?.naturalWidth ?? 0"), every=0.5)
     eventually(lambda: "1 camera searched." in text(page), every=0.5)
     assert "room" in page.evaluate(f"{hit}.innerText")
-    eventually(lambda: f"Incident: {QUESTION}" in page.evaluate(f"{hit}.innerText"))
+    said = rf"Incident: {re.escape(QUESTION)}\s+\S.* – \S"  # and when it was
+    eventually(lambda: re.search(said, page.evaluate(f"{hit}.innerText")))
     address = "navigator.clipboard.writeText = copied => (window.copied = copied, Promise.resolve())"
     page.evaluate(f"void ({address})")
     press(page, "Copy link")

@@ -1,221 +1,42 @@
-"""The API as tools of the Model Context Protocol, for agents. Every call is checked as a route's call is.
-
-Tools that show or change something call the API as their caller would, so that roles, limits and the audit
-log apply to them too.
-"""
+"""The API as tools of the Model Context Protocol, for agents. Every call is checked as a route's call is."""
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
-import time
-from collections.abc import AsyncIterator
-from typing import Any, Final
-from urllib.parse import quote
+from functools import cache
+from typing import TYPE_CHECKING, Final
 
 import httpx
 from fastapi import FastAPI
-from mcp.server.mcpserver import Image, MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
-from mcp.server.transport_security import TransportSecuritySettings
-from mcp.types import ResourceLink
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from lookout.services.gateway.guard import caller
-from lookout.services.gateway.history import queries
-from lookout.services.gateway.history.buckets import MINUTE_MS, TIMES
-from lookout.services.gateway.history.views import view_of_row
-from lookout.services.gateway.parameters import parse_ms
 from lookout.services.gateway.parts import Parts
-from lookout.services.gateway.principal import Principal
 from lookout.services.gateway.problems import ProblemError, problem_response
-from lookout.services.gateway.routes.cameras import camera_views
-from lookout.wire import to_json
+
+if TYPE_CHECKING:
+    from lookout.services.gateway.mcp_tools import Tools
 
 PATH: Final = "/mcp"
-_DAY_MS: Final = 86_400_000
 #: headers by which the API knows its caller
 _OF_CALLER: Final = ("authorization", "cookie", "x-csrf-token", "host")
-_caller: contextvars.ContextVar[Principal] = contextvars.ContextVar("caller")
-_api: contextvars.ContextVar[httpx.AsyncClient] = contextvars.ContextVar("api")
-
-
-def make_server(parts: Parts) -> MCPServer[Any]:
-    """Build the server of tools over the parts of a gateway."""
-    server: MCPServer[Any] = MCPServer(
-        "lookout",
-        instructions="Incidents, pictures, clips and coverage of watched cameras. Times are RFC 3339.",
-    )
-    _add_reading(server, parts)
-    _add_media(server, parts)
-    _add_acting(server)
-    return server
-
-
-def _add_reading(server: MCPServer[Any], parts: Parts) -> None:
-    """Add the tools that read the history."""
-
-    @server.tool()
-    def cameras(camera: str = "*") -> str:
-        """Cameras with their state (watched, idle, gap, offline ...), by id or glob."""
-        with parts.database.reading() as connection:
-            views = camera_views(connection, _caller.get(), camera)
-        return _lines(views)
-
-    @server.tool()
-    def incidents(
-        camera: str = "*", words: str = "", since: str = "", until: str = "", limit: int = 50
-    ) -> str:
-        """Incidents, newest first: camera, question, peak p(yes), times, and what people did with them."""
-        criteria = queries.IncidentFilter(
-            camera=camera,
-            words=words or None,
-            since_ms=parse_ms("since", since or None),
-            until_ms=parse_ms("until", until or None),
-        )
-        with parts.database.reading() as connection:
-            rows, _ = queries.incidents(connection, _caller.get(), criteria, "", min(max(limit, 1), 200))
-        return _lines([view_of_row(row, row.tenant) for row in rows])
-
-    @server.tool()
-    def coverage(camera: str = "*", since: str = "", until: str = "") -> str:
-        """Seconds of each camera and watch by outcome; the last day by default."""
-        end_ms = parse_ms("until", until or None) or int(time.time() * 1000)
-        begin_ms = parse_ms("since", since or None)
-        begin_ms = end_ms - _DAY_MS if begin_ms is None else begin_ms
-        with parts.database.reading() as connection:
-            series = queries.series_of(connection, _caller.get(), camera, None)
-            sums = queries.sums(connection, series, begin_ms, end_ms, MINUTE_MS)
-        lines = []
-        for entry in series:
-            buckets = sums.get(entry.key, {}).values()
-            if not buckets:
-                continue
-            seconds = [sum(bucket.times[place] for bucket in buckets) / 1000 for place in range(len(TIMES))]
-            named = ", ".join(
-                f"{name.removesuffix('_ms')} {value:g} s"
-                for name, value in zip(TIMES, seconds, strict=True)
-                if value
-            )
-            lines.append(f"{entry.camera} / {entry.watch}: {named}")
-        return "\n".join(lines) or "no verdict of this time"
-
-
-def _add_media(server: MCPServer[Any], parts: Parts) -> None:
-    """Add the tools that show footage."""
-
-    @server.tool()
-    async def picture(incident: str = "", camera: str = "", time: str = "") -> Image:
-        """The picture of an incident, by its id; or of a camera, nearest to a time."""
-        path = f"/v1/cameras/{quote(camera)}/frames/{quote(time, safe='')}.jpg"
-        if incident:
-            path = f"/v1/incidents/{quote(incident, safe='')}/picture.jpg"
-        return Image(data=(await _asked("GET", path)).content, format="jpeg")
-
-    @server.tool()
-    async def clip(incident: str = "", camera: str = "", since: str = "", until: str = "") -> ResourceLink:
-        """Where the clip of an incident is, by the incident's id; or that of at most five minutes of a
-        camera."""
-        path, query = f"/v1/cameras/{quote(camera)}/clip", {"from": since, "to": until}
-        if incident:
-            path, query = f"/v1/incidents/{quote(incident, safe='')}/clip", {}
-        facts = (await _asked("GET", f"{path}.json", params=query)).json()
-        base = parts.settings.public_url or str(_api.get().base_url).rstrip("/")
-        return ResourceLink(
-            type="resource_link",
-            uri=str(httpx.URL(f"{base}{path}.mp4", params=query)),
-            name=f"{facts['camera']} {facts['spans'][0]['start']}",
-            mime_type="video/mp4",
-            size=int(facts["bytes"]),
-        )
-
-
-def _add_acting(server: MCPServer[Any]) -> None:
-    """Add the tools that ask or change something."""
-
-    @server.tool()
-    async def ask(question: str, camera: str = "", since: str = "", until: str = "") -> str:
-        """Ask a yes/no question about what one camera or all cameras saw; returns a job for the tool
-        `answer`."""
-        watch = {"question": question, "cameras": [camera] if camera else [], "rule": {"threshold": 0.5}}
-        span = {name: value for name, value in (("since", since), ("until", until)) if value}
-        tenant = next(iter(_caller.get().tenants), "")
-        body = {"tenant": tenant, "backtest": {"watch": watch, **span}}
-        return (await _asked("POST", "/v1/backtests", json=body)).text
-
-    @server.tool()
-    async def find(
-        question: str,
-        camera: str = "*",
-        since: str = "",
-        until: str = "",
-        *,
-        limit: int = 10,
-        anyway: bool = False,
-    ) -> str:
-        """Find moments in what cameras saw at which a yes/no question is true; also says what was not
-        searched.
-
-        A question that the model was not trained for needs `anyway`; its answers mean little.
-        """
-        query = {"question": question, "camera": camera, "limit": str(limit), "anyway": str(anyway).lower()}
-        query |= {name: value for name, value in (("since", since), ("until", until)) if value}
-        events = (await _asked("GET", "/v1/find", params=query)).text.split("\n\n")
-        return "\n".join(event for event in events if not event.startswith("event: progress")).strip()
-
-    @server.tool()
-    async def report(camera: str = "*", since: str = "", until: str = "") -> str:
-        """What happened in a time (by default 8 hours): incidents, time without answers, unusual spans,
-        hours."""
-        query = {"camera": camera, "since": since, "until": until}
-        return (await _asked("GET", "/v1/report", params={k: v for k, v in query.items() if v})).text
-
-    @server.tool()
-    async def answer(job: str) -> str:
-        """A job with its answers: incidents with their highest p(yes), and what was watched."""
-        return (await _asked("GET", f"/v1/backtests/{quote(job, safe='')}")).text
-
-    @server.tool()
-    async def act(incident: str, kind: str, note: str = "") -> str:
-        """Do something about an incident: claim, acknowledge, resolve, false-positive, reopen, release or
-        note."""
-        path = f"/v1/incidents/{quote(incident, safe='')}/actions"
-        return (await _asked("POST", path, json={"kind": kind, "note": note})).text
-
-
-async def _asked(method: str, path: str, **more: Any) -> httpx.Response:
-    """Return the API's answer for the caller of a tool.
-
-    Raises:
-        ToolError: The API answered with a problem, whose text this has.
-    """
-    answer = await _api.get().request(method, path, **more)
-    if answer.is_error:
-        raise ToolError(str(answer.json().get("detail", answer.reason_phrase)))
-    return answer
-
-
-def _lines(messages: Any) -> str:
-    return "\n".join(to_json(message).decode() for message in messages) or "none"
 
 
 def install(app: FastAPI, parts: Parts) -> None:
     """Serve the tools at /mcp."""
-    server = make_server(parts)
-    inner = server.streamable_http_app(
-        streamable_http_path="/",
-        stateless_http=True,
-        json_response=True,
-        # The guard asks for a token, which no page of another site has.
-        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
-    )
+
+    @cache
+    def tools() -> Tools:
+        # At the first call: their packages are a quarter of a gateway's start, and few gateways have agents.
+        from lookout.services.gateway.mcp_tools import Tools
+
+        return Tools(parts)
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         request = Request({**scope, "app": app}, receive)
         try:
-            principal = await _identified(request)
+            principal = await run_in_threadpool(caller, request)
         except ProblemError as error:
             answer = problem_response(request, error.status, str(error), error.headers)
             await answer(scope, receive, send)
@@ -224,22 +45,7 @@ def install(app: FastAPI, parts: Parts) -> None:
         address = (request.client.host, request.client.port) if request.client is not None else ("", 0)
         transport = httpx.ASGITransport(app, raise_app_exceptions=False, client=address)
         base = f"{request.url.scheme}://{request.url.netloc}"
-        token = _caller.set(principal)
-        try:
-            async with httpx.AsyncClient(transport=transport, base_url=base, headers=headers) as api:
-                _api.set(api)
-                await inner(scope, receive, send)
-        finally:
-            _caller.reset(token)
+        async with httpx.AsyncClient(transport=transport, base_url=base, headers=headers) as api:
+            await (await run_in_threadpool(tools)).answer(principal, api, (scope, receive, send))
 
-    @contextlib.asynccontextmanager
-    async def running(_: FastAPI) -> AsyncIterator[None]:
-        async with server.session_manager.run():
-            yield
-
-    app.router.lifespan_context = running
     app.mount(PATH, guarded)
-
-
-async def _identified(request: Request) -> Principal:
-    return await run_in_threadpool(caller, request)

@@ -7,12 +7,10 @@ import base64
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from mcp import ClientSession
-from mcp.client.streamable_http import create_mcp_http_client, streamable_http_client
 
 from lookout.local import KafkaServer
 from lookout.v1.alerts_pb2 import Alert
@@ -22,6 +20,9 @@ from tests.fleet.gateway_footage import FilmedCamera
 from tests.fleet.gateway_records import BEGIN_MS, QUESTION, alert, publish, records, verdict
 from tests.unit.video.segments.clips import encode
 
+if TYPE_CHECKING:
+    from mcp import ClientSession
+
 pytestmark = [pytest.mark.fleet, pytest.mark.long, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 READING = {"cameras", "incidents", "coverage", "picture", "clip", "answer", "find", "report"}
 WRITING = {"ask", "act"}
@@ -30,6 +31,10 @@ WRITING = {"ask", "act"}
 @asynccontextmanager
 async def session_of(url: str, secret: str) -> AsyncIterator[ClientSession]:
     """An agent that shows a token."""
+    # Where they are used: the client takes a second of a CPU, and every worker imports this file.
+    from mcp import ClientSession
+    from mcp.client.streamable_http import create_mcp_http_client, streamable_http_client
+
     headers = {"authorization": f"Bearer {secret}"}
     async with (
         create_mcp_http_client(headers=headers) as http,
@@ -81,6 +86,12 @@ def test_an_agent_sees_and_does_what_its_token_may(
             async with session_of(process.url, viewer) as session:
                 return {tool.name for tool in (await session.list_tools()).tools}
 
+        async def together() -> list[str]:
+            calls = [called(process.url, secret, "incidents") for secret in (viewer, other) * 4]
+            return [text_of(result) for result in await asyncio.gather(*calls)]
+
+        # The first calls of all, at once: each has its own caller's answer.
+        assert [QUESTION in text for text in asyncio.run(together())] == [True, False] * 4
         assert asyncio.run(names()) == READING | WRITING
         assert QUESTION in text_of(call(viewer, "incidents"))
         assert "gate / lying: answered 10 s" in text_of(call(viewer, "coverage"))

@@ -22,6 +22,8 @@ _OLD_WATCHES: dict[str, dict[str, object]] = {
         "schedule": [{"start": "08:00", "end": "18:00", "timeZone": "America"}],
     },
 }
+#: what the controller of 0.2.0 was told: its images are not built here, and today's refuse the old names
+_RENAMED = {"LOOKOUT_CREDENTIAL_NAME": "LOOKOUT_GRPC_TLS_NAME"}
 _OLD_CAMERA = {"url": "rtsp://192.0.2.1/stream?user=admin&password=secret", "paused": True}
 
 
@@ -52,9 +54,16 @@ def previous_chart() -> Path:
         ToolError: The history is not there, as in a shallow clone.
     """
     try:
-        return previous.unpack(CACHE / "previous", "charts/lookout") / "charts" / "lookout"
+        chart = previous.unpack(CACHE / "previous", "charts/lookout") / "charts" / "lookout"
     except FileNotFoundError as error:
         raise ToolError(str(error)) from error
+    controller = chart / "templates" / "controller.yaml"
+    text = controller.read_text()
+    for old, new in _RENAMED.items():
+        assert old in text, f"{controller} does not set {old}"
+        text = text.replace(old, new)
+    controller.write_text(text)
+    return chart
 
 
 def _forget_definitions(world: World) -> None:

@@ -63,7 +63,7 @@ def too_much(world: World) -> Iterator[Case]:
         lambda: world.value("lookout_events_total", stage="decode", event="over_quota") > 1
     )
     fault = "a camera sends more than its quota"
-    yield _over(world, fault, "LookoutOverQuota", before + scrapes, also="LookoutDeadLetters")
+    yield _over(world, fault, "LookoutOverQuota", before + scrapes, also=f"LookoutDeadLetters {_LATE}")
     before = world.record(0.0)
     owner = list(headers.encode({headers.TENANT: SMALL_TENANT}))
     for number in range(6):

@@ -50,7 +50,7 @@ from bench.codecsight import sweeps
 from bench.codecsight.paper import beside_paper
 from bench.codecsight.policies import REFERENCES
 from bench.codecsight.rules import rules
-from bench.codecsight.streams import Workplace, answered_cameras, judged, truth_of
+from bench.codecsight.streams import Workplace, answered_cameras, judged, motion_of, truth_of
 from bench.codecsight.table import accuracy, default_less, families, fidelity, flops_saved, thirds
 from bench.motion import footage
 from bench.results import Results
@@ -65,11 +65,12 @@ PARTS = ("policies", "flops", "rules", "figure 16", "figure 17", "figure 18")
 
 def policies(count: int, place: Workplace) -> dict[str, Any]:
     """Every policy on the cameras that are complete."""
-    cameras, judgements = [], []
+    cameras, judgements, motion = [], [], []
     bar = tqdm(answered_cameras(range(count), place), total=count, desc="cameras", disable=None)
     for shown, found in bar:
         truth = truth_of(shown, place)
         cameras.append(found)
+        motion.append(motion_of(shown, place))
         judgements.append({name: judged(one.answered.p, truth) for name, one in found.items()})
     if not cameras:
         return {"cameras": 0}
@@ -82,7 +83,7 @@ def policies(count: int, place: Workplace) -> dict[str, Any]:
         "policies": {name: f1[name] | cost[name] for name in f1},
         "default less others": default_less(by_policy, cameras),
         "families": families(by_policy),
-        "figure 14": thirds(cameras, by_policy),
+        "figure 14": thirds(cameras, by_policy, motion),
     }
 
 

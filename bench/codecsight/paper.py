@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from bench.windows import LEVELS
+
+COMPONENTS: Final = ("full", "codecsight, whole", "refresh only", "codecsight", "refresh, corner mask")
+"""The paper's masks in windows that are computed whole, its refresh with every token, and both."""
 
 
 def beside_paper(found: dict[str, Any], line: dict[str, Any]) -> dict[str, dict[str, str]]:
@@ -51,7 +54,7 @@ def _of_policies(found: dict[str, Any], line: dict[str, Any]) -> dict[str, dict[
         },
         "15, components": {
             "paper": "full .89, prune .87, refresh .79, both .81",
-            "ours": told("full", "prune only", "refresh only", "codecsight", "refresh, corner mask"),
+            "ours": told(*COMPONENTS),
             "differs": "the last of ours: the paper's rule with an attention mask aligned to the corner",
         },
     }

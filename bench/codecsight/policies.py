@@ -32,6 +32,7 @@ from lookout.video.motion.grids import GroupedPatches, Mask, spread
 
 DENSE, PRUNED, VECTORS, EVS, DEJA_VU, WRONG = "dense", "default", "codecsight", "evs", "deja-vu", "wrong"
 BEHIND = "default after the tower"
+KEYFRAMES = "every token, anchors at keyframes alone"
 ANYWHERE, ANCHORS, SHARE = "random tokens", "anchors alone", "luma by block"
 #: EVS's choice of what the tower encodes under a low threshold of luma, grey levels
 LOOSE: Final = {f"luma {tau:g}": PrunePolicy(luma_tau=tau) for tau in (0.5, 1.0)}
@@ -162,9 +163,10 @@ EQUAL = 8  # frames; about the FLOPs that the default spends with its bursts
 WAYS: Final[dict[str, tuple[str, Setting]]] = {
     "full": (DENSE, WHOLE),
     "prune only": (PRUNED, WHOLE),
-    "refresh only": (DENSE, Setting(Policy.REFRESH)),
+    "refresh only": (KEYFRAMES, Setting(Policy.REFRESH)),
     "reuse-all": (PRUNED, Setting(Policy.REUSE_ALL)),
     "codecsight": (VECTORS, Setting(Policy.REFRESH)),
+    "codecsight, whole": (VECTORS, WHOLE),
     "default": (PRUNED, default()),
     **{f"front {frames}": (PRUNED, front(frames)) for frames in (1, 2, 4, 8, 16)},
     "faithful": (PRUNED, default("faithful")),
@@ -185,17 +187,13 @@ WAYS: Final[dict[str, tuple[str, Setting]]] = {
     "refresh, corner mask": (VECTORS, Setting(Policy.REFRESH)),
 }
 FAULTY: Final = ("refresh, corner mask",)  # computed within `corner_mask`
-REFERENCES: Final = {
-    f"{name}, whole": (kind, WHOLE)
-    for name, kind in {
-        "codecsight": VECTORS,
-        **{kind: kind for kind in (*THINNED, ANYWHERE, ANCHORS, SHARE)},
-    }.items()
-}
+REFERENCES: Final = {f"{kind}, whole": (kind, WHOLE) for kind in (*THINNED, ANYWHERE, ANCHORS, SHARE)}
 #: kinds of masks in which windows are also computed whole, as the measure of |dp|
 MEASURES: Final = {
     PRUNED: "prune only",
     DENSE: "full",
+    KEYFRAMES: "full",
+    VECTORS: "codecsight, whole",
     EVS: "evs",
     BEHIND: "behind",
     **{kind: name for name, (kind, _) in REFERENCES.items()},
@@ -203,7 +201,7 @@ MEASURES: Final = {
 #: kinds of masks that keep as many tokens behind anchors as the default does
 EQUAL_TOKENS: Final = (EVS, ANYWHERE, SHARE, *THINNED)
 #: kinds of masks whose tokens the tower encodes under another kind
-ENCODED: Final = {EVS: DENSE, BEHIND: DENSE, DEJA_VU: PRUNED, ANYWHERE: DENSE, **THINNED}
+ENCODED: Final = {KEYFRAMES: DENSE, EVS: DENSE, BEHIND: DENSE, DEJA_VU: PRUNED, ANYWHERE: DENSE, **THINNED}
 
 
 def masks_of(kind: str, share: float) -> MaskPolicy:
@@ -223,7 +221,8 @@ def masks_of(kind: str, share: float) -> MaskPolicy:
         return RandomTokens(share if kind == ANYWHERE else 0.0)
     if kind in THINNED:
         return DissimilarTokens(share, LOOSE[THINNED[kind]])
-    return {PRUNED: PrunePolicy(), WRONG: TurnedMasks(), VECTORS: PAPER, **LOOSE}[kind]
+    every: MaskPolicy = replace(PAPER, everything=True)
+    return {PRUNED: PrunePolicy(), WRONG: TurnedMasks(), VECTORS: PAPER, KEYFRAMES: every, **LOOSE}[kind]
 
 
 def kept_behind_anchors(blocks: Sequence[StrideBlock]) -> float:

@@ -23,6 +23,7 @@ from bench.codecsight.policies import (
     ENCODED,
     EQUAL_TOKENS,
     FAULTY,
+    PAPER,
     PRUNED,
     REFERENCES,
     WAYS,
@@ -40,6 +41,7 @@ from lookout.models.engines import Engine
 from lookout.models.vision import Tower
 from lookout.models.windows import StrideBlock
 from lookout.pruning import MaskPolicy
+from lookout.streams import read_clip
 from watchbench import cameras, encode, scenes
 from watchbench.clips import CANDIDATES as FEW, chosen
 from watchbench.films import HELD_BACK
@@ -193,6 +195,24 @@ def encoded_share(blocks: Sequence[StrideBlock]) -> float:
     spent = sum(VIT_300M.flops(count, count**2) for count in rows)
     whole = VIT_300M.flops(patches + 1, (patches + 1) ** 2)
     return round(spent / (len(rows) * whole), 4)
+
+
+def motion_of(shown: Camera, workplace: Workplace) -> float:
+    """Mean length of a camera's motion vectors, pixels of the model's input; content that is new has none."""
+    key = f"{shown.name}, vectors"
+    if key not in workplace.results:
+        clip = read_clip(shown.path, workplace.tower.grid, vectors=PAPER.gathers)
+        workplace.results.add(key, mean_length([frame.sample.v for frame in clip.frames]))
+    return float(workplace.results.found[key])
+
+
+def mean_length(grids: Sequence[NDArray[np.float16] | None]) -> float:
+    """Mean of the finite values of some grids; 0 where there is none."""
+    values = np.concatenate(
+        [np.zeros(0), *(grid.ravel().astype(float) for grid in grids if grid is not None)]
+    )
+    finite = values[np.isfinite(values)]
+    return round(float(finite.mean()), 4) if finite.size else 0.0
 
 
 def encoded(shown: Camera, masks: MaskPolicy, workplace: Workplace) -> list[StrideBlock]:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from bench.answered import Setting, apart_of, default, over_period
-from bench.codecsight.policies import PAPER, WHOLE, corner_mask
+from bench.codecsight.policies import KEYFRAMES, PAPER, WHOLE, corner_mask, masks_of
 from bench.codecsight.scores import Answers, Counts, by_video, rounded
 from bench.codecsight.streams import (
     Camera,
@@ -32,7 +32,7 @@ STRIDES: Final = {"10 %": 8, "20 %": 16, "50 %": 40, "100 %": 80}  # frames of a
 TAUS: Final = (0.25, 0.5, 1.0, 2.0, 5.0)  # pixels
 LUMAS: Final = (3.0, 6.0, 12.0, 24.0, 48.0)  # grey levels
 GOPS: Final = (4, 8, 16)  # samples at two a second
-EVERY_TOKEN: Final = replace(PAPER, everything=True)  # with the paper's anchors: keyframes alone
+EVERY_TOKEN: Final = masks_of(KEYFRAMES, 1.0)
 REFRESH: Final = Setting(Policy.REFRESH)
 
 Row = dict[str, Any]

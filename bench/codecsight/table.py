@@ -166,15 +166,18 @@ def _cost(one: Answered) -> float:
     return over_period(one.flops, one.key)
 
 
-def thirds(cameras: Sequence[Mapping[str, Outcome]], judged: Judged) -> dict[str, dict[str, Any]]:
-    """Cameras in three groups by what moves in them (tokens that the paper's masks keep): tokens dropped,
-    FLOPs of full windows, and F1 by the paper's rule."""
-    order = np.argsort([camera["default"].kept for camera in cameras], kind="stable")
+def thirds(
+    cameras: Sequence[Mapping[str, Outcome]], judged: Judged, motion: Sequence[float]
+) -> dict[str, dict[str, Any]]:
+    """Cameras in three groups by the mean length of their motion vectors: tokens dropped, FLOPs of full
+    windows, and F1 by the paper's rule."""
+    order = np.argsort(motion, kind="stable")
     out: dict[str, dict[str, Any]] = {}
     for level, members in zip(("low", "middle", "high"), np.array_split(order, 3), strict=True):
         if not len(members):
             continue
-        row: dict[str, Any] = {"cameras": len(members)}
+        lengths = [motion[i] for i in members]
+        row: dict[str, Any] = {"cameras": len(members), "vectors, px": [min(lengths), max(lengths)]}
         for name in ("codecsight", "default"):
             some = [cameras[i] for i in members]
             dense = [camera["full"].answered for camera in some]

@@ -11,19 +11,30 @@ import torch
 from bench.answered import Answered
 from bench.codecsight.paper import beside_paper
 from bench.codecsight.policies import (
+    WAYS,
+    WHOLE,
     LumaShare,
     RandomTokens,
     TurnedMasks,
     corner_mask,
     kept_behind,
     kept_behind_anchors,
+    masks_of,
     reused,
 )
 from bench.codecsight.rules import compared
 from bench.codecsight.scores import Answers, Counts, by_event, by_video, by_window, expired, interval_of, mean
-from bench.codecsight.streams import CANDIDATES, FEW, FIRST, GRADE, WISHES, Outcome
+from bench.codecsight.streams import CANDIDATES, FEW, FIRST, GRADE, WISHES, Outcome, mean_length
 from bench.codecsight.sweeps import EVERY_TOKEN, GOPS, PAPER
-from bench.codecsight.table import INTERVALS, SATURATED, FullSize, at_full_size, default_less, families
+from bench.codecsight.table import (
+    INTERVALS,
+    SATURATED,
+    FullSize,
+    at_full_size,
+    default_less,
+    families,
+    thirds,
+)
 from bench.pages import page
 from bench.record import Record
 from lookout.models.engines.transformers import forward
@@ -205,7 +216,7 @@ def test_a_family_that_a_wrong_mask_does_not_hurt_is_saturated() -> None:
 
 def test_the_page_says_first_what_is_better_than_the_default() -> None:
     f1 = {"full": 0.9, "prune only": 0.8, "refresh only": 0.7, "codecsight": 0.6, "default": 0.75}
-    f1["refresh, corner mask"] = 0.2
+    f1 |= {"refresh, corner mask": 0.2, "codecsight, whole": 0.65}
     shares = {
         f"{name}, {level}": 0.8 for name in ("default", "codecsight") for level in ("walk", "night", "fall")
     }
@@ -251,6 +262,29 @@ def test_the_default_is_paired_with_every_policy_by_camera() -> None:
     assert found["prune only"]["FLOPs over the default's"] == 2.0
     assert found["full"]["video F1"] == found["full"]["product"] == -1.0
     assert found["full"]["contextual 95 %"] == [-1.0, -1.0]
+
+
+def test_thirds_are_of_cameras_in_the_order_of_their_vectors() -> None:
+    answered = Answered(np.full((2, 4), 0.5), np.full(2, 1.0), np.arange(2))
+    kept = (0.9, 0.1, 0.5)  # in another order than the vectors
+    cameras = [dict.fromkeys(("full", "codecsight", "default"), Outcome(answered, part)) for part in kept]
+    right = [[answers("yy", "yy")] * len(QUESTIONS)] * 3
+    judged = dict.fromkeys(("full", "codecsight", "default"), right)
+    found = thirds(cameras, judged, motion=(0.2, 3.0, 0.1))
+    assert [row["vectors, px"] for row in found.values()] == [[0.1, 0.1], [0.2, 0.2], [3.0, 3.0]]
+    assert [row["default: dropped"] for row in found.values()] == [0.5, 0.1, 0.9]
+
+
+def test_the_mean_length_of_vectors_leaves_out_what_is_new() -> None:
+    grid = np.array([[0.0, 2.0], [np.inf, 1.0]], np.float16)
+    assert mean_length([None, grid]) == 1.0
+    assert mean_length([None]) == 0.0
+
+
+def test_refresh_alone_and_the_paper_s_masks_alone_are_the_paper_s() -> None:
+    kind, setting = WAYS["refresh only"]
+    assert (masks_of(kind, 1.0), setting) == (EVERY_TOKEN, WAYS["codecsight"][1])
+    assert WAYS["codecsight, whole"] == (WAYS["codecsight"][0], WHOLE)
 
 
 def test_tables_that_were_not_asked_for_have_no_row_beside_the_paper() -> None:

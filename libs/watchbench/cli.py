@@ -222,6 +222,34 @@ def finetune(
     _learn(trainer, name, initial, estimate=estimate, output=output, install=install)
 
 
+@app.command("real")
+def real_(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Checkpoint folder to write.")],
+    clips: Annotated[
+        list[Path], typer.Option(help="Folder with clips that real.json names; may be given several times.")
+    ],
+    folder: Progress = OUT,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of 120 frames.")] = 300,
+    threads: Threads = 1,
+    seed: Seed = 301,
+    begin: Begin = "tolerant",
+    device: Device = "cpu",
+    estimate: Estimate = False,
+) -> None:
+    """Teach tower and projector real windows, while the tokens of rendered films stay; resumable."""
+    from watchbench.real import RealPlan, RealTrainer, RealWindows, load
+
+    initial, chosen = _weights(begin or "tolerant", "--begin"), _device(device)
+    plan = RealPlan(seed=seed, steps=steps, threads=threads, footage=_footage(), muon=False)
+    try:
+        windows = RealWindows(load(tuple(clips)))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--clips") from None
+    with _plan_errors():
+        trainer = RealTrainer(plan, folder / f"real-{seed}", initial, windows, chosen)
+    _learn(trainer, "tolerant", initial, estimate=estimate, output=output, install=False)
+
+
 @app.command()
 def distil(
     output: Annotated[Path, typer.Option("--output", "-o", help="Checkpoint folder to write.")],

@@ -40,10 +40,11 @@ def _weights(model: Any, part: str) -> torch.Tensor:
     return torch.cat([value.flatten() for value in getattr(model.model, part).state_dict().values()])
 
 
-@pytest.mark.parametrize("command", ["train", "lengthen", "finetune", "distil"])
+@pytest.mark.parametrize("command", ["train", "lengthen", "finetune", "distil", "real"])
 def test_a_device_that_is_not_there_is_refused_by_every_command(command: str, tmp_path: Path) -> None:
-    output = ["--output", str(tmp_path / "out")] if command == "distil" else []
-    told = RUNNER.invoke(cli.app, [command, "--device", "cuda:99", "--folder", str(tmp_path), *output])
+    output = ["--output", str(tmp_path / "out")]
+    needed = {"distil": output, "real": [*output, "--clips", str(tmp_path)]}.get(command, [])
+    told = RUNNER.invoke(cli.app, [command, "--device", "cuda:99", "--folder", str(tmp_path), *needed])
     assert told.exit_code == 2
     assert "'cuda:99' is not there" in told.output
     assert list(tmp_path.iterdir()) == []

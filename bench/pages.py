@@ -71,6 +71,7 @@ TITLES = {
     "sight-harmless": "What looks like a fall and is none",
     "sight-dense": "What weights see that learnt on with every token kept, in windows of 80 frames",
     "sight-mrope": "What weights of a second architecture see in windows of 20 frames",
+    "sight-real": "What weights see whose tower learnt from real clips",
     "sight-20": "What the tiny model sees in windows of 20 frames",
     "sight-80": "What the tiny model sees in windows of 80 frames",
     "windows-flops": "FLOPs of windows that slide",

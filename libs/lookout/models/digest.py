@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Final
 
@@ -17,13 +18,20 @@ def folder_digest(folder: Path) -> str:
     """Return 16 hex digits over the names and bytes of a checkpoint's weights, configuration and tokenizer.
 
     Its list of questions is left out: measuring it again does not change what the model computes.
+
+    Raises:
+        ModelError: A file cannot be read.
     """
     state = hashlib.blake2b(digest_size=8)
     files = (path for pattern in _FILES for path in folder.glob(pattern) if path.name != QUESTIONS_FILE)
     for path in sorted(files):
         state.update(path.name.encode() + b"\0")
-        with open(path, "rb") as file:
-            state.update(hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).digest())
+        try:
+            with open(path, "rb") as file:
+                state.update(hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).digest())
+        except OSError as error:
+            why = f"{error.strerror} (this process is user {os.geteuid()})"
+            raise ModelError(f"{path} cannot be read: {why}") from error
     return state.hexdigest()
 
 
@@ -36,13 +44,13 @@ def tower_digest(folder: Path) -> str:
     """Return the digest of the whole checkpoint, also for a folder that holds only its vision half.
 
     Raises:
-        ModelError: The half does not name the digest of its checkpoint.
+        ModelError: The half does not name the digest of its checkpoint, or a file cannot be read.
     """
     if not is_vision_half(folder):
         return folder_digest(folder)
     try:
         digest = json.loads((folder / VISION_HALF).read_text())["digest"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(f"{folder / VISION_HALF} names no digest: write the half again") from error
     if not isinstance(digest, str):
         raise ModelError(f"{folder / VISION_HALF} names no digest: write the half again")

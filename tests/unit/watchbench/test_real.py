@@ -75,6 +75,7 @@ def windows() -> RealWindows:
     return RealWindows([Labelled(kind, grain, ((PERSON,), ())) for kind in kinds])
 
 
+@pytest.mark.slow
 def test_a_window_depends_on_the_dice_alone(windows: RealWindows) -> None:
     one, other, third = (windows.group(random.Random(seed), masked=True) for seed in (1, 1, 2))
     assert torch.equal(one.pixels, other.pixels)
@@ -92,7 +93,7 @@ def test_kinds_without_a_clip_are_named(tmp_path: Path) -> None:
     assert "--clips" in told.output
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_eye_learns_and_the_language_model_stays(
     tmp_path: Path, small: Path, windows: RealWindows
 ) -> None:

@@ -25,6 +25,7 @@ OWN_NODES = {
     "autoscaling": _OUTSIDE,
     "brokers": _FOLDERS,
     "cameras": _OUTSIDE,
+    "canary": _FOLDERS,
     "changes": f"it drains a node, and {_FOLDERS}",
     "gateway": _ENFORCED,
     "notify": _ENFORCED,

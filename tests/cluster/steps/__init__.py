@@ -11,6 +11,7 @@ from tests.cluster.steps import (
     base,
     brokers,
     cameras,
+    canary,
     changes,
     chart,
     extensions,
@@ -85,6 +86,7 @@ STEPS = {
         "Recording resources: answers, refusals, a worker that dies, decode pods",
         images=("recordings",),
     ),
+    "canary": Step(canary.run, "a canary with another model, killed pods, the comparison, its promotion"),
     "releases": Step(releases.run, "two releases side by side"),
     "cameras": Step(
         cameras.run,

@@ -354,8 +354,7 @@ def _prompt(loaded: _Loaded, plan: WindowPlan, stock: dict[str, Any]) -> Compari
         return Comparison(
             "prompt",
             True,
-            "the same but for the width of labels, and for marks around the whole video that some versions "
-            f"of transformers add and others leave out{closed}",
+            f"the same but for the width of labels, and for what Lookout leaves out on purpose{closed}",
         )
     pairs = enumerate(zip(mine, other, strict=False))
     at = next((i for i, (a, b) in pairs if a != b), min(len(mine), len(other)))

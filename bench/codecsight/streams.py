@@ -207,7 +207,7 @@ def motion_of(shown: Camera, workplace: Workplace) -> float:
 
 
 def mean_length(grids: Sequence[NDArray[np.float16] | None]) -> float:
-    """Mean of the finite values of some grids; 0 where there is none."""
+    """Return the mean over all grids, without infinities and NaN; 0 if no value is finite."""
     values = np.concatenate(
         [np.zeros(0), *(grid.ravel().astype(float) for grid in grids if grid is not None)]
     )

@@ -51,7 +51,7 @@ class RealPlan(FinetunePlan):
     """
 
     seed: int = 301
-    steps: int = 400
+    steps: int = 300
     rate_vision: float = 3e-4
     drop: float = 0.5
     warm: int = 16
@@ -140,8 +140,8 @@ class RealWindows:
         shown = changed(clip.pictures[places], dice)
         x0, y0, side = crop_of(dice)
         image = torch.from_numpy(shown).permute(0, 3, 1, 2).float()
-        lo, to = (round(y0 * SIDE), round(x0 * SIDE)), round(side * SIDE)
-        cut = image[:, :, lo[0] : lo[0] + to, lo[1] : lo[1] + to]
+        top, left, size = (round(share * SIDE) for share in (y0, x0, side))
+        cut = image[:, :, top : top + size, left : left + size]
         pixels = functional.interpolate(cut, (vlm.SIZE, vlm.SIZE), mode="bilinear", antialias=True)
         rows = [clip.boxes[min(place // EVERY, len(clip.boxes) - 1)] for place in places]
         return pixels.clamp(0, 255).round().byte(), truth_of(rows, (x0, y0, side))
@@ -159,7 +159,7 @@ def crop_of(dice: random.Random) -> tuple[float, float, float]:
 
 
 def changed(shown: NDArray[np.uint8], dice: random.Random) -> NDArray[np.uint8]:
-    """The pictures in other light, as another camera encodes them."""
+    """Return the pictures in other light and, four times in ten, encoded again."""
     tint = np.array([dice.uniform(0.85, 1.15) for _ in range(3)]) * dice.uniform(0.6, 1.35)
     light = (shown / 255.0) ** dice.uniform(0.75, 1.35) * tint
     if dice.random() < 0.15:  # infrared

@@ -212,8 +212,10 @@ def _read(settings: GatewaySettings, camera: str, places: Mapping[int, tuple[int
         key, deadline = camera.encode(), time.monotonic() + _ANSWER_S
         while reading and read < _READ and time.monotonic() < deadline:
             message = reader.next(0.2)
-            if message is None or isinstance(message, End):
-                reading.discard(-1 if message is None else message.partition)
+            if message is None:
+                continue
+            if isinstance(message, End):
+                reading.discard(message.partition)
                 continue
             read += 1
             number, offset = message.partition() or 0, message.offset() or 0

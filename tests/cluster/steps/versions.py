@@ -42,7 +42,7 @@ def run(world: World) -> None:
             _go(world)
             world.kubectl("delete", ",".join(SPECS), "--all", "--timeout=60s")
     finally:
-        # Helm installs the chart's own where there are none.
+        # Helm installs the chart's definitions only if the cluster has none.
         world.cluster.kubectl("delete", "crd", *_CRDS, "--ignore-not-found", "--timeout=120s")
 
 

@@ -296,7 +296,7 @@ class LabelStyle:
 
     @property
     def _after_point(self) -> int:
-        """Digits behind the point."""
+        """Number of digits after the point."""
         if not self.point:
             return 0
         return 2 if self.counts == "clock" else 1

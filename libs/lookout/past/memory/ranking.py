@@ -31,7 +31,7 @@ KEPT_EVERY: Final = 4
 SAMPLE: Final = 1024
 """Clusters, about, whose keys say which directions these are."""
 _INFINITE: Final = 0x7C00
-"""The exponent of a float16 that is no finite number."""
+"""Exponent bits of a float16: all of them are set in infinities and NaN, and in no finite number."""
 DIRECTIONS: Final = 16
 """Number of directions in which keys are compared. Neighbouring layers say much the same, and keys vary along
 few directions: with more, no more moments are among the first spans (docs/find.md)."""

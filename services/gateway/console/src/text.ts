@@ -437,7 +437,7 @@ export const text = {
     extract: (from: string, to: string) => `A part of the moment: ${from} – ${to}. A clip has 5 minutes at most.`,
     around: "Camera at that time",
     incident: (question: string) => `Incident: ${question}`,
-    longer: "The incident lasts longer: a search looks at a part of a moment, as much as it takes to be sure of it.",
+    longer: "The incident lasts longer than this hit. A search examines only as much of a moment as it needs.",
     linked: "The moment of this link",
     linkedHelp: (question: string) => (question ? `Somebody found it by asking “${question}”. Verify asks again about this time alone.` : "Somebody found it."),
     watch: "Make this a watch",

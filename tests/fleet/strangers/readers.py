@@ -78,11 +78,6 @@ def memory_door(folder: Path, chance: Chance, tally: Tally) -> Door:
 
         return changed
 
-    def fields_of(target: Path) -> None:
-        """A number of the manifest is another, and its place in the file the same."""
-        for path in target.glob("manifest*"):
-            path.write_bytes(mutations.JSON["absurd-number"](path.read_bytes(), Camera, chance))
-
     def linked(target: Path) -> None:
         path = target / chance.choice(names)
         path.unlink()
@@ -95,7 +90,6 @@ def memory_door(folder: Path, chance: Chance, tally: Tally) -> Door:
 
     changes = {
         **{name: bytes_of(change) for name, change in _BYTES.items()},
-        "manifest-numbers": fields_of,
         "link": linked,
         "folder-for-a-file": pipe,
         "file-missing": lambda target: (target / chance.choice(names)).unlink(),

@@ -26,7 +26,7 @@ from tests.tiny_models import checkpoint
 SAMPLING = {"fps": 2.0, "stride_s": 2.0, "window_s": 6.0}
 WATCH = Watch(id="fall", version=1, question="Is anyone lying?")
 #: a chapter's files that name its writing process, and the time: the rest is what they name
-UNRELATED = {"owner.lock", "manifest.json"}
+UNRELATED = {"owner.lock"}
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,6 @@ from lookout.past.memory.chapters import (
     forget_range,
     frames_in,
 )
-from lookout.past.memory.files import MANIFEST as FOLDER_MANIFEST
 from lookout.past.memory.packing import checksum
 from lookout.past.memory.shelf import CUT_SHORT, folder_name
 from lookout.past.memory.types import Prefix
@@ -82,7 +81,7 @@ class DurableTier:
             files[name] = {"bytes": len(data), "checksum": checksum(data).hex()}
 
         try:
-            for path in sorted([*facts.path.glob("*.bin"), facts.path / FOLDER_MANIFEST]):
+            for path in sorted(facts.path.glob("*.bin")):
                 put(path.name, path.read_bytes())
             head = next(name for name in sorted(files, reverse=True) if name.startswith("head-"))
             unpacked = Head.unpacked((facts.path / head).read_bytes(), head)
@@ -228,7 +227,7 @@ class DurableTier:
                 self._swept(str(manifest["place"]), manifest["files"])
                 continue
             inside = begin_us <= int(manifest["begin_us"]) and int(manifest["end_us"]) < end_us
-            if inside or chapter is None or FOLDER_MANIFEST not in manifest["files"]:
+            if inside or chapter is None:
                 # A chapter that cannot be read or rewritten is removed: nothing of the range may stay.
                 self.remove(str(manifest["place"]))
             else:

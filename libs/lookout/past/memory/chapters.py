@@ -33,7 +33,7 @@ from lookout.past.memory.catalogue import (
     write_catalogue,
 )
 from lookout.past.memory.errors import HistoryError
-from lookout.past.memory.files import META, version_of
+from lookout.past.memory.files import META, versions
 from lookout.past.memory.folder import MemoryFolder
 from lookout.past.memory.past import Chapter
 from lookout.past.memory.shelf import folder_name
@@ -563,9 +563,8 @@ def facts_of(path: Path) -> ChapterFacts:
     """
     chapter, _ = read_sealed(path)
     head = chapter.head
-    version = version_of(path)
-    if not head_path(path, version).is_file():
-        raise HistoryError(f"{path}: its head is not of version {version}")
+    if not all(head_path(path, version).is_file() for version in versions(path)[:1]):
+        raise HistoryError(f"{path}: its head is not of its newest version")
     times = head.times_us + chapter.origin_us
     return ChapterFacts(
         chapter.name,

@@ -3,19 +3,16 @@ torch."""
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
-import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from lookout.disk import private_opener, read_file
-from lookout.past.memory.container import StoredRecord, checksum, read_file_record
+from lookout.past.memory.container import StoredRecord, read_file_record
 from lookout.past.memory.errors import DamagedMemoryError, HistoryError, OwnedMemoryError
 
 FORMAT = 2
-MANIFEST, META, META_COPY, LOCK = "manifest.json", "meta.bin", "meta.copy.bin", "owner.lock"
+META, META_COPY, LOCK = "meta.bin", "meta.copy.bin", "owner.lock"
 
 
 def about_of(folder: Path | str) -> dict[str, Any]:
@@ -29,23 +26,52 @@ def about_of(folder: Path | str) -> dict[str, Any]:
     return about
 
 
-def version_of(folder: Path | str) -> int:
-    """Return the number of a folder's last checkpoint, from its manifest.
+def index_path(folder: Path, version: int) -> Path:
+    """Return the index of a checkpoint, which is written last; its time of change is when the memory last
+    took in a block."""
+    return folder / f"index-{version:08d}.bin"
+
+
+def log_path(folder: Path, version: int) -> Path:
+    """Return the file of the records after a checkpoint."""
+    return folder / f"records-{version:08d}.log"
+
+
+def versions(folder: Path, kind: str = "index") -> list[int]:
+    """Return the numbers of a folder's checkpoints, the newest first; of its logs if `kind` is "records"."""
+    names = (path.stem for path in folder.glob(f"{kind}-*"))
+    return sorted((int(name[-8:]) for name in names if name[-8:].isdigit()), reverse=True)
+
+
+def read_index(folder: Path) -> tuple[int, StoredRecord | None]:
+    """Return the number and the index of a folder's newest checkpoint; 0 and None before the first.
+
+    If that index is damaged, one that was not removed yet is read: the records after it repeat the rest.
 
     Raises:
-        DamagedMemoryError: the manifest is missing or damaged.
+        DamagedMemoryError: no index is intact.
     """
-    return int(read_manifest(Path(folder) / MANIFEST)["version"])
+    damage: DamagedMemoryError | None = None
+    for version in versions(folder) or versions(folder, "records")[-1:]:
+        path = index_path(folder, version)
+        try:
+            if path.is_file():
+                return version, read_file_record(read_file(path), str(path))
+            if version:
+                damage = damage or DamagedMemoryError(f"{path} is missing")
+        except DamagedMemoryError as error:
+            damage = damage or error
+    if damage is not None:
+        raise damage
+    return 0, None
 
 
 def fed_at(folder: Path | str) -> float:
     """Return when a folder's memory last took in a block, in seconds since 1970. Opening it, asking and
     erasing do not count; records since the last checkpoint do, whatever they are."""
     path = Path(folder)
-    manifest = path / MANIFEST
-    fed = (manifest if manifest.is_file() else path / META).stat().st_mtime
-    with contextlib.suppress(OSError, DamagedMemoryError):
-        fed = float(read_manifest(manifest)["fed_s"])
+    newest = [index_path(path, version) for version in versions(path)[:1]] or [path / META]
+    fed = newest[0].stat().st_mtime
     logs = [entry.stat() for entry in path.glob("records-*.log")]
     return max([fed, *(entry.st_mtime for entry in logs if entry.st_size)])
 
@@ -86,17 +112,6 @@ def bytes_of(path: Path) -> bytes:
         return b""
 
 
-def needed(path: Path) -> bytes:
-    """Read the bytes of a file.
-
-    Raises:
-        DamagedMemoryError: It is missing.
-    """
-    if not path.is_file():
-        raise DamagedMemoryError(f"{path} is missing")
-    return read_file(path)
-
-
 def read_meta(folder: Path) -> StoredRecord:
     """Read the facts about a folder's memory, from its file or that file's copy."""
     path = folder / META
@@ -112,23 +127,3 @@ def read_meta(folder: Path) -> StoredRecord:
     if (written := record.header.get("format")) != FORMAT:
         raise HistoryError(f"{folder}: written in format {written}; this version reads {FORMAT}")
     return record
-
-
-def facts_checksum(facts: Mapping[str, Any]) -> str:
-    """The checksum of a manifest over its other entries."""
-    return checksum(json.dumps(facts, sort_keys=True).encode()).hex()
-
-
-def read_manifest(path: Path) -> dict[str, Any]:
-    """Read and check a manifest.
-
-    Raises:
-        DamagedMemoryError: Its checksum does not match, or it is missing.
-    """
-    try:
-        facts: dict[str, Any] = json.loads(needed(path))
-        if facts.pop("checksum") == facts_checksum(facts):
-            return facts
-    except (ValueError, KeyError, TypeError, AttributeError):
-        pass
-    raise DamagedMemoryError(f"{path}: damaged: its checksum does not match")

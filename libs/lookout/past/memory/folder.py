@@ -1,10 +1,9 @@
 """A memory on disk that survives SIGKILL at any instruction, full disks and damaged bytes.
 
-A folder holds a checkpoint and the records since. The checkpoint consists of data files of slabs, an index
-that names each cluster's byte range and checksum, and a manifest that names them all. The manifest is
-replaced last, once everything that it names has reached the disk. Records (blocks, fetches of answers) are
-appended and synced. Opening reads the checkpoint and replays the records, which gives the same memory, bit
-for bit.
+A folder holds a checkpoint and the records since. The checkpoint consists of data files of slabs, and an
+index that names each cluster's byte range and checksum. The index is renamed into place last, once everything
+that it names has reached the disk. Records (blocks, fetches of answers) are appended and synced. Opening
+reads the newest index and replays the records, which gives the same memory, bit for bit.
 
 Every file has checksums. Damage is reported when the folder is opened; `salvage` continues without the
 damaged parts.
@@ -13,7 +12,7 @@ damaged parts.
 from __future__ import annotations
 
 import contextlib
-import json
+import os
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -25,22 +24,21 @@ from typing import IO, Any, Self
 import structlog
 import torch
 
-from lookout.disk import private_folder, read_file, replace_file, sync_folder, write_file
+from lookout.disk import private_folder, replace_file, sync_folder, write_file
 from lookout.past.memory.clusters import Cluster
 from lookout.past.memory.errors import DamagedMemoryError, HistoryError
 from lookout.past.memory.files import (
     FORMAT,
-    MANIFEST,
     META,
     META_COPY,
     bytes_of,
-    facts_checksum,
-    fed_at,
+    index_path,
     lock,
     lock_of,
-    needed,
-    read_manifest,
+    log_path,
+    read_index,
     read_meta,
+    versions,
 )
 from lookout.past.memory.history import CameraMemory
 from lookout.past.memory.index import (
@@ -50,7 +48,7 @@ from lookout.past.memory.index import (
     block_header,
     block_of,
     pack_index,
-    read_index,
+    restore,
     seats,
 )
 from lookout.past.memory.log import RecordLog
@@ -81,6 +79,7 @@ class MemoryFolder:
         self.fed_s = time.time()
         self.damage: list[str] = []
         self._pending = 0
+        self._stale = False  # an older checkpoint was read, since the newest is damaged
         self._places: dict[int, Place] = {}
         self._lock = threading.RLock()
         self._log: RecordLog | None = None
@@ -130,7 +129,7 @@ class MemoryFolder:
             # The folder is a memory once META is there, so its copy comes first.
             replace_file(path / META_COPY, data)
             replace_file(path / META, data)
-            created._log = RecordLog(created._log_path(0), fresh=True)
+            created._log = RecordLog(log_path(path, 0), fresh=True)
         except OSError as error:
             created._release()
             raise HistoryError(f"{path}: a memory could not be made ({error.strerror})") from error
@@ -166,12 +165,12 @@ class MemoryFolder:
         if owner:
             return cls._open(path, every=every, verify=verify, salvage=salvage, owner=lock_of(path))
         while True:
-            manifest = bytes_of(path / MANIFEST)
+            checkpoints = versions(path)
             try:
                 return cls._open(path, every=every, verify=verify, salvage=salvage, owner=None)
             except DamagedMemoryError:
                 # The owner may have written a checkpoint meanwhile, and removed what the last one named.
-                if bytes_of(path / MANIFEST) == manifest:
+                if versions(path) == checkpoints:
                     raise
 
     @classmethod
@@ -312,13 +311,10 @@ class MemoryFolder:
         except (HistoryError, RuntimeError, MemoryError) as error:
             log.warning("checkpoint of a memory failed", folder=str(self.folder), error=str(error))
 
-    def _log_path(self, version: int) -> Path:
-        return self.folder / f"records-{version:08d}.log"
-
     # Checkpoints.
 
     def checkpoint(self) -> None:
-        """Write what changed since the last checkpoint, then the manifest, then remove what it replaces.
+        """Write what changed since the last checkpoint, then its index, then remove what it replaces.
 
         Raises:
             HistoryError: a file could not be written; the last checkpoint and its records still hold
@@ -329,24 +325,24 @@ class MemoryFolder:
             self._sweep()
 
     def _write_checkpoint(self, again: bool = False) -> None:
-        """Write a checkpoint up to its manifest, which makes it valid. Until then nothing of this object
+        """Write a checkpoint up to its index, which makes it valid. Until then nothing of this object
         changes. `again` writes all slabs, also those that are in files already."""
         if self._owner is None:
             raise HistoryError(f"{self.folder}: this memory is closed, or open for reading only")
         version = self.version + 1
-        slabs, index = (self.folder / f"{name}-{version:08d}.bin" for name in ("slabs", "index"))
+        slabs, index = self.folder / f"slabs-{version:08d}.bin", index_path(self.folder, version)
         fresh_log: RecordLog | None = None
         try:
             clusters = seats(self.memory)
             places = {} if again else self._dense_places(clusters)
             places = self._write_slabs(slabs, clusters, places)
             data = pack_index(self.memory, clusters, places)
-            write_file(index, [data])
-            # The log exists before the manifest that names its version: no record goes to one without.
-            fresh_log = RecordLog(self._log_path(version), fresh=True)
-            replace_file(self.folder / MANIFEST, _manifest(version, self.fed_s, data))
+            # The log exists before its index: no record goes to the log of an older one.
+            fresh_log = RecordLog(log_path(self.folder, version), fresh=True)
+            replace_file(index, data)
+            os.utime(index, (self.fed_s, self.fed_s))
         except Exception as error:
-            for path in (slabs, index, self._log_path(version)):
+            for path in (slabs, index, log_path(self.folder, version)):
                 with contextlib.suppress(OSError):
                     path.unlink(missing_ok=True)
             if fresh_log is not None:
@@ -357,7 +353,7 @@ class MemoryFolder:
                 ) from error
             raise
         except BaseException:
-            # An interrupt may have come after the new manifest: only opening the folder tells.
+            # An interrupt may have come after the new index: only opening the folder tells.
             self._release()
             raise
         old, self._log = self._log, fresh_log
@@ -412,9 +408,9 @@ class MemoryFolder:
         Raises:
             HistoryError: one could not be removed.
         """
-        current = {f"index-{self.version:08d}.bin", self._log_path(self.version).name}
+        current = {index_path(self.folder, self.version).name, log_path(self.folder, self.version).name}
         current |= {place.file for place in self._places.values()}
-        for pattern in ("slabs-*.bin", "index-*.bin", "records-*.log", "*.part"):
+        for pattern in ("index-*.bin", "records-*.log", "slabs-*.bin", "*.part", "manifest.json"):
             for path in self.folder.glob(pattern):
                 if path.name in current:
                     continue
@@ -428,42 +424,28 @@ class MemoryFolder:
 
     def _read(self, verify: bool) -> None:
         """Read the checkpoint, then the records since. Damaged parts are left out and noted."""
-        self.version = self._newest_version()
-        index = self.folder / f"index-{self.version:08d}.bin"
-        if self.version:
-            try:
-                record = unpack_file(needed(index), str(index))
-            except DamagedMemoryError as error:
-                self.damage.append(f"{error}; everything before the records of this checkpoint is lost")
-            else:
-                try:
-                    self._places = read_index(self.memory, record, self.folder, verify, self.damage.append)
-                except (KeyError, TypeError) as error:
-                    raise DamagedMemoryError(f"{index}: damaged: it is not an index of a memory") from error
-                self.fed_s = fed_at(self.folder)
-        self._replay()
-
-    def _newest_version(self) -> int:
-        """Return the number of the checkpoint to read. The manifest has it; if that is damaged or gone, the
-        newest intact index is at least as new, because it is written before the manifest that names it."""
-        path = self.folder / MANIFEST
-        if not path.is_file() and self._log_path(0).is_file():
-            return 0
+        known = versions(self.folder) or versions(self.folder, "records")[-1:]
+        begin = self.version = max(known, default=0)
         try:
-            return int(read_manifest(path)["version"])
+            begin, stored = read_index(self.folder)
         except DamagedMemoryError as error:
-            for index in sorted(self.folder.glob("index-*.bin"), reverse=True):
-                with contextlib.suppress(DamagedMemoryError):
-                    unpack_file(read_file(index), str(index))
-                    log.warning("manifest of a memory replaced by its index", manifest=str(path))
-                    return int(index.stem.removeprefix("index-"))
-            self.damage.append(f"{error}; no index is intact")
-        logs = sorted(self.folder.glob("records-*.log"))
-        return int(logs[-1].stem.removeprefix("records-")) if logs else 0
+            self.damage.append(f"{error}; everything before the records of this checkpoint is lost")
+        else:
+            if stored is not None:
+                self._restore(index_path(self.folder, begin), PackedRecord.of(stored), verify)
+        self._stale = begin != self.version
+        for version in range(begin, self.version + 1):
+            self._replay(log_path(self.folder, version))
 
-    def _replay(self) -> None:
+    def _restore(self, index: Path, record: PackedRecord, verify: bool) -> None:
+        try:
+            self._places = restore(self.memory, record, self.folder, verify, self.damage.append)
+        except (KeyError, TypeError) as error:
+            raise DamagedMemoryError(f"{index}: damaged: it is not an index of a memory") from error
+        self.fed_s = index.stat().st_mtime
+
+    def _replay(self, path: Path) -> None:
         """Replay the records since the checkpoint; one that was cut short at the end does not count."""
-        path = self._log_path(self.version)
         newest = "the checkpoint"
         for record in records(memoryview(bytes_of(path)), str(path)):
             if isinstance(record, DamagedBytes):
@@ -499,12 +481,12 @@ class MemoryFolder:
         """
         try:
             _heal_meta(self.folder)
-            self._log = RecordLog(self._log_path(self.version))
+            self._log = RecordLog(log_path(self.folder, self.version))
             end = max((r.end for r in records(memoryview(bytes_of(self._log.path)), "")), default=0)
             self._log.cut_at(end)
         except OSError as error:
             raise HistoryError(f"{self.folder}: cannot be written ({error.strerror})") from error
-        if self.damage or (self.version and not _is_intact(self.folder / MANIFEST)):
+        if self.damage or self._stale:
             self.checkpoint()
         else:
             self._sweep()
@@ -538,17 +520,3 @@ def _memory_of(meta: PackedRecord) -> CameraMemory:
         bias=arrays["bias"],
         keep=Keep(**header["keep"]),
     )
-
-
-def _manifest(version: int, fed_s: float, index: bytes) -> bytes:
-    """Make the manifest of a checkpoint as JSON, with a checksum of its own."""
-    facts = {"format": FORMAT, "version": version, "fed_s": fed_s, "index": checksum(index).hex()}
-    return json.dumps({**facts, "checksum": facts_checksum(facts)}, indent=1).encode()
-
-
-def _is_intact(manifest: Path) -> bool:
-    try:
-        read_manifest(manifest)
-    except DamagedMemoryError:
-        return False
-    return True

@@ -114,7 +114,7 @@ def pack_index(memory: CameraMemory, clusters: Sequence[Seat], where: Mapping[in
     return pack(header, arrays)
 
 
-def read_index(
+def restore(
     memory: CameraMemory, record: PackedRecord, folder: Path, verify: bool, lose: Callable[[str], None]
 ) -> dict[int, Place]:
     """Fill an empty memory from an index.

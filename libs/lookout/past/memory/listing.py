@@ -13,11 +13,10 @@ from lookout.past.memory.container import (
     ITEM_BYTES,
     DamagedBytes,
     StoredRecord,
-    read_file_record,
     read_records,
 )
 from lookout.past.memory.errors import HistoryError
-from lookout.past.memory.files import MANIFEST, bytes_of, needed, read_manifest, read_meta
+from lookout.past.memory.files import bytes_of, log_path, read_index, read_meta, versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +48,9 @@ def extent_of(folder: Path) -> Extent | None:
 
 def _extent(folder: Path) -> Extent | None:
     meta = read_meta(folder).header
-    version = _version(folder)
-    index = _index(folder, version) if version else None
+    version, index = read_index(folder)
+    if versions(folder)[:1] not in ([], [version]):
+        return None
     times: list[int] = []
     places: list[int] = []  # numbers of frames whose KV is held, the oldest included
     if index is not None:
@@ -58,7 +58,7 @@ def _extent(folder: Path) -> Extent | None:
             return None
         times += index.arrays["times"].integers()
         places += _oldest(index)
-    for record in read_records(memoryview(bytes_of(folder / f"records-{version:08d}.log")), ""):
+    for record in read_records(memoryview(bytes_of(log_path(folder, version))), ""):
         if isinstance(record, DamagedBytes):
             return None
         if record.header["kind"] == "block":
@@ -69,18 +69,6 @@ def _extent(folder: Path) -> Extent | None:
             times += added
     first = times[min(places)] if places else None
     return Extent(len(times), first, times[-1] if times else None)
-
-
-def _version(folder: Path) -> int:
-    """Return the number of the last checkpoint; 0 before the first."""
-    if not (folder / MANIFEST).is_file() and (folder / f"records-{0:08d}.log").is_file():
-        return 0
-    return int(read_manifest(folder / MANIFEST)["version"])
-
-
-def _index(folder: Path, version: int) -> StoredRecord:
-    path = folder / f"index-{version:08d}.bin"
-    return read_file_record(needed(path), str(path))
 
 
 def _oldest(index: StoredRecord) -> Iterator[int]:

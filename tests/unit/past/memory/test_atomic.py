@@ -242,7 +242,7 @@ def test_a_block_stays_acknowledged_when_the_checkpoint_behind_it_fails(
     disk.left = None
     assert state(folder.memory) == state(_fed(4))
     _feed(folder, 4, 5)  # and this one brings the checkpoint
-    assert (tmp_path / "manifest.json").is_file()
+    assert (tmp_path / "index-00000001.bin").is_file()
     _killed(folder)
     assert state(MemoryFolder.open(tmp_path).memory) == state(_fed(5))
 

@@ -53,7 +53,7 @@ def states() -> list[list[object]]:
     return _states()
 
 
-NAMES = ("meta.bin", "meta.copy.bin", "manifest.json", "index", "slabs", "records")
+NAMES = ("meta.bin", "meta.copy.bin", "index", "slabs", "records")
 
 
 def _file(folder: Path, name: str) -> Path:
@@ -177,6 +177,23 @@ def test_an_index_that_is_damaged_costs_the_checkpoint_and_not_the_records_since
     with MemoryFolder.open(path, salvage=True) as opened:
         kept = {time for index in range(10, BLOCKS) for time in block(index, seed=SEED).times_us.tolist()}
         assert _times(opened) == kept
+
+
+def test_an_index_torn_beside_the_one_before_costs_nothing(whole: Path, tmp_path: Path) -> None:
+    """As a release before 0.3 left it, which wrote the index in place; and a log that no record came to."""
+    path = tmp_path / "folder"
+    shutil.copytree(whole, path)
+    sound = _file(path, "index").read_bytes()
+    expected = state(MemoryFolder.open(path, owner=False).memory)
+    (path / "records-00000003.log").touch()
+    for size in (0, 30, len(sound) - 1):
+        (path / "index-00000003.bin").write_bytes(sound[:size])
+        assert state(MemoryFolder.open(path, owner=False).memory) == expected
+    with MemoryFolder.open(path) as opened:
+        _feed(opened, BLOCKS, BLOCKS + 1)
+        after = state(opened.memory)
+        assert [file.name for file in path.glob("index-*")] == ["index-00000004.bin"]
+    assert state(MemoryFolder.open(path, owner=False).memory) == after
 
 
 def test_damage_of_one_camera_leaves_the_others_alone(whole: Path, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_frames_that_a_limit_dropped_are_not_listed_as_held(tmp_path: Path) -> N
     assert extent.first_us
 
 
-@pytest.mark.parametrize("pattern", ["meta*.bin", "manifest.json", "index-*.bin", "records-*.log"])
+@pytest.mark.parametrize("pattern", ["meta*.bin", "index-*.bin", "records-*.log"])
 def test_a_damaged_memory_has_to_be_opened(tmp_path: Path, pattern: str) -> None:
     one = create(tmp_path, every=5)
     for step in steps(9):

@@ -91,6 +91,69 @@ def fingerprint(model: LanguageModel) -> str:
     return checksum(*(raw(part).data for part in parts)).hex()
 
 
+@dataclass(frozen=True, slots=True)
+class PastSource:
+    """One camera's past, as a question is asked about it.
+
+    Attributes:
+        camera: the camera.
+        began_us: what its times are more than microseconds from the start of the source.
+        ask: answers a question (options as in `memory.ask`); returns the answer, and the number of the epoch.
+    """
+
+    camera: str
+    began_us: int
+    ask: Callable[..., tuple[MemoryAnswer, int]]
+
+    def recall(
+        self,
+        question: str,
+        *,
+        since: float | None = None,
+        until: float | None = None,
+        words: int = 32,
+        text: bool | None = None,
+        on_text: Callable[[str], None] | None = None,
+    ) -> Recollection:
+        """Answer a question, with times in seconds from the start of the source.
+
+        Args:
+            question: what to ask; one that begins with a verb such as "is" is a yes/no question.
+            since: only frames from this time on; `until`: only frames before.
+            words: maximum tokens of text.
+            text: whether to write text; None: unless it is a yes/no question.
+            on_text: called with each piece of text.
+
+        Raises:
+            HistoryError: there is no frame of that time.
+        """
+        yes_no = asks_yes_no(question)
+        write = not yes_no if text is None else text
+        answer, epoch = self.ask(
+            question,
+            since_us=None if since is None else round(since * 1e6) - self.began_us,
+            until_us=None if until is None else round(until * 1e6) - self.began_us,
+            describe=words if write else 0,
+            on_text=on_text,
+        )
+        first = answer.covered_from_us
+        return Recollection(
+            camera=self.camera,
+            epoch=epoch,
+            question=question,
+            p_yes=answer.p_yes if yes_no else None,
+            text=answer.text,
+            moments=tuple(Moment(self._seconds(frame.time_us), frame.share) for frame in answer.evidence),
+            covered_from=None if first is None else self._seconds(first),
+            covered_to=self._seconds(answer.covered_to_us),
+            cost=answer.cost,
+            answers=named_shares(question, answer.shares),
+        )
+
+    def _seconds(self, time_us: int) -> float:
+        return (time_us + self.began_us) / 1e6
+
+
 class StreamRecall:
     """The memory of one stream: give it each window after the engine ran it, and ask.
 
@@ -177,54 +240,14 @@ class StreamRecall:
             self._held.settle(answer.fetched)
         return answer
 
-    def recall(
-        self,
-        question: str,
-        *,
-        since: float | None = None,
-        until: float | None = None,
-        words: int = 32,
-        text: bool | None = None,
-        on_text: Callable[[str], None] | None = None,
-        settle: bool = True,
-    ) -> Recollection:
-        """Answer a question, with times in seconds from the start of the source.
+    def source(self, *, settle: bool = True) -> PastSource:
+        """Return the memory as a past to be asked; `settle`: this process owns it."""
 
-        Args:
-            question: what to ask; one that begins with a verb such as "is" is a yes/no question.
-            since: only frames from this time on; `until`: only frames before.
-            words: maximum tokens of text.
-            text: whether to write text; None: unless it is a yes/no question.
-            on_text: called with each piece of text.
-            settle: whether this process owns the memory.
+        def answered(question: str, **options: Any) -> tuple[MemoryAnswer, int]:
+            return self.ask(question, settle=settle, **options), int(self.about.get("epoch", 0))
 
-        Raises:
-            HistoryError: the memory has no frame of that time.
-        """
-        began = float(self.about.get("began_us", 0)) / 1e6
-        yes_no = asks_yes_no(question)
-        write = not yes_no if text is None else text
-        answer = self.ask(
-            question,
-            settle=settle,
-            since_us=None if since is None else round((since - began) * 1e6),
-            until_us=None if until is None else round((until - began) * 1e6),
-            describe=words if write else 0,
-            on_text=on_text,
-        )
-        first = answer.covered_from_us
-        return Recollection(
-            camera=str(self.about.get("camera", "")),
-            epoch=int(self.about.get("epoch", 0)),
-            question=question,
-            p_yes=answer.p_yes if yes_no else None,
-            text=answer.text,
-            moments=tuple(Moment(began + one.time_us / 1e6, one.share) for one in answer.evidence),
-            covered_from=None if first is None else began + first / 1e6,
-            covered_to=began + answer.covered_to_us / 1e6,
-            cost=answer.cost,
-            answers=named_shares(question, answer.shares),
-        )
+        began_us = int(self.about.get("began_us", 0))
+        return PastSource(str(self.about.get("camera", "")), began_us, answered)
 
     def close(self) -> None:
         """Write what is not on disk yet, and release the folder."""
@@ -272,14 +295,16 @@ class Recall:
             self._streams[plan.stream] = recall
         recall.close_block(plan, block)
 
-    def ask(self, question: str, **options: Any) -> Iterator[Recollection]:
-        """Yield the answer of every stream, in the order they began (options as in `StreamRecall.recall`). A
+    def ask(self, question: str, *, settle: bool = True, **options: Any) -> Iterator[Recollection]:
+        """Yield the answer of every stream, in the order they began (options as in `PastSource.recall`). A
         stream without a frame in the time range is left out.
 
         Raises:
             HistoryError: no stream has a frame in the range, or nothing is remembered.
         """
-        return _ask_each(list(self._streams.values()), question, options)
+        return _ask_each(
+            [stream.source(settle=settle) for stream in self._streams.values()], question, options
+        )
 
     def close(self) -> None:
         """Write and release all memories; one whose folder fails does not keep the others from being
@@ -296,6 +321,7 @@ def ask_folder(
     camera: str | None = None,
     model: str | Path | None = None,
     device: str = "cpu",
+    settle: bool = True,
     **options: Any,
 ) -> Iterator[Recollection]:
     """Yield answers over memories on disk: one for each camera and epoch, and one for all chapters of a
@@ -307,7 +333,8 @@ def ask_folder(
         camera: only memories of this camera.
         model: the checkpoint; None: the one that made the memory.
         device: where it runs.
-        options: as in `StreamRecall.recall`.
+        settle: carry out the splits of clusters that the answers allow, in memories that this process owns.
+        options: as in `PastSource.recall`.
 
     Raises:
         DamagedMemoryError: some memories cannot be read; the answers over the others were yielded before.
@@ -322,12 +349,12 @@ def ask_folder(
     if not checkpoint:
         raise HistoryError(f"{readable[0].path} does not say which model made it: name the model")
     engine = load_engine(checkpoint, device)
-    streams: list[StreamRecall | ChaptersRecall] = []
+    sources: list[PastSource] = []
     with contextlib.ExitStack() as stack:
         chapters = [entry for entry in readable if "chapter" in entry.about]
         for name in sorted({entry.camera for entry in chapters}):
             own = [entry.path for entry in chapters if entry.camera == name]
-            streams.append(ChaptersRecall(engine, name, [read_chapter(path) for path in own]))
+            sources.append(_chapters_source(engine, name, [read_chapter(path) for path in own]))
         for entry in readable:
             if "chapter" in entry.about:
                 continue
@@ -338,12 +365,10 @@ def ask_folder(
                 continue
             stack.callback(opened.close)
             _check_made_by(engine, entry, opened)
-            streams.append(StreamRecall.of(engine, opened))
             # Settling splits clusters and records it in the folder, which only the owner may do.
-            if not owner:
-                options = {**options, "settle": False}
-        if streams:
-            yield from _ask_each(streams, question, options)
+            sources.append(StreamRecall.of(engine, opened).source(settle=owner and settle))
+        if sources:
+            yield from _ask_each(sources, question, options)
     if damaged:
         raise DamagedMemoryError("; ".join(damaged))
 
@@ -372,66 +397,28 @@ def _open(path: Path) -> tuple[MemoryFolder, bool]:
     return MemoryFolder.open(path, owner=False), False
 
 
-class ChaptersRecall:
-    """The past of one camera, from the chapters that prefill wrote, read where they lie; nothing is changed.
+def _chapters_source(
+    engine: TransformersEngine, camera: str, reading: Sequence[tuple[Chapter, Files]]
+) -> PastSource:
+    """Return one camera's chapters, which prefill wrote, as a past to be asked; nothing is changed. Times are
+    seconds from the first frame of the oldest chapter."""
+    chapters, _ = without_doubles([chapter for chapter, _ in reading])
+    fetch = fetch_from({chapter.name: files for chapter, files in reading})
+    ranges = RangeCache(fetch, CHAPTER_CACHE_BYTES)
 
-    Times are seconds from the first frame of the oldest chapter.
-    """
+    def answered(
+        question: str, *, since_us: int | None, until_us: int | None, **options: Any
+    ) -> tuple[MemoryAnswer, int]:
+        past = Past(chapters, ranges, since_us=since_us, until_us=until_us)
+        answer = ask(engine, past, question, since_us=since_us, until_us=until_us, **options)
+        return answer, int(past.chapters[-1].head.about["epoch"])
 
-    def __init__(
-        self, engine: TransformersEngine, camera: str, reading: Sequence[tuple[Chapter, Files]]
-    ) -> None:
-        self._engine, self._camera = engine, camera
-        self._chapters, _ = without_doubles([chapter for chapter, _ in reading])
-        fetch = fetch_from({chapter.name: files for chapter, files in reading})
-        self._ranges = RangeCache(fetch, CHAPTER_CACHE_BYTES)
-        first = self._chapters[0]
-        self._began_us = int(first.head.times_us[0]) + first.origin_us
-
-    def recall(
-        self,
-        question: str,
-        *,
-        since: float | None = None,
-        until: float | None = None,
-        words: int = 32,
-        text: bool | None = None,
-        on_text: Callable[[str], None] | None = None,
-        settle: bool = True,
-    ) -> Recollection:
-        """As `StreamRecall.recall`; `settle` has no effect on chapters.
-
-        Raises:
-            HistoryError: the chapters have no frame of that time.
-        """
-        yes_no = asks_yes_no(question)
-        write = not yes_no if text is None else text
-        bounds: dict[str, Any] = {
-            "since_us": None if since is None else self._began_us + round(since * 1e6),
-            "until_us": None if until is None else self._began_us + round(until * 1e6),
-        }
-        past = Past(self._chapters, self._ranges, **bounds)
-        answer = ask(self._engine, past, question, describe=words if write else 0, on_text=on_text, **bounds)
-        first = answer.covered_from_us
-        return Recollection(
-            camera=self._camera,
-            epoch=int(past.chapters[-1].head.about["epoch"]),
-            question=question,
-            p_yes=answer.p_yes if yes_no else None,
-            text=answer.text,
-            moments=tuple(Moment(self._seconds(frame.time_us), frame.share) for frame in answer.evidence),
-            covered_from=None if first is None else self._seconds(first),
-            covered_to=self._seconds(answer.covered_to_us),
-            cost=answer.cost,
-            answers=named_shares(question, answer.shares),
-        )
-
-    def _seconds(self, time_us: int) -> float:
-        return (time_us - self._began_us) / 1e6
+    first = chapters[0]
+    return PastSource(camera, -int(first.head.times_us[0]) - first.origin_us, answered)
 
 
 def _ask_each(
-    streams: Sequence[StreamRecall | ChaptersRecall], question: str, options: dict[str, Any]
+    sources: Sequence[PastSource], question: str, options: dict[str, Any]
 ) -> Iterator[Recollection]:
     for name in ("since", "until"):
         if options.get(name) is not None:
@@ -440,9 +427,9 @@ def _ask_each(
         check_whole("words", options["words"], 1, 1 << 20, HistoryError)
     nothing: HistoryError | None = None
     answered = False
-    for stream in streams:
+    for source in sources:
         try:
-            answer = stream.recall(question, **options)
+            answer = source.recall(question, **options)
         except HistoryError as error:
             nothing = error
             continue

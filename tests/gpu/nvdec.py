@@ -1,4 +1,6 @@
-"""NVDEC through PyNvVideoCodec: its pictures and motion vectors beside the software decoder's, and its pace.
+"""NVDEC through PyNvVideoCodec: samples and motion vectors against the software decoder's, and the pace.
+
+Pictures stay on the device (`lookout.video.segments.surface`): samples must be equal, byte for byte.
 
 On a CPU the library is the fake of tests/unit/video/segments/test_nvdec.py, which decodes with FFmpeg.
 """
@@ -20,8 +22,12 @@ REQUEST: Final = DecodeRequest(448, 448, SamplingGrid(500_000))
 
 
 def run(scale: Scale) -> dict[str, Any]:
-    """By codec: share of equal samples, largest difference of a pixel, agreement of vectors, samples a
-    second of both decoders."""
+    """Return by codec: samples, largest difference of a pixel, agreement of vectors, and how many times
+    longer the software decoder takes. The first decode is not timed: it starts CUDA.
+
+    Raises:
+        AssertionError: The two choose other pictures, or their samples differ.
+    """
     if scale.device.type == "cpu":
         from tests.unit.video.segments.test_nvdec import fake_library
 
@@ -33,6 +39,7 @@ def run(scale: Scale) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for name, codec in CODECS.items():
         clip = encode("mp4", codec, frames=25 * seconds, fps=25, size=size, gop=50, bframes=2, speed=2)
+        decoder.decode(clip, REQUEST)
         start = time.perf_counter()
         ours = decoder.decode(clip, REQUEST)
         middle = time.perf_counter()
@@ -40,11 +47,12 @@ def run(scale: Scale) -> dict[str, Any]:
         end = time.perf_counter()
         if [frame.slot for frame in ours.frames] != [frame.slot for frame in theirs.frames]:
             raise AssertionError(f"{name}: NVDEC samples other pictures than the software decoder")
-        pairs = list(zip(ours.pixels, theirs.pixels, strict=True))
+        largest = int(np.abs(ours.pixels.astype(int) - theirs.pixels).max())
+        if largest:
+            raise AssertionError(f"{name}: samples differ by up to {largest} levels")
         out[name] = {
-            "samples": len(pairs),
-            "equal_samples": sum(bool(np.array_equal(a, b)) for a, b in pairs) / len(pairs),
-            "largest_difference": max(int(np.abs(a.astype(int) - b).max()) for a, b in pairs),
+            "samples": len(ours.frames),
+            "largest_difference": largest,
             "vector_agreement": round(decoder.check(clip), 4),
             "software_over_nvdec": round((end - middle) / (middle - start), 3),
         }

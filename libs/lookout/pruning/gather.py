@@ -24,6 +24,7 @@ from lookout.video.motion import (
     Basis,
     FrameInfo,
     Geometry,
+    Luma,
     Motion,
     Picture,
     PredictionBlocks,
@@ -291,8 +292,8 @@ class MotionGather:
     _waiting_blocks: int = 0  # of all waiting frames
     _closed: list[tuple[int, Frames]] = field(default_factory=list, repr=False)  # by place in _motions
     _motions: list[Motion] = field(default_factory=list, repr=False)
-    _luma: npt.NDArray[np.uint8] | None = field(default=None, repr=False)
-    _sampled: npt.NDArray[np.uint8] | None = field(default=None, repr=False)
+    _luma: Luma | None = field(default=None, repr=False)
+    _sampled: Luma | None = field(default=None, repr=False)
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -332,10 +333,10 @@ class MotionGather:
         self._waiting, self._chain = [], None
         self._luma = self._sampled = None
 
-    def push(self, frame: FrameInfo, blocks: VectorSource | None, luma: npt.NDArray[np.uint8] | None) -> None:
+    def push(self, frame: FrameInfo, blocks: VectorSource | None, luma: Luma | None) -> None:
         """Add one decoded frame in presentation order."""
         if luma is not None and self.settings.residual:
-            self._luma = luma.copy()
+            self._luma = luma.copy() if isinstance(luma, np.ndarray) else luma
         # An I-frame has no vectors, and a damaged frame or a clock jump hides movement: the sample is judged
         # by luma.
         if blocks is None or frame.corrupt or frame.jump or frame.picture.intra:

@@ -3,17 +3,21 @@ instead of per block."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
 
-from lookout.video.motion import Geometry
+from lookout.video.motion import Geometry, Luma
 
-U8 = npt.NDArray[np.uint8]
+if TYPE_CHECKING:
+    import torch
+
 F32 = npt.NDArray[np.float32]
 
 
-def compensated_difference(luma: U8, before: U8, dx: F32, dy: F32, cell: int) -> F32:
-    """Return |luma - before displaced|, float32 [height, width].
+def compensated_difference(luma: Luma, before: Luma, dx: F32, dy: F32, cell: int) -> F32 | torch.Tensor:
+    """Return |luma - before displaced|, float32 [height, width], where the pictures are.
 
     luma, before: uint8 [height, width], the sampled frame and the one sampled before it; dx, dy: float32
     [cell rows, cell cols], displacement of each cell towards its reference in pixels (rounded to whole
@@ -22,6 +26,8 @@ def compensated_difference(luma: U8, before: U8, dx: F32, dy: F32, cell: int) ->
     height, width = luma.shape
     if before.shape != luma.shape:
         raise ValueError(f"pictures of {luma.shape} and {before.shape} cannot be compared")
+    if not isinstance(luma, np.ndarray) or not isinstance(before, np.ndarray):
+        return _on_device(luma, before, dx, dy, cell)
     row, col = np.arange(height, dtype=np.int32), np.arange(width, dtype=np.int32)
     own = np.ix_(row // cell, col // cell)
     y = np.clip(row[:, None] + np.rint(dy).astype(np.int32)[own], 0, height - 1)
@@ -30,7 +36,22 @@ def compensated_difference(luma: U8, before: U8, dx: F32, dy: F32, cell: int) ->
     return gap
 
 
-def patch_means(values: F32, geometry: Geometry, rows: int, cols: int, patch: int) -> F32:
+def _on_device(luma: Luma, before: Luma, dx: F32, dy: F32, cell: int) -> torch.Tensor:
+    """Do the same with tensors; only the displacements of cells are uploaded."""
+    import torch
+
+    now, then = torch.as_tensor(luma), torch.as_tensor(before)
+    height, width = now.shape
+    row, col = (torch.arange(size, device=now.device) for size in (height, width))
+    down, across = (
+        torch.from_numpy(np.rint(moved).astype(np.int32)).to(now.device)[row // cell][:, col // cell]
+        for moved in (dy, dx)
+    )
+    y, x = (row[:, None] + down).clamp(0, height - 1), (col[None] + across).clamp(0, width - 1)
+    return (now.float() - then[y, x].float()).abs()
+
+
+def patch_means(values: F32 | torch.Tensor, geometry: Geometry, rows: int, cols: int, patch: int) -> F32:
     """Return the mean of a field on the coded picture over each patch: float32 [height, width] -> float32
     [rows, cols].
 
@@ -44,7 +65,11 @@ def patch_means(values: F32, geometry: Geometry, rows: int, cols: int, patch: in
     # After a quarter turn, columns of the picture are rows of patches.
     by_col = _members(across[1] if turned else across[0], geometry, rows if turned else cols, patch, turned)
     by_row = _members(down[0] if turned else down[1], geometry, cols if turned else rows, patch, not turned)
-    total = by_row @ values @ by_col.T
+    if isinstance(values, np.ndarray):
+        total = by_row @ values @ by_col.T
+    else:  # the sums alone are downloaded; in float64, because a GPU may round float32 products
+        rows_of, cols_of = (values.new_tensor(member).double() for member in (by_row, by_col))
+        total = (rows_of @ values.double() @ cols_of.T).cpu().numpy()
     count = np.outer(by_row.sum(axis=1), by_col.sum(axis=1))
     mean = np.where(count > 0, total / np.maximum(count, 1), 0).astype(np.float32)
     return np.ascontiguousarray(mean.T if turned else mean)

@@ -9,6 +9,7 @@ from lookout.video.motion.hiding import MaskLayer as MaskLayer, PictureMask as P
 from lookout.video.motion.types import (
     Basis as Basis,
     FrameInfo as FrameInfo,
+    Luma as Luma,
     Motion as Motion,
     Picture as Picture,
     PredictionBlocks as PredictionBlocks,

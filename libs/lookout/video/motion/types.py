@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from lookout.video.motion.geometry import Geometry
 
+if TYPE_CHECKING:
+    import torch
+
 U8 = npt.NDArray[np.uint8]
 I8 = npt.NDArray[np.int8]
 I16 = npt.NDArray[np.int16]
 F16 = npt.NDArray[np.float16]
 F32 = npt.NDArray[np.float32]
+#: uint8 [height, width]; a tensor where the picture stays on a device
+Luma: TypeAlias = "U8 | torch.Tensor"
 
 
 class PredictionKind(IntEnum):
@@ -146,16 +151,15 @@ class Gather(Protocol):
 
     @property
     def needs_luma(self) -> bool:
-        """Whether it must receive the luma plane of every frame, which costs a conversion for pictures
-        deeper than 8 bits."""
+        """Whether it must receive the luma plane of every frame."""
 
     def start(self, geometry: Geometry) -> None:
         """Begin a segment, or restart because the coded size changed within it."""
 
-    def push(self, frame: FrameInfo, blocks: VectorSource | None, luma: U8 | None) -> None:
+    def push(self, frame: FrameInfo, blocks: VectorSource | None, luma: Luma | None) -> None:
         """Add one decoded frame, in presentation order. `blocks` is None for intra pictures,
-        damaged frames without vectors and codecs that export none; `luma` is uint8 [height,
-        width], valid during the call only."""
+        damaged frames without vectors and codecs that export none; `luma` is valid during the
+        call only if it is an array."""
 
     def sample(self, frame: FrameInfo) -> None:
         """Mark the last pushed frame as sampled; motion is counted from it again."""

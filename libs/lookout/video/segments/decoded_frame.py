@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import av
 
 from lookout.video.motion.prediction import exported_vectors
 from lookout.video.motion.types import Picture, VectorSource
 from lookout.video.segments.picture import orientation
+
+if TYPE_CHECKING:
+    from lookout.video.segments.surface import Surface  # imports torch
 
 
 @dataclass(slots=True)
@@ -25,7 +29,7 @@ class DecodedFrame:
     key: bool
     corrupt: bool
     interlaced: bool
-    frame: av.VideoFrame
+    frame: av.VideoFrame | Surface
     turn: Callable[[], tuple[int, bool]]
     blocks: Callable[[], VectorSource | None]
 

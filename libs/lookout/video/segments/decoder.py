@@ -5,13 +5,13 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import av
 import numpy as np
 
 from lookout.video.motion.geometry import Geometry
-from lookout.video.motion.types import U8, FrameInfo, VectorSource
+from lookout.video.motion.types import U8, FrameInfo, Luma, VectorSource
 from lookout.video.segments.clock import WRAP_TICKS
 from lookout.video.segments.container import WRAPPING, ByteSource, Video, source_size, ticks_to_us
 from lookout.video.segments.damage import DamageTrail, breaks_of, damaged_packets
@@ -29,6 +29,9 @@ from lookout.video.segments.types import (
     SampledFrame,
     SegmentFacts,
 )
+
+if TYPE_CHECKING:
+    from lookout.video.segments.surface import Surface  # imports torch
 
 _CUT_OFTEN = "let the camera send keyframes, at which segments are cut, more often"
 
@@ -172,7 +175,14 @@ class _Item:
     info: FrameInfo
     stream_us: int
     blocks: VectorSource | None
-    frame: av.VideoFrame | None
+    frame: av.VideoFrame | Surface | None
+
+
+class _Paints(Protocol):
+    """The painter of a back end's frames: `Painter`, `SurfacePainter`."""
+
+    def paint(self, frame: Any, geometry: Geometry) -> U8: ...
+    def luma(self, frame: Any, geometry: Geometry) -> Luma: ...
 
 
 class SinglePass:
@@ -194,7 +204,7 @@ class SinglePass:
         self.has_vectors = video.has_vectors
         self.counts = Counts()
         self.timeline = Timeline(video.fps, JUMP_US)
-        self.painter = Painter(request.mask)
+        self.painter: _Paints = Painter(request.mask)
         self.timed = False
         self.jumps = (
             frozenset(jump.pts for jump in video.clock.jumps) if video.clock is not None else frozenset()

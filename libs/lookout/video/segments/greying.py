@@ -45,24 +45,24 @@ def greyed(frame: av.VideoFrame, hidden: Bits) -> av.VideoFrame:
             for buffer in (plane, own)
         )
         height, width = plane.height, plane.width * paired
-        shrunk = _shrunk(hidden, plane.width, plane.height)
+        covered = shrunk(hidden, plane.width, plane.height)
         if paired > 1:
-            shrunk = np.repeat(shrunk, paired, axis=1)
-        target[:height, :width] = np.where(shrunk, 1 << (depth - 1), source[:height, :width])
+            covered = np.repeat(covered, paired, axis=1)
+        target[:height, :width] = np.where(covered, 1 << (depth - 1), source[:height, :width])
     return copy
 
 
-def _shrunk(hidden: Bits, width: int, height: int) -> Bits:
+def shrunk(hidden: Bits, width: int, height: int) -> Bits:
     """Return the hidden samples of a plane of this size: every sample that covers a hidden pixel."""
     down, across = -(-hidden.shape[0] // height), -(-hidden.shape[1] // width)
     if (down, across) == (1, 1):
         return hidden
     padded = np.pad(hidden, ((0, height * down - hidden.shape[0]), (0, width * across - hidden.shape[1])))
-    shrunk = np.zeros((height, width), np.bool_)
+    covering = np.zeros((height, width), np.bool_)
     for row in range(down):  # many times faster than `any` over two axes; runs for every picture
         for column in range(across):
-            shrunk |= padded[row::down, column::across]
-    return shrunk
+            covering |= padded[row::down, column::across]
+    return covering
 
 
 def _greyed_rgb(frame: av.VideoFrame, hidden: Bits) -> av.VideoFrame:

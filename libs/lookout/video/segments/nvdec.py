@@ -5,29 +5,34 @@ Elsewhere the library silently disables them, and the segment then declares the 
 library's wheel and its samples: statistics are `qp_luma`, `cu_type` (0 intra, 1 inter, 2 skip, 3 PCM,
 7 invalid), `mv0_x`, `mv0_y` (list 0), `mv1_x`, `mv1_y` (list 1), one number per block. Units, reference index
 and block order are not documented. Units are assumed to be quarter pixels and blocks to be in row order; the
-reference stays unknown. `agreement` checks this against the software decoder before vectors are trusted. CUDA
-needs a large address space, so this runs in a container of its own and not in `SandboxPool`.
+reference stays unknown. `agreement` checks this against the software decoder before vectors are trusted.
+
+Pictures stay in the GPU's memory: `surface` takes their planes through DLPack and makes the samples there.
+CUDA needs a large address space, so this runs in a container of its own and not in `SandboxPool`.
 """
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 import av
 import numpy as np
 
 from lookout.video.motion.prediction import prediction_blocks
-from lookout.video.motion.types import U8, Picture, PredictionBlocks, PredictionKind
+from lookout.video.motion.types import Picture, PredictionBlocks, PredictionKind
 from lookout.video.segments.container import Video
 from lookout.video.segments.decoded_frame import DecodedFrame
 from lookout.video.segments.decoder import SinglePass
-from lookout.video.segments.picture import turn_of
+from lookout.video.segments.picture import keyframe_picture, orientation
 from lookout.video.segments.types import CodecError, DecodedSegment, DecodeRequest, Reason
+
+if TYPE_CHECKING:
+    from lookout.video.segments.surface import Format, Surface
 
 PACKAGE = "PyNvVideoCodec"
 LEAST_VERSION = (2, 1)
@@ -37,6 +42,8 @@ FIELDS = ("cu_type", "mv0_x", "mv0_y", "mv1_x", "mv1_y")
 BLOCK_SIZES = (16, 8, 32, 64, 4)
 CODECS = frozenset({"h264", "hevc", "av1", "vp8", "vp9", "mpeg4", "mpeg2video", "mpeg1video"})
 STATISTICS = frozenset({"h264", "hevc"})
+#: what NVDEC gives as NV12, P016 and arrays of the same order; alpha and palettes it does not
+FORMATS = frozenset({"yuv420p", "yuvj420p", "yuv422p", "yuvj422p", "yuv444p", "yuvj444p"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +150,12 @@ def load_library() -> Any:
             f"NVDEC cannot run here ({first}): it needs an NVIDIA GPU and driver, in a container "
             "with the video capability; or use the software decoder",
         ) from None
+    if find_spec("torch") is None:
+        raise CodecError(
+            Reason.UNAVAILABLE,
+            "NVDEC's pictures stay on the GPU as tensors of torch, which is missing: install the nvdec "
+            "extra, or use the software decoder",
+        )
     version = tuple(int(part) for part in str(module.__version__).split(".")[:2])
     if version < LEAST_VERSION:
         raise CodecError(
@@ -199,7 +212,11 @@ class _NvdecPass(SinglePass):
     ) -> None:
         super().__init__(video, request, len(segment))
         self._segment, self._library, self._settings = segment, library, settings
+        from lookout.video.segments.surface import Format, Surface, SurfacePainter  # imports torch
+
         self.has_vectors = False
+        self.painter = SurfacePainter(request.mask)
+        self._format_of, self._surface_of = Format.of, Surface.of
 
     def shots(self) -> Iterator[DecodedFrame]:
         """Yield every frame in presentation order."""
@@ -214,7 +231,11 @@ class _NvdecPass(SinglePass):
         for packet in packets:
             self.counts.packet(packet, hidden=self.video.hides(packet))
         self.timed = any(packet.pts is not None for packet in packets)
-        turn = turn_of(self.video, packets[0]) if packets else (0, False)
+        # NVDEC reports neither colours nor rotation, so the first picture is decoded in software as well.
+        first = keyframe_picture(self.video, packets[0]) if packets else None
+        if first is None:
+            return
+        form, turn = self._format(first), orientation(first)
         keys = {packet.pts for packet in packets if packet.is_keyframe}
         hidden = {packet.pts for packet in packets if self.video.hides(packet)}
         decoded = sorted(packet.pts for packet in packets if packet.pts is not None)
@@ -223,7 +244,13 @@ class _NvdecPass(SinglePass):
             if pts in hidden:  # NVDEC also returns pictures that an edit list hides
                 continue
             key = pts in keys if self.timed else index == 0
-            yield self._shot(frame, pts, key, turn)
+            yield self._shot(self._surface_of(frame, form), frame, pts, key, turn)
+
+    def _format(self, picture: av.VideoFrame) -> Format:
+        name = picture.format.name
+        if name.removesuffix("le").rstrip("0123456789") not in FORMATS:
+            raise CodecError(Reason.NO_DECODER, f"pictures of the format {name} are not read from NVDEC")
+        return self._format_of(picture, self.video.codec)
 
     def _decode(self, packets: Sequence[av.Packet]) -> Iterator[Any]:
         source = self._segment if self.timed else _with_times(self.video, packets)
@@ -232,9 +259,9 @@ class _NvdecPass(SinglePass):
             decoder = library.SimpleDecoder(
                 source,
                 gpu_id=self._settings.gpu,
-                use_device_memory=False,
+                use_device_memory=True,
                 need_scanned_stream_metadata=True,
-                output_color_type=library.OutputColorType.RGB,
+                output_color_type=library.OutputColorType.NATIVE,
                 enableDecodeStats=self.video.codec in STATISTICS and self.request.vectors,
             )
             for index in range(len(decoder)):
@@ -254,12 +281,13 @@ class _NvdecPass(SinglePass):
         pts = int(frame.getPTS())
         return pts if pts in decoded else (decoded[index] if index < len(decoded) else None)
 
-    def _shot(self, frame: Any, pts: int | None, key: bool, turn: tuple[int, bool]) -> DecodedFrame:
-        pixels = _pixels(frame, self.video)
-        height, width = pixels.shape[:2]
+    def _shot(
+        self, surface: Surface, frame: Any, pts: int | None, key: bool, turn: tuple[int, bool]
+    ) -> DecodedFrame:
         blocks: PredictionBlocks | None = None
         if self._settings.trust and getattr(frame, "decode_stats_size", 0) > 0:
-            blocks = parse_decode_stats(frame.ParseDecodeStats(), width, height, self._settings.vector_units)
+            stats, units = frame.ParseDecodeStats(), self._settings.vector_units
+            blocks = parse_decode_stats(stats, surface.width, surface.height, units)
             self.has_vectors = True
         picture = _picture(blocks, key)
         return DecodedFrame(
@@ -269,7 +297,7 @@ class _NvdecPass(SinglePass):
             corrupt=False,
             interlaced=False,
             turn=lambda: turn,
-            frame=av.VideoFrame.from_ndarray(pixels, format="rgb24"),
+            frame=surface,
             blocks=lambda: None if picture.intra else blocks,
         )
 
@@ -282,17 +310,6 @@ def _picture(blocks: PredictionBlocks | None, key: bool) -> Picture:
     if (blocks.source > 0).any():
         return Picture.B
     return Picture.I if (blocks.kind == PredictionKind.INTRA).all() else Picture.P
-
-
-def _pixels(frame: Any, video: Video) -> U8:
-    """Copy a decoded host frame to uint8 [height, width, 3]."""
-    size = int(frame.framesize())
-    width, height = video.context.width, video.context.height
-    if size != width * height * 3:
-        raise CodecError(Reason.DIMENSIONS, f"NVDEC gave {size} bytes for a picture of {width}x{height}")
-    raw = (ctypes.c_uint8 * size).from_address(int(frame.GetPtrToPlane(0)))
-    # Copied, because the library reuses the memory for its next frame.
-    return np.ctypeslib.as_array(raw).reshape(height, width, 3).copy()
 
 
 def _with_times(video: Video, packets: Sequence[av.Packet]) -> bytes:

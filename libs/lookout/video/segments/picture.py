@@ -32,12 +32,18 @@ def orientation(frame: av.VideoFrame) -> tuple[int, bool]:
     return round(math.degrees(math.atan2(b, a)) / 90) * 90 % 360, mirrored
 
 
-def turn_of(video: Video, keyframe: av.Packet) -> tuple[int, bool]:
-    """Return the `orientation` of a keyframe's picture, even if an edit list hides it; drains the decoder.
-    (0, False) where it cannot be decoded."""
+def keyframe_picture(video: Video, keyframe: av.Packet) -> av.VideoFrame | None:
+    """Decode a keyframe, even if an edit list hides its picture; drains the decoder. None where it cannot be
+    decoded."""
     # A copy of the packet, because the decoder returns no picture for one marked as hidden.
     frames = [*video.decode(av.Packet(bytes(keyframe))), *video.decode(None)]
-    return orientation(frames[0]) if frames else (0, False)
+    return frames[0] if frames else None
+
+
+def turn_of(video: Video, keyframe: av.Packet) -> tuple[int, bool]:
+    """Return the `orientation` of a keyframe's picture; (0, False) where it cannot be decoded."""
+    picture = keyframe_picture(video, keyframe)
+    return orientation(picture) if picture is not None else (0, False)
 
 
 def frame_geometry(frame: av.VideoFrame, width: int, height: int, fit: Fit) -> Geometry:
@@ -46,6 +52,22 @@ def frame_geometry(frame: av.VideoFrame, width: int, height: int, fit: Fit) -> G
     return Geometry.fitted(
         (frame.width, frame.height), (width, height), fit, rotation=rotation, mirror=mirror
     )
+
+
+def placed(scaled: U8, geometry: Geometry) -> U8:
+    """Turn a scaled picture upright and put it onto a black model input: uint8 [height, width, 3]."""
+    x, y, w, h = geometry.place
+    if geometry.mirror:
+        scaled = scaled[:, ::-1]
+    upright = np.rot90(scaled, -geometry.rotation // 90)
+    size = (geometry.out_height, geometry.out_width)
+    if (y, x, h, w) == (0, 0, *size):
+        return np.ascontiguousarray(upright)
+    out = np.zeros((*size, 3), np.uint8)
+    top, left = max(0, y), max(0, x)
+    visible = upright[top - y : size[0] - y, left - x : size[1] - x]
+    out[top : top + visible.shape[0], left : left + visible.shape[1]] = visible
+    return out
 
 
 class Painter:
@@ -66,31 +88,23 @@ class Painter:
         """Return uint8 [out_height, out_width, 3]: masked, area-averaged, turned and placed, in this
         order."""
         frame = self._shown(frame, geometry)
-        x, y, w, h = geometry.place
+        _, _, w, h = geometry.place
         across, down = (h, w) if geometry.rotation in (90, 270) else (w, h)
         scaled = self._reformatter.reformat(
             frame, width=across, height=down, format="rgb24", interpolation=Interpolation.AREA, threads=1
         ).to_ndarray()
-        if geometry.mirror:
-            scaled = scaled[:, ::-1]
-        upright = np.rot90(scaled, -geometry.rotation // 90)
-        size = (geometry.out_height, geometry.out_width)
-        if (y, x, h, w) == (0, 0, *size):
-            return np.ascontiguousarray(upright)
-        out = np.zeros((*size, 3), np.uint8)
-        top, left = max(0, y), max(0, x)
-        visible = upright[top - y : size[0] - y, left - x : size[1] - x]
-        out[top : top + visible.shape[0], left : left + visible.shape[1]] = visible
-        return out
+        return placed(np.asarray(scaled, np.uint8), geometry)
 
     def luma(self, frame: av.VideoFrame, geometry: Geometry) -> U8:
         """Return uint8 [height, width]: the luma plane; a view of the frame where it is 8-bit planar."""
         frame = self._shown(frame, geometry)
-        if frame.format.name.startswith(("yuv4", "yuvj4", "nv12")) and frame.format.components[0].bits == 8:
-            plane = frame.planes[0]
+        name, bits = frame.format.name, frame.format.components[0].bits
+        if name.startswith(("yuv4", "yuvj4", "nv12")) and (bits == 8 or name.endswith("le")):
+            plane, sample = frame.planes[0], np.dtype(np.uint8 if bits == 8 else "<u2")
             # FFmpeg pads rows for alignment.
-            rows = np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)
-            return rows[: frame.height, : frame.width]
+            rows = np.frombuffer(plane, sample).reshape(-1, plane.line_size // sample.itemsize)
+            luma = rows[: frame.height, : frame.width]
+            return np.asarray(luma if bits == 8 else luma >> (bits - 8), np.uint8)
         grey = self._reformatter.reformat(frame, format="gray", threads=1).to_ndarray()
         return np.asarray(grey, np.uint8)
 

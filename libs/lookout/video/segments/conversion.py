@@ -39,8 +39,8 @@ _SAME: Final = {0: 1, 10: 9}
 
 @dataclass(frozen=True, slots=True)
 class Colour:
-    """How samples encode colours. space: FFmpeg's number; full: range 0 to 255; left_sited: colour samples lie
-    at the left of two pixels, else between them."""
+    """How samples encode colours: FFmpeg's number of the space; whether the range is 0 to 255; whether
+    colour samples lie at the left of two pixels, else between them."""
 
     space: int = 2
     full: bool = False

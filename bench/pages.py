@@ -57,7 +57,7 @@ TITLES = {
     "memory-schemes": "First token by scheme, and what late splits save",
     "memory_cost": "What a camera's memory costs",
     "peers_engine": "Windows that slide beside what others offer",
-    "peers": "Samples of a recording beside torchcodec and decord",
+    "peers": "Samples of a recording, compared with torchcodec",
     "recordings": "What pruned KV does to answers",
     "recordings-long": "What pruned KV does to answers in clips of 128 and 256 frames",
     "gateway-faults": "Writes over the API while gateway, Kafka and PostgreSQL are killed",

@@ -20,13 +20,13 @@ from tqdm import tqdm
 from bench.results import Results
 from lookout import models
 from lookout.models.engines import Question
-from lookout.models.engines.transformers.prefill import GroupPrefill
 from lookout.models.windows import EncodedFrame
-from lookout.recordings import GroupPlanner, PrefillSettings, Score, grouped
+from lookout.recordings import PrefillSettings, Score
 from lookout.recordings.analysis import AnalysisSettings, Analyzer, encode_frames
 from lookout.video.files import FileFrame
 from lookout.video.motion.types import Picture
 from watchbench import cameras, scenes
+from watchbench.evaluation.recorded import ask_recording
 from watchbench.films import FRAMES, STEP_S
 from watchbench.questions import BY_NAME, NAMES, answers
 
@@ -68,14 +68,9 @@ def clip_of(analyzer: Analyzer, seed: int, length: int = FRAMES) -> Clip:
 def asked(
     analyzer: Analyzer, frames: Sequence[EncodedFrame], how: PrefillSettings, *, at_end: bool = False
 ) -> tuple[np.ndarray, int]:
-    """p(yes) of every question, and the KV bytes. `at_end`: questions that score groups stand behind the
-    whole clip, not behind their group."""
-    planner = GroupPlanner(analyzer.engine.layout, how)
-    plans = planner.plans("clip", frames)
-    run = GroupPrefill(analyzer.engine, how, questions=QUESTIONS)
-    for plan, group in zip(plans, grouped(frames, how.group_frames), strict=True):
-        run.add(plan, group, question_position=plans[-1].question_position if at_end else None)
-    return np.array([each.answer.p_yes for each in run.ask(QUESTIONS)[0]]), run.kv.kv_bytes
+    """p(yes) of every question, and the KV bytes; see `ask_recording`."""
+    p, kv = ask_recording(analyzer.engine, frames, how, QUESTIONS, at_end=at_end)
+    return np.array(p), kv
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,7 @@ from lookout.recordings import PrefillSettings, Score
 from lookout.streams import read_clip
 from watchbench import cameras, encode, footage, model as vlm, scenes, sight
 from watchbench.clips import CANDIDATES as FEW, chosen
+from watchbench.evaluation.intervals import Drawn, Table, edges, mean_f1
 from watchbench.films import HELD_BACK
 from watchbench.questions import QUESTIONS as KNOWN, answers
 from watchbench.training import STEP_S
@@ -262,10 +263,6 @@ def truth_of(camera: Camera, place: Workplace) -> tuple[NDArray[np.bool_], NDArr
     return yes, known
 
 
-Table = NDArray[np.int64]
-"""[cameras, questions, (hit, miss, false, quiet)]."""
-
-
 def counted(found: Sequence[Found], truths: Sequence[Any]) -> Table:
     """One way on all cameras."""
     cameras = [judged(one.p, truth) for one, truth in zip(found, truths, strict=True)]
@@ -274,37 +271,6 @@ def counted(found: Sequence[Found], truths: Sequence[Any]) -> Table:
 
 def _four(counts: Counts) -> tuple[int, int, int, int]:
     return counts.hit, counts.miss, counts.false, counts.quiet
-
-
-def mean_f1(table: Table, rows: Sequence[int]) -> NDArray[np.float64]:
-    """Mean F1 of some questions, of counts [..., questions, 4]; those without a case are left out, and where
-    none has one it is NaN."""
-    hit, miss, false = (table[..., rows, part].astype(float) for part in range(3))
-    total = 2 * hit + miss + false
-    cases = (total > 0).sum(-1)
-    f1 = (2 * hit / np.maximum(total, 1)).sum(-1)
-    return np.where(cases > 0, f1 / np.maximum(cases, 1), np.nan)
-
-
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """Cameras drawn again and again, the same for every way: [rounds, cameras]."""
-
-    rows: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, count: int, rounds: int = 2000) -> Drawn:
-        """Draws of so many cameras."""
-        return cls(np.random.default_rng(0).integers(0, count, (rounds, count)))
-
-    def f1(self, table: Table, rows: Sequence[int]) -> NDArray[np.float64]:
-        """Mean F1 of some questions in every draw."""
-        return mean_f1(table[self.rows].sum(1), rows)
-
-
-def edges(values: NDArray[np.float64]) -> list[float]:
-    """95 % of what was drawn."""
-    return [round(float(edge), 3) for edge in np.nanquantile(values, (0.025, 0.975))]
 
 
 def rivals(ways: Mapping[str, Table], found: Mapping[str, Sequence[Found]]) -> dict[str, dict[str, Any]]:

@@ -14,6 +14,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from lookout.cli.model import DeviceOption, find_device, find_model
+from lookout.cli.model_choices import choose_settings, read_material
 from lookout.cli.model_serve import serve
 from lookout.cli.options import CliError, PolicyOption, Preset, PresetOption
 from lookout.cli.output import TerminalConsole, escaped
@@ -71,6 +72,24 @@ PrecisionOption = Annotated[
         max=1,
     ),
 ]
+CalibrateOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--calibrate",
+        help="Choose settings from clips: a CSV file as for --labels, or a folder of clips.",
+        show_default=False,
+    ),
+]
+CalibrateQuestionOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--question",
+        "-q",
+        help="Question about the clips of --calibrate if they have no labels; repeat for more.  "
+        "[default: those that the folder lists]",
+        show_default=False,
+    ),
+]
 
 
 @app.command("check")
@@ -87,18 +106,24 @@ def check(
     stride: StrideOption = None,
     fps: FpsOption = None,
     precision: PrecisionOption = 0.9,
+    calibrate: CalibrateOption = None,
+    questions: CalibrateQuestionOption = None,
     device: DeviceOption = None,
     dtype: DtypeOption = "auto",
 ) -> None:
     """Load a checkpoint and compare pixels, prompt, positions and answers with transformers on a clip.
 
-    With --labels it also finds the threshold of every question for a wanted precision. The last line is JSON.
+    With --labels it also finds the threshold of every question for a wanted precision. With --calibrate it
+    compares presets, anchors and ways to keep a recording's KV on your clips, and prints the settings to use:
+    a default stays unless another is better, or as good and cheaper, by a 95 % interval over clips. The last
+    line is JSON.
     The exit code is 1 if something differs, or if the model says neither yes nor no.
     """
     from watchbench.evaluation.check import check_model
 
     console = TerminalConsole()
     kind, place = _known(dtype), find_device(device)
+    material = None if calibrate is None else read_material(folder, calibrate, questions or ())
     report = check_model(
         find_model(folder),
         _default_clip() if clip is None else _existing(clip),
@@ -113,6 +138,9 @@ def check(
     if labels is not None:
         evaluation = _evaluated(folder, labels, window, stride, fps, place, kind)
         document["calibration"] = _calibrated(console, evaluation, precision, plot)
+    if material is not None:
+        sampling = {"window_s": window, "stride_s": stride, "fps": fps}
+        document["choices"] = choose_settings(console, folder, material, sampling, place, kind)
     console.print(json.dumps(document), soft_wrap=True, highlight=False, markup=False)
     if not (report.same and report.answers):
         raise typer.Exit(1)

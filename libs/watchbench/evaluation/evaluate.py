@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lookout.models import SamplingNumbers, window_defaults
-from lookout.models.engines import Engine, Question, load_engine
+from lookout.models import window_defaults
+from lookout.models.engines import Question, load_engine
 from lookout.models.families import load_tower
 from lookout.models.presets import DEFAULT, preset_of
-from lookout.models.vision import FrameInput, Tower
-from lookout.models.windows import Planner, Policy, WindowSettings
+from lookout.models.vision import Tower
+from lookout.models.windows import Policy, WindowSettings
 from lookout.pruning import MaskPolicy, keeping_everything, policy_of
-from lookout.streams import ClipWindow, StreamBlock, answered_windows, segment_frames, stream_blocks
+from lookout.streams import ClipWindow
+from watchbench.evaluation.clip_windows import (
+    ClipStream,
+    answer_streams,
+    encode_clip,
+    prefill_flops,
+    vision_flops,
+)
 from watchbench.evaluation.labels import LabelledClip, questions_of
 from watchbench.evaluation.scores import LabelledAnswers, pooled
 
@@ -130,9 +136,9 @@ def evaluate(
     plans = {DENSE: (0, _whole(base)), PRUNED: (1, _whole(base)), REUSED: (1, base)}
     for clip in progress(clips, "clips"):
         clip_questions = [question for question in questions if question.id in clip.spans]
-        encodings = _streams(clip, tower, masks, sampling)
+        encodings = encode_clip(clip.path, tower, [keeping_everything(masks), masks], sampling)
         answered = {
-            name: _answered(engine, settings, encodings[place], clip_questions)
+            name: answer_streams(engine, settings, encodings[place], clip_questions)
             for name, (place, settings) in plans.items()
         }
         for name, (place, _) in plans.items():
@@ -164,66 +170,10 @@ def _whole(settings: WindowSettings) -> WindowSettings:
     return replace(settings, policy=Policy.PRUNE_ONLY)
 
 
-@dataclass(frozen=True, slots=True)
-class _Stream:
-    """The blocks of one stream of a clip, and the second of the clip at which the stream begins."""
-
-    begun_s: float
-    blocks: list[StreamBlock]
-
-
-def _streams(
-    clip: LabelledClip, tower: Tower, policy: MaskPolicy, sampling: SamplingNumbers
-) -> tuple[list[_Stream], list[_Stream]]:
-    """The clip's streams with everything kept, and pruned."""
-    decoded = segment_frames(clip.path, tower.grid, sampling.step_us, policy, window_us=sampling.window_us)
-    clips = [list(members) for _, members in groupby(decoded, lambda frame: frame.stream)]
-
-    def pruned(masks: MaskPolicy) -> list[_Stream]:
-        return [
-            _Stream(
-                members[0].begun_us / 1e6,
-                list(
-                    stream_blocks(
-                        f"{clip.path.name}/{number}",
-                        [member.frame for member in members],
-                        tower,
-                        masks,
-                        samples=sampling.block_samples,
-                        step_us=sampling.step_us,
-                        window_blocks=sampling.window_blocks,
-                    )
-                ),
-            )
-            for number, members in enumerate(clips)
-        ]
-
-    return pruned(keeping_everything(policy)), pruned(policy)
-
-
-def _answered(
-    engine: Engine, settings: WindowSettings, streams: Sequence[_Stream], questions: Sequence[Question]
-) -> list[ClipWindow]:
-    """Answer the windows of all streams of a clip; their times are seconds of the clip."""
-    planner, begun_s = (
-        Planner(engine.layout, settings),
-        {s.blocks[0].block.stream: s.begun_s for s in streams},
-    )
-    blocks = {stream.blocks[0].block.stream: stream.blocks for stream in streams}
-    return [
-        replace(window, start_s=begun_s[name] + window.start_s, end_s=begun_s[name] + window.end_s)
-        for name, windows in answered_windows(engine, planner, blocks, questions).items()
-        for window in windows
-    ]
-
-
-def _count_vision(way: Way, streams: Sequence[_Stream], tower: Tower) -> None:
+def _count_vision(way: Way, streams: Sequence[ClipStream], tower: Tower) -> None:
     """Add the tokens and vision FLOPs of one clip to a way."""
-    grid = tower.grid
-    shape = (grid.temporal, grid.height, grid.width, 3)
     frames = [frame for stream in streams for block in stream.blocks for frame in block.block.frames]
-    encoded = [mask for stream in streams for block in stream.blocks for mask in block.encoded]
-    way.vision_flops += tower.flops([FrameInput(np.zeros(shape, np.uint8), mask) for mask in encoded])
+    way.vision_flops += vision_flops(streams, tower)
     way.kept += sum(int(frame.keep.sum()) for frame in frames)
     way.total += sum(frame.keep.size for frame in frames)
 
@@ -233,8 +183,7 @@ def _count_windows(
 ) -> None:
     """Add the answers and prefill FLOPs of one clip to a way."""
     for window, reference in zip(windows, dense, strict=True):
-        flops = window.answer.cost.flops
-        way.prefill_flops += sum(count for stage, count in flops.items() if stage != "questions")
+        way.prefill_flops += prefill_flops(window)
         for answer, exact in zip(window.answer.answers, reference.answer.answers, strict=True):
             way.apart.append(abs(answer.p_yes - exact.p_yes))
             true = clip.truth(answer.question, window.start_s, window.end_s)

@@ -28,8 +28,7 @@ from lookout.wire.headers import CAPTURED_AT, encode
 from tests.one_process_fleet import OneProcessFleet
 from tests.streams import clip, segments
 from tests.tiny_models import checkpoint
-from watchbench.evaluation.evaluate import _answered, _streams
-from watchbench.evaluation.labels import LabelledClip
+from watchbench.evaluation.clip_windows import answer_streams, encode_clip
 
 QUESTION = "Is anyone lying?"
 SAMPLING = {"fps": 2.0, "stride_s": 2.0, "window_s": 6.0}
@@ -145,10 +144,9 @@ def of_evaluation(data: bytes, folder: Path) -> Windows:
     model, preset = checkpoint("internvl"), preset_of(DEFAULT)
     sampling = window_defaults(model).changed(**SAMPLING)
     tower, engine = load_tower(model), load_engine(model)
-    clip = LabelledClip(path, {QUESTION: ()})
-    _, streams = _streams(clip, tower, preset.masks, sampling)
+    (streams,) = encode_clip(path, tower, [preset.masks], sampling)
     windows = preset.windows.sampled(sampling)
-    answered = [_answered(engine, windows, [stream], [Question("fall", QUESTION)]) for stream in streams]
+    answered = [answer_streams(engine, windows, [stream], [Question("fall", QUESTION)]) for stream in streams]
     engine.close()
     return [
         [(window.plan.window, window.answer.answers[0].p_yes) for window in windows] for windows in answered

@@ -45,7 +45,13 @@ class GatherMethod(StrEnum):
     """How the displacements of several frames are combined."""
 
     UNION = "union"
+    UNION_CODED = "union-coded"  # lengths in pixels of the coded picture, as in the paper
     SIGNED_SUM = "signed-sum"
+
+    @property
+    def unites(self) -> bool:
+        """Whether the largest displacement of any frame counts."""
+        return self is not GatherMethod.SIGNED_SUM
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +81,7 @@ class GatherSettings:
 
     def cells(self, geometry: Geometry) -> Cells:
         """Return the cells of a coded picture."""
-        fine = self.rule is GatherMethod.UNION or min(geometry.width, geometry.height) < 240
+        fine = self.rule.unites or min(geometry.width, geometry.height) < 240
         return Cells(geometry.width, geometry.height, self.cell or (8 if fine else 16))
 
 
@@ -314,7 +320,7 @@ class MotionGather:
     def needs_all(self) -> bool:
         """Whether every frame counts. It is False for `signed-sum`, in whose chain unsampled B-frames are
         not links."""
-        return self.settings.rule is GatherMethod.UNION
+        return self.settings.rule.unites
 
     @property
     def needs_luma(self) -> bool:
@@ -374,7 +380,7 @@ class MotionGather:
 
     def motions(self) -> list[Motion]:
         """Return the motion at every sample since the last call, in order, each relative to the sample
-        before it, in model-input pixels."""
+        before it, in model-input pixels (`UNION_CODED`: in pixels of the coded picture)."""
         self._settle()
         out, self._motions = self._motions, []
         return out
@@ -403,7 +409,8 @@ class MotionGather:
         s, (_, patches) = self.settings, self._started()
         redrawn = chain.redrawn > s.intra_limit
         dx, dy, new = chain.displacement()
-        size = np.hypot(*geometry.vectors(dx, dy)).astype(np.float32)
+        coded = s.rule is GatherMethod.UNION_CODED
+        size = np.hypot(*((dx, dy) if coded else geometry.vectors(dx, dy))).astype(np.float32)
         # The displacement of new content is unknown, so it must exceed every threshold.
         size[new] = np.inf
         if s.rule is GatherMethod.SIGNED_SUM:
@@ -426,7 +433,7 @@ class MotionGather:
     def _new_chain(self) -> VectorChain:
         geometry, _ = self._started()
         cells = self.settings.cells(geometry)
-        if self.settings.rule is GatherMethod.UNION:
+        if self.settings.rule.unites:
             return UnionChain(cells)
         return SignedSumChain(cells, self.settings.intra_share)
 

@@ -31,7 +31,11 @@ F32 = npt.NDArray[np.float32]
 # A smaller error against dense windows, for 1 % of their FLOPs; measured, see docs/pruning.md.
 DEFAULT_ANCHOR_SAMPLES: Final = 8
 # Model-input pixels per sample step; measured, see docs/pruning.md.
-DEFAULT_TAU: Final = {GatherMethod.UNION: 0.75, GatherMethod.SIGNED_SUM: 0.4}
+DEFAULT_TAU: Final = {
+    GatherMethod.UNION: 0.75,
+    GatherMethod.UNION_CODED: 0.25,
+    GatherMethod.SIGNED_SUM: 0.4,
+}
 
 
 class Change(StrEnum):
@@ -132,8 +136,9 @@ class PrunePolicy:
     Attributes:
         change: evidence by which a patch counts as changed.
         rule: how vectors were gathered.
-        tau: threshold of M = V + alpha * R in model-input pixels per sample step; None: the measured default
-            of `rule`.
+        tau: threshold of M = V + alpha * R per sample step, in model-input pixels, with the rule
+            `union-coded` in pixels of the coded picture; None: the default of `rule`: measured, or of
+            `union-coded` the paper's.
         alpha: pixels per grey level of residual.
         luma_tau: grey levels by which a patch must differ; None: learnt from the camera's noise.
         learning: how that threshold follows the noise.

@@ -51,6 +51,18 @@ def blocks_of(grid: list[tuple[int, int] | None]) -> list[Block]:
 FRAMES = st.lists(st.lists(st.none() | VECTORS, min_size=12, max_size=12), min_size=1, max_size=5)
 
 
+@pytest.mark.parametrize(("rule", "length"), [(GatherMethod.UNION, 2.5), (GatherMethod.UNION_CODED, 5.0)])
+def test_lengths_are_of_the_models_input_or_of_the_coded_picture(rule: GatherMethod, length: float) -> None:
+    made = MotionGather(GatherSettings(3, 4, 8, rule))
+    made.start(Geometry.fitted((WIDTH, HEIGHT), (WIDTH // 2, HEIGHT // 2)))
+    made.push(frame(0, Picture.I), None, None)
+    sampled(made, frame(0, Picture.I))
+    made.push(frame(1, Picture.P), prediction_blocks(blocks_of([(3, 4)] * 12)), None)
+    got = sampled(made, frame(1)).v
+    assert got is not None
+    assert np.allclose(got, length)
+
+
 @given(frames=FRAMES)
 @settings(max_examples=40, deadline=None)
 def test_union_is_the_largest_vector_of_any_frame(frames: list[list[tuple[int, int] | None]]) -> None:

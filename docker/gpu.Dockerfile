@@ -20,11 +20,6 @@ COPY services /build/services
 RUN --mount=type=cache,target=/cache/uv uv pip install --quiet --python /usr/local/bin/python \
     --no-deps --no-build-isolation --target /code /build
 
-# vLLM, and what prune-encode needs of torch: one layer for both.
-FROM builder AS model-deps
-COPY docker/requirements/prefill-gpu.txt /build/requirements.txt
-RUN --mount=type=cache,target=/cache/uv uv pip install --quiet --require-hashes -r /build/requirements.txt
-
 FROM builder AS decode-deps
 COPY docker/requirements/decode-gpu.txt /build/requirements.txt
 RUN --mount=type=cache,target=/cache/uv uv pip install --quiet --require-hashes -r /build/requirements.txt
@@ -40,11 +35,19 @@ WORKDIR /tmp
 HEALTHCHECK --interval=10s --timeout=3s --start-period=600s CMD ["python", "-c", \
     "import os, urllib.request as u; u.urlopen('http://127.0.0.1:' + os.environ['LOOKOUT_METRICS_PORT'] + '/livez', timeout=2)"]
 
+# vLLM, and what prune-encode needs of torch: one layer for both. It has ten gigabytes, so it is installed in its place:
+# copied from another stage, with a cache of wheels beside it, it would be on the builder's disk four times.
+# The list is whole; --no-deps: vLLM names packages that are left out of it (pyproject.toml, override-dependencies).
 # Triton compiles C at its first kernel: a compiler and the C library's headers stay in the image.
 FROM base AS model
 USER 0:0
 RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
-COPY --from=model-deps /opt/lookout /opt/lookout
+COPY --from=builder /opt/lookout /opt/lookout
+RUN --mount=type=bind,from=builder,source=/usr/local/bin,target=/build \
+    --mount=type=bind,source=docker/requirements,target=/requirements \
+    SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt UV_CACHE_DIR=/opt/lookout/wheels UV_LINK_MODE=hardlink \
+    UV_PYTHON=/opt/lookout/bin/python \
+    /build/uv pip install --quiet --no-deps --require-hashes -r /requirements/prefill-gpu.txt && rm -rf /opt/lookout/wheels
 COPY docker/compile_check.py /tmp/compile_check.py
 USER 10001:10001
 RUN python /tmp/compile_check.py

@@ -1,9 +1,9 @@
 """Write everything that a release ships into a folder: ``python docker/release.py [--key KEY]``.
 
 It holds wheels and source archives, the charts as packages and as OCI artifacts (a layout that ``skopeo copy
-oci:`` or ``oras cp --from-oci-layout`` pushes), lists of packages, the docs as a site, the images as
-archives, and ``SHA256SUMS`` over all of them, signed with the key. `make release` makes first what is only
-copied here.
+oci:`` or ``oras cp --from-oci-layout`` pushes), lists of packages, the docs as a site, the images as one
+archive, a model as another one, and ``SHA256SUMS`` over all of them, signed with the key. `make release`
+makes first what is only copied here.
 
 Environment:
     LOOKOUT_HELM: the helm to use, if it is not on the path.
@@ -15,32 +15,31 @@ import gzip
 import hashlib
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import oci
 from build import CPU, ROOT, builder, image_name, version
 
 CHARTS = ("lookout", "lookout-crds")
-#: what helm calls the parts of a chart in a registry
-_CONFIG, _CONTENT = (
-    "application/vnd.cncf.helm.config.v1+json",
-    "application/vnd.cncf.helm.chart.content.v1.tar+gzip",
-)
-_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+#: the checkpoint that everything runs with which names no other one
+TINY = ROOT / "libs/lookout/models/tiny"
 
 
-def run(*command: str) -> str:
+def run(*command: str, environment: Mapping[str, str] | None = None) -> str:
     """Run a program in the repository; what it prints.
 
     Raises:
         SystemExit: It failed, or it is not installed.
     """
     try:
-        done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
     except FileNotFoundError:
         raise SystemExit(f"docker/release.py: {command[0]} is not installed") from None
     if done.returncode:
@@ -64,70 +63,32 @@ def check_clean() -> None:
         )
 
 
-def packages(out: Path) -> None:
+def packages(out: Path, options: argparse.Namespace) -> None:
     """Wheels and source archives."""
     for folder in (ROOT, ROOT / "libs" / "watchbench"):
         run(sys.executable, "-m", "uv", "build", "--quiet", "--out-dir", str(out), str(folder))
     (out / ".gitignore").unlink(missing_ok=True)
 
 
-def charts(out: Path) -> None:
+def charts(out: Path, options: argparse.Namespace) -> None:
     """Packages of the charts, and one OCI layout with both."""
     helm = os.environ.get("LOOKOUT_HELM") or "helm"
     out.mkdir(parents=True)
-    manifests = []
+    entries = []
     for name in CHARTS:
         run(helm, "package", str(ROOT / "charts" / name), "--destination", str(out))
-        manifests.append(_artifact(out / "oci", name, out / f"{name}-{version()}.tgz"))
-    _write(out / "oci" / "index.json", {"schemaVersion": 2, "manifests": manifests})
-    _write(out / "oci" / "oci-layout", {"imageLayoutVersion": "1.0.0"})
+        entries.append(oci.chart(out / "oci", name, version(), out / f"{name}-{version()}.tgz"))
+    oci.index(out / "oci", entries)
 
 
-def _artifact(layout: Path, name: str, package: Path) -> dict[str, object]:
-    """Put a chart into an OCI layout, as `helm push` would into a registry; its entry of the index."""
-    with tarfile.open(package) as chart:
-        about = chart.extractfile(f"{name}/Chart.yaml")
-        assert about is not None
-        fields = dict(line.split(": ", 1) for line in about.read().decode().splitlines() if ": " in line)
-    config = {key: fields[key].strip("\"' ") for key in ("apiVersion", "name", "version", "description")}
-    manifest = {
-        "schemaVersion": 2,
-        "mediaType": _MANIFEST,
-        "config": _blob(layout, _CONFIG, json.dumps(config).encode()),
-        "layers": [_blob(layout, _CONTENT, package.read_bytes())],
-        "annotations": {
-            "org.opencontainers.image.title": name,
-            "org.opencontainers.image.version": version(),
-        },
-    }
-    entry = _blob(layout, _MANIFEST, json.dumps(manifest).encode())
-    return {**entry, "annotations": {"org.opencontainers.image.ref.name": f"{name}-{version()}"}}
-
-
-def _blob(layout: Path, media: str, data: bytes) -> dict[str, object]:
-    digest = hashlib.sha256(data).hexdigest()
-    place = layout / "blobs" / "sha256" / digest
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_bytes(data)
-    return {"mediaType": media, "digest": f"sha256:{digest}", "size": len(data)}
-
-
-def _write(path: Path, value: object) -> None:
-    path.write_text(json.dumps(value))
-
-
-def lists(out: Path) -> None:
+def lists(out: Path, options: argparse.Namespace) -> None:
     """What each image installs (`make sbom`)."""
     shutil.copytree(ROOT / "out" / "sbom", out)
 
 
-def site(out: Path) -> None:
+def site(out: Path, options: argparse.Namespace) -> None:
     """The docs (`make docs`), as one archive whose bytes follow from the pages."""
     out.mkdir(parents=True)
-
-    def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-        entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname = 0, 0, 0, "", ""
-        return entry
 
     with (
         (out / f"docs-{version()}.tar.gz").open("wb") as file,
@@ -135,20 +96,54 @@ def site(out: Path) -> None:
         tarfile.open(fileobj=packed, mode="w") as archive,
     ):
         for path in sorted((ROOT / "out" / "site").rglob("*")):
-            archive.add(path, path.relative_to(ROOT / "out"), recursive=False, filter=plain)
+            archive.add(path, path.relative_to(ROOT / "out"), recursive=False, filter=oci.plain)
 
 
-def images(out: Path) -> None:
-    """Images as archives, which `docker load` and `ctr images import` read; on a pinned base alone."""
-    run(sys.executable, "docker/build.py", "--release")
+def images(out: Path, options: argparse.Namespace) -> None:
+    """For each kind of processor one archive of all images, in which equal layers lie once."""
     out.mkdir(parents=True)
-    program = builder()
-    for target in CPU:
-        place = out / f"lookout-{target}-{version()}.tar"
-        if program == "buildah":
-            run("buildah", "push", image_name(target), f"docker-archive:{place}:{image_name(target)}")
-        else:
-            run(program, "save", "--output", str(place), image_name(target))
+    for arch in options.arch or [_own_architecture()]:
+        _build(options, arch)
+        _save(
+            out / f"lookout-images-{version()}-{arch}.tar",
+            [image_name(each) for each in options.image or CPU],
+        )
+
+
+def _own_architecture() -> str:
+    machine = platform.machine()
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+
+
+def _build(options: argparse.Namespace, arch: str) -> None:
+    """Build the images; on a pinned base, unless a release is only tried."""
+    environment = dict(os.environ)
+    if arch != _own_architecture():
+        given = environment.get("LOOKOUT_BUILD_OPTIONS", "")
+        environment["LOOKOUT_BUILD_OPTIONS"] = f"{given} --platform linux/{arch}"
+    pinned = [] if options.anyway else ["--release"]
+    run(sys.executable, "docker/build.py", *pinned, *(options.image or CPU), environment=environment)
+
+
+def _save(archive: Path, names: list[str]) -> None:
+    """Write images into one archive."""
+    if (program := builder()) == "buildah":
+        with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
+            for name in names:
+                run("buildah", "push", name, f"oci:{folder}:{name}")
+            oci.pack(Path(folder), archive)
+    else:
+        several = ["--multi-image-archive"] if program == "podman" else []
+        run(program, "save", *several, "--output", str(archive), *names)
+
+
+def model(out: Path, options: argparse.Namespace) -> None:
+    """A checkpoint as an archive of an image, for `model.source=image`."""
+    out.mkdir(parents=True)
+    with tempfile.TemporaryDirectory(dir=out) as folder:
+        layout = Path(folder)
+        oci.index(layout, [oci.files_image(layout, image_name("model"), options.model.resolve())])
+        oci.pack(layout, out / f"lookout-model-{version()}.tar")
 
 
 def sums(folder: Path) -> int:
@@ -162,12 +157,13 @@ def sums(folder: Path) -> int:
     return len(files)
 
 
-PARTS: dict[str, Callable[[Path], None]] = {
+PARTS: dict[str, Callable[[Path, argparse.Namespace], None]] = {
     "packages": packages,
     "charts": charts,
     "sbom": lists,
     "docs": site,
     "images": images,
+    "model": model,
 }
 
 
@@ -177,17 +173,28 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "release", help="the folder")
     parser.add_argument("--key", type=Path, help="private key (PEM) that signs SHA256SUMS, with openssl")
     parser.add_argument("--without", action="append", default=[], choices=[*PARTS], help="leave a part out")
-    parser.add_argument("--anyway", action="store_true", help="also where files differ from the commit")
+    parser.add_argument("--image", action="append", choices=CPU, help="this image; all if none is named")
+    parser.add_argument(
+        "--arch", action="append", choices=oci.ARCHITECTURES, help="processor of the images; this machine's"
+    )
+    parser.add_argument("--model", type=Path, default=TINY, help="folder of the checkpoint; the tiny one")
+    parser.add_argument(
+        "--anyway",
+        action="store_true",
+        help="try it: files may differ from the commit, and the base image needs no digest",
+    )
     parser.add_argument("--version", action="version", version=version())
     options = parser.parse_args()
     if not options.anyway:
         check_clean()
+    if not (options.model / "config.json").is_file():
+        raise SystemExit(f"docker/release.py: --model {options.model} is no folder with a config.json")
     folder = options.out / version()
     if folder.exists():
         raise SystemExit(f"docker/release.py: {folder} is there already: remove it first")
     for name, make in PARTS.items():
         if name not in options.without:
-            make(folder / name)
+            make(folder / name, options)
     count = sums(folder)
     if options.key is not None:
         listed = folder / "SHA256SUMS"

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
@@ -141,6 +141,18 @@ class Cluster:
         with ThreadPoolExecutor() as pool:
             list(pool.map(partial(_import, folder), nodes or range(1, self.nodes + 1)))
 
+    def load_archive(self, archive: Path) -> str:
+        """Import an archive of images into every node, as `ctr` does by hand; what it says.
+
+        Raises:
+            ToolError: It failed.
+        """
+        said = ""
+        for number in range(1, self.nodes + 1):
+            with archive.open("rb") as file:
+                said = _import_from(file, number)
+        return said
+
     def load_changed(self, images: Sequence[str]) -> None:
         """Import the images that the nodes do not have yet, by name and digest."""
         record = STATE / "loaded.json"
@@ -216,17 +228,24 @@ def _throw_away(folder: Path) -> None:
 
 def _import(folder: Path, number: int) -> None:
     """Import every image of an OCI folder into one node."""
-    socket = STATE / f"node{number}" / "containerd.sock"
     with subprocess.Popen(["tar", "-C", str(folder), "-c", "."], stdout=subprocess.PIPE) as tar:
-        done = subprocess.run(
-            [str(BIN / "ctr"), "-a", str(socket), "-n", "k8s.io", "images", "import", "-"],
-            stdin=tar.stdout,
-            check=False,
-            capture_output=True,
-            text=True,
-        )
+        assert tar.stdout is not None
+        _import_from(tar.stdout, number)
+
+
+def _import_from(archive: IO[bytes], number: int) -> str:
+    """Import every image of an archive into one node; what `ctr` says."""
+    socket = STATE / f"node{number}" / "containerd.sock"
+    done = subprocess.run(
+        [str(BIN / "ctr"), "-a", str(socket), "-n", "k8s.io", "images", "import", "-"],
+        stdin=archive,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
     if done.returncode:
         raise ToolError(f"node {number} does not import the images: {done.stderr[-800:]}")
+    return done.stdout
 
 
 def _certificates(nodes: int) -> None:

@@ -24,6 +24,7 @@ _OUTSIDE = "it runs programs on a network beside our own nodes"
 OWN_NODES = {
     "autoscaling": _OUTSIDE,
     "brokers": _FOLDERS,
+    "bundle": "it imports archives into a node",
     "cameras": _OUTSIDE,
     "canary": _FOLDERS,
     "changes": f"it drains a node, and {_FOLDERS}",

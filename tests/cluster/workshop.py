@@ -154,6 +154,17 @@ def build_base() -> None:
         )
 
 
+def build_base_with_headers() -> str:
+    """Make a base image with Python's headers, which the official one has and ours lacks; return its name."""
+    name = "localhost/python-with-headers:3.11"
+    if not have_image(name):
+        folder = HOME / "headers"
+        folder.mkdir(parents=True, exist_ok=True)
+        install = "apt-get update -qq && apt-get install -y -qq --no-install-recommends libpython3.11-dev"
+        build(folder, name, f"FROM {PYTHON_IMAGE}\nRUN {install} && rm -rf /var/lib/apt/lists/*\n")
+    return name
+
+
 def build_coredns() -> None:
     """Make CoreDNS' image, of the program that `tools.build_programs` built."""
     if not have_image(COREDNS_IMAGE):

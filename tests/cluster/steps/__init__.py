@@ -10,6 +10,7 @@ from tests.cluster.steps import (
     autoscaling,
     base,
     brokers,
+    bundle,
     cameras,
     canary,
     changes,
@@ -102,6 +103,11 @@ STEPS = {
     "versions": Step(
         versions.run,
         "a second version of the definitions: served, stored, then alone",
+        installs=False,
+    ),
+    "bundle": Step(
+        bundle.run,
+        "a release's folder alone installs a fleet in a node without a way out: images, chart, model",
         installs=False,
     ),
     "changes": Step(

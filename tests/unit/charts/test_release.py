@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import io
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -47,7 +49,7 @@ def blob(layout: Path, entry: dict[str, object]) -> bytes:
 @pytest.mark.parametrize("name", ["lookout", "lookout-crds"])
 def test_a_chart_is_an_oci_artifact(release: ModuleType, tmp_path: Path, name: str) -> None:
     packed = package(tmp_path, name)
-    entry = release._artifact(tmp_path / "oci", name, packed)
+    entry = release.oci.chart(tmp_path / "oci", name, release.version(), packed)
     manifest = json.loads(blob(tmp_path / "oci", entry))
     (layer,) = manifest["layers"]
     assert blob(tmp_path / "oci", layer) == packed.read_bytes()
@@ -55,6 +57,47 @@ def test_a_chart_is_an_oci_artifact(release: ModuleType, tmp_path: Path, name: s
     config = json.loads(blob(tmp_path / "oci", manifest["config"]))
     assert config == {key: about[key] for key in ("apiVersion", "name", "version", "description")}
     assert entry["annotations"] == {"org.opencontainers.image.ref.name": f"{name}-{about['version']}"}
+
+
+def test_a_checkpoint_is_an_image_that_everybody_reads(release: ModuleType, tmp_path: Path) -> None:
+    """The same files are the same archive, for nodes and for Docker; nothing of who made it is inside."""
+    archives = []
+    for turn in ("one", "two"):
+        folder = tmp_path / turn / "tiny"
+        (folder / "part").mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
+        (folder / "part" / "weights").write_bytes(b"w" * 70_000)
+        (folder / "config.json").chmod(0o600)
+        os.utime(folder / "config.json", (1, len(turn)))
+        release.model(tmp_path / turn / "out", argparse.Namespace(model=folder))
+        (archive,) = (tmp_path / turn / "out").iterdir()
+        archives.append(archive.read_bytes())
+    assert archives[0] == archives[1]
+    with tarfile.open(fileobj=io.BytesIO(archives[0])) as archive:
+        archive.extractall(tmp_path / "layout", filter="data")
+    layout = tmp_path / "layout"
+    (entry,) = json.loads((layout / "index.json").read_text())["manifests"]
+    name = entry["annotations"]["org.opencontainers.image.ref.name"]
+    assert name == f"localhost/lookout-model:{release.version()}"
+    layers = []
+    for each in json.loads(blob(layout, entry))["manifests"]:
+        manifest = json.loads(blob(layout, each))
+        config = json.loads(blob(layout, manifest["config"]))
+        assert config["architecture"] == each["platform"]["architecture"]
+        layers += manifest["layers"]
+        assert config["rootfs"]["diff_ids"] == [layers[0]["digest"]]
+    layer, other = layers
+    assert layer == other
+    with tarfile.open(fileobj=io.BytesIO(blob(layout, layer))) as files:
+        assert [(each.name, oct(each.mode), each.uid) for each in files] == [
+            ("tiny", "0o755", 0),
+            ("tiny/config.json", "0o644", 0),
+            ("tiny/part", "0o755", 0),
+            ("tiny/part/weights", "0o644", 0),
+        ]
+    (docker,) = json.loads((layout / "manifest.json").read_text())
+    assert docker["RepoTags"] == [name]
+    assert (layout / docker["Layers"][0]).read_bytes() == blob(layout, layer)
 
 
 def test_every_file_has_a_sum_that_changes_with_it(release: ModuleType, tmp_path: Path) -> None:
@@ -90,7 +133,7 @@ def test_the_site_is_the_same_archive_twice(
     for turn in ("one", "two"):
         page.unlink(missing_ok=True)
         page.write_text("<p>docs</p>")
-        release.site(tmp_path / turn)
+        release.site(tmp_path / turn, argparse.Namespace())
         archives.append((tmp_path / turn / "docs-1.2.3.tar.gz").read_bytes())
     assert archives[0] == archives[1]
     with tarfile.open(fileobj=io.BytesIO(archives[0])) as archive:
@@ -109,7 +152,9 @@ def test_a_release_is_signed_and_is_not_written_twice(
     monkeypatch.setattr(sys, "argv", words)
     folder = tmp_path / "out" / release.version()
     folder.parent.mkdir()
-    monkeypatch.setitem(release.PARTS, "docs", lambda out: (out.mkdir(parents=True), (out / "page").touch()))
+    monkeypatch.setitem(
+        release.PARTS, "docs", lambda out, _: (out.mkdir(parents=True), (out / "page").touch())
+    )
     release.main()
     assert json.loads(capsys.readouterr().out)["signed"]
     listed = folder / "SHA256SUMS"

@@ -139,7 +139,7 @@ sbom: setup  ## CycloneDX lists of what each image installs, into out/sbom
 
 audit: setup  ## known vulnerabilities of every locked package (asks PyPI; fails if there are any)
 	for each in requirements/dev.txt docker/requirements/*.txt; do \
-	  $(BIN)/uv tool run --quiet --from pip-audit==2.9.0 pip-audit --require-hashes --disable-pip \
+	  $(BIN)/uv tool run --quiet --from pip-audit==2.9.0 pip-audit --strict --require-hashes --disable-pip \
 	    --progress-spinner off --requirement $$each || exit 1; done
 
 release: audit sbom docs console  ## what a release ships, into out/release (needs helm; RELEASE="--key KEY" signs it)

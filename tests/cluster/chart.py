@@ -15,7 +15,7 @@ import yaml
 
 from tests.cluster import workshop
 from tests.cluster.cluster import Cluster
-from tests.cluster.tools import BIN, ToolError
+from tests.cluster.tools import BIN, KUBERNETES, ToolError
 
 CHART = workshop.ROOT / "charts" / "lookout"
 CRD_CHART = workshop.ROOT / "charts" / "lookout-crds"
@@ -447,14 +447,20 @@ OWN_USERS = (
 )
 
 
-def render(values: Mapping[str, str], api_versions: Sequence[str] = (), release: str = "lookout") -> str:
-    """Return the manifests for a set of values, in a cluster that has some APIs.
+def render(
+    values: Mapping[str, str],
+    api_versions: Sequence[str] = (),
+    release: str = "lookout",
+    kubernetes: str = KUBERNETES,
+) -> str:
+    """Return the manifests for a set of values, in a cluster of a version that has some APIs.
 
     Raises:
         ToolError: helm refuses them; its words are in the message.
     """
     options = [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
     options += [word for each in api_versions for word in ("--api-versions", each)]
+    options += ["--kube-version", kubernetes]
     done = subprocess.run(
         [str(BIN / "helm"), "template", release, str(CHART), "--namespace", "cameras", *options],
         check=False,
@@ -546,6 +552,7 @@ def check() -> list[str]:
     wrong += _users()
     wrong += _released()
     wrong += _models()
+    wrong += _old_clusters()
     wrong += _decoders()
     wrong += _disk()
     manifests = {name: render(values) for name, values in VARIANTS.items()}
@@ -1050,6 +1057,22 @@ def _not_refused(value: str, words: str, api_versions: Sequence[str]) -> list[st
     except ToolError as error:
         return [] if words in str(error) else [f"{value} was refused without {words!r}: {str(error)[:300]}"]
     return [f"{value} was not refused"]
+
+
+def _old_clusters() -> list[str]:
+    """What an older Kubernetes lacks is refused there, not rendered."""
+    image = {"source": "image", "image.reference": "localhost/model:1"}
+    wrong = []
+    for part, others in (("model", {}), ("canary.model", {"canary.enabled": "true"})):
+        values = {**others, **{f"{part}.{name}": value for name, value in image.items()}}
+        render(values, kubernetes="1.33.0")
+        try:
+            render(values, kubernetes="1.32.9")
+            wrong.append(f"{part}.source=image was not refused by Kubernetes 1.32")
+        except ToolError as error:
+            if f"{part}.source: image needs Kubernetes 1.33 or newer" not in str(error):
+                wrong.append(str(error)[:300])
+    return wrong
 
 
 def _closed(value: str, ports: set[int]) -> list[str]:

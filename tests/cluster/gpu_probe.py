@@ -16,36 +16,31 @@ from pathlib import Path
 PACKAGES = Path(sysconfig.get_path("purelib"))
 
 
-def every_module(package: str) -> list[str]:
-    """Import a package and all that is below it; their names."""
-    found = importlib.import_module(package)
-    names = [package]
-    for each in pkgutil.walk_packages(found.__path__, f"{package}."):
+def every_module(package: str) -> None:
+    """Import a package and all that is below it."""
+    for each in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
         importlib.import_module(each.name)
-        names.append(each.name)
-    return names
 
 
 def prefill() -> dict[str, object]:
-    """The engine's modules, vLLM's worker and attention for CUDA with their kernels, Triton's driver."""
+    """The engine's modules, vLLM's worker, attention and compiled libraries for CUDA, Triton's driver."""
+    import torch
     from vllm.platforms import current_platform
     from vllm.platforms.cuda import _get_backend_priorities
     from vllm.platforms.interface import DeviceCapability
 
     assert current_platform.is_cuda(), current_platform
-    modules = every_module("lookout.models.engines.vllm")
-    modules += [
-        importlib.import_module(f"lookout.services.prefill.{name}").__name__ for name in ("__main__",)
-    ]
+    every_module("lookout.models.engines.vllm")
+    for name in ("lookout.services.prefill.__main__", "vllm.v1.worker.gpu_worker", "vllm.vllm_flash_attn"):
+        importlib.import_module(name)
     current_platform.import_kernels()
+    for library in sorted((PACKAGES / "vllm").rglob("*.so")):
+        torch.ops.load_library(str(library))
     backends = {
         backend.name: backend.get_class().__module__
         for version in ((8, 0), (8, 9), (9, 0), (10, 0))
         for backend in _get_backend_priorities(False, DeviceCapability(*version))
     }
-    modules += ["vllm.v1.worker.gpu_worker", "vllm.v1.worker.gpu_model_runner", "vllm.vllm_flash_attn"]
-    for name in modules:
-        importlib.import_module(name)
     return {"backends": sorted(backends), **compiled()}
 
 
@@ -69,8 +64,7 @@ def compiled() -> dict[str, object]:
     """Compile the module of C that Triton makes before its first kernel, and load it."""
     from triton.backends.nvidia.driver import CudaUtils
 
-    utils = CudaUtils()
-    return {"compiled": Path(sys.modules[utils.load_binary.__module__].__file__ or "").name}
+    return {"compiles": callable(CudaUtils().load_binary)}
 
 
 def main() -> None:

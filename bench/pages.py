@@ -45,7 +45,6 @@ TITLES = {
     "kept_tokens": "Which tokens and which text bring a long window near its dense answer",
     "gates": "Gates and a second opinion: precision, recall and cost",
     "gpu": "What one GPU computes alike, and how fast",
-    "gpu-images": "The GPU images, built and tried without a GPU",
     "gateway": "The gateway's history: rows a second, lists, timelines, clips",
     "motion": "What vectors find of what changed",
     "recordings-prefill": "Prefill by length, and overlap with decoding",

@@ -297,6 +297,12 @@ def missing(cost: dict[str, float], used: float, layout: Layout) -> list[str]:
         "| off: 8B needs none of it |",
         "| pages of KV in place of whole copies | half a page a stream, less than 1 % of memory "
         "| not built |",
+        "| a question in few calls | every stream has its own rotation, joining and attention in each layer: "
+        "a batch starts as many kernels as its streams do one by one | not built: keys held rotated, and KV "
+        "padded to a few lengths, make it one call of attention a layer with static shapes, which a CUDA "
+        "graph can replay |",
+        "| passes of vision towers as CUDA graphs | a pass over the patches of a few frames takes as long as "
+        "starting its kernels | built, off until it has run on a GPU ([towers](vision.md)) |",
         "| host reads of device values | one a batch: whether the answers are finite | counted by a test |",
         "| transfers of indices to the device | one a pass, and two a stream whose rows move; before, eight "
         "a stream more | counted by a test |",

@@ -50,6 +50,7 @@ STEPS: Final = (
     Step("recording", "group prefill of an hour"),
     Step("past", "memory: first token at an hour, pinned moves, prefetch"),
     Step("kv8", "KV of streams in FP8: error"),
+    Step("graphs", "passes of a tower in padded shapes, as CUDA graphs: the same tokens, pace", 60),
     Step("nvdec", "NVDEC: equality with the software decoder, vectors, pace", 90),
     Step("training", "training of the tiny model"),
 )

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from lookout.models.vision import sequences
+from lookout.models.vision.passes import Passes, Tensors
 from lookout.models.vision.types import FrameInput, FrameTokens, Grid, Mask, Pixels, VisionError
 
 
@@ -50,6 +51,8 @@ class BaseTower(ABC):
     out."""
 
     family: ClassVar[str]
+    leading: int = 0
+    """Rows in front of the patches of every frame (1 with a class token)."""
 
     def __init__(self, model: nn.Module, normalise: Normalise, size: tuple[int, int] | None) -> None:
         """`model` is the stock multimodal model without its language head, `size` the usual (height,
@@ -64,6 +67,11 @@ class BaseTower(ABC):
         self.device, self.dtype = parameter.device, parameter.dtype
         self._size = size or self._default_size()
         self.grid_for(*self._size)
+        self._passes = Passes(self._run, self.device)
+
+    def pad_passes(self) -> None:
+        """Run passes in padded shapes from now on. On a GPU, 16-bit towers replay them as CUDA graphs."""
+        self._passes.pad(self.grid.rows * self.grid.cols + self.leading)
 
     @property
     def grid(self) -> Grid:
@@ -106,6 +114,10 @@ class BaseTower(ABC):
             for frame in frames
             if frame.keep.any()
         )
+
+    @abstractmethod
+    def _run(self, tensors: Tensors, segments: Sequence[sequences.Sequences]) -> tuple[torch.Tensor, ...]:
+        """Run the stock layers on packed rows, within segments."""
 
     @abstractmethod
     def _vision(self) -> Any: ...

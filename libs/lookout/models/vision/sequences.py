@@ -36,14 +36,14 @@ class Sequences:
 
     @classmethod
     def of(cls, lengths: Sequence[int], device: torch.device) -> Sequences:
-        """Build segments of these positive lengths, in order."""
+        """Build segments of these lengths, in order; a segment may be empty."""
         cumulative = torch.zeros(len(lengths) + 1, dtype=torch.int32)
         cumulative[1:] = torch.tensor(lengths, dtype=torch.int32).cumsum(0)
         starts = cumulative[:-1].long()
         sizes = torch.tensor(lengths)
         index = tuple(
             (starts[sizes == length][:, None] + torch.arange(length)).to(device)
-            for length in sorted(set(lengths))
+            for length in sorted(set(lengths) - {0})
         )
         return cls(tuple(lengths), cumulative, cumulative.to(device), index, device)
 

@@ -11,15 +11,13 @@ from torch import nn
 
 from lookout.models import flops
 from lookout.models.vision.base import BaseTower, disjoint, patch_rows
+from lookout.models.vision.passes import Tensors
 from lookout.models.vision.sequences import Sequences, attending
 from lookout.models.vision.types import FrameInput, FrameTokens, Grid, Mask
 
 
 class PlainTower(BaseTower):
     """Runs the kept patches of all frames through the stock encoder in one packed sequence."""
-
-    leading: int = 0
-    """Rows in front of the patches of every frame (1 with a class token)."""
 
     def _sequences(
         self, frames: Sequence[FrameInput], grids: Sequence[Grid]
@@ -38,9 +36,12 @@ class PlainTower(BaseTower):
         if self.leading:
             front = torch.cat([self._front(grid) for grid in grids])
             rows = _prepend(rows, front, [len(n) for n in numbers])
-        with attending(Sequences.of(lengths, self.device)):
-            hidden = self._layers(rows[None])[0]
+        (hidden,) = self._passes({"rows": rows}, [lengths])
         return hidden, numbers
+
+    def _run(self, tensors: Tensors, segments: Sequence[Sequences]) -> tuple[torch.Tensor, ...]:
+        with attending(*segments):
+            return (self._layers(tensors["rows"][None])[0],)
 
     @abstractmethod
     def _embed(self, patches: torch.Tensor) -> torch.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ from hypothesis import given, settings, strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
 from lookout.models.families import load_tower
-from lookout.models.vision import FrameInput, FrameTokens, Tower, VisionError
+from lookout.models.vision import FrameInput, FrameTokens, Tower, VisionError, passes
+from lookout.models.vision.base import BaseTower
+from lookout.models.vision.passes import Tensors
+from lookout.models.vision.sequences import Sequences
 from tests import tiny_models
 from tests.unit.models.vision.dense import DenseOracle, difference
 
@@ -107,6 +111,33 @@ def test_a_batch_of_cameras_equals_its_members_alone(family: str, ratios: list[f
     together = tower(family).encode(frames)
     for one, tokens in zip(frames, together, strict=True):
         assert difference(tokens, tower(family).encode([one])[0]) < CLOSE
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_padded_pass_gives_the_same_tokens(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Padded shapes are for GPUs; here they are computed on the CPU."""
+    model = tower(family)
+    assert isinstance(model, BaseTower)
+    batches: list[list[float]] = [[0.3], [0.1, 0.9, 0.0, 0.4], [2.0], [0.6] * 3]
+    inputs = [[frame(family, 10 * n + i, r) for i, r in enumerate(batch)] for n, batch in enumerate(batches)]
+    plain = [model.encode(frames) for frames in inputs]
+    shapes: list[int] = []
+
+    def counted(tensors: Tensors, segments: Sequence[Sequences]) -> tuple[torch.Tensor, ...]:
+        shapes.append(int(segments[0].cumulative[-1]))
+        return model._run(tensors, segments)
+
+    monkeypatch.setattr(model, "_passes", passes.Passes(counted, model.device))
+    model.pad_passes()
+    for frames, expected in zip(inputs, plain, strict=True):
+        for ours, theirs in zip(model.encode(frames), expected, strict=True):
+            assert difference(ours, theirs) < CLOSE
+    whole = model.grid.rows * model.grid.cols + model.leading
+    assert shapes[0] == shapes[2] == whole
+    assert {shape / whole for shape in shapes} <= set(passes.SIZES)
+    monkeypatch.setattr(passes, "FRAME_LIMIT", 1)
+    model.encode(inputs[1])
+    assert shapes[-1] % whole  # as it is
 
 
 @pytest.mark.parametrize("family", QWEN)

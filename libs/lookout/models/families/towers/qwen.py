@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +13,7 @@ from transformers.vision_utils import get_vision_position_ids
 
 from lookout.models import flops
 from lookout.models.vision.base import BaseTower, disjoint
+from lookout.models.vision.passes import Tensors
 from lookout.models.vision.sequences import Sequences, attending
 from lookout.models.vision.types import FrameInput, FrameTokens, Grid, Mask
 
@@ -68,8 +68,6 @@ class QwenTower(BaseTower):
 
     def _encode(self, frames: Sequence[FrameInput], grids: Sequence[Grid]) -> list[FrameTokens]:
         cells = [torch.from_numpy(np.flatnonzero(frame.keep)) for frame in frames]
-        patches = self._pixels(frames, grids)
-        frame_segments = Sequences.of([len(groups) * self._unit for groups in cells], self.device)
         layout, windows = self._layout(grids, cells)
         positions = [
             get_vision_position_ids(self._shape(grid), grid.merge)
@@ -77,21 +75,37 @@ class QwenTower(BaseTower):
             .flatten(0, 1)
             for grid, groups in zip(grids, cells, strict=True)
         ]
-        with attending(frame_segments, *windows):
+        tensors = {
+            "patches": self._pixels(frames, grids),
+            "position_ids": torch.cat(positions).to(self.device),
+        }
+        counts = [len(groups) for groups in cells]
+        frame_rows = [count * self._unit for count in counts]
+        pooled, *levels = self._passes(tensors | layout, [frame_rows, *windows])
+        tokens = torch.split(pooled, counts)
+        if not levels:
+            return [FrameTokens(part) for part in tokens]
+        deep = torch.split(torch.stack(levels), counts, dim=1)
+        return [FrameTokens(t, d) for t, d in zip(tokens, deep, strict=True)]
+
+    def _run(self, tensors: Tensors, segments: Sequence[Sequences]) -> tuple[torch.Tensor, ...]:
+        layout = dict(tensors)
+        patches, frames = layout.pop("patches"), segments[0]
+        with attending(*segments):
             out = self.vision(
                 patches,
-                grid_thw=torch.cat([self._shape(grid) for grid in grids]),
-                position_ids=torch.cat(positions).to(self.device),
-                cu_seqlens=frame_segments.cumulative,
-                max_seqlen=frame_segments.longest,
+                grid_thw=self._shape(self.grid),  # unused: all that follows from it is given
+                cu_seqlens=frames.cumulative,
+                max_seqlen=frames.longest,
                 **layout,
+                **self._boundaries(segments),
             )
-        counts = [len(groups) for groups in cells]
-        levels = getattr(out, "deepstack_features", None)
-        if not levels:
-            return [FrameTokens(tokens) for tokens in out.pooler_output.split(counts)]
-        deep = torch.split(torch.stack(list(levels)), counts, dim=1)
-        return [FrameTokens(t, d) for t, d in zip(out.pooler_output.split(counts), deep, strict=True)]
+        return (out.pooler_output, *(getattr(out, "deepstack_features", None) or ()))
+
+    def _boundaries(self, segments: Sequence[Sequences]) -> dict[str, torch.Tensor | int]:
+        """Return the tower's further arguments that name segments."""
+        del segments
+        return {}
 
     def _pixels(self, frames: Sequence[FrameInput], grids: Sequence[Grid]) -> torch.Tensor:
         parts = []
@@ -105,8 +119,9 @@ class QwenTower(BaseTower):
     @abstractmethod
     def _layout(
         self, grids: Sequence[Grid], kept: Sequence[torch.Tensor]
-    ) -> tuple[dict[str, Any], tuple[Sequences, ...]]:
-        """Return the tower's further arguments in this family, and segments other than whole frames."""
+    ) -> tuple[dict[str, torch.Tensor], tuple[list[int], ...]]:
+        """Return the tower's further row-wise arguments in this family, and the rows of segments other than
+        whole frames."""
 
     def _flops(self, grid: Grid, keep: Mask) -> int:
         groups = int(keep.sum())

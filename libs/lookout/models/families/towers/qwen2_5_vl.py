@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -40,20 +39,18 @@ class Qwen25Tower(QwenTower):
 
     def _layout(
         self, grids: Sequence[Grid], kept: Sequence[torch.Tensor]
-    ) -> tuple[dict[str, Any], tuple[Sequences, ...]]:
+    ) -> tuple[dict[str, torch.Tensor], tuple[list[int], ...]]:
         index, lengths, start = [], [], 0
         for grid, groups in zip(grids, kept, strict=True):
             order, counts = self._kept_windows(grid, groups)
             index.append(order + start)
             lengths += [count * self._unit for count in counts]
             start += len(groups)
-        windows = Sequences.of(lengths, self.device)
-        layout = {
-            "window_index": torch.cat(index).to(self.device),
-            "cu_window_seqlens": windows.cumulative,
-            "max_window_seqlen": windows.longest,
-        }
-        return layout, (windows,)
+        return {"window_index": torch.cat(index).to(self.device)}, (lengths,)
+
+    def _boundaries(self, segments: Sequence[Sequences]) -> dict[str, torch.Tensor | int]:
+        _, windows = segments
+        return {"cu_window_seqlens": windows.cumulative, "max_window_seqlen": windows.longest}
 
     def _pairs(self, grid: Grid, keep: Mask) -> int:
         _, counts = self._kept_windows(grid, torch.from_numpy(np.flatnonzero(keep)))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
 from lookout.models.families.towers.qwen import QwenTower
-from lookout.models.vision.sequences import Sequences
 from lookout.models.vision.types import Grid, Mask
 
 
@@ -23,7 +21,7 @@ class Qwen2Tower(QwenTower):
 
     def _layout(
         self, grids: Sequence[Grid], kept: Sequence[torch.Tensor]
-    ) -> tuple[dict[str, Any], tuple[Sequences, ...]]:
+    ) -> tuple[dict[str, torch.Tensor], tuple[list[int], ...]]:
         return {}, ()
 
     def _pairs(self, grid: Grid, keep: Mask) -> int:

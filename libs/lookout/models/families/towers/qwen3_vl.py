@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from transformers.vision_utils import get_vision_interpolation_indices_and_weights
 
 from lookout.models.families.towers.qwen import QwenTower
-from lookout.models.vision.sequences import Sequences
 from lookout.models.vision.types import Grid, Mask
 
 
@@ -20,7 +18,7 @@ class Qwen3Tower(QwenTower):
 
     def _layout(
         self, grids: Sequence[Grid], kept: Sequence[torch.Tensor]
-    ) -> tuple[dict[str, Any], tuple[Sequences, ...]]:
+    ) -> tuple[dict[str, torch.Tensor], tuple[list[int], ...]]:
         indices, weights = [], []
         for grid, groups in zip(grids, kept, strict=True):
             index, weight = get_vision_interpolation_indices_and_weights(

@@ -71,9 +71,14 @@ class Surface:
             form: What the picture is.
 
         Raises:
-            CodecError: The array is of another size.
+            CodecError: The array cannot be taken (`NO_DECODER`), or is of another size (`DIMENSIONS`).
         """
-        array = torch.utils.dlpack.from_dlpack(exported)
+        try:
+            array = torch.utils.dlpack.from_dlpack(exported)
+        except Exception as error:  # whatever the library raises, for a format that it does not export
+            raise CodecError(
+                Reason.NO_DECODER, f"NVDEC's picture cannot be taken through DLPack ({error})"
+            ) from None
         if form.depth > 8 and array.dtype == torch.uint8:
             array = array.view(torch.uint16)
         # NVDEC rounds sizes up to even numbers.

@@ -118,6 +118,18 @@ def test_an_array_of_another_size_is_refused(shape: tuple[int, ...]) -> None:
     assert caught.value.reason is Reason.DIMENSIONS
 
 
+def test_a_picture_that_is_not_exported_is_left_to_the_software_decoder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("only nv12 and yuv444 supported as of now")
+
+    monkeypatch.setattr(FakeDecodedFrame, "__dlpack__", refuse)
+    with pytest.raises(CodecError, match=r"through DLPack \(only nv12 and yuv444 supported") as caught:
+        NvdecDecoder(library=fake_library()).decode(coloured("mpeg4", "yuv420p"), DecodeRequest(28, 28))
+    assert caught.value.reason is Reason.NO_DECODER
+
+
 def test_the_residual_of_tensors_is_that_of_arrays() -> None:
     rng = np.random.default_rng(2)
     now, before = rng.integers(0, 256, (2, 50, 70), np.uint8)

@@ -181,6 +181,40 @@ def compressed(flat: Flat, proxy: Sequence[torch.Tensor], budget: int, keep: flo
     return choose
 
 
+SMOOTHING = 0.5
+"""Share of a token's importance that comes from the layer above. The descriptions of HERMES at hand name the
+step and not its constant."""
+
+
+def hermes(flat: Flat, proxy: Sequence[torch.Tensor], budget: int) -> Choice:
+    """HERMES (arXiv 2601.14724): a fixed budget in every layer, kept block by block, whatever is asked.
+
+    A token's importance is its recency in the first third of the layers (a forgetting curve, which here
+    falls to 1/e over the budget), its attention to a proxy query in the last third, and in between a mixture
+    that moves from one to the other; then it is smoothed from the deepest layer to the first. What is
+    evicted does not come back. Two parts of it are left out: the mean of the evicted tokens that deep layers
+    keep, and its numbering of positions, in place of which the memory's is used.
+    """
+    layers, width = len(flat.keys), flat.keys[0].shape[1]
+    deep = np.clip(np.linspace(-1, 2, layers), 0, 1)
+    attended = []
+    for layer, query in enumerate(proxy):
+        scores = _scores(flat, layer, query).float() * (width / flat.heads) ** -0.5
+        attended.append(np.exp((scores - scores.max()).numpy()))
+    held = [np.zeros(0, np.int64)] * layers
+    step = max(1, int((flat.frames < 16).sum()))
+    for start in range(0, flat.count, step):
+        end = min(flat.count, start + step)
+        age = np.exp((np.arange(end) - end) / budget)
+        above = np.zeros(0)
+        for layer in reversed(range(layers)):
+            own = (1 - deep[layer]) * age + deep[layer] * attended[layer][:end]
+            above = own if not above.size else (1 - SMOOTHING) * own + SMOOTHING * above
+            rows = np.concatenate([held[layer], np.arange(start, end)])
+            held[layer] = rows[top(torch.from_numpy(above[rows]), budget)]
+    return lambda layer, query: held[layer]
+
+
 def random_clusters(memory: CameraMemory, budget: int, seed: int) -> Choice:
     """Whole clusters of ours, drawn by a seed until the budget is full."""
     draw = np.random.default_rng(seed)

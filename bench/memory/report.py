@@ -175,6 +175,7 @@ def report(
     histories: Sequence[dict[str, Any]],
     read: Sequence[dict[str, Any]],
     cuts: Mapping[str, Sequence[dict[str, Any]]],
+    rivals: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     """Print everything that is there; returns what the last line says."""
     out: dict[str, Any] = {}
@@ -195,6 +196,11 @@ def report(
     if histories:
         out |= history_report(histories)
     further |= schemes_report(read) if read else {}
+    if rivals:
+        further["rivals"] = history.table(rivals)
+        print("\nrivals on questions about the past")
+        for name, row in further["rivals"].items():
+            print(f"{name:16}", row)
     if rows := cuts_report(cuts):
         further["a cut a minute"] = rows
     return out | ({"tables": out.get("tables", {}) | further} if further else {})

@@ -1,9 +1,9 @@
 """First token of every scheme of reading an hour, and what deferring splits saves, on one stream.
 
 `first token`: CPU seconds of one answer, at equal budgets; what a scheme prepares before the question (the
-means of ReKV's frames, what LiveVLM's and StreamMem's schemes keep) is not in it. `splits` and `seconds`: of
-feeding the hour with a question every five minutes, by memories that split late, late beyond the device, and
-at once; these take turns, because the machine may be busy.
+means of ReKV's frames, what LiveVLM's, StreamMem's and HERMES' schemes keep) is not in it. `splits` and
+`seconds`: of feeding the hour with a question every five minutes, by memories that split late, late beyond
+the device, and at once; these take turns, because the machine may be busy.
 """
 
 from __future__ import annotations
@@ -74,6 +74,7 @@ def schemes(world: World, spec: Spec) -> dict[str, Any]:
         "frame": policies.frame_level(flat, BUDGET, budget),
         "agnostic": policies.agnostic(flat, proxy, budget),
         "compressed": policies.compressed(flat, proxy, budget),
+        "hermes": policies.hermes(flat, proxy, budget),
         "everything": policies.everything(flat),
     }
 

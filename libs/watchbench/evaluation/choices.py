@@ -209,6 +209,8 @@ class Choices:
     recordings: Comparison
     options: Mapping[str, str]
     clips: int
+    given: str = ""
+    """Options of `lookout up` for the sampling that was asked for."""
 
     @property
     def presets(self) -> dict[str, str]:
@@ -235,7 +237,8 @@ class Choices:
     def line(self, model: Path) -> str:
         """The commands with the chosen settings."""
         folder = shlex.quote(str(model))
-        up = f"lookout up --model {folder} {self.options[self.setting]}".rstrip()
+        words = ["lookout up --model", folder, self.options[self.setting], self.given]
+        up = " ".join(word for word in words if word)
         how = prefills()[self.prefill]
         analyze = f"lookout analyze --model {folder}" + (
             "" if how.rho == PLAIN.rho else f" --rho {how.rho:g}"
@@ -308,6 +311,11 @@ def choose(
         Comparison(run.recordings, _usual(), "rho 1", questions, labelled),
         {name: candidate.options for name, candidate in run.candidates.items()},
         len(clips),
+        " ".join(
+            f"--set {name}={value:g}"
+            for name, value in (("fps", fps), ("stride_s", stride_s), ("window_s", window_s))
+            if value is not None
+        ),
     )
 
 

@@ -136,6 +136,7 @@ def test_settings_are_measured_as_lookout_eval_does(tmp_path: Path) -> None:
     assert cost[STRIDES] < cost[DEFAULT] < cost["whole windows"] <= cost[FULL] == 1
     assert found.recordings.cost("rho 0.2, random") < found.recordings.cost("rho 0.5, random") < 1
     assert found.setting == DEFAULT  # one clip decides nothing
+    assert " --set fps=1 --set stride_s=2 --set window_s=6;" in found.line(Path("/m"))
 
 
 def test_material_that_cannot_be_used_gets_one_clear_error(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ lint: setup  ## style, imports and types
 
 # Tests share no server and no folder with those of another file (all of vLLM count as a file), so files run
 # side by side: fleets wait for most of their time, for a broker or a session, and unit tests compute then.
-WORKERS ?= 5
+WORKERS ?= 4
 PYTEST := $(BIN)/python -m pytest --dist loadscope
 
 # Two workers, not three: each imports all that it collects, 6 s of a CPU, and two cores carry two.

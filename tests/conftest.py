@@ -32,8 +32,8 @@ hypothesis.settings.register_profile("same examples", derandomize=True, **_BUSY)
 hypothesis.settings.load_profile("same examples")
 
 #: groups that start servers and services. They wait for most of their time (for sessions that end, brokers
-#: that come back): four of them take about one of two cores
-HEAVY, HEAVY_AT_A_TIME = ("tests/vllm/", "tests/fleet/"), 4
+#: that come back): three of them take about one of two cores
+HEAVY, HEAVY_AT_A_TIME = ("tests/vllm/", "tests/fleet/"), 3
 #: the longest of them, begun first: at the end of a run nothing is left to do beside a long one
 LONGEST = (
     "tests/fleet/test_worker_faults.py",

@@ -46,7 +46,7 @@ one_family = pytest.mark.parametrize(
 
 
 @each_family
-@pytest.mark.parametrize("policy", [Policy.REFRESH, RANDOM_K])
+@pytest.mark.parametrize("policy", [Policy.REFRESH, pytest.param(RANDOM_K, marks=pytest.mark.long)])
 def test_chained_windows_of_mixed_cameras_equal_the_transformers_engine(
     vllm_engine: Any, family: str, policy: Policy | RowPolicy
 ) -> None:
@@ -353,7 +353,7 @@ def test_what_cannot_run_is_refused_with_one_error(vllm_engine: Any, family: str
 
 
 @one_family
-@pytest.mark.parametrize(("share", "least"), [(0.8, 0.6), (0.5, 0.3)])
+@pytest.mark.parametrize(("share", "least"), [(0.8, 0.6), pytest.param(0.5, 0.3, marks=pytest.mark.long)])
 def test_under_a_budget_a_sticky_subset_of_cameras_keeps_its_kv(
     vllm_engine: Any, family: str, share: float, least: float
 ) -> None:

@@ -166,6 +166,7 @@ def test_an_old_sqlite_moves_up_while_gateways_start(tmp_path: Path) -> None:
     check_moves_up(f"sqlite:///{tmp_path}/history.db")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_an_old_postgresql_moves_up_while_gateways_start(server: PostgresServer) -> None:
     check_moves_up(server.new_database())

@@ -244,6 +244,7 @@ def test_a_time_to_come_has_nothing_and_nothing_of_it_is_left_out(service: Servi
     assert (list(found.hits), found.cost.windows_total, list(found.not_searched)) == ([], 0, [])
 
 
+@pytest.mark.long
 def test_two_searches_at_once_find_the_same(service: Service) -> None:
     with ThreadPoolExecutor(2) as pool:
         for messages in pool.map(lambda _: service.find(cameras=["ward"]), range(2)):

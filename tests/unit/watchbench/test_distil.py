@@ -14,6 +14,8 @@ from watchbench.clips import SHORT
 from watchbench.distil import Distiller, DistilPlan
 from watchbench.finetune import Group
 
+pytestmark = pytest.mark.long
+
 PLAN = DistilPlan(steps=4, groups=1, stock=1)
 
 

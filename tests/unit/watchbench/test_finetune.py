@@ -16,6 +16,8 @@ from watchbench.clips import SHORT, chosen, part_of
 from watchbench.finetune import WANTED, FinetunePlan, Finetuner, Group
 from watchbench.questions import NAMES, answers
 
+pytestmark = pytest.mark.long
+
 PLAN = FinetunePlan(steps=3, warm=1, long=0.0, groups=1, prefixes=2, questions=2)
 
 

@@ -10,6 +10,8 @@ import torch
 from watchbench import hard, scenes
 from watchbench.hard import KINDS, Harmless, false_alarms, kind_of
 
+pytestmark = pytest.mark.long
+
 
 def test_windows_that_say_a_fall_are_counted_by_kind_and_over_films() -> None:
     films = [

@@ -12,6 +12,8 @@ from watchbench.clips import STRIDES, ClipStore, Wanted, part_of, product_masks
 from watchbench.long import Lessons, LongPlan
 from watchbench.questions import BY_NAME, NAMES, answers
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def model() -> object:

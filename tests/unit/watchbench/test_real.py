@@ -75,6 +75,7 @@ def windows() -> RealWindows:
     return RealWindows([Labelled(kind, grain, ((PERSON,), ())) for kind in kinds])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_window_depends_on_the_dice_alone(windows: RealWindows) -> None:
     one, other, third = (windows.group(random.Random(seed), masked=True) for seed in (1, 1, 2))

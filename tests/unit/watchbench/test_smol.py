@@ -21,6 +21,8 @@ from watchbench.questions import PRODUCT
 from watchbench.smol import Adapter, Language, SmolPlan, SmolTrainer
 from watchbench.training import windows
 
+pytestmark = pytest.mark.long
+
 PLAN = SmolPlan(
     steps=4, rows=80, align=2, clips=4, stock=4, chosen=False, rank=4, prefixes=1, questions=2, history=0.0,
     far=0.0, films=1,

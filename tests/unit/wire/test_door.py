@@ -83,7 +83,7 @@ def check(topic: str, value: bytes) -> None:
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_any_bytes(topic: str, data: st.DataObject) -> None:
     check(topic, data.draw(st.binary(max_size=200)))
@@ -91,7 +91,7 @@ def test_any_bytes(topic: str, data: st.DataObject) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("topic", sorted(JSON))
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_any_json_with_the_message_s_fields(topic: str, data: st.DataObject) -> None:
     kind = message_kind(topic)

@@ -84,13 +84,13 @@ assert torch._dynamo.__file__
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "expression",
     [
-        pytest.param("torch._dynamo.reset()", marks=pytest.mark.long),
+        "torch._dynamo.reset()",
         "import torch._dynamo.config",
-        pytest.param("torch.compile(lambda: 1, backend='eager')()", marks=pytest.mark.long),
+        "torch.compile(lambda: 1, backend='eager')()",
     ],
 )
 def test_a_model_that_asks_more_of_the_compiler_gets_the_real_one(expression: str) -> None:

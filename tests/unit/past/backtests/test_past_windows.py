@@ -74,6 +74,7 @@ STREAMS: Mapping[str, tuple[Callable[[], bytes], Mapping[str, object]]] = {
     "key windows": (lambda: clip(24.0), {"key_every": 3}),
     "idle": (still, {"idle_age_s": 60.0}),
 }
+LEAST = ("key windows", "idle")
 
 
 def run(
@@ -145,7 +146,9 @@ def compare(past: Sequence[Verdict], committed: Sequence[Verdict]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in LEAST else pytest.mark.long) for n in STREAMS]
+)
 def test_an_enabled_watch_says_what_was_committed(name: str) -> None:
     encoded, values = STREAMS[name]
     fleet = run(encoded, [FALL], values)

@@ -28,6 +28,8 @@ from tests.find_world import (
     settings,
 )
 
+pytestmark = pytest.mark.long
+
 LYING = "Is anyone lying on the ground?"
 SPAN_US = 20_000_000
 

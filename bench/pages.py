@@ -35,7 +35,7 @@ TITLES = {
     "codecsight-thresholds": "The threshold of motion vectors in the paper's unit, on real clips",
     "codecsight-flops": "FLOPs saved at full size, by questions and by the interval between key windows",
     "codecsight-gop": "Groups of pictures of 4, 8 and 16 samples, refreshed at keyframes alone",
-    "codecsight-sweeps": "Strides and thresholds, one varied at a time; its figure 18 is void, see groups of pictures",
+    "codecsight-sweeps": "Strides and thresholds, varied one at a time (its figure 18 is void)",
     "crowds-choosing": "Masks that keep more where many move: which one is chosen",
     "crowds": "Masks that keep more where many move",
     "capacity": "What the fleet costs compared with plain decoding",

@@ -28,7 +28,8 @@ from tests.cluster.outside import ExternalClient, films
 from tests.cluster.tools import CACHE, ToolError, say
 
 STAGES = {Stage.DECODE: "decode-gpu", Stage.PRUNE_ENCODE: "prune-encode-gpu", Stage.PREFILL: "prefill-gpu"}
-TAG = "gpu-test"
+#: of the images; with LOOKOUT_IMAGE_TAG those that are there are tried, and stay
+TAG = os.environ.get("LOOKOUT_IMAGE_TAG") or "gpu-test"
 _PACKAGES = "opt/lookout/lib/python3.11/site-packages"
 _PATIENCE_S = 300.0
 _FAKE = {
@@ -41,28 +42,31 @@ _FAKE = {
 def main() -> None:
     """Build, try, and say what was found."""
     say(f"{len(STAGES)} images, 30 GB below {CACHE}")
-    workshop.build_base()
+    given = "LOOKOUT_IMAGE_TAG" in os.environ
     facts: dict[str, Any] = {}
     try:
-        sizes = build()
+        if not given:
+            workshop.build_base()
+            build()
         with containers() as names, tempfile.TemporaryDirectory() as folder:
             fakes = Path(folder)
             fakes.chmod(0o755)
             functions = fake_driver.make(mounted(names[Stage.PREFILL]) / _PACKAGES, fakes)
             for stage, image in STAGES.items():
-                facts[image] = {"megabytes": sizes[image], **imported(names[stage], stage, fakes)}
+                facts[image] = {**described(names[stage]), **imported(names[stage], stage, fakes)}
                 say(f"{image}: {json.dumps(facts[image])}")
             facts["prefill-gpu"]["vllm without a driver"] = refused(names[Stage.PREFILL])
             facts["film"] = play(names)
             facts["functions of the fake libcuda"] = functions
     finally:
-        for image in STAGES.values():
-            workshop.buildah("rmi", "--force", _name(image))
+        for image in () if given else STAGES.values():
+            if workshop.have_image(_name(image)):
+                workshop.buildah("rmi", "--force", _name(image))
     print(json.dumps(facts), flush=True)
 
 
-def build() -> dict[str, float]:
-    """Build the images; megabytes of each.
+def build() -> None:
+    """Build the images.
 
     Raises:
         ToolError: One was not built.
@@ -70,13 +74,16 @@ def build() -> dict[str, float]:
     base = workshop.build_base_with_headers()
     environment = {**workshop.environment(), "LOOKOUT_IMAGE_TAG": TAG, "LOOKOUT_PYTHON_IMAGE": base}
     command_line = [sys.executable, str(workshop.ROOT / "docker/build.py"), *STAGES.values()]
-    done = subprocess.run(command_line, env=environment, check=False, stdout=subprocess.PIPE, text=True)
-    if done.returncode:
+    if subprocess.run(command_line, env=environment, check=False, stdout=sys.stderr).returncode:
         raise ToolError("the images were not built")
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    return {
-        image: each["megabytes"]["whole image"] for image, each in zip(STAGES.values(), lines, strict=True)
-    }
+
+
+def described(container: str) -> dict[str, Any]:
+    """Megabytes of an image's files, and the commit that it was built from."""
+    said = subprocess.run(["du", "-xsm", str(mounted(container))], check=True, capture_output=True, text=True)
+    label = '{{index .OCIv1.Config.Labels "org.opencontainers.image.revision"}}'
+    revision = workshop.buildah("inspect", "--format", label, container).strip()
+    return {"megabytes": int(said.stdout.split()[0]), "commit": revision}
 
 
 def _name(image: str) -> str:

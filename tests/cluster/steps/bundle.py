@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -21,7 +22,7 @@ _CONNECT = "import socket,sys; socket.create_connection((sys.argv[1], int(sys.ar
 
 
 def run(world: World) -> None:
-    """Make a release, install from its files alone, and see one alert."""
+    """Install from a release's files alone, and see one alert."""
     try:
         folder, version = make(world)
         check_cut_off(world)
@@ -40,11 +41,13 @@ def run(world: World) -> None:
 
 
 def make(world: World) -> tuple[Path, str]:
-    """Make the images, charts and model of a release; returns its folder and version.
+    """Make the images, charts and model of a release, or take the one of `LOOKOUT_RELEASE`; where it is.
 
     Raises:
         ToolError: It was not made, or its sums are wrong.
     """
+    if given := os.environ.get("LOOKOUT_RELEASE"):
+        return _checked(world, Path(given))
     shutil.rmtree(_HOME, ignore_errors=True)
     without = [word for part in ("packages", "sbom", "docs") for word in ("--without", part)]
     images = [word for image in IMAGES for word in ("--image", image)]
@@ -56,12 +59,16 @@ def make(world: World) -> tuple[Path, str]:
     )
     if done.returncode:
         raise ToolError(f"docker/release.py: {done.stderr[-800:]}")
-    facts = json.loads(done.stdout.splitlines()[-1])
-    folder = Path(facts["folder"])
+    return _checked(world, Path(json.loads(done.stdout.splitlines()[-1])["folder"]))
+
+
+def _checked(world: World, folder: Path) -> tuple[Path, str]:
+    """Compare a release's files with its sums."""
     sums = ["sha256sum", "--check", "--quiet", "SHA256SUMS"]
     if subprocess.run(sums, cwd=folder, check=False, capture_output=True).returncode:
         raise ToolError(f"{folder}: the sums are wrong")
-    world.tell(f"a release of {facts['files']} files, {sorted(each.name for each in folder.iterdir())}")
+    count = len((folder / "SHA256SUMS").read_text().splitlines())
+    world.tell(f"a release of {count} files in {', '.join(sorted(each.name for each in folder.iterdir()))}")
     return folder, folder.name
 
 
@@ -102,6 +109,8 @@ def install(world: World, chart: Path, version: str) -> None:
     words = [word for name, value in values.items() for word in ("--set-string", f"{name}={value}")]
     where = ("--namespace", NAMESPACE, "--wait", "--timeout", "600s")
     world.cluster.helm("install", RELEASE, str(chart), *where, *words)
+    spec = world.kubectl("get", f"statefulset/{RELEASE}-prefill", "-o", "jsonpath={.spec.template.spec}")
+    world.check(spec, values["model.image.reference"])
     world.tell("installed, every pod is ready")
 
 
@@ -121,5 +130,4 @@ def first_alert(world: World) -> None:
             raise ToolError(f"no alert came within {_PATIENCE_S:.0f} s; {found.committed} verdicts")
         time.sleep(1.0)
     world.score.alert_s = round(time.monotonic() - begun, 1)
-    models = {str(each.get("model", {}).get("digest", "")) for each in found.verdicts}
-    world.tell(f"the first alert after {world.score.alert_s} s; models of the verdicts: {sorted(models)}")
+    world.tell(f"the first alert after {world.score.alert_s} s")

@@ -26,7 +26,7 @@ import torch
 from lookout.local import RedisServer, free_ports
 from lookout.models.engines.transformers.memory import MemoryAnswer, ask
 from lookout.past.chapters.announcing import ScenesDirectory
-from lookout.past.chapters.durable import MANIFEST, DurableTier, Uploader
+from lookout.past.chapters.durable import DurableTier, Uploader
 from lookout.past.chapters.reading import ChapterSources, Holders
 from lookout.past.memory import Past, RangeCache, RetrievalSettings
 from lookout.past.memory.chapters import ChapterFolder
@@ -174,7 +174,7 @@ class Trial:
         return {
             facts.name
             for facts in self.whole.chapters()
-            if (self.tier / "gate" / facts.path.name / MANIFEST).is_file()
+            if any((self.tier / "gate" / facts.path.name).glob("head-*.bin"))
             or any((root / facts.path.parent.name / facts.path.name).exists() for root in roots)
         }
 

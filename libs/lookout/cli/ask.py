@@ -373,7 +373,7 @@ def list_memories(folder: FolderArgument, as_json: Annotated[bool, typer.Option(
 
 def _listed(entry: Entry) -> dict[str, Any]:
     """Return a memory as a row of the list; of a damaged one the row says what is wrong."""
-    from lookout.past.memory.listing import Extent, extent_of
+    from lookout.past.memory.listing import extent_of
 
     row: dict[str, Any] = {
         "camera": entry.camera,
@@ -391,12 +391,9 @@ def _listed(entry: Entry) -> dict[str, Any]:
         from lookout.past.memory import HistoryError, MemoryFolder
 
         try:
-            memory = MemoryFolder.open(entry.path, owner=False, verify=False).memory
+            extent = MemoryFolder.open(entry.path, owner=False, verify=False).extent
         except HistoryError as error:
-            return {**row, "damage": str(error)}
-        times = memory.table.times_us.all
-        last = int(times[-1]) if len(times) else None
-        extent = Extent(len(times), memory.covered_from_us, last)
+            return {**row, "damage": entry.damage or str(error)}
     began = float(entry.about.get("began_us", 0)) / 1e6
     return {
         **row,
@@ -410,18 +407,17 @@ def _listed(entry: Entry) -> dict[str, Any]:
 def check(folder: FolderArgument) -> None:
     """Check every file of every memory against its checksums. Exit code 1 if one is damaged."""
     log_plainly()
-    from lookout.past.memory import HistoryError, MemoryFolder
-    from lookout.past.memory.shelf import entries
+    from lookout.past.memory import HistoryError, shelf
 
     damaged = 0
-    for entry in entries(folder):
+    for entry in shelf.entries(folder):
         try:
-            memory = MemoryFolder.open(entry.path, owner=False).memory
+            clusters = shelf.check(entry.path)
         except HistoryError as error:
             echo(f"{entry.camera} {entry.epoch}: {error}")
             damaged += 1
             continue
-        echo(f"{entry.camera} {entry.epoch}: {memory.size().clusters} clusters checked, no damage")
+        echo(f"{entry.camera} {entry.epoch}: {clusters} clusters checked, no damage")
     if damaged:
         raise typer.Exit(1)
 

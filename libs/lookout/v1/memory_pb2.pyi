@@ -10,43 +10,29 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ListChaptersRequest(_message.Message):
-    __slots__ = ("cameras", "since_us", "until_us", "after", "page", "shared_prefixes", "prefixes")
+    __slots__ = ("cameras", "since_us", "until_us", "after", "page")
     CAMERAS_FIELD_NUMBER: _ClassVar[int]
     SINCE_US_FIELD_NUMBER: _ClassVar[int]
     UNTIL_US_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     PAGE_FIELD_NUMBER: _ClassVar[int]
-    SHARED_PREFIXES_FIELD_NUMBER: _ClassVar[int]
-    PREFIXES_FIELD_NUMBER: _ClassVar[int]
     cameras: str
     since_us: int
     until_us: int
     after: str
     page: int
-    shared_prefixes: bool
-    prefixes: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, cameras: _Optional[str] = ..., since_us: _Optional[int] = ..., until_us: _Optional[int] = ..., after: _Optional[str] = ..., page: _Optional[int] = ..., shared_prefixes: _Optional[bool] = ..., prefixes: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    def __init__(self, cameras: _Optional[str] = ..., since_us: _Optional[int] = ..., until_us: _Optional[int] = ..., after: _Optional[str] = ..., page: _Optional[int] = ...) -> None: ...
 
 class ListChaptersResponse(_message.Message):
-    __slots__ = ("chapter", "chunk", "prefix")
+    __slots__ = ("chapter", "chunk")
     CHAPTER_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
-    PREFIX_FIELD_NUMBER: _ClassVar[int]
     chapter: ChapterInfo
     chunk: bytes
-    prefix: PrefixPart
-    def __init__(self, chapter: _Optional[_Union[ChapterInfo, _Mapping]] = ..., chunk: _Optional[bytes] = ..., prefix: _Optional[_Union[PrefixPart, _Mapping]] = ...) -> None: ...
-
-class PrefixPart(_message.Message):
-    __slots__ = ("digest", "chunk")
-    DIGEST_FIELD_NUMBER: _ClassVar[int]
-    CHUNK_FIELD_NUMBER: _ClassVar[int]
-    digest: bytes
-    chunk: bytes
-    def __init__(self, digest: _Optional[bytes] = ..., chunk: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, chapter: _Optional[_Union[ChapterInfo, _Mapping]] = ..., chunk: _Optional[bytes] = ...) -> None: ...
 
 class ChapterInfo(_message.Message):
-    __slots__ = ("name", "camera", "epoch", "first_block", "version", "sealed", "begin_us", "end_us", "bytes", "head_bytes", "model_digest", "prefix")
+    __slots__ = ("name", "camera", "epoch", "first_block", "version", "sealed", "begin_us", "end_us", "bytes", "head_bytes", "model_digest")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CAMERA_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -58,7 +44,6 @@ class ChapterInfo(_message.Message):
     BYTES_FIELD_NUMBER: _ClassVar[int]
     HEAD_BYTES_FIELD_NUMBER: _ClassVar[int]
     MODEL_DIGEST_FIELD_NUMBER: _ClassVar[int]
-    PREFIX_FIELD_NUMBER: _ClassVar[int]
     name: str
     camera: str
     epoch: int
@@ -70,16 +55,13 @@ class ChapterInfo(_message.Message):
     bytes: int
     head_bytes: int
     model_digest: str
-    prefix: bytes
-    def __init__(self, name: _Optional[str] = ..., camera: _Optional[str] = ..., epoch: _Optional[int] = ..., first_block: _Optional[int] = ..., version: _Optional[int] = ..., sealed: _Optional[bool] = ..., begin_us: _Optional[int] = ..., end_us: _Optional[int] = ..., bytes: _Optional[int] = ..., head_bytes: _Optional[int] = ..., model_digest: _Optional[str] = ..., prefix: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., camera: _Optional[str] = ..., epoch: _Optional[int] = ..., first_block: _Optional[int] = ..., version: _Optional[int] = ..., sealed: _Optional[bool] = ..., begin_us: _Optional[int] = ..., end_us: _Optional[int] = ..., bytes: _Optional[int] = ..., head_bytes: _Optional[int] = ..., model_digest: _Optional[str] = ...) -> None: ...
 
 class ReadSlabsRequest(_message.Message):
-    __slots__ = ("chapters", "batches")
+    __slots__ = ("chapters",)
     CHAPTERS_FIELD_NUMBER: _ClassVar[int]
-    BATCHES_FIELD_NUMBER: _ClassVar[int]
     chapters: _containers.RepeatedCompositeFieldContainer[ChapterRanges]
-    batches: bool
-    def __init__(self, chapters: _Optional[_Iterable[_Union[ChapterRanges, _Mapping]]] = ..., batches: _Optional[bool] = ...) -> None: ...
+    def __init__(self, chapters: _Optional[_Iterable[_Union[ChapterRanges, _Mapping]]] = ...) -> None: ...
 
 class ChapterRanges(_message.Message):
     __slots__ = ("name", "version", "ranges")

@@ -1,30 +1,29 @@
 """The durable tier: sealed chapters in a folder or an object store (S3, GCS, Azure) that outlives every pod.
 
-A chapter's files are uploaded first, then `chapter.json`, which names them all with sizes and checksums:
-without it a chapter does not exist. Incomplete uploads are removed when they are old enough.
+A chapter has the same files as in its holder's folder, and its head is uploaded last: without it a chapter
+does not exist. Incomplete uploads are removed when they are old enough.
 """
 
 from __future__ import annotations
 
 import datetime
-import json
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
 import obstore
 import structlog
 from obstore.exceptions import BaseError
 
-from lookout.past.chapters.checking import FORMAT, checked_chapter, read_manifest
-from lookout.past.chapters.service import PREFIXES, is_meant
+from lookout.past.chapters.checking import checked_chapter
+from lookout.past.chapters.service import is_meant
 from lookout.past.memory import Chapter, HistoryError, Keep
-from lookout.past.memory.catalogue import ByteRange, Head, packed_prefix
+from lookout.past.memory.catalogue import ByteRange, Head
 from lookout.past.memory.chapters import (
     ChapterFacts,
     ChapterFolder,
@@ -32,18 +31,54 @@ from lookout.past.memory.chapters import (
     forget_range,
     frames_in,
 )
-from lookout.past.memory.packing import checksum
+from lookout.past.memory.files import HEADS, head_name
+from lookout.past.memory.sealed import file_names, read_head
 from lookout.past.memory.shelf import CUT_SHORT, folder_name
-from lookout.past.memory.types import Prefix
 from lookout.runtime.net.object_store import open_store
 from lookout.runtime.worker import Supervisor
 from lookout.text import clean
 
 log = structlog.get_logger(__name__)
-MANIFEST = "chapter.json"
-LEAN = "lean-head.bin"
-"""The head without its prefix, which takes a megabyte in a 7B model and is the same in all of its
-chapters."""
+_HEADS = 1024
+"""Maximum number of chapters whose heads are cached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A chapter of the tier.
+
+    Attributes:
+        place: its folder.
+        chapter: the chapter.
+        bytes: bytes of its files.
+    """
+
+    place: str
+    chapter: Chapter
+    bytes: int
+
+    @property
+    def begin_us(self) -> int:
+        """Wall time of its first frame; `end_us`: of its last."""
+        return int(self.chapter.head.times_us[0]) + self.chapter.origin_us
+
+    @property
+    def end_us(self) -> int:
+        """Wall time of its last frame."""
+        return int(self.chapter.head.times_us[-1]) + self.chapter.origin_us
+
+
+@dataclass(slots=True)
+class _Folder:
+    """The files of a chapter as they are listed: their bytes, and when the newest was written."""
+
+    files: dict[str, int]
+    newest: float = 0.0
+
+    @property
+    def head(self) -> str | None:
+        """The head of the newest version; None: the upload is not complete."""
+        return max((name for name in self.files if name.startswith(HEADS)), default=None)
 
 
 class DurableTier:
@@ -60,8 +95,7 @@ class DurableTier:
             HistoryError: the address cannot be used.
         """
         self.url, self._clock = url, clock
-        self._heads: dict[tuple[str, str, int], Chapter] = {}
-        self._prefixes: dict[str, Prefix] = {}
+        self._heads: dict[tuple[str, str], Chapter] = {}
         self._lock = threading.Lock()
         try:
             self._store = open_store(url)
@@ -69,51 +103,30 @@ class DurableTier:
             raise HistoryError(f"{url}: the durable tier cannot be opened: {error}") from error
 
     def upload(self, facts: ChapterFacts) -> None:
-        """Upload a sealed chapter. Its manifest comes last; files of an earlier version are removed after it.
+        """Upload a sealed chapter. Its head comes last; files of an earlier version are removed after it.
 
         Raises:
             HistoryError: a file could not be read or stored.
         """
-        place, files = _place(facts.camera, facts.name), {}
-
-        def put(name: str, data: bytes) -> None:
-            obstore.put(self._store, f"{place}/{name}", data)
-            files[name] = {"bytes": len(data), "checksum": checksum(data).hex()}
-
+        place = _place(facts.camera, facts.name)
         try:
-            for path in sorted(facts.path.glob("*.bin")):
-                put(path.name, path.read_bytes())
-            head = next(name for name in sorted(files, reverse=True) if name.startswith("head-"))
-            unpacked = Head.unpacked((facts.path / head).read_bytes(), head)
-            put(LEAN, unpacked.packed(whole=False))
-            manifest = {
-                "format": FORMAT,
-                "name": facts.name,
-                "camera": facts.camera,
-                "version": facts.version,
-                "begin_us": facts.begin_us,
-                "end_us": facts.end_us,
-                "bytes": facts.bytes,
-                "head": head,
-                "prefix": checksum(packed_prefix(unpacked.prefix)).hex(),
-                "files": files,
-            }
-            obstore.put(self._store, f"{place}/{MANIFEST}", json.dumps(manifest, indent=1).encode())
-            self._sweep(place, files)
-        except (BaseError, OSError) as error:
+            names = file_names(read_head(facts.path))
+            for name in names:
+                obstore.put(self._store, f"{place}/{name}", (facts.path / name).read_bytes())
+            self._sweep(place, names)
+        except (BaseError, OSError, HistoryError) as error:
             if not facts.path.exists():  # erased in the meantime: nobody completes it
                 self._drop_half(place)
             raise HistoryError(f"{self.url}: chapter {facts.name} could not be stored: {error}") from error
 
     def _drop_half(self, place: str) -> None:
-        """Remove the files of a chapter without a manifest."""
-        with suppress(BaseError, OSError, HistoryError):  # otherwise `clean` removes it later
-            if all(path != f"{place}/{MANIFEST}" for path, _ in self._objects(place)):
+        """Remove the files of a chapter without a head."""
+        with suppress(HistoryError):  # otherwise `clean` removes it later
+            if all(folder.head is None for folder in self._folders(place).values()):
                 self.remove(place)
 
-    def manifests(self, cameras: str = "*", *, exact: bool = False) -> list[dict[str, Any]]:
-        """Return the manifests of a camera's chapters, or of those that match a pattern; damaged ones are
-        left out.
+    def stored(self, cameras: str = "*", *, exact: bool = False) -> list[Stored]:
+        """Return a camera's chapters, or those that match a pattern; damaged ones are left out.
 
         Args:
             cameras: An id, or a pattern with `*`.
@@ -128,23 +141,13 @@ class DurableTier:
             return camera == cameras if exact else is_meant(camera, cameras)
 
         out = []
-        try:
-            for path, _ in self._objects(prefix):
-                folder, _, name = path.rpartition("/")
-                own = folder.partition("/")[0]
-                if name != MANIFEST or not (CUT_SHORT in own or meant(unquote(own))):
-                    continue
-                try:
-                    manifest = read_manifest(bytes(obstore.get(self._store, path).bytes()))
-                    if _place(manifest["camera"], manifest["name"]) != folder:
-                        raise HistoryError(f"it is that of {manifest['name']!r}")
-                except HistoryError as error:
-                    log.warning("a damaged manifest is left out", path=path, error=clean(str(error), 300))
-                    continue
-                if meant(manifest["camera"]):
-                    out.append({**manifest, "place": folder})
-        except BaseError as error:
-            raise HistoryError(f"{self.url}: the durable tier does not answer: {error}") from error
+        for place, folder in self._folders(prefix).items():
+            own = place.partition("/")[0]
+            if folder.head is None or not (CUT_SHORT in own or meant(unquote(own))):
+                continue
+            chapter = self._chapter(place, folder.head)
+            if chapter is not None and meant(str(chapter.head.about["camera"])):
+                out.append(Stored(place, chapter, sum(folder.files.values())))
         return out
 
     def listing(self, cameras: str) -> Iterable[Chapter]:
@@ -153,11 +156,7 @@ class DurableTier:
         Raises:
             HistoryError: the tier does not answer.
         """
-        return [
-            chapter
-            for manifest in self.manifests(cameras)
-            if (chapter := self._chapter(manifest)) is not None
-        ]
+        return [stored.chapter for stored in self.stored(cameras)]
 
     def read(self, chapter: Chapter, ranges: Sequence[ByteRange]) -> list[bytes]:
         """Read ranges of a chapter's files.
@@ -186,19 +185,17 @@ class DurableTier:
         return out
 
     def remove(self, place: str) -> None:
-        """Remove a chapter, its manifest first.
+        """Remove a chapter, its heads first.
 
         Raises:
             HistoryError: a file could not be removed.
         """
+        files = [name for folder in self._folders(place).values() for name in folder.files]
+        heads = [name for name in files if name.startswith(HEADS)]
         try:
-            paths = [path for path, _ in self._objects(place)]
-            manifest = f"{place}/{MANIFEST}"
-            if manifest in paths:
-                obstore.delete(self._store, manifest)
-            contents = [path for path in paths if path != manifest]
-            if contents:
-                obstore.delete(self._store, contents)
+            for names in (heads, [name for name in files if name not in heads]):
+                if names:
+                    obstore.delete(self._store, [f"{place}/{name}" for name in names])
         except (BaseError, OSError) as error:
             raise HistoryError(f"{self.url}: {place} could not be removed: {error}") from error
 
@@ -206,51 +203,44 @@ class DurableTier:
         """Erase a range of a camera's wall time from every chapter, completely; to erase a range again costs
         one listing.
 
-        A chapter that lies in the range is removed; any other is rewritten without it, as its holder would
-        do.
+        A chapter that lies in the range, or cannot be read, is removed; any other is rewritten without it, as
+        its holder would do.
 
         Returns:
             The number of frames erased.
 
         Raises:
-            HistoryError: a file could not be changed, or a chapter cannot be read; erase the range again.
+            HistoryError: a file could not be changed, or a chapter is half uploaded; erase the range again.
         """
         frames = 0
-        manifests = self.manifests(camera, exact=True)
-        self._refuse_half(camera, {str(manifest["place"]) for manifest in manifests})
-        for manifest in manifests:
-            if int(manifest["end_us"]) < begin_us or int(manifest["begin_us"]) >= end_us:
+        chapters = self.stored(camera, exact=True)
+        self._refuse_half(camera, {stored.place for stored in chapters})
+        for stored in chapters:
+            chapter = stored.chapter
+            if stored.end_us < begin_us or stored.begin_us >= end_us:
                 continue
-            chapter = self._chapter(manifest)
-            if chapter is not None and not chapter.holds(begin_us, end_us):
+            if not chapter.holds(begin_us, end_us):
                 # The writer of this version may have been killed before it removed the previous files.
-                self._swept(str(manifest["place"]), manifest["files"])
+                self._swept(stored.place, file_names(chapter.head))
                 continue
-            inside = begin_us <= int(manifest["begin_us"]) and int(manifest["end_us"]) < end_us
-            if inside or chapter is None:
-                # A chapter that cannot be read or rewritten is removed: nothing of the range may stay.
-                self.remove(str(manifest["place"]))
+            if begin_us <= stored.begin_us and stored.end_us < end_us:
+                self.remove(stored.place)
             else:
-                self._rewrite(manifest, chapter, begin_us, end_us)
-            frames += 0 if chapter is None else frames_in(chapter, begin_us, end_us)
-        with self._lock:
-            for key in [key for key in self._heads if key[0] == camera]:
-                del self._heads[key]
+                self._rewrite(stored, begin_us, end_us)
+            frames += frames_in(chapter, begin_us, end_us)
         return frames
 
     def _refuse_half(self, camera: str, whole: set[str]) -> None:
-        """Check that no chapter of a camera is half uploaded: it has no manifest and may hold the range, so
-        the erasure waits. A chapter whose manifest cannot be read is removed.
+        """Check that no chapter of a camera is half uploaded: it has no head and may hold the range, so the
+        erasure waits. A chapter whose head cannot be read is removed.
 
         Raises:
             HistoryError: there is one.
         """
-        try:
-            paths = [path for path, _ in self._objects(folder_name(camera))]
-        except BaseError as error:
-            raise HistoryError(f"{self.url}: the durable tier does not answer: {error}") from error
-        for place in sorted({path.rpartition("/")[0] for path in paths} - whole):
-            if f"{place}/{MANIFEST}" not in paths:
+        for place, folder in sorted(self._folders(folder_name(camera)).items()):
+            if place in whole:
+                continue
+            if folder.head is None:
                 raise HistoryError(
                     f"{self.url}: {place} is half uploaded: its holder completes it, or it is removed "
                     "an hour after the last byte"
@@ -265,26 +255,26 @@ class DurableTier:
 
     def _sweep(self, place: str, files: Iterable[str]) -> None:
         """Remove files of a chapter's earlier versions."""
-        current = {*files, MANIFEST}
-        stale = [path for path, _ in self._objects(place) if path.rpartition("/")[2] not in current]
-        if stale:
+        current = frozenset(files)
+        names = (name for folder in self._folders(place).values() for name in folder.files)
+        if stale := [f"{place}/{name}" for name in names if name not in current]:
             obstore.delete(self._store, stale)
 
-    def _rewrite(self, manifest: dict[str, Any], chapter: Chapter, begin_us: int, end_us: int) -> None:
+    def _rewrite(self, stored: Stored, begin_us: int, end_us: int) -> None:
         """Replace a chapter with its next version, without a range."""
         with tempfile.TemporaryDirectory(prefix="lookout-erase-") as scratch:
             path = Path(scratch) / "chapter"
             path.mkdir(mode=0o700)
             try:
-                for name in manifest["files"]:
-                    if name != LEAN:  # made from the next version's head
-                        (path / name).write_bytes(self._file(manifest, name))
+                for name in file_names(stored.chapter.head):
+                    data = obstore.get(self._store, f"{stored.place}/{name}").bytes()
+                    (path / name).write_bytes(bytes(data))
             except (BaseError, OSError) as error:
-                raise HistoryError(f"{self.url}: {manifest['place']} cannot be read: {error}") from error
-            if forget_range(chapter, path, begin_us, end_us):
+                raise HistoryError(f"{self.url}: {stored.place} cannot be read: {error}") from error
+            if forget_range(stored.chapter, path, begin_us, end_us):
                 self.upload(facts_of(path))
             else:
-                self.remove(str(manifest["place"]))
+                self.remove(stored.place)
 
     def clean(self, older_s: float = 3600.0) -> int:
         """Remove incomplete uploads that are older than `older_s` seconds.
@@ -295,20 +285,11 @@ class DurableTier:
         Raises:
             HistoryError: the tier does not answer.
         """
-        newest: dict[str, float] = {}
-        complete: set[str] = set()
-        try:
-            for path, when in self._objects(""):
-                folder, _, name = path.rpartition("/")
-                newest[folder] = max(newest.get(folder, 0.0), when)
-                if name == MANIFEST:
-                    complete.add(folder)
-        except BaseError as error:
-            raise HistoryError(f"{self.url}: the durable tier does not answer: {error}") from error
         oldest = self._clock() - older_s
-        half = [folder for folder, when in newest.items() if folder not in complete and when < oldest]
-        for folder in half:
-            self.remove(folder)
+        folders = self._folders("").items()
+        half = [place for place, folder in folders if folder.head is None and folder.newest < oldest]
+        for place in half:
+            self.remove(place)
         return len(half)
 
     def expire(self, cameras: Iterable[str], keep: Keep) -> int:
@@ -322,80 +303,71 @@ class DurableTier:
         """
         removed = 0
         for camera in cameras:
-            own = self.manifests(camera, exact=True)
-            manifests = sorted(own, key=lambda manifest: int(manifest["end_us"]))
-            total = sum(int(manifest["bytes"]) for manifest in manifests)
-            for manifest in manifests:
+            chapters = sorted(self.stored(camera, exact=True), key=lambda stored: stored.end_us)
+            total = sum(stored.bytes for stored in chapters)
+            for stored in chapters:
                 horizon = None if keep.seconds is None else (self._clock() - keep.seconds) * 1e6
-                old = horizon is not None and int(manifest["end_us"]) < horizon
+                old = horizon is not None and stored.end_us < horizon
                 if old or (keep.bytes is not None and total > keep.bytes):
-                    self.remove(str(manifest["place"]))
-                    total -= int(manifest["bytes"])
+                    self.remove(stored.place)
+                    total -= stored.bytes
                     removed += 1
         return removed
 
-    def _chapter(self, manifest: dict[str, Any]) -> Chapter | None:
-        camera, name = str(manifest["camera"]), str(manifest["name"])
-        key = camera, name, int(manifest["version"])
+    def _chapter(self, place: str, head: str) -> Chapter | None:
+        """Return the chapter whose head lies at a place; None: it is damaged, or another chapter's.
+
+        Raises:
+            HistoryError: the tier does not answer.
+        """
         with self._lock:
-            if key in self._heads:
-                return self._heads[key]
+            if (place, head) in self._heads:
+                return self._heads[place, head]
+        path = f"{place}/{head}"
         try:
-            chapter = checked_chapter(lambda: self._head(manifest), name, camera, self.url)
-        except (BaseError, OSError, HistoryError) as error:
-            log.warning("a chapter of the durable tier is left out", chapter=name, error=str(error))
+            data = bytes(obstore.get(self._store, path).bytes())
+        except FileNotFoundError:
+            return None  # removed since it was listed
+        except (BaseError, OSError) as error:
+            raise HistoryError(f"{self.url}: the durable tier does not answer: {error}") from error
+        try:
+            chapter = checked_chapter(
+                lambda: Head.unpacked(data, path), lambda *names: _place(*names) == place, path
+            )
+            if head != head_name(chapter.head.version):
+                raise HistoryError(f"it is of version {chapter.head.version}")
+        except HistoryError as error:
+            log.warning("a damaged chapter is left out", path=path, error=clean(str(error), 300))
             return None
         with self._lock:
-            self._heads[key] = chapter
-            while len(self._heads) > 1024:
+            self._heads[place, head] = chapter
+            while len(self._heads) > _HEADS:
                 del self._heads[next(iter(self._heads))]
         return chapter
 
-    def _head(self, manifest: dict[str, Any]) -> Head:
-        """Read a chapter's head. It is read whole once for each prefix, and for chapters that an earlier
-        release stored.
+    def _folders(self, prefix: str) -> dict[str, _Folder]:
+        """List the chapters under a prefix, complete or not, by their place.
 
         Raises:
-            HistoryError: it is damaged.
+            HistoryError: the tier does not answer.
         """
-        digest = str(manifest.get("prefix", ""))
-        prefix = self._prefixes.get(digest)
-        if prefix is not None and LEAN in manifest["files"]:
-            return Head.unpacked(self._file(manifest, LEAN), f"{manifest['place']}/{LEAN}", prefix)
-        name = str(manifest["head"])
-        head = Head.unpacked(self._file(manifest, name), f"{manifest['place']}/{name}")
-        with self._lock:
-            if len(self._prefixes) < PREFIXES and checksum(packed_prefix(head.prefix)).hex() == digest:
-                self._prefixes[digest] = head.prefix
-        return head
-
-    def _file(self, manifest: dict[str, Any], name: str) -> bytes:
-        """Read a file of a chapter.
-
-        Raises:
-            HistoryError: its checksum is not the one in the manifest.
-        """
-        path = f"{manifest['place']}/{name}"
-        data = bytes(obstore.get(self._store, path).bytes())
-        if checksum(data).hex() != manifest["files"][name]["checksum"]:
-            raise HistoryError(f"{path}: its checksum does not match")
-        return data
-
-    def _objects(self, prefix: str) -> Iterable[tuple[str, float]]:
-        """Yield the paths under a prefix, and when each was written."""
-        for chunk in obstore.list(self._store, prefix=prefix or None):
-            for entry in chunk:
-                when = entry["last_modified"]
-                assert isinstance(when, datetime.datetime)
-                yield str(entry["path"]), when.timestamp()
-
-
-def _serial(name: str) -> str:
-    return name.rpartition("/")[2]
+        out: dict[str, _Folder] = {}
+        try:
+            for chunk in obstore.list(self._store, prefix=prefix or None):
+                for entry in chunk:
+                    place, _, name = str(entry["path"]).rpartition("/")
+                    when = entry["last_modified"]
+                    assert isinstance(when, datetime.datetime)
+                    folder = out.setdefault(place, _Folder({}))
+                    folder.files[name] = int(entry["size"])
+                    folder.newest = max(folder.newest, when.timestamp())
+        except (BaseError, OSError) as error:
+            raise HistoryError(f"{self.url}: the durable tier does not answer: {error}") from error
+        return out
 
 
 def _place(camera: str, name: str) -> str:
-    return f"{folder_name(camera)}/{_serial(name)}"
+    return f"{folder_name(camera)}/{name.rpartition('/')[2]}"
 
 
 class Uploader:
@@ -470,8 +442,8 @@ class Uploader:
 
     def _copy(self, sealed: Sequence[ChapterFacts]) -> None:
         if self._stored is None:
-            manifests = self._tier.manifests()
-            self._stored = {manifest["name"]: int(manifest["version"]) for manifest in manifests}
+            chapters = self._tier.listing("*")
+            self._stored = {chapter.name: chapter.head.version for chapter in chapters}
         for facts in sealed:
             if self._stored.get(facts.name) != facts.version:
                 self._tier.upload(facts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,13 +17,11 @@ import structlog
 
 from lookout.past.chapters.announcing import ScenesDirectory
 from lookout.past.chapters.checking import checked_chapter
-from lookout.past.chapters.service import PREFIXES, MemoryLimits, fits_batch, split_calls
+from lookout.past.chapters.service import MemoryLimits, fits_batch, split_calls
 from lookout.past.memory import Chapter, HistoryError, LostChapterError
-from lookout.past.memory.catalogue import ByteRange, Head, unpacked_prefix
+from lookout.past.memory.catalogue import ByteRange, Head
 from lookout.past.memory.chapters import without_doubles
-from lookout.past.memory.packing import checksum
 from lookout.past.memory.past import ChapterRange
-from lookout.past.memory.types import Prefix
 from lookout.runtime.net import Channels, GrpcSecurity, without_security
 from lookout.runtime.store import Directory
 from lookout.v1 import memory_pb2_grpc
@@ -68,10 +66,6 @@ class ChapterStore(Protocol):
         ...
 
 
-class _EarlierReleaseError(HistoryError):
-    """A holder of an earlier release does not know a call."""
-
-
 class Holders:
     """gRPC channels to holders, one for each address. Thread-safe."""
 
@@ -90,8 +84,6 @@ class Holders:
         self._list_s, self._read_s = list_s, read_s
         self._version = self._opener.version
         self._stubs: dict[str, tuple[grpc.Channel, Any]] = {}
-        self._prefixes: dict[bytes, Prefix] = {}
-        self._without_batch: set[str] = set()  # holders of earlier releases
         self._lock = threading.Lock()
 
     def listing(
@@ -106,7 +98,7 @@ class Holders:
         after = ""
         while True:
             page = self._page(address, cameras, since_us, until_us, after)
-            # A holder of an earlier release sends everything in every page.
+            # A holder that sends a page twice must not keep this loop alive.
             fresh = [chapter for chapter in page if _camera(chapter) > after]
             out += fresh
             if "*" not in cameras or len(fresh) < PAGE:
@@ -117,31 +109,17 @@ class Holders:
         self, address: str, cameras: str, since_us: int | None, until_us: int | None, after: str
     ) -> list[Chapter]:
         """Read one page of a holder's chapters; each page has the whole time limit of a call."""
-        prefixes = dict(self._prefixes)
         request = ListChaptersRequest(
-            cameras=cameras,
-            since_us=since_us,
-            until_us=until_us,
-            after=after,
-            page=PAGE,
-            shared_prefixes=True,
-            prefixes=list(prefixes),
+            cameras=cameras, since_us=since_us, until_us=until_us, after=after, page=PAGE
         )
         out: list[tuple[ChapterInfo, bytearray]] = []
-        fresh: dict[bytes, bytearray] = {}
         for part in self._parts(address, "ListChapters", request, self._list_s, LISTING_BYTES):
             match part.WhichOneof("part"):
                 case "chapter":
                     out.append((part.chapter, bytearray()))
-                case "prefix":
-                    fresh.setdefault(part.prefix.digest, bytearray()).extend(part.prefix.chunk)
                 case "chunk" if out:
                     out[-1][1].extend(part.chunk)
-        prefixes |= {digest: _prefix(digest, bytes(data), address) for digest, data in fresh.items()}
-        # A prefix from one holder serves the heads of all holders: its digest identifies it.
-        if len(prefixes) <= PREFIXES:
-            self._prefixes = prefixes
-        return [_chapter(info, bytes(head), address, prefixes) for info, head in out]
+        return [_chapter(info, bytes(head), address) for info, head in out]
 
     def read(self, address: str, requests: Sequence[ChapterRange]) -> list[bytes]:
         """Read ranges of chapters from one holder, and check them.
@@ -167,7 +145,7 @@ class Holders:
             self._stubs.clear()
 
     def _call(self, address: str, requests: Sequence[ChapterRange]) -> list[bytes]:
-        message = ReadSlabsRequest(batches=True)
+        message = ReadSlabsRequest()
         for chapter, place in requests:
             last = message.chapters[-1] if message.chapters else None
             if last is None or (last.name, last.version) != (chapter.name, chapter.head.version):
@@ -196,12 +174,9 @@ class Holders:
     def _answer(self, address: str, request: ReadSlabsRequest, lengths: Sequence[int]) -> list[Any]:
         """Return the messages that answer a read. One message without a stream costs a third less, and most
         reads fit in it."""
-        if fits_batch(lengths) and address not in self._without_batch:
-            try:
-                batch = self._called(address, lambda stub: stub.ReadBatch(request, timeout=self._read_s))
-                return [ReadSlabsResponse(batch=batch)]
-            except _EarlierReleaseError:
-                self._without_batch.add(address)
+        if fits_batch(lengths):
+            batch = self._called(address, lambda stub: stub.ReadBatch(request, timeout=self._read_s))
+            return [ReadSlabsResponse(batch=batch)]
         limit = sum(lengths) + HEADER_BYTES * len(lengths)
         return self._parts(address, "ReadSlabs", request, self._read_s, limit)
 
@@ -228,10 +203,7 @@ class Holders:
                     raise
             return call(self._stub(address))
         except grpc.RpcError as error:
-            cause = f"{address}: {error.code().name} {error.details()}"
-            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-                raise _EarlierReleaseError(cause) from error
-            raise HistoryError(cause) from error
+            raise HistoryError(f"{address}: {error.code().name} {error.details()}") from error
 
     def _renewed(self, address: str, stub: Any) -> bool:
         """Replace a stub's channel with a new one; returns whether it connects."""
@@ -239,7 +211,6 @@ class Holders:
             current = self._stubs.get(address)
             if current is not None and current[1] is stub:
                 del self._stubs[address]  # running calls keep their channel
-            self._without_batch.discard(address)
         self._stub(address)
         with self._lock:
             current = self._stubs.get(address)
@@ -321,23 +292,12 @@ def _connects(channel: grpc.Channel) -> bool:
         channel.unsubscribe(states.put)
 
 
-def _prefix(digest: bytes, data: bytes, address: str) -> Prefix:
-    if checksum(data) != digest:
-        raise HistoryError(f"{address}: the prefix {digest.hex()} is damaged")
-    try:
-        return unpacked_prefix(data, address)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise HistoryError(f"{address}: the prefix {digest.hex()} is not valid: {error!r}") from error
-
-
-def _chapter(info: ChapterInfo, head: bytes, address: str, prefixes: Mapping[bytes, Prefix]) -> Chapter:
+def _chapter(info: ChapterInfo, head: bytes, address: str) -> Chapter:
     if len(head) != info.head_bytes:
         raise HistoryError(f"{address}: the head of chapter {info.name} is cut short")
-    if info.prefix and info.prefix not in prefixes:
-        raise HistoryError(f"{address}: the head of chapter {info.name} comes without its prefix")
-    prefix = prefixes.get(info.prefix)
     where = f"{info.name} from {address}"
-    return checked_chapter(lambda: Head.unpacked(head, where, prefix), info.name, info.camera, address)
+    own = info.camera, info.name
+    return checked_chapter(lambda: Head.unpacked(head, where), lambda *names: names == own, where)
 
 
 @dataclass(slots=True, eq=False)

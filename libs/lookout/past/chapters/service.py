@@ -15,9 +15,8 @@ import google_crc32c
 import grpc
 
 from lookout.past.memory import Chapter, HistoryError
-from lookout.past.memory.catalogue import ByteRange, packed_prefix
+from lookout.past.memory.catalogue import ByteRange
 from lookout.past.memory.chapters import ChapterFacts, ChapterFolder
-from lookout.past.memory.packing import checksum
 from lookout.runtime.net import PeerBytes
 from lookout.v1 import memory_pb2_grpc
 from lookout.v1.memory_pb2 import (
@@ -26,7 +25,6 @@ from lookout.v1.memory_pb2 import (
     ChapterRanges,
     ListChaptersRequest,
     ListChaptersResponse,
-    PrefixPart,
     ReadSlabsRequest,
     ReadSlabsResponse,
     SlabBatch,
@@ -40,9 +38,6 @@ BATCH_BYTES = 4 << 20
 """Maximum bytes of a message with several ranges: half of what a reader accepts in one message."""
 HEAD_BYTES = 32 << 20
 """Maximum bytes of packed heads that a holder caches: those of some thousand chapters."""
-PREFIXES = 16
-"""Number of prefixes that a holder or a reader caches: all chapters of a model have identical ones, or a
-few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +96,7 @@ class MemoryService(memory_pb2_grpc.MemoryServiceServicer):  # type: ignore[misc
     def ListChapters(  # noqa: N802
         self, request: ListChaptersRequest, context: grpc.ServicerContext
     ) -> Iterator[ListChaptersResponse]:
-        count, camera, there = 0, "", set(request.prefixes)
+        count, camera = 0, ""
         for facts in self._folder.chapters():  # ascending by camera
             if facts.camera <= request.after:
                 continue
@@ -112,14 +107,9 @@ class MemoryService(memory_pb2_grpc.MemoryServiceServicer):  # type: ignore[misc
             count, camera = count + 1, facts.camera
             self._give_way()
             try:
-                head = self._heads.of(facts, whole=not request.shared_prefixes)
+                head = self._heads.of(facts)
             except HistoryError:
                 continue  # erased or expired since it was listed
-            if head.info.prefix and head.info.prefix not in there:
-                there.add(head.info.prefix)
-                for chunk in _chunks(head.prefix):
-                    part = PrefixPart(digest=head.info.prefix, chunk=chunk)
-                    yield ListChaptersResponse(prefix=part)
             yield ListChaptersResponse(chapter=head.info)
             for chunk in _chunks(head.data):
                 yield ListChaptersResponse(chunk=chunk)
@@ -128,11 +118,7 @@ class MemoryService(memory_pb2_grpc.MemoryServiceServicer):  # type: ignore[misc
         self, request: ReadSlabsRequest, context: grpc.ServicerContext
     ) -> Iterator[ReadSlabsResponse]:
         with self._admitted(request, context):
-            if request.batches:
-                yield from self._batches(request, context)
-            else:  # a reader of an earlier release
-                for part in request.chapters:
-                    yield from self._ranges(part, context)
+            yield from self._batches(request, context)
 
     def ReadBatch(  # noqa: N802
         self, request: ReadSlabsRequest, context: grpc.ServicerContext
@@ -217,53 +203,37 @@ class MemoryService(memory_pb2_grpc.MemoryServiceServicer):  # type: ignore[misc
 
 @dataclass(frozen=True, slots=True)
 class PackedHead:
-    """A chapter's head as it is listed, and the record of the prefix that it leaves out."""
+    """A chapter's head as it is listed."""
 
     info: ChapterInfo
     data: bytes
-    prefix: bytes = b""
 
 
 class PackedHeads:
-    """Heads of a folder's chapters as they are listed; those of sealed chapters are cached.
-
-    A head takes kilobytes. Its prefix, which all chapters of a model share, takes a megabyte in a 7B model.
-    """
+    """Heads of a folder's chapters as they are listed; those of sealed chapters are cached."""
 
     def __init__(self, folder: ChapterFolder) -> None:
         self._folder = folder
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, PackedHead] = OrderedDict()
         self._bytes = 0
-        self._prefixes: dict[bytes, bytes] = {}
 
-    def of(self, facts: ChapterFacts, *, whole: bool) -> PackedHead:
-        """Return the head of a chapter, with its prefix only if `whole`.
+    def of(self, facts: ChapterFacts) -> PackedHead:
+        """Return the head of a chapter.
 
         Raises:
             HistoryError: the chapter can no longer be read.
         """
         with self._lock:
             kept = self._kept.get(facts.name)
-        if kept is not None and not whole and kept.info.version == facts.version:
+        if kept is not None and kept.info.version == facts.version:
             return kept
         chapter, _ = self._folder.read(facts.name)
-        data = chapter.head.packed(whole=whole)
-        if whole:
-            return PackedHead(_info(facts, chapter, b"", len(data)), data)
-        prefix = packed_prefix(chapter.head.prefix)
-        digest = checksum(prefix)
-        head = PackedHead(_info(facts, chapter, digest, len(data)), data, self._shared(digest, prefix))
-        if chapter.head.sealed and digest in self._prefixes:
+        data = chapter.head.packed()
+        head = PackedHead(_info(facts, chapter, len(data)), data)
+        if chapter.head.sealed:
             self._keep(facts.name, head)
         return head
-
-    def _shared(self, digest: bytes, prefix: bytes) -> bytes:
-        """Return the same record for all heads that leave it out."""
-        with self._lock:
-            if len(self._prefixes) < PREFIXES:
-                return self._prefixes.setdefault(digest, prefix)
-            return self._prefixes.get(digest, prefix)
 
     def _keep(self, name: str, head: PackedHead) -> None:
         with self._lock:
@@ -274,7 +244,7 @@ class PackedHeads:
                 self._bytes -= len(self._kept.popitem(last=False)[1].data)
 
 
-def _info(facts: ChapterFacts, chapter: Chapter, prefix: bytes, head_bytes: int) -> ChapterInfo:
+def _info(facts: ChapterFacts, chapter: Chapter, head_bytes: int) -> ChapterInfo:
     return ChapterInfo(
         name=facts.name,
         camera=facts.camera,
@@ -287,7 +257,6 @@ def _info(facts: ChapterFacts, chapter: Chapter, prefix: bytes, head_bytes: int)
         bytes=facts.bytes,
         head_bytes=head_bytes,
         model_digest=str(chapter.head.about.get("model_digest", "")),
-        prefix=prefix,
     )
 
 

@@ -1,17 +1,19 @@
 """A memory as byte ranges for readers in other processes: a head, scenes, index ranges and slabs.
 
-A memory is one catalogue file and files of slabs. The head, which is read first and whole, names the byte
-range and checksum of each layer's scenes (which the first stage of retrieval compares). The scenes name the
-index range of each visual cluster; the index range names the slab of each of its clusters. So anyone who can
-read byte ranges (of a file, from another pod, from an object store) reads the same memory, bit for bit.
+A memory is one catalogue file and one of slabs. The head, which is read first and whole, names the byte range
+and checksum of each layer's scenes (which the first stage of retrieval compares). The scenes name the index
+range of each visual cluster; the index range names the slab of each of its clusters. So anyone who can read
+byte ranges (of a file, from another pod, from an object store) reads the same memory, bit for bit.
 
-A memory that still grows is catalogued from a snapshot, and its files exist only as ranges. Byte order is
-little endian; integers have 64 bits unless said otherwise.
+These files are what a sealed memory consists of (`sealed`). A memory that still grows is catalogued from a
+snapshot, and its files exist only as ranges. Byte order is little endian; integers have 64 bits unless said
+otherwise.
 
+    prefix              a record of its positions, keys and values; checksum in the head
     scenes of a layer   keys float16 [visual, width]; tokens, first frame, last frame, clusters and offset of
                         the index range [visual]
-    index range         ids, tokens, first frame, last frame, file and offset of the slab [clusters];
-                        checksum of the slab, 16 bytes [clusters]; keys [clusters, width] in the width of
+    index range         ids, tokens, first frame, last frame and offset of the slab [clusters]; checksum of
+                        the slab, 16 bytes [clusters]; sums of raw keys [clusters, width] in the width of
                         statistics; frame int32 [tokens] and place int32 [axes, tokens] of every token;
                         16 bytes of checksum
     slab                K and V [tokens, 2, kv_heads, head_dim]
@@ -20,27 +22,27 @@ little endian; integers have 64 bits unless said otherwise.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
-from pathlib import Path
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 
-from lookout.disk import replace_file, write_file
 from lookout.past.memory.errors import DamagedMemoryError, HistoryError
-from lookout.past.memory.folder import MemoryFolder
-from lookout.past.memory.history import LayerIndex, Snapshot
-from lookout.past.memory.index import Place
+from lookout.past.memory.history import LayerIndex, Snapshot, in_half
 from lookout.past.memory.packing import checksum, ints, pack, unpack_file
 from lookout.past.memory.types import Ints, KVShape, Prefix, raw
 
 CATALOGUE, SLABS, WINDOW = "catalogue", "slabs", "window"
 """Names of the files of a memory that still grows."""
+PREFIX = "prefix.bin"
+"""Name of the file with the prefix, which all memories of a model share: its checksum identifies it."""
 
+FORMAT = 2
+"""Format of heads; raise it when earlier readers could not read what a head names."""
 CHECKSUM_BYTES = 16
-_ROW_BYTES = 6 * 8 + CHECKSUM_BYTES
+_ROW_BYTES = 5 * 8 + CHECKSUM_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +112,12 @@ class Head:
         version: counts every change of the memory.
         sealed: whether it takes in no more blocks.
         shape: shape of one token's KV.
-        prefix: the system prefix.
+        prefix: where the system prefix lies.
         times_us: int64 [frames], stream time of every frame.
         present: bool [frames], whether KV of the frame is there, or it never had a token.
         tokens: number of tokens of all frames, those no longer held included.
         step: int64 [axes]; `extent` likewise (of the newest block).
-        catalogue: name of the file of scenes and index ranges; `files`: names of those of slabs.
+        catalogue: name of the file of scenes and index ranges; `slabs`: of that of slabs.
         scenes: where each layer's scenes lie, and how many visual clusters they have.
         window: the blocks that are read whole, oldest first.
         forgotten: ranges of stream time that were erased.
@@ -125,22 +127,21 @@ class Head:
     version: int
     sealed: bool
     shape: KVShape
-    prefix: Prefix
+    prefix: ByteRange
     times_us: Ints
     present: np.ndarray
     tokens: int
     step: Ints
     extent: Ints
     catalogue: str
-    files: tuple[str, ...]
+    slabs: str
     scenes: tuple[tuple[ByteRange, int], ...]
     window: tuple[WindowBlock, ...]
     forgotten: tuple[tuple[int, int], ...] = ()
 
-    def packed(self, *, whole: bool = True) -> bytes:
-        """Pack the head into one record, with its prefix only if `whole`."""
+    def packed(self) -> bytes:
+        """Pack the head into one record."""
         arrays: dict[str, Any] = {
-            **(_prefix_arrays(self.prefix) if whole else {}),
             "times": self.times_us,
             "present": self.present,
             "step": self.step,
@@ -149,14 +150,16 @@ class Head:
         for number, block in enumerate(self.window):
             arrays[f"window{number}.frame"], arrays[f"window{number}.places"] = block.frame, block.places
         header = {
+            "format": FORMAT,
             "about": self.about,
             "version": self.version,
             "sealed": self.sealed,
             "shape": {**asdict(self.shape), "dtype": str(self.shape.dtype).removeprefix("torch.")},
+            "prefix": _range_facts(self.prefix),
             "tokens": self.tokens,
             "forgotten": self.forgotten,
             "catalogue": self.catalogue,
-            "files": self.files,
+            "slabs": self.slabs,
             "scenes": [[*_range_facts(place), count] for place, count in self.scenes],
             "window": [
                 {
@@ -170,28 +173,34 @@ class Head:
         return pack(header, arrays)
 
     @classmethod
-    def unpacked(cls, data: bytes, where: str, prefix: Prefix | None = None) -> Head:
-        """Unpack a head from its record; `prefix` is given if the record leaves it out.
+    def unpacked(cls, data: bytes, where: str) -> Head:
+        """Unpack a head from its record.
 
         Raises:
             DamagedMemoryError: it is damaged.
+            HistoryError: it is of another format.
         """
         record = unpack_file(data, where)
         header, arrays = record.header, record.arrays
+        if (written := header.get("format", 1)) != FORMAT:
+            raise HistoryError(
+                f"{where}: a chapter of format {written}; this version reads {FORMAT}. Remove it, and "
+                "compute it again with `lookout memory rebuild`"
+            )
         shape = {**header["shape"], "dtype": getattr(torch, header["shape"]["dtype"])}
         return cls(
             about=header["about"],
             version=header["version"],
             sealed=header["sealed"],
             shape=KVShape(**shape),
-            prefix=prefix or _prefix_of(arrays),
+            prefix=_range_of(header["prefix"]),
             times_us=ints(arrays["times"]),
             present=arrays["present"].numpy(),
             tokens=header["tokens"],
             step=ints(arrays["step"]),
             extent=ints(arrays["extent"]),
             catalogue=header["catalogue"],
-            files=tuple(header["files"]),
+            slabs=header["slabs"],
             scenes=tuple((_range_of(facts[:4]), facts[4]) for facts in header["scenes"]),
             window=tuple(
                 WindowBlock(
@@ -206,27 +215,39 @@ class Head:
             forgotten=tuple((begin, end) for begin, end in header.get("forgotten", ())),
         )
 
+    @classmethod
+    def of(cls, shot: Snapshot, shape: KVShape, about: Mapping[str, Any], **places: Any) -> Head:
+        """Return the head of a snapshot; `places` say where the rest lies, and whether it is sealed."""
+        prefix = packed_prefix(shot.prefix)
+        return cls(
+            about=dict(about),
+            version=shot.version,
+            shape=shape,
+            prefix=ByteRange(PREFIX, 0, len(prefix), checksum(prefix)),
+            times_us=shot.times_us,
+            present=shot.covered_frames(),
+            tokens=len(shot.token_frame),
+            step=shot.step,
+            extent=shot.extent,
+            forgotten=shot.forgotten,
+            **places,
+        )
+
 
 def packed_prefix(prefix: Prefix) -> bytes:
-    """Pack a prefix into one record, for heads that leave it out."""
-    return pack({}, _prefix_arrays(prefix))
+    """Pack a prefix into one record."""
+    return pack({}, {"positions": prefix.positions, "keys": prefix.keys, "values": prefix.values})
 
 
-def unpacked_prefix(data: bytes, where: str) -> Prefix:
-    """Unpack a prefix from its record.
+@lru_cache(maxsize=16)
+def unpacked_prefix(data: bytes) -> Prefix:
+    """Unpack a prefix from its record; memories of one model share it.
 
     Raises:
         DamagedMemoryError: it is damaged.
     """
-    return _prefix_of(unpack_file(data, where).arrays)
-
-
-def _prefix_arrays(prefix: Prefix) -> dict[str, Any]:
-    return {"positions": prefix.positions, "prefix.keys": prefix.keys, "prefix.values": prefix.values}
-
-
-def _prefix_of(arrays: Mapping[str, torch.Tensor]) -> Prefix:
-    return Prefix(ints(arrays["positions"]), arrays["prefix.keys"], arrays["prefix.values"])
+    arrays = unpack_file(data, PREFIX).arrays
+    return Prefix(ints(arrays["positions"]), arrays["keys"], arrays["values"])
 
 
 def _range_facts(place: ByteRange) -> list[Any]:
@@ -269,6 +290,25 @@ class LayerScenes:
             offsets=numbers[4],
         )
 
+    @classmethod
+    def of(cls, ranges: Sequence[IndexRange], offsets: Ints, shape: KVShape) -> LayerScenes:
+        """Return the scenes of visual clusters whose index ranges begin at `offsets`."""
+        count = len(ranges)
+        keys = torch.zeros(count, shape.width, dtype=shape.wide)
+        frames = np.zeros((2, count), np.int64)
+        counts = np.array([part.counts.sum() for part in ranges], np.int64)
+        for place, part in enumerate(ranges):
+            if len(part.ids):
+                keys[place] = in_half(part.sums.sum(0) / int(counts[place]))
+                frames[:, place] = part.first.min(), part.last.max()
+        clusters = np.array([len(part.ids) for part in ranges], np.int64)
+        return cls(keys, torch.from_numpy(counts), frames, clusters, offsets)
+
+    def packed(self) -> bytes:
+        """Pack the scenes into bytes."""
+        numbers = np.stack([self.counts.numpy(), *self.frames, self.clusters, self.offsets])
+        return bytes(raw(self.keys.half())) + numbers.astype(np.int64).tobytes()
+
     def index_range(self, head: Head, visual: int) -> ByteRange:
         """Return where the index range of a visual cluster lies."""
         length = range_bytes(int(self.clusters[visual]), int(self.counts[visual]), head.shape)
@@ -292,7 +332,7 @@ class IndexRange:
 
     Attributes:
         ids: int64 [clusters]; `counts`, `first` and `last` (frames) likewise.
-        keys: [clusters, width], mean raw keys.
+        sums: [clusters, width], sums of raw keys.
         slabs: where the KV of each cluster lies.
         token_frame: int64 [tokens], the frame of every token, cluster after cluster.
         token_place: int64 [axes, tokens].
@@ -302,10 +342,61 @@ class IndexRange:
     counts: Ints
     first: Ints
     last: Ints
-    keys: torch.Tensor
+    sums: torch.Tensor
     slabs: tuple[ByteRange, ...]
     token_frame: Ints
     token_place: Ints
+
+    @property
+    def keys(self) -> torch.Tensor:
+        """Mean raw keys [clusters, width]."""
+        return self.sums / torch.from_numpy(self.counts)[:, None]
+
+    @classmethod
+    def joined(cls, parts: Sequence[IndexRange], shape: KVShape) -> IndexRange:
+        """Return several ranges as one."""
+        none = np.zeros(0, np.int64)
+        names = ("ids", "counts", "first", "last", "token_frame")
+        columns = {name: np.concatenate([none, *(getattr(part, name) for part in parts)]) for name in names}
+        return cls(
+            **columns,
+            sums=torch.cat([torch.zeros(0, shape.width, dtype=shape.wide), *(part.sums for part in parts)]),
+            slabs=tuple(slab for part in parts for slab in part.slabs),
+            token_place=np.concatenate(
+                [np.zeros((shape.axes, 0), np.int64), *(part.token_place for part in parts)], 1
+            ),
+        )
+
+    def cluster(self, row: int) -> IndexRange:
+        """Return one cluster as a range of its own."""
+        place, begin = slice(row, row + 1), int(self.counts[:row].sum())
+        tokens = slice(begin, begin + int(self.counts[row]))
+        return replace(
+            self,
+            ids=self.ids[place],
+            counts=self.counts[place],
+            first=self.first[place],
+            last=self.last[place],
+            sums=self.sums[place],
+            slabs=self.slabs[place],
+            token_frame=self.token_frame[tokens],
+            token_place=self.token_place[:, tokens],
+        )
+
+    def packed(self) -> bytes:
+        """Pack the range into bytes."""
+        offsets = np.array([slab.offset for slab in self.slabs], np.int64)
+        numbers = np.stack([self.ids, self.counts, self.first, self.last, offsets])
+        body = b"".join(
+            (
+                numbers.astype(np.int64).tobytes(),
+                *(slab.checksum or bytes(CHECKSUM_BYTES) for slab in self.slabs),
+                bytes(raw(self.sums)),
+                self.token_frame.astype(np.int32).tobytes(),
+                self.token_place.astype(np.int32).tobytes(),
+            )
+        )
+        return body + checksum(body)
 
     @classmethod
     def unpacked(cls, data: bytes, clusters: int, tokens: int, head: Head) -> IndexRange:
@@ -319,15 +410,15 @@ class IndexRange:
             raise DamagedMemoryError(
                 f"{head.catalogue}: an index range is damaged: its checksum does not match"
             )
-        numbers = np.frombuffer(data, np.int64, 6 * clusters).reshape(6, clusters)
+        numbers = np.frombuffer(data, np.int64, 5 * clusters).reshape(5, clusters).copy()
         place = numbers.nbytes
         sums = [
             data[place + CHECKSUM_BYTES * row : place + CHECKSUM_BYTES * (row + 1)] for row in range(clusters)
         ]
         place += CHECKSUM_BYTES * clusters
         kind = np.float64 if shape.wide == torch.float64 else np.float32
-        keys = np.frombuffer(data, kind, clusters * shape.width, place).reshape(clusters, shape.width)
-        place += keys.nbytes
+        totals = np.frombuffer(data, kind, clusters * shape.width, place).reshape(clusters, shape.width)
+        place += totals.nbytes
         frame = np.frombuffer(data, np.int32, tokens, place)
         places = np.frombuffer(data, np.int32, tokens * shape.axes, place + frame.nbytes)
         return cls(
@@ -335,16 +426,35 @@ class IndexRange:
             counts=numbers[1],
             first=numbers[2],
             last=numbers[3],
-            keys=torch.from_numpy(keys.copy()),
+            sums=torch.from_numpy(totals.copy()),
             slabs=tuple(
                 ByteRange(
-                    head.files[file], offset, count * shape.token_bytes, sums[row].rstrip(b"\0") and sums[row]
+                    head.slabs, offset, count * shape.token_bytes, sums[row].rstrip(b"\0") and sums[row]
                 )
-                for row, (count, file, offset) in enumerate(numbers[[1, 4, 5]].T.tolist())
+                for row, (count, offset) in enumerate(numbers[[1, 4]].T.tolist())
             ),
             token_frame=frame.astype(np.int64),
             token_place=places.reshape(shape.axes, tokens).astype(np.int64),
         )
+
+
+def index_range(shot: Snapshot, layer: int, visual: int, slabs: Sequence[ByteRange]) -> IndexRange:
+    """Return the semantic clusters of a visual cluster; `slabs` say where their KV lies."""
+    index = shot.layers[layer]
+    rows, _ = index.table.rows(np.array([visual], np.int64))
+    clusters, table = index.clusters(rows), index.table
+    tokens = np.concatenate([np.zeros(0, np.int64), *(cluster.slab.tokens for cluster in clusters)])
+    frame, place = shot.lookup(tokens)
+    return IndexRange(
+        ids=table.ids[rows],
+        counts=table.counts[rows],
+        first=table.frames[0, rows],
+        last=table.frames[2, rows],
+        sums=torch.stack([cluster.key for cluster in clusters]) if clusters else table.keys[:0],
+        slabs=tuple(slabs),
+        token_frame=frame,
+        token_place=place,
+    )
 
 
 @dataclass(eq=False)
@@ -355,17 +465,11 @@ class Catalogue:
         shot: the snapshot of the memory.
         shape: shape of its KV.
         about: facts about the memory.
-        sealed: whether it takes in no more blocks.
-        where: place of every cluster's slab by the cluster's id; None: the places in `SnapshotFiles`.
-        name: name of the catalogue's file.
     """
 
     shot: Snapshot
     shape: KVShape
     about: Mapping[str, Any]
-    sealed: bool = False
-    where: Mapping[int, Place] | None = None
-    name: str = CATALOGUE
     starts: Ints = field(init=False)
     lengths: Ints = field(init=False)
 
@@ -382,11 +486,10 @@ class Catalogue:
                 sizes.append(range_bytes(count, tokens, shape))
         self.lengths = np.array(sizes, np.int64)
         self.starts = np.cumsum(self.lengths) - self.lengths
-        # The offsets of slabs in a memory that still grows: cluster after cluster, layer after layer.
+        # The slabs: cluster after cluster, layer after layer.
         tokens = np.concatenate([np.zeros(0, np.int64), *(index.table.counts for index in layers)])
         self.slab_starts = (np.cumsum(tokens) - tokens) * shape.token_bytes
         self.slab_layers = np.cumsum([0, *(len(index.table.ids) for index in layers)])
-        self._names = sorted({place.file for place in (self.where or {}).values()}) or [SLABS]
 
     def record(self, number: int) -> bytes:
         """Make one record of the catalogue's file."""
@@ -400,7 +503,7 @@ class Catalogue:
         scenes = []
         for layer, index in enumerate(shot.layers):
             place = ByteRange(
-                self.name, int(self.starts[layer]), int(self.lengths[layer]), checksum(self._scenes(layer))
+                CATALOGUE, int(self.starts[layer]), int(self.lengths[layer]), checksum(self._scenes(layer))
             )
             scenes.append((place, len(index.counts)))
         window, offset = [], 0
@@ -411,73 +514,30 @@ class Catalogue:
             frame = entry.block.frame + entry.first_frame
             block = WindowBlock(entry.first_frame, entry.block.frames, frame, entry.block.places, data)
             window.append(block)
-        return Head(
-            about=dict(self.about),
-            version=shot.version,
-            sealed=self.sealed,
-            shape=shape,
-            prefix=shot.prefix,
-            times_us=shot.times_us,
-            present=shot.covered_frames(),
-            tokens=len(shot.token_frame),
-            step=shot.step,
-            extent=shot.extent,
-            catalogue=self.name,
-            files=tuple(self._names),
+        return Head.of(
+            shot,
+            shape,
+            self.about,
+            sealed=False,
+            catalogue=CATALOGUE,
+            slabs=SLABS,
             scenes=tuple(scenes),
             window=tuple(window),
-            forgotten=shot.forgotten,
         )
 
     def _scenes(self, layer: int) -> bytes:
         index: LayerIndex = self.shot.layers[layer]
         begun = len(self.shot.layers) + sum(len(other.counts) for other in self.shot.layers[:layer])
-        numbers = np.stack(
-            [
-                index.counts.numpy(),
-                index.frames[0],
-                index.frames[2],
-                np.diff(index.table.starts),
-                self.starts[begun : begun + len(index.counts)],
-            ]
-        )
-        return bytes(raw(index.keys.half())) + numbers.astype(np.int64).tobytes()
+        clusters, offsets = np.diff(index.table.starts), self.starts[begun : begun + len(index.counts)]
+        return LayerScenes(index.keys, index.counts, index.frames[[0, 2]], clusters, offsets).packed()
 
     def _range(self, layer: int, visual: int) -> bytes:
-        index = self.shot.layers[layer]
-        rows, _ = index.table.rows(np.array([visual], np.int64))
-        clusters, table = index.clusters(rows), index.table
-        if self.where is None:
-            files = np.zeros(len(rows), np.int64)
-            offsets = self.slab_starts[self.slab_layers[layer] + rows]
-            sums = bytes(CHECKSUM_BYTES * len(rows))
-        else:
-            places = [self.where[cluster.id] for cluster in clusters]
-            files = np.array([self._names.index(place.file) for place in places], np.int64)
-            offsets = np.array([place.offset for place in places], np.int64)
-            sums = b"".join(place.checksum for place in places)
-        numbers = np.stack(
-            [
-                table.ids[rows],
-                table.counts[rows],
-                table.frames[0, rows],
-                table.frames[2, rows],
-                files,
-                offsets,
-            ]
-        )
-        tokens = np.concatenate([np.zeros(0, np.int64), *(cluster.slab.tokens for cluster in clusters)])
-        frame, place = self.shot.lookup(tokens)
-        body = b"".join(
-            (
-                numbers.astype(np.int64).tobytes(),
-                sums,
-                bytes(raw(table.keys[rows])),
-                frame.astype(np.int32).tobytes(),
-                place.astype(np.int32).tobytes(),
-            )
-        )
-        return body + checksum(body)
+        table = self.shot.layers[layer].table
+        rows, _ = table.rows(np.array([visual], np.int64))
+        starts = self.slab_starts[self.slab_layers[layer] + rows].tolist()
+        sizes = (table.counts[rows] * self.shape.token_bytes).tolist()
+        slabs = [ByteRange(SLABS, start, size) for start, size in zip(starts, sizes, strict=True)]
+        return index_range(self.shot, layer, visual, slabs).packed()
 
 
 @dataclass(frozen=True, eq=False)
@@ -508,6 +568,8 @@ class SnapshotFiles:
                 (cluster,) = index.clusters(np.array([row - catalogue.slab_layers[layer]], np.int64))
                 if cluster.slab.bytes == place.length:
                     return bytes(raw(cluster.slab.data))
+        elif place.file == PREFIX and place.length == catalogue.head.prefix.length:
+            return packed_prefix(catalogue.shot.prefix)
         elif place.file == WINDOW:
             for entry, block in zip(catalogue.shot.window, catalogue.head.window, strict=True):
                 if place.length and block.data[0].offset <= place.offset <= block.data[-1].offset:
@@ -527,67 +589,3 @@ def _number(starts: Ints, offset: int) -> int | None:
     """Return which record begins at an offset: the last one, if empty records begin there too."""
     number = int(np.searchsorted(starts, offset, side="right")) - 1
     return number if number >= 0 and starts[number] == offset else None
-
-
-@dataclass(frozen=True, eq=False)
-class FolderFiles:
-    """The files of a sealed memory in a folder."""
-
-    folder: Path
-
-    def read(self, ranges: Sequence[ByteRange]) -> list[bytes]:
-        """Read the bytes of each range; those of one file are read in order of their offset.
-
-        Raises:
-            HistoryError: a file cannot be read, or its name leads out of the folder.
-        """
-        out = [b""] * len(ranges)
-        by_file: dict[str, list[int]] = {}
-        for number, place in enumerate(ranges):
-            by_file.setdefault(place.file, []).append(number)
-        for name, numbers in by_file.items():
-            if Path(name).name != name or "\0" in name:
-                raise HistoryError(f"{name!r} is not a file of {self.folder}")
-            try:
-                with open(self.folder / name, "rb") as file:
-                    for number in sorted(numbers, key=lambda number: ranges[number].offset):
-                        file.seek(ranges[number].offset)
-                        out[number] = file.read(ranges[number].length)
-            except OSError as error:
-                raise HistoryError(f"{self.folder / name}: cannot be read ({error.strerror})") from error
-        return out
-
-
-def write_catalogue(folder: MemoryFolder) -> Path:
-    """Write head and catalogue of a sealed memory next to its checkpoint, the head last.
-
-    Returns:
-        The head's file.
-
-    Raises:
-        HistoryError: the memory is not sealed, or a file could not be written.
-    """
-    if not folder.memory.sealed:
-        raise HistoryError(f"{folder.folder}: only a sealed memory is catalogued")
-    name = f"catalogue-{folder.version:08d}.bin"
-    catalogue = Catalogue(
-        folder.memory.snapshot(), folder.memory.shape, folder.about, True, folder.places, name
-    )
-    head = head_path(folder.folder, folder.version)
-    try:
-        write_file(folder.folder / name, (catalogue.record(n) for n in range(len(catalogue.starts))))
-        replace_file(head, catalogue.head.packed())
-        for pattern in ("catalogue-*.bin", "head-*.bin"):
-            for path in folder.folder.glob(pattern):
-                if path.name not in (name, head.name):
-                    path.unlink()
-    except OSError as error:
-        raise HistoryError(
-            f"{folder.folder}: its catalogue could not be written ({error.strerror})"
-        ) from error
-    return head
-
-
-def head_path(folder: Path, version: int) -> Path:
-    """Return where the head of a sealed memory lies, by the version of its checkpoint."""
-    return folder / f"head-{version:08d}.bin"

@@ -23,19 +23,12 @@ import structlog
 import torch
 
 from lookout.disk import private_folder
-from lookout.past.memory.catalogue import (
-    Catalogue,
-    Files,
-    FolderFiles,
-    Head,
-    SnapshotFiles,
-    head_path,
-    write_catalogue,
-)
-from lookout.past.memory.errors import HistoryError
-from lookout.past.memory.files import META, versions
+from lookout.past.memory.catalogue import Catalogue, Files, Head, SnapshotFiles
+from lookout.past.memory.errors import DamagedMemoryError, HistoryError
+from lookout.past.memory.files import is_memory, newest_head
 from lookout.past.memory.folder import MemoryFolder
 from lookout.past.memory.past import Chapter
+from lookout.past.memory.sealed import FolderFiles, SealedMemory, read_head, sweep
 from lookout.past.memory.shelf import folder_name
 from lookout.past.memory.types import BornBlock, Keep, KVShape, MemorySettings, Prefix
 
@@ -202,7 +195,8 @@ class ChapterFolder:
             if chapter is None:
                 return None
             try:
-                facts = self._sealed_facts(chapter.folder)
+                chapter.folder.seal()
+                facts = facts_of(chapter.folder.folder)
             finally:
                 chapter.folder.close()
                 del self._open[camera]
@@ -310,20 +304,18 @@ class ChapterFolder:
     # Within.
 
     def _adopt(self) -> None:
-        for meta in sorted(self.root.glob(f"*/*/{META}")):
+        for path in sorted(self.root.glob("*/*")):
             try:
-                facts = self._adopted(meta.parent)
+                # None: a chapter that was never begun.
+                facts = self._adopted(path) if is_memory(path) else None
             except (HistoryError, OSError, ValueError, KeyError) as error:
-                log.warning("a chapter is left out", folder=str(meta.parent), error=str(error))
-                self.left_out.append(f"{meta.parent}: {error}")
+                log.warning("a chapter is left out", folder=str(path), error=str(error))
+                self.left_out.append(f"{path}: {error}")
                 continue
-            if facts is None:
-                shutil.rmtree(meta.parent, ignore_errors=True)
-            else:
+            if facts is not None:
                 self._sealed[facts.name] = facts
-        for folder in self.root.glob("*/*"):
-            if folder.is_dir() and not (folder / META).is_file():
-                shutil.rmtree(folder, ignore_errors=True)  # a chapter that was never begun
+            elif path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
         self.expire()
 
     def _know_all(self, camera: str) -> None:
@@ -355,14 +347,16 @@ class ChapterFolder:
 
     def _adopted(self, path: Path) -> ChapterFacts | None:
         """Return the facts of a chapter in the folder, sealing it if needed; None: it is empty."""
-        with contextlib.suppress(HistoryError):
-            return facts_of(path)
-        with MemoryFolder.open(path, salvage=True) as folder:
-            for loss in folder.damage:
-                log.warning("a part of a chapter is lost", loss=loss)
-            if not folder.memory.table.frames:
-                return None
-            return self._sealed_facts(folder)
+        if newest_head(path) is None:
+            with MemoryFolder.open(path, salvage=True) as folder:
+                for loss in folder.damage:
+                    log.warning("a part of a chapter is lost", loss=loss)
+                if not folder.memory.table.frames:
+                    return None
+                folder.seal()
+        else:
+            sweep(path, read_head(path))
+        return facts_of(path)
 
     def _begin(self, born: Born) -> _Open:
         serial = f"{born.epoch}-{born.block.index:06d}-{uuid.uuid4().hex[:8]}"
@@ -394,14 +388,13 @@ class ChapterFolder:
             or chapter.folder.memory.kv_bytes >= self.rules.seal_bytes
         )
 
-    def _sealed_facts(self, folder: MemoryFolder) -> ChapterFacts:
-        if not folder.memory.sealed:
-            folder.seal()
-        write_catalogue(folder)
-        return facts_of(folder.folder)
-
     def _forget(self, facts: ChapterFacts, chapter: Chapter, begin_us: int, end_us: int) -> int:
-        if forget_range(chapter, facts.path, begin_us, end_us):
+        try:
+            anything_left = forget_range(chapter, facts.path, begin_us, end_us)
+        except DamagedMemoryError as error:
+            log.warning("a chapter that cannot be read is removed", chapter=facts.name, error=str(error))
+            anything_left = False
+        if anything_left:
             self._sealed[facts.name] = facts_of(facts.path)
         else:
             self._remove(facts)
@@ -484,10 +477,11 @@ def forget_range(chapter: Chapter, path: Path, begin_us: int, end_us: int) -> bo
     Raises:
         HistoryError: a file could not be changed; erase the range again.
     """
-    with MemoryFolder.open(path) as folder:
-        folder.forget(begin_us - chapter.origin_us, end_us - chapter.origin_us)
-        write_catalogue(folder)
-        return folder.memory.covered_from_us is not None
+    with SealedMemory.open(path) as sealed:
+        sealed.forget(begin_us - chapter.origin_us, end_us - chapter.origin_us)
+        for loss in sealed.damage:
+            log.warning("a part of a chapter is lost", loss=loss)
+        return bool(sealed.head.present.any())
 
 
 def read_sealed(path: Path) -> tuple[Chapter, Files]:
@@ -496,14 +490,7 @@ def read_sealed(path: Path) -> tuple[Chapter, Files]:
     Raises:
         HistoryError: it is not sealed, or damaged.
     """
-    heads = sorted(path.glob("head-*.bin"))
-    if not heads:
-        raise HistoryError(f"{path} holds no sealed chapter")
-    try:
-        head = Head.unpacked(heads[-1].read_bytes(), str(heads[-1]))
-    except OSError as error:
-        raise HistoryError(f"{heads[-1]}: cannot be read ({error.strerror})") from error
-    return chapter_of(head), FolderFiles(path)
+    return chapter_of(read_head(path)), FolderFiles(path)
 
 
 def read_chapter(path: Path) -> tuple[Chapter, Files]:
@@ -512,11 +499,10 @@ def read_chapter(path: Path) -> tuple[Chapter, Files]:
     Raises:
         HistoryError: it cannot be read.
     """
-    with contextlib.suppress(HistoryError):
-        facts_of(path)
+    if newest_head(path) is not None:
         return read_sealed(path)
     folder = MemoryFolder.open(path, owner=False)
-    catalogue = Catalogue(folder.memory.snapshot(), folder.memory.shape, folder.about, folder.memory.sealed)
+    catalogue = Catalogue(folder.memory.snapshot(), folder.memory.shape, folder.about)
     return chapter_of(catalogue.head), SnapshotFiles(catalogue)
 
 
@@ -559,12 +545,10 @@ def facts_of(path: Path) -> ChapterFacts:
     """Return the facts of a sealed chapter in a folder.
 
     Raises:
-        HistoryError: it is not sealed, or its head is not of its newest version.
+        HistoryError: it is not sealed, or damaged.
     """
     chapter, _ = read_sealed(path)
     head = chapter.head
-    if not all(head_path(path, version).is_file() for version in versions(path)[:1]):
-        raise HistoryError(f"{path}: its head is not of its newest version")
     times = head.times_us + chapter.origin_us
     return ChapterFacts(
         chapter.name,

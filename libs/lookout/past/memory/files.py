@@ -13,6 +13,7 @@ from lookout.past.memory.errors import DamagedMemoryError, HistoryError, OwnedMe
 
 FORMAT = 2
 META, META_COPY, LOCK = "meta.bin", "meta.copy.bin", "owner.lock"
+HEADS = "head-"
 
 
 def about_of(folder: Path | str) -> dict[str, Any]:
@@ -22,8 +23,26 @@ def about_of(folder: Path | str) -> dict[str, Any]:
         DamagedMemoryError: The file with the facts is damaged, and so is its copy.
         HistoryError: The folder has no memory.
     """
-    about: dict[str, Any] = read_meta(Path(folder)).header["about"]
+    head = newest_head(Path(folder))
+    record = read_meta(Path(folder)) if head is None else read_file_record(read_file(head), str(head))
+    about: dict[str, Any] = record.header["about"]
     return about
+
+
+def newest_head(folder: Path) -> Path | None:
+    """Return the head of a sealed memory's newest version; None: the memory still grows, or there is none."""
+    return max(folder.glob(f"{HEADS}*.bin"), default=None)
+
+
+def head_name(version: int) -> str:
+    """Return the file of the head of a version of a sealed memory; its time of change is when the memory last
+    took in a block."""
+    return f"{HEADS}{version:08d}.bin"
+
+
+def is_memory(folder: Path) -> bool:
+    """Whether a folder holds a memory, growing or sealed."""
+    return (folder / META).is_file() or newest_head(folder) is not None
 
 
 def index_path(folder: Path, version: int) -> Path:
@@ -70,8 +89,8 @@ def fed_at(folder: Path | str) -> float:
     """Return when a folder's memory last took in a block, in seconds since 1970. Opening it, asking and
     erasing do not count; records since the last checkpoint do, whatever they are."""
     path = Path(folder)
-    newest = [index_path(path, version) for version in versions(path)[:1]] or [path / META]
-    fed = newest[0].stat().st_mtime
+    checkpoint = [index_path(path, version) for version in versions(path)[:1]] or [path / META]
+    fed = (newest_head(path) or checkpoint[0]).stat().st_mtime
     logs = [entry.stat() for entry in path.glob("records-*.log")]
     return max([fed, *(entry.st_mtime for entry in logs if entry.st_size)])
 

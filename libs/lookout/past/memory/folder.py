@@ -51,8 +51,10 @@ from lookout.past.memory.index import (
     restore,
     seats,
 )
+from lookout.past.memory.listing import Extent
 from lookout.past.memory.log import RecordLog
 from lookout.past.memory.packing import DamagedBytes, PackedRecord, checksum, ints, pack, records, unpack_file
+from lookout.past.memory.sealed import sweep, write_sealed
 from lookout.past.memory.types import (
     BornBlock,
     Keep,
@@ -234,22 +236,30 @@ class MemoryFolder:
             self._recorded()
 
     def seal(self) -> None:
-        """Seal the memory (`CameraMemory.seal`) and write it completely: afterwards the slabs of a visual
-        cluster lie next to each other in one file, layer by layer.
+        """Turn the folder into a sealed memory (`sealed`), and close it.
 
         Raises:
-            HistoryError: it is empty, or the checkpoint could not be written; the memory is as before.
+            HistoryError: it is empty, or a file could not be written (the memory is as before), or a file of
+                the growing memory could not be removed.
         """
         with self._lock:
-            with self.memory.change():
-                self.memory.seal()
-                self._write_checkpoint(again=True)
-            self._sweep()
-
-    @property
-    def places(self) -> Mapping[int, Place]:
-        """Where the slab of each cluster lies since the last checkpoint, by the cluster's id."""
-        return self._places
+            if self._owner is None:
+                raise HistoryError(f"{self.folder}: this memory is closed, or open for reading only")
+            try:
+                with self.memory.change():
+                    self.memory.seal()
+                    shot = self.memory.snapshot()
+                    head = write_sealed(self.folder, shot, self.memory.shape, self.about, self.fed_s)
+            except Exception:
+                raise
+            except BaseException:
+                # An interrupt may have come after the head: only opening the folder tells.
+                self._release()
+                raise
+            try:
+                sweep(self.folder, head)
+            finally:
+                self._release()
 
     def forget(self, begin_us: int, end_us: int) -> int:
         """Erase a time range (microseconds of stream time) completely: when this returns, no file of the
@@ -288,6 +298,12 @@ class MemoryFolder:
         if self._owner is not None:
             self._owner.close()
         self._log = self._owner = None
+
+    @property
+    def extent(self) -> Extent:
+        """What it covers."""
+        times = self.memory.table.times_us.all
+        return Extent(len(times), self.memory.covered_from_us, int(times[-1]) if len(times) else None)
 
     @property
     def disk_bytes(self) -> int:
@@ -424,8 +440,8 @@ class MemoryFolder:
 
     def _read(self, verify: bool) -> None:
         """Read the checkpoint, then the records since. Damaged parts are left out and noted."""
-        known = versions(self.folder) or versions(self.folder, "records")[-1:]
-        begin = self.version = max(known, default=0)
+        numbers = versions(self.folder) or versions(self.folder, "records")[-1:]
+        begin = self.version = max(numbers, default=0)
         try:
             begin, stored = read_index(self.folder)
         except DamagedMemoryError as error:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from lookout.past.memory.clusters import NOBODY, Cluster, ClusterPartition
-from lookout.past.memory.history import BlockTail, CameraMemory, LayerIndex, OpenBlock
+from lookout.past.memory.history import CameraMemory, LayerIndex, OpenBlock
 from lookout.past.memory.packing import PackedRecord, checksum, ints, pack
 from lookout.past.memory.slabs import Slab
 from lookout.past.memory.types import BornBlock, Ints
@@ -92,8 +92,6 @@ def pack_index(memory: CameraMemory, clusters: Sequence[Seat], where: Mapping[in
         arrays["visual.sums"], arrays["visual.counts"] = memory.visual.sums, memory.visual.counts
     arrays["frame_visual"] = np.array(sorted(memory.frame_visual.items()), np.int64).reshape(-1, 2)
     arrays["residency"] = np.array(memory.residency.order(), np.int64).reshape(-1, 2)
-    if memory.tail is not None:
-        arrays["tail.step"], arrays["tail.extent"] = memory.tail.step, memory.tail.extent
     for number, entry in enumerate(memory.open):
         arrays |= block_arrays(entry.block, f"open{number}.")
     header = {
@@ -144,8 +142,6 @@ def restore(
     table.embeddings = list(torch.split(arrays["embeddings"], arrays["embedded"].tolist()))
     if header["scale"] is not None:
         memory.visual = VisualLevel(arrays["visual.sums"], arrays["visual.counts"], header["scale"])
-    if "tail.step" in arrays:
-        memory.tail = BlockTail(ints(arrays["tail.step"]), ints(arrays["tail.extent"]))
     memory.frame_visual = dict(arrays["frame_visual"].tolist())
     memory.residency.restore((cluster, size) for cluster, size in arrays["residency"].tolist())
     memory.open = [

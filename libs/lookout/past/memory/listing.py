@@ -9,14 +9,16 @@ from itertools import compress
 from pathlib import Path
 from typing import Any
 
+from lookout.disk import read_file
 from lookout.past.memory.container import (
     ITEM_BYTES,
     DamagedBytes,
     StoredRecord,
+    read_file_record,
     read_records,
 )
 from lookout.past.memory.errors import HistoryError
-from lookout.past.memory.files import bytes_of, log_path, read_index, read_meta, versions
+from lookout.past.memory.files import bytes_of, log_path, newest_head, read_index, read_meta, versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,16 @@ def extent_of(folder: Path) -> Extent | None:
         since the last checkpoint.
     """
     with contextlib.suppress(HistoryError, OSError, KeyError, TypeError, ValueError):
-        return _extent(folder)
+        head = newest_head(folder)
+        return _extent(folder) if head is None else _sealed(head)
     return None
+
+
+def _sealed(head: Path) -> Extent:
+    arrays = read_file_record(read_file(head), str(head)).arrays
+    times = arrays["times"].integers()
+    first = next(compress(times, arrays["present"].data), None)
+    return Extent(len(times), first, times[-1] if times else None)
 
 
 def _extent(folder: Path) -> Extent | None:

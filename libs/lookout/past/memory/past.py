@@ -19,12 +19,14 @@ import numpy as np
 import torch
 
 from lookout.past.memory.catalogue import (
+    PREFIX,
     ByteRange,
     Files,
     Head,
     IndexRange,
     LayerScenes,
     WindowBlock,
+    unpacked_prefix,
 )
 from lookout.past.memory.errors import HistoryError
 from lookout.past.memory.retrieval import (
@@ -242,7 +244,10 @@ class Ranges(Protocol):
 
 
 def _key(request: ChapterRange) -> tuple[str, str, int]:
+    """Identify a range. A prefix is the same in all chapters of a model, so its checksum does."""
     chapter, place = request
+    if place.file == PREFIX and place.checksum:
+        return "", place.checksum.hex(), 0
     return chapter.key, place.file, place.offset
 
 
@@ -375,7 +380,7 @@ class Past:
         newest = self.chapters[-1].head
         if any(chapter.head.shape != newest.shape for chapter in self.chapters):
             raise HistoryError("these chapters are of different models: ask those of one model at a time")
-        self.shape, self.prefix = newest.shape, newest.prefix
+        self.shape = newest.shape
         self.step, self.extent = newest.step, newest.extent
         sizes = [len(chapter.head.times_us) for chapter in self.chapters]
         self._first: list[int] = [0, *np.cumsum(sizes).tolist()]
@@ -389,7 +394,7 @@ class Past:
             for chapter, first in zip(self.chapters, self._first, strict=False)
             for block in chapter.head.window
         )
-        self.scenes: list[list[LayerScenes]] = self._read_scenes()
+        self.prefix, self.scenes = self._read_scenes()
         self.layers = [self._joined(layer) for layer in range(self.shape.layers)]
         self.span: FrameChoice = self.choice(since_us, until_us)
 
@@ -519,15 +524,19 @@ class Past:
                 out.append(IndexRange.unpacked(part, clusters, tokens, holder.head))
         return out
 
-    def _read_scenes(self) -> list[list[LayerScenes]]:
-        requests = [(chapter, place) for chapter in self.chapters for place, _ in chapter.head.scenes]
+    def _read_scenes(self) -> tuple[Prefix, list[list[LayerScenes]]]:
+        newest = self.chapters[-1]
+        requests = [(newest, newest.head.prefix)]
+        requests += [(chapter, place) for chapter in self.chapters for place, _ in chapter.head.scenes]
         data = iter(self.ranges.get(requests, self.traffic))
+        with _readable(newest):
+            prefix = unpacked_prefix(next(data))
         out = []
         for chapter in self.chapters:
             with _readable(chapter):
                 scenes = chapter.head.scenes
                 out.append([LayerScenes.unpacked(next(data), visual, self.shape) for _, visual in scenes])
-        return out
+        return prefix, out
 
     def _joined(self, layer: int) -> JoinedScenes:
         parts = [scenes[layer] for scenes in self.scenes]
@@ -549,7 +558,7 @@ def _readable(chapter: Chapter) -> Iterator[None]:
     checksums included."""
     try:
         yield
-    except (ValueError, IndexError, TypeError, HistoryError) as error:
+    except (ValueError, LookupError, TypeError, HistoryError) as error:
         raise LostChapterError(chapter.name, str(error)) from error
 
 

@@ -15,10 +15,11 @@ from urllib.parse import quote
 
 from lookout.past.memory.container import checksum
 from lookout.past.memory.errors import DamagedMemoryError, HistoryError
-from lookout.past.memory.files import META, about_of, fed_at, lock
+from lookout.past.memory.files import about_of, fed_at, is_memory, lock, newest_head
 
 if TYPE_CHECKING:
     from lookout.past.memory.folder import MemoryFolder
+    from lookout.past.memory.sealed import SealedMemory
 
 FOLDER_NAME = 240
 """Maximum characters of a folder's name; file systems allow 255."""
@@ -91,22 +92,21 @@ def entries(root: Path | str, camera: str | None = None) -> list[Entry]:
 
 
 def _found(path: Path) -> Iterator[Entry]:
-    for meta in [path / META] if (path / META).is_file() else sorted(path.glob(f"*/*/{META}")):
+    for folder in [path] if is_memory(path) else filter(is_memory, sorted(path.glob("*/*"))):
         about: dict[str, Any] = {}
         damage = ""
         try:
-            about = about_of(meta.parent)
+            about = about_of(folder)
         except HistoryError as error:
             damage = str(error)
-        named = meta.parent.name
-        files = [file for file in meta.parent.iterdir() if file.is_file()]
+        files = [file for file in folder.iterdir() if file.is_file()]
         yield Entry(
-            camera=str(about.get("camera", meta.parent.parent.name)),
-            epoch=int(about.get("epoch", named if damage and named.isdigit() else 0)),
-            path=meta.parent,
+            camera=str(about.get("camera", folder.parent.name)),
+            epoch=int(about.get("epoch", folder.name if damage and folder.name.isdigit() else 0)),
+            path=folder,
             about=about,
             bytes=sum(file.stat().st_size for file in files),
-            fed_s=fed_at(meta.parent),
+            fed_s=fed_at(folder),
             damage=damage,
         )
 
@@ -155,11 +155,34 @@ def repair(root: Path | str, camera: str | None = None) -> Iterator[tuple[Entry,
         raise HistoryError("; ".join(refused))
 
 
-def _opened(path: Path, *, salvage: bool = False) -> MemoryFolder:
+def check(path: Path) -> int:
+    """Compare every file of a memory with its checksums.
+
+    Returns:
+        The number of clusters.
+
+    Raises:
+        DamagedMemoryError: something is damaged.
+    """
+    from lookout.past.memory.folder import MemoryFolder
+    from lookout.past.memory.sealed import SealedMemory
+
+    if newest_head(path) is None:
+        return MemoryFolder.open(path, owner=False).memory.size().clusters
+    sealed = SealedMemory.open(path, owner=False)
+    clusters = sealed.check()
+    if sealed.damage:
+        raise DamagedMemoryError("; ".join(sealed.damage))
+    return clusters
+
+
+def _opened(path: Path, *, salvage: bool = False) -> MemoryFolder | SealedMemory:
     """Open a memory to change it. The import takes seconds, and a list of memories does not need it."""
     from lookout.past.memory.folder import MemoryFolder
+    from lookout.past.memory.sealed import SealedMemory
 
-    return MemoryFolder.open(path, salvage=salvage)
+    kind = MemoryFolder if newest_head(path) is None else SealedMemory
+    return kind.open(path, salvage=salvage)
 
 
 def _delete(root: Path, path: Path) -> None:
@@ -215,9 +238,8 @@ def trim(
     return before - total
 
 
-def _forget_older(folder: MemoryFolder, age_s: float) -> None:
+def _forget_older(folder: MemoryFolder | SealedMemory, age_s: float) -> None:
     """Erase what is more than `age_s` older than the newest frame."""
-    times = folder.memory.table.times_us.all
-    oldest = folder.memory.covered_from_us
-    if oldest is not None and oldest < (end := int(times[-1] - age_s * 1e6)):
+    first, last = folder.extent.first_us, folder.extent.last_us
+    if first is not None and last is not None and first < (end := int(last - age_s * 1e6)):
         folder.forget(-(1 << 62), end)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -14,9 +14,12 @@ from typing import Any
 import obstore
 import pytest
 
-from lookout.past.chapters.durable import LEAN, MANIFEST, DurableTier, Uploader
+from lookout.past.chapters.durable import DurableTier, Uploader
 from lookout.past.memory import HistoryError, Keep
+from lookout.past.memory.catalogue import Head
 from lookout.past.memory.chapters import ChapterFolder, ChapterRules
+from lookout.past.memory.files import newest_head
+from lookout.past.memory.sealed import read_head
 from lookout.services.recall.asking import Asker
 from tests.chapters_world import LITTLE, QUESTION, World, engine, facts, fill, folder, in_one_process
 
@@ -29,6 +32,12 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> ChapterFolder:
     fill(chapters, range(6, 11), seed=4)
     chapters.seal("gate")
     return chapters
+
+
+def head_of(place: Path) -> Path:
+    head = newest_head(place)
+    assert head is not None
+    return head
 
 
 @pytest.fixture
@@ -72,10 +81,10 @@ def test_a_holder_that_dies_is_replaced_by_the_tier(world: World, two: ChapterFo
 
 
 def test_a_half_uploaded_chapter_is_invisible_and_cleaned(two: ChapterFolder, tmp_path: Path) -> None:
-    """Whatever file the upload reached, its manifest comes last."""
+    """Whatever file the upload reached, its head comes last."""
     tier = stored(tmp_path / "tier", two)
     (first, second) = sorted((tmp_path / "tier" / "gate").iterdir())
-    (first / MANIFEST).unlink()
+    head_of(first).unlink()
     assert [chapter.name for chapter in tier.listing("gate")] == [f"gate/{second.name}"]
     assert tier.clean() == 0  # an upload may be under way
     old = DurableTier(str(tmp_path / "tier"), clock=lambda: os.stat(second).st_mtime + 7200)
@@ -91,8 +100,7 @@ def test_an_upload_that_fails_anywhere_leaves_no_chapter(
 
     put = obstore.put
     (facts, *_) = two.chapters()
-    files = len(list(facts.path.glob("*.bin"))) + 1  # and the head without its prefix
-    for calls in range(files):
+    for calls in range(len(list(facts.path.glob("*.bin")))):
         left = [calls]
 
         def fails(*words: object, left: list[int] = left) -> object:
@@ -111,35 +119,30 @@ def test_an_upload_that_fails_anywhere_leaves_no_chapter(
         assert [chapter.name for chapter in tier.listing("*")] == [facts.name]
 
 
-def test_heads_of_one_prefix_bring_it_once(
+def test_a_head_is_read_once_and_the_prefix_of_all_chapters_once(
     world: World, two: ChapterFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import obstore
-
     stored(tmp_path / "tier", two)
     read: list[str] = []
-    get = obstore.get
+    for name in ("get", "get_ranges"):
+        real = getattr(obstore, name)
 
-    def noted(store: object, path: str) -> object:
-        read.append(path.rpartition("/")[2])
-        return get(store, path)  # type: ignore[arg-type]
+        def noted(store: object, path: str, real: Any = real, **more: object) -> object:
+            read.append(path.rpartition("/")[2])
+            return real(store, path, **more)
 
-    monkeypatch.setattr("obstore.get", noted)
+        monkeypatch.setattr(obstore, name, noted)
     tier = DurableTier(str(tmp_path / "tier"))
-    assert over(world, tier) == facts(in_one_process(two))
-    assert [name.split("-")[0] for name in read if name != MANIFEST] == ["head", "lean"]
-    one, other = tier.listing("gate")
-    assert one.head.prefix is other.head.prefix
-
-    # A head that an earlier release stored is read as before; a damaged one costs its chapter alone.
-    for path in (tmp_path / "tier").rglob(LEAN):
-        path.unlink()
-    assert len(list(DurableTier(str(tmp_path / "tier")).listing("gate"))) == 1
-    for path in (tmp_path / "tier").rglob(MANIFEST):
-        manifest = json.loads(path.read_text())
-        del manifest["prefix"], manifest["files"][LEAN]
-        path.write_text(json.dumps(manifest))
-    assert over(world, DurableTier(str(tmp_path / "tier"))) == facts(in_one_process(two))
+    for _ in range(2):
+        assert over(world, tier) == facts(in_one_process(two))
+    assert sum(name.startswith("head") for name in read) == 2
+    read.clear()
+    asking = Asker(
+        engine(), world.sources(directory=False, durable=tier), model_digest="m1", retrieval=LITTLE
+    )
+    for seconds in (0, 1):
+        asking.ask("gate", replace(QUESTION, since_us=two.chapters()[0].begin_us + seconds * 1_000_000))
+    assert read.count("prefix.bin") == 1
 
 
 def test_damage_in_the_tier_answers_nothing(world: World, two: ChapterFolder, tmp_path: Path) -> None:
@@ -148,9 +151,9 @@ def test_damage_in_the_tier_answers_nothing(world: World, two: ChapterFolder, tm
         path.write_bytes(bytes(b ^ 1 for b in path.read_bytes()))
     with pytest.raises(HistoryError, match="no holder has it, nor the durable tier"):
         over(world, tier)
-    for path in (tmp_path / "tier").rglob(MANIFEST):
-        path.write_text(json.dumps({"format": 1}))
-    assert list(tier.listing("gate")) == []
+    for path in (tmp_path / "tier").rglob("head-*"):
+        path.write_bytes(b"no head")
+    assert list(DurableTier(tier.url).listing("gate")) == []
 
 
 def test_a_new_version_replaces_the_old_one(two: ChapterFolder, tmp_path: Path) -> None:
@@ -164,8 +167,8 @@ def test_a_new_version_replaces_the_old_one(two: ChapterFolder, tmp_path: Path) 
     uploader.round()
     erased = {chapter.name: chapter for chapter in tier.listing("gate")}[facts.name]
     assert not erased.head.present[:2].any()
-    heads = list((tmp_path / "tier" / "gate" / facts.path.name).glob("head-*"))
-    assert len(heads) == 1
+    files = {path.name for path in facts.path.glob("*.bin")}
+    assert {path.name for path in (tmp_path / "tier" / "gate" / facts.path.name).iterdir()} == files
 
 
 def test_the_tier_forgets_as_the_rules_say(two: ChapterFolder, tmp_path: Path) -> None:
@@ -210,14 +213,15 @@ def test_an_erasure_waits_for_an_upload_that_has_begun(
     assert [path for path in (tmp_path / "tier").rglob("*") if path.is_file()] == []
 
 
-@pytest.mark.parametrize("change", [{"camera": 5}, {"files": ["head"], "head": "head"}, {"begin_us": None}])
-def test_a_manifest_of_another_form_is_left_out_and_erased_whole(
-    two: ChapterFolder, tmp_path: Path, change: dict[str, Any]
+@pytest.mark.parametrize("data", [b"", b"no head", b"LKM2" + bytes(90)])
+def test_a_head_that_cannot_be_read_is_left_out_and_erased_whole(
+    two: ChapterFolder, tmp_path: Path, data: bytes
 ) -> None:
     """Its erasure waited for ever for an upload; some ended the thread that uploads."""
     tier = stored(tmp_path / "tier", two)
-    path = min((tmp_path / "tier").rglob(MANIFEST))
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    path = min((tmp_path / "tier").rglob("head-*"))
+    path.write_bytes(data)
+    tier = DurableTier(tier.url)
     assert len(list(tier.listing("*"))) == 1
     tier.erase("gate", 0, 1)
     assert not path.parent.exists() or list(path.parent.iterdir()) == []
@@ -260,51 +264,37 @@ def test_an_address_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
             DurableTier(url)
 
 
-HOSTILE: dict[str, dict[str, Any]] = {
-    "version without end": {"version": float("inf")},
-    "half a surrogate pair": {"camera": "\ud800"},
-    "head elsewhere": {"head": "../../x"},
-    "files elsewhere": {"files": {"../../x": {"bytes": 1, "checksum": "00"}}, "head": "../../x"},
-    "name of another camera": {"name": "yard/1-000000-aaaaaaaa"},
-    "another chapter's name": {"name": "gate/1-000000-aaaaaaaa"},
-    "times of another kind": {"begin_us": "now", "end_us": None},
-    "negative": {"bytes": -1},
-    "boolean": {"version": True},
+def about(**facts: object) -> Callable[[Head], Head]:
+    return lambda head: replace(head, about={**head.about, **facts})
+
+
+HOSTILE: dict[str, Callable[[Head], Head]] = {
+    "a camera that is none": about(camera=5),
+    "half a surrogate pair": about(camera="\ud800"),
+    "chapter of another camera": about(chapter="yard/1-000000-aaaaaaaa"),
+    "another chapter's name": about(chapter="gate/1-000000-aaaaaaaa"),
+    "an epoch that is none": about(epoch=None),
+    "a clock without end": about(origin_us=float("inf")),
+    "another version": lambda head: replace(head, version=head.version + 1),
+    "no frames": lambda head: replace(head, times_us=head.times_us[:0], present=head.present[:0]),
+    "too few layers": lambda head: replace(head, scenes=head.scenes[:1]),
 }
 
 
-@pytest.mark.parametrize("what", [*HOSTILE, "list", "nested", "empty"])
-def test_a_hostile_manifest_costs_its_own_chapter_only(
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_head_costs_its_own_chapter_only(
     world: World, two: ChapterFolder, tmp_path: Path, what: str
 ) -> None:
     tier = stored(tmp_path / "tier", two)
-    own = sorted((tmp_path / "tier" / "gate").glob(f"*/{MANIFEST}"))[0]
-    for camera in ("yard", "gate"):  # a manifest of a camera that nobody has, and one beside honest ones
+    own = min((tmp_path / "tier" / "gate").glob("*/head-*"))
+    for camera in ("yard", "gate"):  # of a camera that nobody has, and one beside honest ones
         place = tmp_path / "tier" / camera / "1-000000-bbbbbbbb"
         shutil.copytree(own.parent, place)
-        if what in HOSTILE:
-            fields = {**json.loads(own.read_text()), **HOSTILE[what]}
-            (place / MANIFEST).write_text(json.dumps(fields).replace("Infinity", "1e999"))
-        else:
-            raw = {"list": b"[1]", "nested": b"[" * 100_000, "empty": b""}[what]
-            (place / MANIFEST).write_bytes(raw)
+        (place / own.name).write_bytes(HOSTILE[what](read_head(own.parent)).packed())
     assert over(world, tier) == facts(in_one_process(two))
-    assert {manifest["camera"] for manifest in tier.manifests()} == {"gate"}
+    assert {chapter.head.about["camera"] for chapter in tier.listing("*")} == {"gate"}
     uploader = Uploader(tier, two)
     uploader.round()
     assert (uploader.uploaded, uploader.failed) == (0, 0)
     assert tier.erase("gate", 0, 1 << 52) > 0
     assert not [path for path in (tmp_path / "tier" / "gate").rglob("*") if path.is_file()]
-
-
-def test_a_head_with_a_right_checksum_that_is_another_chapters_is_left_out(
-    world: World, two: ChapterFolder, tmp_path: Path
-) -> None:
-    tier = stored(tmp_path / "tier", two)
-    first, second = sorted((tmp_path / "tier" / "gate").glob(f"*/{MANIFEST}"))
-    other, own = json.loads(second.read_text()), json.loads(first.read_text())
-    (first.parent / other["head"]).write_bytes((second.parent / other["head"]).read_bytes())
-    (first.parent / LEAN).write_bytes((second.parent / LEAN).read_bytes())
-    own["head"], own["files"] = other["head"], {**own["files"], **other["files"]}
-    first.write_text(json.dumps(own))
-    assert [chapter.name for chapter in DurableTier(tier.url).listing("gate")] == [other["name"]]

@@ -24,14 +24,13 @@ from lookout.past.chapters.service import is_meant, split_calls
 from lookout.past.erasures import Fence
 from lookout.past.memory import Chapter, HistoryError, Past, RangeCache
 from lookout.past.memory.catalogue import ByteRange, Head
-from lookout.past.memory.chapters import ChapterFacts, ChapterFolder
-from lookout.past.memory.packing import checksum
+from lookout.past.memory.chapters import ChapterFolder
 from lookout.past.memory.past import ChapterRange, fetch_from
 from lookout.past.memory.ranking import landmarks_of
 from lookout.services.recall.asking import Asked, Asker, NothingRememberedError, PastQuestion
 from lookout.v1 import memory_pb2_grpc
 from lookout.v1.erasures_pb2 import Erasure
-from lookout.v1.memory_pb2 import ChapterInfo, ReadSlabsRequest, ReadSlabsResponse
+from lookout.v1.memory_pb2 import ReadSlabsRequest, ReadSlabsResponse
 from tests.chapters_world import (
     LITTLE,
     QUESTION,
@@ -47,8 +46,6 @@ from tests.chapters_world import (
 )
 
 TEXT = QUESTION.text
-earlier: Any = memory_pb2_grpc.MemoryServiceServicer
-"""Answers to every call that it is not implemented."""
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +122,7 @@ def test_a_holder_that_came_back_is_asked_at_once(world: World, three: ChapterFo
     assert len(reader.listing(holder.address, "gate", None, None)) == 3
 
 
-def test_a_message_holds_many_ranges_and_a_reader_of_an_earlier_release_gets_one_by_one(
+def test_a_message_holds_many_ranges(
     world: World, three: ChapterFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     facts = three.chapters("gate")[0]
@@ -137,7 +134,7 @@ def test_a_message_holds_many_ranges_and_a_reader_of_an_earlier_release_gets_one
     for limit in ("CHUNK_BYTES", "BATCH_BYTES"):  # some ranges are longer than a message
         monkeypatch.setattr(service, limit, longest - 1)
     holder = world.hold(three)
-    request = ReadSlabsRequest(batches=True)
+    request = ReadSlabsRequest()
     part = request.chapters.add(name=facts.name, version=facts.version)
     for place in places:
         part.ranges.add(file=place.file, offset=place.offset, length=place.length)
@@ -145,69 +142,25 @@ def test_a_message_holds_many_ranges_and_a_reader_of_an_earlier_release_gets_one
         stub = memory_pb2_grpc.MemoryServiceStub(channel)  # type: ignore[no-untyped-call]
         kinds = {message.WhichOneof("part") for message in stub.ReadSlabs(request)}
         assert kinds == {"batch", "header", "chunk"}
-        request.batches = False
-        single = b"".join(message.chunk for message in stub.ReadSlabs(request))
         with pytest.raises(grpc.RpcError, match=r"INVALID_ARGUMENT.*one message holds"):
             stub.ReadBatch(request)
-    assert single == b"".join(expected)
     reader = Holders()
     world.stack.callback(reader.close)
     assert reader.read(holder.address, [(chapter, place) for place in places]) == expected
 
 
-def test_a_holder_of_an_earlier_release_is_read_in_streams(
-    world: World, three: ChapterFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(service.MemoryService, "ReadBatch", earlier.ReadBatch)
-    monkeypatch.setattr(service.PackedHeads, "of", whole_head)
-    split(world, three, (0, 1))
-    asked = asker(world).ask("gate", QUESTION)
-    assert facts(asked.answer) == facts(in_one_process(three))
-    assert (len(asked.chapters), asked.missing) == (3, ())
+def test_the_prefix_of_all_chapters_comes_once(three: ChapterFolder) -> None:
+    reading = [three.read(facts.name) for facts in three.chapters()]
+    fetch, asked = fetch_from({chapter.name: files for chapter, files in reading}), list[str]()
 
+    def noted(requests: Sequence[ChapterRange]) -> list[bytes]:
+        asked.extend(place.file for _, place in requests)
+        return fetch(requests)
 
-def whole_head(heads: service.PackedHeads, chapter: ChapterFacts, **_: object) -> service.PackedHead:
-    """A head as holders of an earlier release send it, whatever the reader would take."""
-    head = heads._folder.read(chapter.name)[0].head
-    data = head.packed()
-    info = ChapterInfo(
-        name=chapter.name,
-        camera=chapter.camera,
-        version=head.version,
-        head_bytes=len(data),
-        epoch=chapter.epoch,
-    )
-    return service.PackedHead(info, data)
-
-
-def test_the_prefix_of_many_heads_comes_once(world: World, three: ChapterFolder) -> None:
-    holder = world.hold(three)
-    reader = Holders(read_s=10.0, list_s=10.0)
-    world.stack.callback(reader.close)
-    messages: list[Any] = []
-    parts = reader._parts
-
-    def noted(*words: Any) -> list[Any]:
-        messages.extend(answer := parts(*words))
-        return answer
-
-    reader._parts = noted  # type: ignore[method-assign]
-    for count in (1, 0):  # it is there when they are listed again
-        messages.clear()
-        chapters = reader.listing(holder.address, "*", None, None)
-        prefixes = [message.prefix for message in messages if message.WhichOneof("part") == "prefix"]
-        assert len(prefixes) == count
-    for chapter in chapters:
-        own = three.read(chapter.name)[0].head
-        assert chapter.head.packed() == own.packed()
-        assert chapter.head.prefix is chapters[0].head.prefix
-    assert [message.chapter.prefix for message in messages if message.WhichOneof("part") == "chapter"]
-    reader._prefixes = {checksum(b"x"): chapters[0].head.prefix}  # none of theirs
-    other = next(chapter for chapter in three.chapters() if chapter.sealed)
-    kept = holder.service._heads._kept[other.name]
-    holder.service._heads._kept[other.name] = replace(kept, prefix=kept.prefix[:-1] + b"x")
-    with pytest.raises(HistoryError, match="is damaged"):
-        reader.listing(holder.address, "*", None, None)
+    cache = RangeCache(noted, 1 << 30)
+    pasts = [Past([chapter], cache, LITTLE) for chapter, _ in reading]
+    assert asked.count("prefix.bin") == 1
+    assert all(past.prefix is pasts[0].prefix for past in pasts)
 
 
 @pytest.mark.slow
@@ -409,7 +362,7 @@ def test_many_chapters_come_in_pages_of_whole_cameras(
         calls.clear()
         assert [chapter.name for chapter in reader.listing(holder.address, "*", None, None)] == names
         assert calls == afters
-    # A holder of an earlier release knows no pages.
+    # One that sends everything in every page does not keep the reader busy for ever.
     everything = reader.listing(holder.address, "*", None, None)
     monkeypatch.setattr(reading, "PAGE", 2)
     monkeypatch.setattr(reader, "_page", lambda *_: everything)
@@ -425,7 +378,7 @@ def test_a_holder_that_never_ends_an_answer_is_cut_off(
             yield ReadSlabsResponse(chunk=bytes(1 << 16))
 
     monkeypatch.setattr(service.MemoryService, "ReadSlabs", endless)
-    monkeypatch.setattr(service.MemoryService, "ReadBatch", earlier.ReadBatch)
+    monkeypatch.setattr(service, "BATCH_BYTES", 1)
     holder = world.hold(three)
     reader = Holders(read_s=60.0, list_s=10.0)
     world.stack.callback(reader.close)

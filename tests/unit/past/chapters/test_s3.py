@@ -72,7 +72,7 @@ def test_chapters_answer_from_s3_alone_and_erased_bytes_are_in_no_object(
     assert chapters.erase("gate", begin, end) == frames
     assert from_tier(tmp_path) == facts(in_one_process(chapters))
     DurableTier(URL).erase("gate", 0, 1 << 61)
-    assert DurableTier(URL).manifests() == []
+    assert DurableTier(URL).stored() == []
     assert [path for path in server.folder.rglob("*.bin") if path.is_file()] == []
 
 
@@ -99,7 +99,7 @@ def test_a_server_that_dies_is_a_failed_round_and_the_next_one_stores(
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
     server.start()
-    assert tier.manifests() == []
+    assert tier.stored() == []
     with pytest.raises(HistoryError, match="half uploaded"):
         tier.erase("gate", 0, 1 << 61)
     uploader.round()

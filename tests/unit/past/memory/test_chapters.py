@@ -116,15 +116,18 @@ def test_a_dead_owner_s_chapter_is_sealed_by_the_next_one(tmp_path: Path) -> Non
     again.close()
 
 
-def test_a_chapter_without_its_head_gets_one_again(tmp_path: Path) -> None:
+def test_what_a_kill_left_beside_a_sealed_chapter_is_removed(tmp_path: Path) -> None:
     chapters = folder(tmp_path)
     feed(chapters, range(9))
     chapters.seal("gate")
     (facts,) = chapters.chapters()
     expected = everything(chapters, [facts.name])
-    for path in (*facts.path.glob("head-*.bin"), *facts.path.glob("catalogue-*.bin")):
-        path.unlink()
-    assert everything(folder(tmp_path), [facts.name]) == expected
+    files = {path.name for path in facts.path.iterdir()}
+    for name in ("slabs-00000001.bin", "catalogue-99999999.bin", "head-00000001.bin", "meta.bin", "x.part"):
+        (facts.path / name).write_bytes(b"of another version")
+    again = folder(tmp_path)
+    assert everything(again, [facts.name]) == expected
+    assert {path.name for path in facts.path.iterdir()} == files
 
 
 def test_what_cannot_be_read_is_left_out_and_named(tmp_path: Path) -> None:
@@ -133,8 +136,8 @@ def test_what_cannot_be_read_is_left_out_and_named(tmp_path: Path) -> None:
     feed(chapters, range(3), "yard")
     chapters.close()
     (facts,) = chapters.chapters("gate")
-    for name in ("meta.bin", "meta.copy.bin", *(p.name for p in facts.path.glob("head-*"))):
-        (facts.path / name).write_bytes(b"damage")
+    for path in facts.path.glob("head-*"):
+        path.write_bytes(b"damage")
     again = folder(tmp_path)
     assert [facts.camera for facts in again.chapters()] == ["yard"]
     assert str(facts.path) in again.left_out[0]
@@ -206,7 +209,7 @@ def test_a_chapter_that_a_full_disk_did_not_seal_is_erased_once_there_is_room(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("lookout.past.memory.folder.write_file", full)
+        patch.setattr("lookout.past.memory.sealed.write_file", full)
         for _ in range(2):
             with pytest.raises(HistoryError):
                 chapters.erase("gate")
@@ -234,7 +237,7 @@ def test_a_full_disk_leaves_the_chapter_readable(tmp_path: Path, monkeypatch: py
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("lookout.past.memory.folder.write_file", full)
+    monkeypatch.setattr("lookout.past.memory.sealed.write_file", full)
     with pytest.raises(HistoryError, match="No space left on device"):
         chapters.seal("gate")
     monkeypatch.undo()

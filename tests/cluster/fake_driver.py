@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 #: CUDA_ERROR_NO_DEVICE
@@ -32,22 +33,26 @@ int nvmlDeviceGetMemoryInfo(Device device, Memory *memory) {
 int nvmlSystemGetDriverVersion(char *version, unsigned size) { strncpy(version, "580.0", size); return 0; }
 """
 
+#: says that it is NVENC 13.0, by which PyNvVideoCodec chooses its bindings
+_ENCODE = "int NvEncodeAPIGetMaxSupportedVersion(unsigned *version) { *version = 13 << 4; return 0; }"
 
-def make(packages: Path, target: Path) -> int:
-    """Compile the fakes into a folder; how many functions of libcuda the packages of an image call.
+
+def make(packages: Sequence[Path], target: Path) -> int:
+    """Compile the fakes into a folder; how many functions of libcuda the packages of images call.
 
     Args:
-        packages: The image's site-packages.
+        packages: The images' site-packages.
         target: The folder, for `LD_LIBRARY_PATH`.
     """
-    names = _called(packages)
+    names = sorted({name for folder in packages for name in _called(folder)})
     body = "".join(f"int {name}(void) {{ return {_NO_DEVICE}; }}\n" for name in names)
     _compile(target / "libcuda.so.1", body)
     _compile(target / "libnvidia-ml.so.1", _NVML)
+    _compile(target / "libnvidia-encode.so.1", _ENCODE)
     return len(names)
 
 
-def _called(packages: Path) -> list[str]:
+def _called(packages: Path) -> set[str]:
     """The functions of libcuda that libraries linked with it take from it."""
     found: set[str] = set()
     for path in packages.rglob("*.so*"):
@@ -56,7 +61,7 @@ def _called(packages: Path) -> list[str]:
         if "[libcuda.so.1]" in _said("readelf", "--dynamic", "--wide", str(path)):
             lines = _said("nm", "--dynamic", "--undefined-only", str(path)).splitlines()
             found |= {line.split()[-1].partition("@")[0] for line in lines}
-    return sorted(name for name in found if re.match(r"cu[A-Z]", name))
+    return {name for name in found if re.match(r"cu[A-Z]", name)}
 
 
 def _compile(library: Path, source: str) -> None:

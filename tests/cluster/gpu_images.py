@@ -51,7 +51,7 @@ def main() -> None:
         with containers() as names, tempfile.TemporaryDirectory() as folder:
             fakes = Path(folder)
             fakes.chmod(0o755)
-            functions = fake_driver.make(mounted(names[Stage.PREFILL]) / _PACKAGES, fakes)
+            functions = fake_driver.make([mounted(name) / _PACKAGES for name in names.values()], fakes)
             for stage, image in STAGES.items():
                 facts[image] = {**described(names[stage]), **imported(names[stage], stage, fakes)}
                 say(f"{image}: {json.dumps(facts[image])}")

@@ -26,6 +26,7 @@ def checked_chapter(unpack: Callable[[], Head], is_it: Callable[[str, str], bool
         chapter_order(chapter)
         consistent = len(chapter.head.times_us) == len(chapter.head.present) > 0
         consistent &= len(chapter.head.scenes) == chapter.head.shape.layers
+        consistent &= type(chapter.head.version) is int
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise HistoryError(f"{where}: the head of a chapter cannot be read: {error!r}") from error
     if not consistent:

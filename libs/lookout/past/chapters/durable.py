@@ -110,7 +110,7 @@ class DurableTier:
         """
         place = _place(facts.camera, facts.name)
         try:
-            names = file_names(read_head(facts.path))
+            names = file_names(read_head(facts.path).version)
             for name in names:
                 obstore.put(self._store, f"{place}/{name}", (facts.path / name).read_bytes())
             self._sweep(place, names)
@@ -221,7 +221,7 @@ class DurableTier:
                 continue
             if not chapter.holds(begin_us, end_us):
                 # The writer of this version may have been killed before it removed the previous files.
-                self._swept(stored.place, file_names(chapter.head))
+                self._swept(stored.place, file_names(chapter.head.version))
                 continue
             if begin_us <= stored.begin_us and stored.end_us < end_us:
                 self.remove(stored.place)
@@ -266,7 +266,7 @@ class DurableTier:
             path = Path(scratch) / "chapter"
             path.mkdir(mode=0o700)
             try:
-                for name in file_names(stored.chapter.head):
+                for name in file_names(stored.chapter.head.version):
                     data = obstore.get(self._store, f"{stored.place}/{name}").bytes()
                     (path / name).write_bytes(bytes(data))
             except (BaseError, OSError) as error:

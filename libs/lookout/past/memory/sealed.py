@@ -76,7 +76,7 @@ def write_sealed(
 def _write(folder: Path, head: Head, layers: Iterable[Iterable[Scene]], fed_s: float) -> Head:
     """Write a version. Its head is packed when everything else is written: what `layers` finds to be lost may
     change `head.present`."""
-    slabs, catalogue = (folder / f"{kind}-{head.version:08d}.bin" for kind in ("slabs", "catalogue"))
+    slabs, catalogue, path = (folder / name for name in file_names(head.version)[1:])
     written: list[list[IndexRange]] = []
 
     def slab_bytes() -> Iterator[memoryview]:
@@ -103,7 +103,6 @@ def _write(folder: Path, head: Head, layers: Iterable[Iterable[Scene]], fed_s: f
             offset = int(ends[-1]) + len(data)
             yield from (*packed, data)
 
-    path = folder / head_name(head.version)
     try:
         write_file(slabs, slab_bytes())
         write_file(catalogue, records())
@@ -138,9 +137,9 @@ def read_head(folder: Path) -> Head:
         raise DamagedMemoryError(f"{path}: damaged: it is not the head of a memory") from error
 
 
-def file_names(head: Head) -> tuple[str, ...]:
-    """Return the names of a sealed memory's files, in the order in which they are written."""
-    return PREFIX, head.slabs, head.catalogue, head_name(head.version)
+def file_names(version: int) -> tuple[str, ...]:
+    """Return the names of the files of a version, in the order in which they are written."""
+    return PREFIX, f"slabs-{version:08d}.bin", f"catalogue-{version:08d}.bin", head_name(version)
 
 
 def sweep(folder: Path, head: Head) -> None:
@@ -149,14 +148,15 @@ def sweep(folder: Path, head: Head) -> None:
     Raises:
         HistoryError: a file could not be removed.
     """
-    current = {*file_names(head), LOCK}
-    for path in folder.iterdir():
-        if path.name not in current:
-            try:
-                path.unlink()
-            except OSError as error:
-                raise HistoryError(f"{path}: cannot be removed ({error.strerror})") from error
-    sync_folder(folder)
+    current = {*file_names(head.version), LOCK}
+    stale = [path for path in folder.iterdir() if path.name not in current]
+    for path in stale:
+        try:
+            path.unlink()
+        except OSError as error:
+            raise HistoryError(f"{path}: cannot be removed ({error.strerror})") from error
+    if stale:
+        sync_folder(folder)
 
 
 @dataclass(frozen=True, eq=False)

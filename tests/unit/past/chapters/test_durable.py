@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, cast
 
 import obstore
 import pytest
@@ -276,6 +276,8 @@ HOSTILE: dict[str, Callable[[Head], Head]] = {
     "an epoch that is none": about(epoch=None),
     "a clock without end": about(origin_us=float("inf")),
     "another version": lambda head: replace(head, version=head.version + 1),
+    "a version that is none": lambda head: replace(head, version=cast(int, "../../x")),
+    "files elsewhere": lambda head: replace(head, slabs="../../x", catalogue="../../y", version=1 << 60),
     "no frames": lambda head: replace(head, times_us=head.times_us[:0], present=head.present[:0]),
     "too few layers": lambda head: replace(head, scenes=head.scenes[:1]),
 }

@@ -25,7 +25,7 @@ import torch
 from lookout.disk import private_folder
 from lookout.past.memory.catalogue import Catalogue, Files, Head, SnapshotFiles
 from lookout.past.memory.errors import DamagedMemoryError, HistoryError
-from lookout.past.memory.files import is_memory, newest_head
+from lookout.past.memory.files import fed_at, is_memory, newest_head
 from lookout.past.memory.folder import MemoryFolder
 from lookout.past.memory.past import Chapter
 from lookout.past.memory.sealed import FolderFiles, SealedMemory, read_head, sweep
@@ -152,7 +152,7 @@ class ChapterFolder:
         self._open: dict[str, _Open] = {}
         self._sealed: dict[str, ChapterFacts] = {}
         self.changed: Callable[[str], object] = lambda camera: None
-        self.left_out: list[str] = []
+        self.left_out: dict[Path, str] = {}
         self._adopt()
 
     # Writing.
@@ -214,12 +214,17 @@ class ChapterFolder:
                 log.warning("a chapter could not be sealed", camera=camera, error=str(error))
 
     def expire(self) -> list[ChapterFacts]:
-        """Drop sealed chapters beyond the horizon and the limits, oldest first.
+        """Drop sealed chapters beyond the horizon and the limits, oldest first, and those that cannot be read
+        once the horizon has passed since they were written.
 
         Returns:
-            The chapters dropped.
+            The chapters dropped that could be read.
         """
         with self._lock:
+            for path in [path for path in self.left_out if self._is_past(path)]:
+                log.warning("a chapter that cannot be read is removed: its time is over", folder=str(path))
+                shutil.rmtree(path, ignore_errors=True)
+                del self.left_out[path]
             dropped = []
             for facts in self._beyond():
                 self._remove(facts)
@@ -310,7 +315,7 @@ class ChapterFolder:
                 facts = self._adopted(path) if is_memory(path) else None
             except (HistoryError, OSError, ValueError, KeyError) as error:
                 log.warning("a chapter is left out", folder=str(path), error=str(error))
-                self.left_out.append(f"{path}: {error}")
+                self.left_out[path] = str(error)
                 continue
             if facts is not None:
                 self._sealed[facts.name] = facts
@@ -427,6 +432,13 @@ class ChapterFolder:
                 return
             total -= facts.bytes
             yield facts
+
+    def _is_past(self, path: Path) -> bool:
+        keep_s = self.rules.keep.seconds
+        try:
+            return keep_s is not None and fed_at(path) < self._clock() - keep_s
+        except FileNotFoundError:  # erased since
+            return True
 
     def _open_facts(self, chapter: _Open) -> ChapterFacts:
         memory = chapter.folder.memory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -140,7 +141,23 @@ def test_what_cannot_be_read_is_left_out_and_named(tmp_path: Path) -> None:
         path.write_bytes(b"damage")
     again = folder(tmp_path)
     assert [facts.camera for facts in again.chapters()] == ["yard"]
-    assert str(facts.path) in again.left_out[0]
+    assert list(again.left_out) == [facts.path]
+
+
+def test_what_cannot_be_read_is_kept_no_longer_than_what_can(tmp_path: Path) -> None:
+    chapters = folder(tmp_path)
+    feed(chapters, range(3))
+    facts = chapters.seal("gate")
+    assert facts is not None
+    for path in facts.path.glob("head-*"):
+        path.write_bytes(b"damage")
+        os.utime(path, (1000.0, 1000.0))
+    kept = folder(tmp_path, ChapterRules(Keep(seconds=60.0)), 1059.0)
+    assert kept.expire() == []
+    assert list(kept.left_out) == [facts.path]
+    gone = folder(tmp_path, ChapterRules(Keep(seconds=60.0)), 1061.0)
+    assert not gone.left_out
+    assert not facts.path.exists()
 
 
 def test_the_oldest_go_first(tmp_path: Path) -> None:

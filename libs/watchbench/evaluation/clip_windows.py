@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lookout.errors import LookoutError
 from lookout.models import SamplingNumbers
 from lookout.models.engines import Engine, Question
 from lookout.models.vision import FrameInput, Tower
@@ -22,6 +23,11 @@ from lookout.streams import (
     segment_frames,
     stream_blocks,
 )
+from lookout.video.segments import CodecError
+
+
+class ClipError(LookoutError, ValueError):
+    """A clip that cannot be read; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +44,18 @@ def encode_clip(
     """Return the clip's streams under each policy.
 
     Raises:
-        CodecError: The clip cannot be read.
+        ClipError: The clip cannot be read.
     """
     decoded: dict[GatherMethod | None, list[list[SourceFrame]]] = {}
     for policy in policies:
         if policy.gathers not in decoded:
             frames = segment_frames(path, tower.grid, sampling.step_us, policy, window_us=sampling.window_us)
-            decoded[policy.gathers] = [list(members) for _, members in groupby(frames, lambda f: f.stream)]
+            try:
+                decoded[policy.gathers] = [
+                    list(members) for _, members in groupby(frames, lambda f: f.stream)
+                ]
+            except CodecError as error:
+                raise ClipError(f"{path}: {error}") from error
     return [
         [
             ClipStream(

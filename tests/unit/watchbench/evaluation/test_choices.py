@@ -12,7 +12,10 @@ from rich.console import Console
 from lookout.cli.model_choices import _show, read_material
 from lookout.cli.options import CliError
 from lookout.cli.up import parse_settings
-from lookout.models import find_model, listed_questions
+from lookout.models import WindowDefaults, find_model, listed_questions
+from lookout.models.families import load_tower
+from lookout.pruning import PrunePolicy
+from lookout.pruning.settings import PruningSettings
 from tests.tiny_models import checkpoint
 from tests.unit.video.segments.clips import encode
 from watchbench.evaluation.choices import (
@@ -26,6 +29,7 @@ from watchbench.evaluation.choices import (
     choose,
     prefills,
 )
+from watchbench.evaluation.clip_windows import ClipError, encode_clip
 from watchbench.evaluation.evaluate import DENSE, PRUNED, REUSED, evaluate
 from watchbench.evaluation.intervals import counted
 from watchbench.evaluation.labels import LabelledClip
@@ -104,9 +108,6 @@ def test_a_preset_of_one_question_is_not_the_deployments() -> None:
 
 
 def test_every_setting_is_one_that_the_fleet_takes() -> None:
-    from lookout.models import WindowDefaults
-    from lookout.pruning.settings import PruningSettings
-
     found = candidates(WindowDefaults())
     assert {"default", "faithful", "codecsight", "strides"} <= set(found)
     for candidate in found.values():
@@ -137,6 +138,14 @@ def test_settings_are_measured_as_lookout_eval_does(tmp_path: Path) -> None:
     assert found.recordings.cost("rho 0.2, random") < found.recordings.cost("rho 0.5, random") < 1
     assert found.setting == DEFAULT  # one clip decides nothing
     assert " --set fps=1 --set stride_s=2 --set window_s=6;" in found.line(Path("/m"))
+
+
+def test_a_clip_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    clip = tmp_path / "a.mp4"
+    clip.write_bytes(b"hello")
+    tower = load_tower(checkpoint("internvl"))
+    with pytest.raises(ClipError, match=r"a\.mp4: .*not a video"):
+        encode_clip(clip, tower, [PrunePolicy()], WindowDefaults())
 
 
 def test_material_that_cannot_be_used_gets_one_clear_error(tmp_path: Path) -> None:

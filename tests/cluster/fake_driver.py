@@ -61,6 +61,9 @@ def _called(packages: Path) -> set[str]:
         if "[libcuda.so.1]" in _said("readelf", "--dynamic", "--wide", str(path)):
             lines = _said("nm", "--dynamic", "--undefined-only", str(path)).splitlines()
             found |= {line.split()[-1].partition("@")[0] for line in lines}
+    for source in packages.glob("triton/backends/nvidia/driver.c"):  # compiled when a service first needs it
+        names = set(re.findall(r"\bcu[A-Z]\w+", source.read_text()))
+        found |= names | {f"{name}_v2" for name in names}
     return {name for name in found if re.match(r"cu[A-Z]", name)}
 
 

@@ -12,7 +12,7 @@ NOTICES = ROOT / "THIRD_PARTY.md"
 LOCK = ROOT / "requirements/dev.txt"
 BEGIN, END = "<!-- locked -->", "<!-- /locked -->"
 #: not locked for every machine: a GPU's packages, and those of other systems
-ELSEWHERE = frozenset({"pynvvideocodec", "vllm"})
+ELSEWHERE = frozenset({"cuda-python", "pynvvideocodec", "vllm"})
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 

@@ -1,4 +1,4 @@
-"""`python -m bench.bits --bits FOLDER`: masks from the bits that a codec spent, beside vectors and luma.
+"""`python -m bench.bits --bits FOLDER`: masks from bits spent per block, compared with vectors and luma.
 
 LLaVA-OneVision-2 prunes by bits. FOLDER has a file for each clip, which `bench/bits_dump.py` wrote in an
 environment of its own; `--copies FOLDER` writes HEVC copies of the H.264 clips for it and ends. For every

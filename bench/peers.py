@@ -280,7 +280,7 @@ def main() -> int:
         return 0
     footage = find_footage()
     if footage is None:
-        parser.error("there is no footage: set LOOKOUT_FOOTAGE")
+        parser.error("no footage found: set LOOKOUT_FOOTAGE to a folder of clips")
     libraries = ffmpeg_links(options.keep)
     results, order = Results(options.keep / f"runs-{options.height}.jsonl"), random.Random(46)
     rows: dict[str, dict[str, float | int]] = {}

@@ -52,8 +52,12 @@ class Sent:
 
 
 def nals(data: bytes, length: int) -> Iterator[bytes]:
-    """The first bytes of the units of an H.264 or HEVC packet: behind sizes of `length` bytes, or behind
-    start codes (`length` 0)."""
+    """Yield the first two bytes of each NAL unit of an H.264 or HEVC packet.
+
+    Args:
+        data: The packet.
+        length: Bytes of the size before each unit; 0: units follow start codes.
+    """
     at = 0
     while length and at + length < len(data):
         size = int.from_bytes(data[at : at + length], "big")

@@ -188,7 +188,7 @@ def main() -> None:
     if not options.anyway:
         check_clean()
     if not (options.model / "config.json").is_file():
-        raise SystemExit(f"docker/release.py: --model {options.model} is no folder with a config.json")
+        raise SystemExit(f"docker/release.py: --model {options.model}: not a folder with a config.json")
     folder = options.out / version()
     if folder.exists():
         raise SystemExit(f"docker/release.py: {folder} is there already: remove it first")

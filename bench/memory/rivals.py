@@ -1,4 +1,4 @@
-"""HERMES and SimpleStream on questions about the past, beside the default: `history.py`'s pairs of pasts.
+"""HERMES and SimpleStream compared with the default on the pairs of pasts of `history.py`.
 
 - `hermes`: what that scheme keeps of the past, as many tokens in every layer as the others read.
 - `last N`: SimpleStream, the last N frames whole, in a prompt of their own and without any memory. Both pasts

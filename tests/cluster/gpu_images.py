@@ -132,7 +132,7 @@ def imported(container: str, stage: str, fakes: Path) -> dict[str, Any]:
 
 
 def refused(container: str) -> str:
-    """What prefill says of vLLM where there is no driver.
+    """Return the message with which prefill refuses to run vLLM without a driver.
 
     Raises:
         ToolError: It did not end by itself.

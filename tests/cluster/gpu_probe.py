@@ -1,7 +1,7 @@
 """Runs inside a GPU image: imports what its service imports where CUDA is, and compiles what Triton does.
 
-The driver's libraries are fakes beside it (`tests.cluster.fake_driver`), so nothing is computed. Ends with a
-line of JSON.
+The driver's libraries are replaced by fakes (`tests.cluster.fake_driver`), so nothing is computed. Ends with
+one line of JSON.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def about_of(folder: Path | str) -> dict[str, Any]:
 
 
 def newest_head(folder: Path) -> Path | None:
-    """Return the head of a sealed memory's newest version; None: the memory still grows, or there is none."""
+    """Return the head of a sealed memory's newest version; None if nothing has been sealed here."""
     return max(folder.glob(f"{HEADS}*.bin"), default=None)
 
 

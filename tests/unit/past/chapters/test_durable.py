@@ -269,14 +269,14 @@ def about(**facts: object) -> Callable[[Head], Head]:
 
 
 HOSTILE: dict[str, Callable[[Head], Head]] = {
-    "a camera that is none": about(camera=5),
+    "a number for a camera": about(camera=5),
     "half a surrogate pair": about(camera="\ud800"),
     "chapter of another camera": about(chapter="yard/1-000000-aaaaaaaa"),
     "another chapter's name": about(chapter="gate/1-000000-aaaaaaaa"),
-    "an epoch that is none": about(epoch=None),
+    "no epoch": about(epoch=None),
     "a clock without end": about(origin_us=float("inf")),
     "another version": lambda head: replace(head, version=head.version + 1),
-    "a version that is none": lambda head: replace(head, version=cast(int, "../../x")),
+    "a path for a version": lambda head: replace(head, version=cast(int, "../../x")),
     "files elsewhere": lambda head: replace(head, slabs="../../x", catalogue="../../y", version=1 << 60),
     "no frames": lambda head: replace(head, times_us=head.times_us[:0], present=head.present[:0]),
     "too few layers": lambda head: replace(head, scenes=head.scenes[:1]),
@@ -289,7 +289,7 @@ def test_a_hostile_head_costs_its_own_chapter_only(
 ) -> None:
     tier = stored(tmp_path / "tier", two)
     own = min((tmp_path / "tier" / "gate").glob("*/head-*"))
-    for camera in ("yard", "gate"):  # of a camera that nobody has, and one beside honest ones
+    for camera in ("yard", "gate"):  # one that has nothing else, and one with intact chapters
         place = tmp_path / "tier" / camera / "1-000000-bbbbbbbb"
         shutil.copytree(own.parent, place)
         (place / own.name).write_bytes(HOSTILE[what](read_head(own.parent)).packed())

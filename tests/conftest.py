@@ -20,6 +20,8 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
+from lookout.models.families import inference
+
 # Before torch is imported. Two threads of OpenMP that share a busy core wait for each other by spinning:
 # tests of tiny models took twenty times as long beside another program.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -225,6 +227,14 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
             if before.get(name) != after.get(name) and (name in before or "torch" not in name)
         }
         assert not left, f"{group} leaves to the tests behind it: {left}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def whole_models() -> Iterator[None]:
+    """Commands that run in this process leave nothing out of it: tests behind them need stock processors."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inference, "_UNUSED", ())
+        yield
 
 
 def log_plainly() -> None:

@@ -99,6 +99,7 @@ def _first_line(text: object) -> str:
 def _run(said: dict[str, str], total: Score, given: argparse.Namespace) -> None:
     """Run the steps that are named in `said` and write there how each ended."""
     tell = Progress()
+    commit = bench.commit()  # before results of steps change the tree
     cluster = choose(given.context, given.image_prefix or "", own_nodes=given.own_nodes)
     wanted = possible(said, cluster, tell)
     images = tuple(dict.fromkeys(image for name in wanted for image in _images(name)))
@@ -124,7 +125,7 @@ def _run(said: dict[str, str], total: Score, given: argparse.Namespace) -> None:
         try:
             _prepare(cluster, left, images, tell)
             for name in left:
-                said[name] = _step(name, World(cluster, tell, given.seed), record, total)
+                said[name] = _step(name, World(cluster, tell, given.seed), record, total, commit=commit)
         finally:
             if not given.keep:
                 cluster.down()
@@ -230,7 +231,9 @@ def _clear(cluster: Cluster) -> None:
         cluster.kubectl("delete", "namespace", space, "--timeout=180s")
 
 
-def _step(name: str, world: World, record: Record, total: Score, kept: Path = results.RESULTS) -> str:
+def _step(
+    name: str, world: World, record: Record, total: Score, *, commit: str, kept: Path = results.RESULTS
+) -> str:
     """Run one step, keep its result and return it. A step that cannot go on stops no other."""
     begun = time.monotonic()
     world.tell(f"==== {name}: {STEPS[name].text}")
@@ -250,7 +253,7 @@ def _step(name: str, world: World, record: Record, total: Score, kept: Path = re
     if not world.wrong:
         record.add(name, _images(name), world.score, seconds)
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    result = results.Result(said, bench.commit(), today, bench.device(), round(seconds), world.score)
+    result = results.Result(said, commit, today, bench.device(), round(seconds), world.score)
     results.keep(name, result, kept)
     counted = json.dumps(asdict(world.score))
     world.tell(f"==== {name} {'FAILED' if world.wrong else 'passed'} in {seconds:.0f} s: {counted}")

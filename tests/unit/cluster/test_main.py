@@ -82,14 +82,19 @@ def test_a_step_that_cannot_go_on_stops_no_other(
     monkeypatch.setitem(command.STEPS, "memory", Step(fail, "fails", installs=False))
     calls, record, total = Calls(), Record(tmp_path / "passed.json"), Score()
     world, kept = World(calls, Progress(), seed=1), tmp_path / "results.json"
-    assert command._step("memory", world, record, total, kept) == "a verdict is missing"
+    assert (
+        command._step("memory", world, record, total, commit="0a1b2c3d4", kept=kept) == "a verdict is missing"
+    )
     printed = capsys.readouterr().out
     assert "memory: stopped: no alert came" in printed
     assert "memory FAILED" in printed
     removed = [call[2] for call in calls.made if call[:2] == ("delete", "namespace")]
     assert removed == ["cameras", "scaled"]
     assert not (tmp_path / "passed.json").exists()
-    assert results.read(kept)["memory"].result == "a verdict is missing"
+    result = results.read(kept)["memory"]
+    assert (result.result, result.commit) == ("a verdict is missing", "0a1b2c3d4"), (
+        "the commit the run began with"
+    )
 
 
 def test_outcomes_that_are_missing_fail_a_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -98,7 +103,9 @@ def test_outcomes_that_are_missing_fail_a_step(monkeypatch: pytest.MonkeyPatch, 
 
     monkeypatch.setitem(command.STEPS, "memory", Step(lose, "loses one", installs=False))
     world, total, kept = World(Calls(), Progress(), seed=1), Score(), tmp_path / "results.json"
-    said = command._step("memory", world, Record(tmp_path / "passed.json"), total, kept)
+    said = command._step(
+        "memory", world, Record(tmp_path / "passed.json"), total, commit="0a1b2c3d4", kept=kept
+    )
     assert said.startswith("counted")
     assert '"committed": 155' in said
     assert "155 of 156" in results.table(["base", "memory"], results.read(kept))

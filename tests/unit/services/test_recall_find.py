@@ -394,7 +394,7 @@ def test_a_picture_that_cannot_be_looked_for_is_refused_by_name(service: Service
         (region("ward", SEEN, corner[:2]), "INVALID_ARGUMENT", "a polygon needs 3 points"),
         (region("ward", SEEN, [(0, 0), (2, 0), (1, 1)]), "INVALID_ARGUMENT", "from 0 to 1"),
         (region("*", SEEN), "INVALID_ARGUMENT", "name a camera"),
-        (region("ward", SEEN, corner), "NOT_FOUND", "nothing of the region"),
+        (region("ward", SEEN, corner), "NOT_FOUND", "pruning kept no token in the region"),
         (region("ward", SEEN - timedelta(days=9)), "NOT_FOUND", "has no pictures of that time"),
     ):
         with pytest.raises(grpc.RpcError) as caught:
@@ -443,7 +443,7 @@ def test_a_picture_of_ones_own_that_is_none_is_refused_by_name(service: Service,
         (picture(b"\x89PNG not a JPEG"), "must be a JPEG of 1 MiB at most"),
         (picture(photograph()[:200]), "cannot be decoded"),
         (both, "a picture, or a camera and a time, not both"),
-        (picture(photograph(), [(0.0, 0.0), (1e-6, 0.0), (1e-6, 1e-6)]), "holds no token of the picture"),
+        (picture(photograph(), [(0.0, 0.0), (1e-6, 0.0), (1e-6, 1e-6)]), "too small to contain a token"),
     ):
         with pytest.raises(grpc.RpcError) as caught:
             similar(like, recall=service.address)

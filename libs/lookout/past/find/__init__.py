@@ -1,4 +1,4 @@
-"""Find: one question over all cameras and their past, ranked by landmarks, verified by exact windows."""
+"""Searches the past of all cameras: ranks spans by landmarks, and verifies the best by their windows."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from lookout.past.find.client import find as find
 
 SHARE: Final = 0.08
-"""Share of the windows that a search computes at most, unless told otherwise: with what ranking and asking
-the memory cost, less than a tenth of asking every window (`make bench-find`)."""
+"""By default, a search computes at most this share of the windows. With ranking and asking the memory, that
+costs less than a tenth of computing every window (`make bench-find`)."""
 
 __getattr__ = lazy_names(__name__, {"client": ["find"]})

@@ -1,4 +1,4 @@
-"""A question of several clauses: "Is a vehicle in view, then is anyone lying on the ground?"."""
+"""Splits a question into clauses: "Is a vehicle in view, then is anyone lying on the ground?"."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ _THEN: Final = re.compile(r"\s*[,;.?]+\s*(?:and\s+)?then\s+", re.IGNORECASE)
 
 
 def clauses_of(question: str) -> tuple[str, ...]:
-    """The clauses of a question, which hold one after the other; each is a question of its own.
+    """Return the clauses of a question, which must hold one after the other; each is a complete question.
 
     Args:
-        question: Clauses are joined by "then" after a comma or the end of a sentence.
+        question: The question; its clauses are separated by "then" after a comma or the end of a sentence.
 
     Returns:
-        The question as it is where it has one clause; else each clause with a capital and a question mark.
+        An unchanged question if it has one clause; else each clause, with a capital letter and a question
+        mark.
     """
     parts = [part.strip(" ,;.?!") for part in _THEN.split(question)]
     if len(parts) < 2 or not all(parts):
         return (question,)
     capital = [f"{part[0].upper()}{part[1:]}" for part in parts]
-    # One that lists its answers ends with a condition.
+    # A structured question ends with its condition, not with a question mark.
     return tuple(part if structure_of(part) is not None else f"{part}?" for part in capital)

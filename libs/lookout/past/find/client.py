@@ -1,4 +1,4 @@
-"""A search at a fleet's recall, from Python."""
+"""Searches a fleet's past from Python, through its recall service."""
 
 from __future__ import annotations
 
@@ -41,24 +41,25 @@ def find(
     """Search what cameras of a fleet saw. Closing the iterator ends the search within one window.
 
     Args:
-        question: One of yes or no; or several that hold one after the other, joined by ", then ".
+        question: A yes/no question; or several that hold one after the other, joined by ", then ".
         cameras: An id or a pattern with `*`, or several.
-        since: Only windows that end from then on; a time without a zone is local.
-        until: Only windows that end before.
-        limit: The search ends with so many hits.
+        since: Only windows that end at this time or later; a time without a zone is local. None: all.
+        until: Only windows that end before this time. None: up to now.
+        limit: Number of hits after which the search ends.
         recall: Recall's gRPC address (host:port).
-        threshold: p(yes) of a hit's best window at least.
-        share: The most windows that are computed, as a share of all windows of that time.
+        threshold: Least p(yes) of a hit's best window.
+        share: The most windows that are computed, as a share of all windows in the time range.
         anyway: Ask a question that the model was not trained for; hits then say `untrained`.
-        like: Look where the past looks like this (`region`, `picture`); None: where the question says.
+        like: Rank by likeness to this region (`region`, `picture`); None: by the question.
         security: Certificates and token of the fleet; None: neither.
-        timeout_s: Seconds that the search may take; None: as many as it needs.
+        timeout_s: Seconds that the search may take; None: no limit.
 
     Yields:
-        Progress; hits as they are verified, a hit that grew under its number again; a summary at the end.
+        Progress; each hit once it is verified, and again under the same number when it grows; a summary at
+        the end.
 
     Raises:
-        grpc.RpcError: Recall does not answer, or refuses the search.
+        grpc.RpcError: Recall does not answer, or rejects the search.
     """
     request = FindRequest(
         question=question,
@@ -80,22 +81,22 @@ def find(
 
 
 def region(camera: str, at: datetime, zone: Sequence[tuple[float, float]] = ()) -> PictureRegion:
-    """A part of a picture that the fleet has watched.
+    """Return a part of a picture that a camera of the fleet has taken, to search by.
 
     Args:
-        camera: Whose picture.
-        at: When it was taken; a time without a zone is local.
-        zone: Corners of the part, in shares of width and height; empty: all of it.
+        camera: Id of the camera.
+        at: When the picture was taken; a time without a zone is local.
+        zone: Corners of the part, in shares of width and height; empty: the whole picture.
     """
     return PictureRegion(camera=camera, time_us=_unix_us(at), zone=_part(zone))
 
 
 def picture(data: bytes, zone: Sequence[tuple[float, float]] = ()) -> PictureRegion:
-    """A part of a picture of your own, which recall decodes in a confined process.
+    """Return a part of a picture of your own, to search by. Recall decodes it in a sandboxed process.
 
     Args:
-        data: A JPEG of `PICTURE_BYTES` at most.
-        zone: Corners of the part, in shares of width and height; empty: all of it.
+        data: A JPEG of at most `PICTURE_BYTES` bytes.
+        zone: Corners of the part, in shares of width and height; empty: the whole picture.
     """
     return PictureRegion(picture=data, zone=_part(zone))
 
@@ -116,20 +117,20 @@ def similar(
     security: GrpcSecurity | None = None,
     timeout_s: float = 60.0,
 ) -> SimilarResponse:
-    """The spans of a fleet's past that look most like a part of a picture. Nothing is verified.
+    """Return the spans of a fleet's past that look most like a part of a picture. No window is computed.
 
     Args:
         like: The part of a picture (`region`, `picture`).
         cameras: An id or a pattern with `*`, or several.
-        since: Only spans that end later; a time without a zone is local.
-        until: Only spans that begin earlier.
-        limit: Spans at most.
+        since: Only spans that end after this time; a time without a zone is local. None: all.
+        until: Only spans that begin before this time. None: all.
+        limit: Most spans to return.
         recall: Recall's gRPC address (host:port).
         security: Certificates and token of the fleet; None: neither.
-        timeout_s: Seconds that it may take.
+        timeout_s: Seconds that the call may take.
 
     Raises:
-        grpc.RpcError: Recall does not answer, or refuses.
+        grpc.RpcError: Recall does not answer, or rejects the call.
     """
     request = SimilarRequest(
         like=like,

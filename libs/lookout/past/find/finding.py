@@ -1,8 +1,8 @@
-"""Find: rank spans by landmarks, ask the memory about the best, verify moments by their exact windows.
+"""Searches the past: ranks spans by landmarks, asks the memory about the best, verifies moments by windows.
 
-Memory proposes, windows decide: a hit has the p(yes) that a live watch would have had. What no memory covers
-is walked: the key window of each chain first, then the rest of those chains in which p(yes) rises or the
-codec saw motion.
+The memory only proposes. To verify a moment, its windows are computed exactly as for a live watch, so a hit
+has the p(yes) that a live watch would have had. Time that no memory covers is walked: first the first window
+of each chain, then the rest of the chains in which p(yes) rises or the codec saw motion.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ from lookout.v1.watches_pb2 import Rule, Watch
 from lookout.wire import names_id, tenant_of
 
 TOGETHER: Final = 8
-"""Spans that the memory is asked about at a time: less work than one window."""
+"""Spans that the memory is asked about in one call, which is less work than one window."""
 LEAST_SPANS: Final = 64
-"""Spans that are asked at least, whatever the share (`ASKED`)."""
+"""The memory is asked about at least this many spans, even if `ASKED` gives fewer."""
 ASKED: Final = 10.0
-"""Times the share of the windows that may be computed: the share of the spans that the memory is asked about.
-Asking all of them costs about 3 % of asking every window (`make bench-find`)."""
+"""Share of the spans that the memory is asked about, as a multiple of the share of windows that may be
+computed. Asking about all spans costs about 3 % of computing every window (`make bench-find`)."""
 LEAST_WINDOWS: Final = 60
-"""Windows that may be computed whatever their share: two chains."""
+"""Windows that may be computed even if the share allows fewer: two chains."""
 PATIENCE: Final = 12
-"""Proposals without a hit, one after the other, after which the weaker ones are left out."""
+"""After this many proposals in a row without a hit, the weaker proposals are not verified."""
 RISES: Final = 0.1
-"""p(yes) of a chain's first window from which on the rest of the chain is walked before others."""
+"""If the first window of a chain has at least this p(yes), the rest of the chain is walked before others."""
 LATER_US: Final = 300_000_000
-"""Within which a later clause of a question has to hold: what belongs together is minutes apart at most."""
+"""Microseconds after a clause within which the next one must hold: related events are minutes apart."""
 _TAKEN: Final = 512
-"""Spans that are taken at a time out of those that were ranked."""
+"""Spans taken from the ranking at a time."""
 _LATEST_MS: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class SpanAnswer:
-    """What the memory says about a span: p(yes), FLOPs and bytes; or why nothing of it was read."""
+    """The memory's answer about a span, and its cost. `missing`: why nothing of it was read, else empty."""
 
     p_yes: float = 0.0
     flops: int = 0
@@ -70,42 +70,42 @@ class SpanAnswer:
 
 
 class Quota(Protocol):
-    """What tenants may have computed for searches (`lookout.runtime.tenants.TenantUsage`)."""
+    """Limits how many windows searches compute for each tenant (`lookout.runtime.tenants.TenantUsage`)."""
 
     def add(self, tenant: str, kind: Literal["searched"], amount: float) -> None:
-        """Count windows of a tenant's cameras."""
+        """Count windows that were computed for a tenant's cameras."""
         ...
 
     def refusal(self, tenant: str) -> str | None:
-        """Why no further window of the tenant's cameras is computed now; None: they are."""
+        """Return why no further window may be computed for the tenant's cameras now; None if it may."""
         ...
 
 
 class Memory(Protocol):
-    """The memory of cameras (`services/recall`)."""
+    """Memories of cameras (implemented in `services/recall`)."""
 
     def pasts(self, cameras: Sequence[str]) -> tuple[Mapping[str, CameraPast], Sequence[str]]:
-        """The cameras that match ids and patterns, with landmarks; and what could not be read, in words."""
+        """Return the pasts of cameras that match ids and patterns, and sentences about what is unreadable."""
         ...
 
     def queries(self, question: str) -> torch.Tensor:
-        """The question's query in each layer of the landmarks of `pasts` [layers, width]."""
+        """Return the question's query vectors [layers, width], comparable with the landmarks of `pasts`."""
         ...
 
     def compared(self, keys: torch.Tensor) -> torch.Tensor:
-        """Keys of the model [layers, width] as the landmarks of `pasts` have them."""
+        """Convert keys of the model [layers, width] into the form of the keys in the landmarks of `pasts`."""
         ...
 
     def ask(self, spans: Sequence[PastSpan], question: str) -> Sequence[SpanAnswer]:
-        """The answer over each span alone."""
+        """Answer the question about each span on its own."""
         ...
 
 
 class Records(Protocol):
-    """What Kafka holds of cameras: blocks and verdicts, without what was erased."""
+    """Blocks and verdicts of cameras in Kafka, without erased ones."""
 
     def near(self, camera: str, begin_ms: int, end_ms: int) -> Sequence[EpochRecords]:
-        """A camera's epochs with all that the windows ending in [begin, end) need.
+        """Return a camera's epochs with all records that the windows ending in [begin, end] need.
 
         Raises:
             LookoutError: They cannot be read.
@@ -113,7 +113,7 @@ class Records(Protocol):
         ...
 
     def all(self, cameras: Sequence[str], since_ms: int, until_ms: int) -> Sequence[EpochRecords] | str:
-        """The epochs of cameras in a time; or why there are too many to read."""
+        """Return the epochs of cameras in a time range; or a sentence if these are too many to read."""
         ...
 
 
@@ -123,11 +123,11 @@ class Finder:
 
     Attributes:
         memory: Proposes spans.
-        records: What windows are computed from.
-        windows: Computes them.
-        hidden: Whether a camera's time (Unix microseconds) is erased now.
-        quota: What tenants may have computed; None: everything.
-        encode: Encodes a picture of somebody's own (a JPEG); None: there are no searches by one.
+        records: Gives the records from which windows are computed.
+        windows: Computes windows.
+        hidden: Returns whether a camera's time range (Unix microseconds) is erased now.
+        quota: Limits the windows computed for each tenant; None: no limits.
+        encode: Encodes a caller's own picture (a JPEG); None: searches by such a picture are rejected.
     """
 
     memory: Memory
@@ -140,29 +140,30 @@ class Finder:
     def find(
         self, question: FindQuestion, cancelled: Callable[[], bool] = lambda: False
     ) -> Iterator[FindEvent]:
-        """Search.
+        """Run a search, and yield its events.
 
         Args:
-            question: What is asked.
-            cancelled: Asked before every window and every few spans; True ends the search.
+            question: The search.
+            cancelled: Called before every window and between calls of the memory; True ends the search.
 
         Yields:
-            Progress; hits as they are verified, a hit that grew under its number again; a summary at the end.
+            Progress; each hit once it is verified, and again under the same number when it grows; a summary
+            at the end.
 
         Raises:
-            LookoutError: The question cannot be asked of the model.
+            LookoutError: The model cannot be asked the question, or the region to search by cannot be used.
         """
         return _Search(self, question, cancelled).run()
 
     def keys_of(self, region: Region) -> torch.Tensor:
-        """The mean key of a region's tokens, as the memory's landmarks have keys [layers, width].
+        """Return the mean key of a region's tokens [layers, width], comparable with the memory's landmarks.
 
         Raises:
-            LookoutError: It is erased, or its tokens cannot be made.
+            LookoutError: The region's time is erased, or its tokens cannot be made again.
         """
         if region.picture:
             if self.encode is None:
-                raise RegionError("pictures of your own cannot be looked for here")
+                raise RegionError("this service cannot search by a picture of your own")
             return self.memory.compared(block_keys(self.windows, self.encode(region.picture), region))
         camera, begin_us, end_us = region.camera, region.time_us, region.time_us + 1
         if self.hidden(camera, begin_us, end_us):
@@ -173,20 +174,20 @@ class Finder:
 
 
 class QuotaError(LookoutError):
-    """A camera's tenant may have no further windows computed now."""
+    """The quota of a camera's tenant allows no further windows now."""
 
 
 class _CancelledError(Exception):
-    """The caller no longer waits."""
+    """The caller cancelled the search."""
 
 
 _Proposal = tuple[float, PastSpan]
-"""Minus p(yes) and the span: the smallest is verified first."""
+"""The negated p(yes) and its span, so that the smallest element of a heap is the most probable."""
 
 
 @dataclass(slots=True)
 class _Search:
-    """One search: what it has seen so far."""
+    """The state of one search."""
 
     finder: Finder
     question: FindQuestion
@@ -220,7 +221,7 @@ class _Search:
         )
 
     def run(self) -> Iterator[FindEvent]:
-        """Everything that `Finder.find` gives."""
+        """Yield all events of `Finder.find`."""
         try:
             yield from self._proposed()
             if self.ended != "limit":
@@ -229,7 +230,7 @@ class _Search:
             self.ended = "cancelled"
         yield self._summary()
 
-    # What memory proposes.
+    # Proposals of the memory.
 
     def _proposed(self) -> Iterator[FindEvent]:
         question, sampling = self.question, self.finder.windows.settings
@@ -255,17 +256,17 @@ class _Search:
                 continue
             batch = self._not_erased([waiting.popleft() for _ in range(min(TOGETHER, len(waiting)))])
             self._ask(batch, proposals)
-            # A moment is longer than a span: its other spans are asked next.
+            # A moment may be longer than a span: after a yes, the spans next to it are asked about first.
             beside = {near for span in batch if self._says_yes(span) for near in (span.before, span.after)}
             beside = set(filter(self._is_inside, beside)) if self.asked_spans < 2 * count else set()
             waiting = deque([*sorted(beside), *(span for span in waiting if span not in beside)])
             waiting = deque(span for span in waiting if span not in self.scores)
             total = len(self.scores) + len(waiting) + count - stop
             yield FindProgress("ask", done=len(self.scores), total=total)
-            # A clear one is verified at once: the first hit need not wait for the rest.
+            # A proposal above the threshold is verified at once, so that the first hit comes early.
             while proposals and -proposals[0][0] >= question.threshold and not self._is_enough():
                 yield from self._verified(heapq.heappop(proposals))
-        # Moments that are known are completed for half of the budget, before and after the weaker proposals.
+        # Known moments are completed twice: before the weaker proposals, up to half of the budget, and after.
         yield from self._complete(self._budget(self.total) // 2)
         while proposals and not self._is_enough():
             yield from self._verified(heapq.heappop(proposals))
@@ -279,7 +280,7 @@ class _Search:
         self._leave_out(weaker, "proposed below the spans that were verified", kind="doubted")
 
     def _not_erased(self, spans: Sequence[PastSpan]) -> list[PastSpan]:
-        """The spans that may be looked at; the others are named."""
+        """Return the spans that are not erased; the erased ones are noted for the summary."""
         erased = {span for span in spans if self.finder.hidden(span.camera, span.begin_us, span.end_us)}
         self.moments.erased |= {(span.camera, span.begin_us, span.end_us) for span in erased}
         self.scores |= dict.fromkeys(erased, 0.0)
@@ -291,18 +292,18 @@ class _Search:
             self.fetched += answer.fetched_bytes
             self.scores[span] = answer.p_yes
             if answer.missing:
-                # Nothing was read of it: it has no score. It is walked as what no memory covers.
+                # The memory could not read it, so its windows are walked like those that no memory covers.
                 self.lost[span] = answer.missing
             else:
                 self.asked_spans += 1
                 heapq.heappush(proposals, (-answer.p_yes, span))
 
     def _is_of_hit(self, span: PastSpan) -> bool:
-        """Whether a hit reaches into a span: its moment is known."""
+        """Whether a hit overlaps a span, which means that its moment is known."""
         return self.moments.touches(span.camera, span.begin_us, span.end_us)
 
     def _is_inside(self, span: PastSpan) -> bool:
-        """Whether a span is of the time that was asked for, and a chapter reaches into it."""
+        """Whether a span overlaps the time range of the search and a chapter of its camera."""
         since_us, until_us = self.question.since_us, self.question.until_us
         if (since_us is not None and span.end_us <= since_us) or (
             until_us is not None and span.begin_us >= until_us
@@ -314,7 +315,7 @@ class _Search:
         return self.scores.get(span, 0.0) >= self.question.threshold
 
     def _moment_of(self, span: PastSpan) -> list[PastSpan]:
-        """The span and those before and after it of which the memory says yes without a break."""
+        """Return the span and its neighbours on both sides for as far as the memory says yes."""
         moment = [span]
         while self._says_yes(moment[0].before):
             moment.insert(0, moment[0].before)
@@ -323,7 +324,7 @@ class _Search:
         return moment
 
     def _is_enough(self) -> bool:
-        """Whether no further proposal is verified."""
+        """Whether to verify no further proposal; sets `ended` if a limit is reached."""
         if self._is_full():
             self.ended = "limit"
         elif self._is_spent():
@@ -331,11 +332,11 @@ class _Search:
         return self.ended != "done" or self.fruitless >= PATIENCE
 
     def _is_spent(self) -> bool:
-        """Whether as many windows were computed as may be."""
+        """Whether the budget of windows is used up."""
         return self.windows >= self._budget(self.total)
 
     def _is_full(self) -> bool:
-        """Whether there are as many hits as are wanted."""
+        """Whether there are as many hits as the search asks for."""
         self.moments.withdraw_erased()
         return len(self.moments.standing) >= self.question.limit
 
@@ -343,7 +344,7 @@ class _Search:
         return min(windows, max(LEAST_WINDOWS, round(self.question.share * windows)))
 
     def _verified(self, proposal: _Proposal) -> Iterator[FindEvent]:
-        """Compute the windows that end in a span, unless its moment is a hit already."""
+        """Verify a proposal by computing windows, unless a hit covers its moment already."""
         score, span = proposal
         moment = self._moment_of(span)
         if self.moments.touches(span.camera, moment[0].begin_us, moment[-1].end_us):
@@ -361,7 +362,7 @@ class _Search:
             self.fruitless += 1
 
     def _name_failures(self, span: PastSpan, steps: Iterator[FindEvent]) -> Iterator[FindEvent]:
-        """Do the steps of verifying a span; name the span where they fail."""
+        """Run the steps that verify a span; if they fail, note the span as not searched."""
         yield FindProgress("verify", span.camera, self.windows, self._budget(self.total))
         try:
             yield from steps
@@ -373,11 +374,11 @@ class _Search:
             self.fruitless += 1
 
     def _probe(self, moment: Sequence[PastSpan], span: PastSpan, score: float) -> Iterator[FindEvent]:
-        """Compute the window of a moment that is the nearest to its key window: it costs least. If it says
-        no, or if that saves little, compute all windows of the moment's best span."""
+        """Compute the window of a moment that costs least, the one closest after its key window. If it says
+        no, or would save little, compute all windows of the moment's best span."""
         places = self._cheapest_windows(moment, span)
         if not places:
-            reason = "tokens.v1 has no records of it: is it longer ago than Kafka keeps them?"
+            reason = "tokens.v1 has no records of this time; they may be past their retention"
             self._leave_out([span], reason, kind="gone")
         for epoch, index in places:
             if index is not None:
@@ -391,9 +392,9 @@ class _Search:
     def _cheapest_windows(
         self, moment: Sequence[PastSpan], span: PastSpan
     ) -> list[tuple[EpochRecords, int | None]]:
-        """The epochs of a span, and of each the moment's window that takes the fewest others. No window:
-        those of the span itself take less than twice as many. There are several if the camera's clock went
-        back."""
+        """Return each epoch of a span with the moment's window that needs the fewest other windows; the
+        window is None if it would not at least halve the cost of computing the whole span. There are several
+        epochs if the camera's clock was set back."""
         near = [own for own in moment if abs(own.begin_us - span.begin_us) <= self._chain_us]
         stretch = PastSpan(span.camera, near[0].begin_us, near[-1].end_us)
         out: list[tuple[EpochRecords, int | None]] = []
@@ -408,7 +409,7 @@ class _Search:
 
     @property
     def _chain_us(self) -> int:
-        """How long a chain is at most, and so how far away the next key window is."""
+        """Longest chain of windows, and so the largest distance to a key window."""
         windows = self.finder.windows
         return windows.planner.settings.key_every * windows.settings.stride_us
 
@@ -424,8 +425,8 @@ class _Search:
             yield from self._computed(epoch, ends[0], ends[-1], score)
 
     def _complete(self, windows: int) -> Iterator[FindEvent]:
-        """Compute the best span of each moment of which one window is known, the most probable first, until
-        so many windows were computed in all."""
+        """Compute the best span of each moment of which only one window is known, the most probable first,
+        until the search has computed `windows` windows in all."""
         self.incomplete_moments.sort(reverse=True)
         while self.incomplete_moments and self.windows < windows:
             score, span = self.incomplete_moments.pop()
@@ -435,22 +436,22 @@ class _Search:
     # Exact windows.
 
     def _near(self, span: PastSpan) -> list[EpochRecords]:
-        """The epochs of a span that may be searched."""
+        """Return the epochs that a span needs, if the search covers them."""
         epochs = self.finder.records.near(span.camera, span.begin_us // 1000, span.end_us // 1000)
         return [epoch for epoch in epochs if epoch.camera == span.camera and self._is_open(epoch)]
 
     def _is_open(self, epoch: EpochRecords) -> bool:
-        """Whether an epoch is of a camera and a tenant that are meant."""
+        """Whether the search covers an epoch's camera and tenant."""
         tenants = self.question.tenants
         return self.question.names(epoch.camera) and (not tenants or _tenant(epoch) in tenants)
 
     def _computed(
         self, epoch: EpochRecords, first: int, last: int, proposed: float | None
     ) -> Iterator[FindEvent]:
-        """Compute windows of a chain, from its key window on, and give the hits that they make or extend.
+        """Compute a chain's windows from its key window to `last`; yield hits that are new or have grown.
 
         Raises:
-            LookoutError: They cannot all be computed. The hits of those before are given first.
+            LookoutError: A window cannot be computed. Hits in the windows before it are yielded first.
         """
         failure: LookoutError | _CancelledError | None = None
         try:
@@ -464,12 +465,12 @@ class _Search:
             raise failure
 
     def _replayed(self, epoch: EpochRecords, clause: str, first: int, last: int) -> Iterator[Verdict]:
-        """Compute windows of a chain, from its key window on."""
+        """Yield the verdicts of a chain's windows, from the key window of `first` to `last`."""
         windows = self.finder.windows
         key = chain_keys(epoch, windows.planner).get(first, first)
         chain = frozenset(i for i in epoch.blocks.keys() | epoch.verdicts.keys() if key <= i <= last)
         rule = Rule(threshold=self.question.threshold)
-        watch = Watch(id="find", version=1, question=clause, rule=rule)  # as one that is not enabled
+        watch = Watch(id="find", version=1, question=clause, rule=rule)  # never enabled, only asked here
         with closing(windows.verdicts(epoch, watch, PastScope(cameras=(epoch.camera,)), chain)) as replayed:
             while True:
                 self._check()
@@ -482,10 +483,10 @@ class _Search:
     # Later clauses.
 
     def _followed(self, hit: Hit) -> Iterator[FindEvent]:
-        """Give a hit of the first clause once the later ones hold.
+        """Yield a hit of the first clause if all later clauses hold, too.
 
-        Each holds in a window that begins no earlier than the first one of the clause before, and within
-        `LATER_US` of its last one.
+        A later clause must hold in a window that begins no earlier than that of the clause before it (for the
+        second clause, the hit), and less than `LATER_US` after that one ends.
         """
         then, begin_us, end_us = list(hit.then), hit.begin_us, hit.end_us
         for clause in self.question.clauses[1 + len(then) :]:
@@ -498,15 +499,21 @@ class _Search:
             begin_us, end_us = verdict.start.ToMicroseconds(), verdict.end.ToMicroseconds()
         others = [own for number, own in self.moments.standing.items() if number != hit.number]
         if any(then and then[-1].id == own.then[-1].id for own in others):
-            return  # the same moment, which another hit has
+            return  # another hit ends with the same window
         self.moments.partial.discard(hit.number)
         grown = replace(hit, then=tuple(then), end_us=max(hit.end_us, end_us))
         self.moments.hits[hit.number] = grown
         yield grown
 
     def _first_yes(self, clause: str, camera: str, begin_us: int, until_us: int) -> Verdict | None:
-        """The first window of a time in which a clause holds: of the spans to which the memory says yes, or
-        of which it says nothing, else of its best one; None: there is none, or it is not known."""
+        """Return the first window that begins in [begin_us, until_us) and in which a clause holds.
+
+        Only the windows of some spans are computed: those for which the memory says yes or could read
+        nothing; if there are none, those of its best span.
+
+        Returns:
+            The window's verdict; None if the clause holds in none of them, or not all could be computed.
+        """
         length_us = self.finder.windows.settings.window_us
         if self.question.until_us is not None:
             until_us = min(until_us, self.question.until_us)
@@ -542,13 +549,13 @@ class _Search:
         return None
 
     def _check_quota(self, epoch: EpochRecords) -> None:
-        """Raise QuotaError where the camera's tenant has used up its windows."""
+        """Raise QuotaError if the camera's tenant has used up its quota of windows."""
         quota = self.finder.quota
         if quota is not None and (reason := quota.refusal(_tenant(epoch))) is not None:
             raise QuotaError(reason)
 
     def _take(self, epoch: EpochRecords, past: PastVerdict) -> None:
-        """Count a window."""
+        """Count a computed window and its cost; note a window without an answer."""
         verdict, cost = past.verdict, past.verdict.cost
         self.windows += bool(past.computed_flops)
         self.flops += past.computed_flops
@@ -560,7 +567,7 @@ class _Search:
             self.prices[verdict.basis == "key"].append(cost.flops_prefill + cost.flops_question)
 
     def _name_unanswered(self, verdict: Verdict) -> None:
-        """Name a window without an answer; those that overlap and have the same reason are named as one."""
+        """Note a window without an answer; overlapping ones with the same reason become one entry."""
         begin_us, end_us = verdict.start.ToMicroseconds(), verdict.end.ToMicroseconds()
         before = self.unanswered[-1] if self.unanswered else None
         if (
@@ -572,7 +579,7 @@ class _Search:
             self.unanswered.pop()
         self.unanswered.append(NotSearched(verdict.camera, begin_us, end_us, verdict.reason))
 
-    # What no memory covers.
+    # Time that no memory covers.
 
     def _walked(self) -> Iterator[FindEvent]:
         self._check()
@@ -598,7 +605,7 @@ class _Search:
             yield from self._walk(chains)
 
     def _name_unknown(self, known: Collection[str]) -> None:
-        """Name the cameras and patterns of which there is nothing."""
+        """Note the requested cameras and patterns of which nothing is known."""
         for name in self.question.cameras:
             is_id = self.question.exact or "*" not in name
             if name not in known and (is_id or not any(names_id(name, camera) for camera in known)):
@@ -606,8 +613,8 @@ class _Search:
                 self.not_searched.append(NotSearched(name if is_id else "", None, None, reason))
 
     def _uncovered(self, epoch: EpochRecords, inside: Sequence[int]) -> list[_Chain]:
-        """The chains of windows that no memory covers, or whose memory was lost; a repeated answer is that of
-        the window before it."""
+        """Return the chains of windows that no memory covers, or whose memory could not be read. Windows with
+        a repeated answer are left out: they say what the window before them says."""
         past, verdicts = self.pasts.get(epoch.camera, CameraPast()), self.moments.verdicts[epoch.stream]
         keys = chain_keys(epoch, self.finder.windows.planner)
         chains: dict[int, _Chain] = {}
@@ -631,13 +638,13 @@ class _Search:
         return list(chains.values())
 
     def _span_of(self, epoch: EpochRecords, index: int) -> PastSpan:
-        """The span in which a window ends."""
+        """Return the span in which a window ends."""
         length_us = self.finder.windows.settings.window_us
         begin_us = (epoch.end_ms(index) * 1000 - 1) // length_us * length_us
         return PastSpan(epoch.camera, begin_us, begin_us + length_us)
 
     def _walk(self, chains: list[_Chain]) -> Iterator[FindEvent]:
-        """The first window of every chain, those with most motion first; then the most promising chains."""
+        """Compute the first window of every chain, most motion first; then the most promising chains."""
         count = sum(len(chain.windows) for chain in chains)
         begun, budget = self.windows, self._budget(count)
         note = f"no memory covers {count} windows; {min(count, budget)} of them are computed at most"
@@ -667,13 +674,13 @@ class _Search:
                 self.not_searched.append(NotSearched(chain.epoch.camera, None, None, str(error)))
 
     def _is_walked(self, windows: int) -> bool:
-        """Whether the walk ends, with so many windows computed or at the limit of hits."""
+        """Whether the walk ends: the search has computed `windows` windows, or has enough hits."""
         if self._is_full():
             self.ended = "limit"
         return self.ended == "limit" or self.windows >= windows
 
     def _name_unwalked(self, chains: Sequence[_Chain]) -> None:
-        """Say for each camera how much of what no memory covers was left out."""
+        """Note for each camera how many of the windows that no memory covers were not computed."""
         left, walked = set[PastSpan](), set[PastSpan]()
         for chain in chains:
             for index in chain.windows:
@@ -695,7 +702,7 @@ class _Search:
                     NotSearched(camera, begin_us, max(ends_ms) * 1000, reason, kind="walked")
                 )
 
-    # Accounts.
+    # Bookkeeping.
 
     def _check(self) -> None:
         if self.cancelled():
@@ -708,7 +715,7 @@ class _Search:
         proposed: Mapping[PastSpan, float] | None = None,
         kind: Left = "",
     ) -> None:
-        """Name spans that were not searched: of each camera as ranges, each with the most of `proposed`."""
+        """Note spans that were not searched, consecutive ones as one range with the largest `proposed`."""
         runs: list[list[PastSpan]] = []
         for span in sorted(spans, key=lambda span: (span.camera, span.begin_us)):
             if runs and runs[-1][-1].after == span:
@@ -758,7 +765,10 @@ class _Search:
 
 @dataclass(slots=True, eq=False)
 class _Chain:
-    """Windows of one chain that no memory covers, ascending; `motion`: most tokens that one block kept."""
+    """Windows of one chain that no memory covers, ascending.
+
+    `motion` is the largest number of tokens that one of their blocks kept outside its anchors.
+    """
 
     epoch: EpochRecords
     windows: list[int] = field(default_factory=list)
@@ -766,10 +776,10 @@ class _Chain:
 
 
 def _ends(epoch: EpochRecords, span: PastSpan) -> list[int]:
-    """The windows of an epoch that end in a span, ascending."""
+    """Return the windows of an epoch that end in a span, ascending."""
     return sorted(i for i in epoch.blocks if span.begin_us < epoch.end_ms(i) * 1000 <= span.end_us)
 
 
 def _tenant(epoch: EpochRecords) -> str:
-    """The tenant whose camera it is."""
+    """Return the tenant of an epoch's camera."""
     return next((tenant_of(record.labels.tenant) for record in epoch.blocks.values()), tenant_of(""))

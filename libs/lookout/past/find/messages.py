@@ -1,4 +1,4 @@
-"""Events of a search as messages."""
+"""Converts a search's region and events between messages and plain data."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from lookout.wire.ids import is_camera_id
 
 
 def region_of(message: memory_pb2.PictureRegion) -> Region:
-    """What a search for a part of a picture begins from.
+    """Convert the region to search by from its message.
 
     Raises:
-        RegionError: It cannot be.
+        RegionError: The message does not describe a valid region; the text says why.
     """
     if message.picture:
         if message.camera or message.time_us:
@@ -22,7 +22,7 @@ def region_of(message: memory_pb2.PictureRegion) -> Region:
         raise RegionError("like: name a camera, and a time of one of its pictures")
     points = tuple((point.x, point.y) for point in message.zone.points)
     if not all(0 <= value <= 1 for point in points for value in point):
-        raise RegionError("like: the points of a zone are from 0 to 1")
+        raise RegionError("like: the coordinates of a zone's points must be from 0 to 1")
     try:
         zone = Zone(points) if message.HasField("zone") else None
     except RuleError as error:
@@ -31,7 +31,7 @@ def region_of(message: memory_pb2.PictureRegion) -> Region:
 
 
 def find_response(event: FindEvent) -> memory_pb2.FindResponse:
-    """An event of a search for the wire."""
+    """Convert an event of a search to its message."""
     if isinstance(event, FindProgress):
         return memory_pb2.FindResponse(
             progress=memory_pb2.FindProgress(

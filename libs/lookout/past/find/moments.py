@@ -1,4 +1,4 @@
-"""Windows that say yes become hits: those of one moment are one hit, and erased windows are left out."""
+"""Joins windows that say yes into hits, one hit for each moment; erased windows are left out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lookout.v1.lineage_pb2 import RecordRef
 from lookout.v1.verdicts_pb2 import Verdict
 
 Hidden = Callable[[str, int, int], bool]
-"""Whether a time of a camera (Unix microseconds) is erased now."""
+"""Returns whether a time range of a camera (Unix microseconds) is erased now."""
 
 
 @dataclass(slots=True)
@@ -21,16 +21,16 @@ class Moments:
     """The hits of a search.
 
     Attributes:
-        threshold: Least p(yes) of a window of a hit.
-        length_us: Of a window, and of a span.
-        blocks: Of a window.
-        says_yes: Whether the memory says yes to a span.
-        hidden: What is erased now.
+        threshold: Least p(yes) with which a window belongs to a hit.
+        length_us: Length of a window, which is also that of a span.
+        blocks: Stride blocks of a window.
+        says_yes: Returns whether the memory says yes about a span.
+        hidden: Returns whether a time range is erased now.
         verdicts: Outcomes that were computed, by stream and window.
-        hits: By number, those that stand.
-        last_number: The highest number that was given.
-        erased: Times of windows that said yes and are erased.
-        partial: Numbers of hits that do not stand: a later clause of the question does not hold.
+        hits: Hits by number, also those in `partial`.
+        last_number: Highest number of a hit so far.
+        erased: Erased times that were left out: camera, begin and end.
+        partial: Numbers of hits of which a later clause does not hold, or was not checked yet.
     """
 
     threshold: float
@@ -47,11 +47,11 @@ class Moments:
 
     @property
     def standing(self) -> dict[int, Hit]:
-        """The hits of which every clause holds."""
+        """The hits for which every clause of the question holds, by number."""
         return {number: hit for number, hit in self.hits.items() if number not in self.partial}
 
     def touches(self, camera: str, begin_us: int, end_us: int, epoch: int | None = None) -> bool:
-        """Whether a hit of a camera reaches into a time; `epoch`: of that epoch alone."""
+        """Whether a hit of a camera overlaps a time range; with `epoch`, only hits in that epoch count."""
         return any(
             hit.camera == camera
             and hit.begin_us < end_us
@@ -61,11 +61,12 @@ class Moments:
         )
 
     def grown(self, epoch: EpochRecords, proposed: float | None) -> Iterator[Hit]:
-        """The hits of an epoch that are new, or have grown, by the outcomes that are known now.
+        """Update an epoch's hits from the outcomes known now; yield those that are new or have grown.
 
         Args:
-            epoch: Its records.
-            proposed: p(yes) of the memory for the span whose windows were computed last.
+            epoch: Records of the epoch.
+            proposed: The memory's p(yes) for the span whose windows were computed last; None: it proposed
+                none.
         """
         verdicts, members = self.verdicts[epoch.stream], self._members[epoch.stream]
         for run in self._runs(verdicts):
@@ -98,14 +99,14 @@ class Moments:
             yield self.hits[number]
 
     def withdraw_erased(self) -> None:
-        """Drop the hits of which something was erased since they were given."""
+        """Remove hits that overlap an erasure requested since they were found."""
         for number, hit in list(self.hits.items()):
             if self.hidden(hit.camera, hit.begin_us, hit.end_us):
                 self.erased.add((hit.camera, hit.begin_us, hit.end_us))
                 del self.hits[number], self._members[f"{hit.camera}/{hit.verdict.epoch}"][number]
 
     def not_searched(self) -> list[NotSearched]:
-        """The erased times, those of a camera that touch as one."""
+        """Return the erased times; those of a camera that overlap or touch are joined."""
         out: list[NotSearched] = []
         for camera, begin_us, end_us in sorted(self.erased):
             last = out[-1] if out else None
@@ -116,8 +117,8 @@ class Moments:
         return out
 
     def _runs(self, known: Mapping[int, Verdict]) -> list[list[int]]:
-        """Windows with p(yes) at the threshold or above, those of one moment together: they share pictures,
-        or the memory says yes to everything between them."""
+        """Group the windows with p(yes) at the threshold or above by moment: successive ones belong together
+        if they overlap, or if the memory says yes about all the time between them."""
         runs: list[list[int]] = []
         for index, verdict in sorted(known.items()):
             if verdict.p_yes < self.threshold:
@@ -132,15 +133,16 @@ class Moments:
         return runs
 
     def _picture_us(self, middle: Verdict) -> int:
-        """When the picture that shows a moment was taken, by the middle one of its windows that say yes.
+        """Return the time of the picture that shows a moment: the middle of its middle window's newest
+        stride.
 
-        An answer follows the window's newest stride. What one window attended to is of its oldest stride as
-        often, which may show nothing yet (`make bench-find` compares both).
+        An answer depends mostly on the window's newest stride. The frames that a window attended to are as
+        often in its oldest stride, which may show nothing yet (`make bench-find` compares both).
         """
         return middle.end.ToMicroseconds() - self.length_us // self.blocks // 2
 
     def _is_one(self, earlier: Verdict, later: Verdict) -> bool:
-        """Whether two windows are of one moment."""
+        """Whether two windows belong to one moment."""
         end_us, begin_us = earlier.end.ToMicroseconds(), later.start.ToMicroseconds()
         if begin_us <= end_us:
             return True
@@ -149,7 +151,7 @@ class Moments:
 
 
 def _segments(epoch: EpochRecords, window: int, blocks: int) -> tuple[RecordRef, ...]:
-    """The segments that show a window, in their order."""
+    """Return references to the segments that a window was made from, in order."""
     refs: dict[tuple[str, int, int], RecordRef] = {}
     for index in range(max(0, window - blocks + 1), window + 1):
         if (record := epoch.blocks.get(index)) is not None:

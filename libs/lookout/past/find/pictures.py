@@ -1,4 +1,4 @@
-"""A picture of somebody's own, as the fleet would have encoded it: what a search by a picture begins from."""
+"""Encodes a caller's own picture as the fleet would encode it, for searches by a picture."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ class PictureError(RegionError):
 
 
 class PictureEncoder:
-    """Decodes pictures in a confined process and encodes them whole. Tower and process begin with the first.
+    """Decodes pictures in a sandboxed process and encodes them whole.
+
+    The tower is loaded and the process started with the first picture.
 
     Args:
         load: Loads the vision tower.
-        sampling: How the fleet samples.
+        sampling: The fleet's sampling.
     """
 
     def __init__(self, load: Callable[[], Tower], sampling: SamplingNumbers) -> None:
@@ -39,14 +41,14 @@ class PictureEncoder:
         self._pool: SandboxPool | None = None
 
     def block(self, picture: bytes) -> StrideBlock:
-        """Encode a picture as the first one of a stream.
+        """Encode a picture as a stride block with this one frame.
 
         Args:
-            picture: A JPEG, from anybody.
+            picture: A JPEG from an untrusted caller.
 
         Raises:
             PictureError: It is not a JPEG of at most `PICTURE_BYTES`, or cannot be decoded.
-            CodecError: No decoder can be started now.
+            CodecError: No decoder is available now.
             VisionError: The tower cannot be loaded.
         """
         if len(picture) > PICTURE_BYTES or not picture.startswith(JPEG):

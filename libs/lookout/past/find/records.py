@@ -1,4 +1,4 @@
-"""What Kafka holds of cameras, for searches: a few windows of one camera, or everything of a time."""
+"""Reads cameras' records from Kafka for searches: a few windows of one camera, or all of a time range."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from lookout.streams.chains import (
 from lookout.v1.verdicts_pb2 import Verdict
 
 MOST_RECORDS: Final = 100_000
-"""Records of tokens.v1 that a walk reads: eleven hours of five cameras at a stride of two seconds."""
+"""Most records of tokens.v1 that a walk reads: those of five cameras in eleven hours at a stride of 2 s."""
 _SLACK_MS: Final = 60_000
 LAG_MS: Final = 3_600_000
-"""How late a window's records may have come, where none came soon: a fleet that lags, or a recording that was
-published faster than it was filmed."""
+"""Milliseconds after a window in which its records are looked for if none came within a minute: the fleet may
+have lagged, or a recording was published faster than it was filmed."""
 _LATE_MS: Final = 120_000
 
 
@@ -42,12 +42,12 @@ class FindError(LookoutError):
 
 @dataclass(slots=True)
 class KafkaRecords:
-    """Records of one search, out of Kafka (`Records`). A context manager: it keeps readers open.
+    """Reads the records of one search from Kafka (`Records`). A context manager, which keeps readers open.
 
     Attributes:
         settings: How Kafka is reached, and how windows are planned.
         planner: Plans windows with the settings of the fleet.
-        fence: What is erased; None: what Kafka says when a partition is first read.
+        fence: Erased times; None: those in Kafka when a partition is first read.
     """
 
     settings: WindowPlanSettings
@@ -65,10 +65,10 @@ class KafkaRecords:
         self._open.close()
 
     def near(self, camera: str, begin_ms: int, end_ms: int) -> list[EpochRecords]:
-        """A camera's epochs with all that its windows ending in [begin, end] need.
+        """Return a camera's epochs with all records that its windows ending in [begin, end] need.
 
         Raises:
-            FindError: Kafka does not answer, or refuses.
+            FindError: Kafka does not answer, or reports an error.
         """
         lag_ms = self._lags_ms.get(camera, _SLACK_MS)
         epochs = self._near(camera, begin_ms, end_ms, lag_ms)
@@ -90,9 +90,9 @@ class KafkaRecords:
         return []
 
     def _likeliest(self, camera: str) -> list[int]:
-        """All partitions, first the one in which the client puts records of this key.
+        """Return all partitions, first the one to which the client writes records of this key now.
 
-        A camera whose records were written before partitions were added may have them in another.
+        Records written before partitions were added may be in another one.
         """
         if not self._partitions:
             self._partitions = token_partitions(self.settings)
@@ -100,10 +100,10 @@ class KafkaRecords:
         return [home, *(partition for partition in self._partitions if partition != home)]
 
     def all(self, cameras: Sequence[str], since_ms: int, until_ms: int) -> list[EpochRecords] | str:
-        """The epochs of cameras in a time; or why there are too many records to read.
+        """Return the epochs of cameras in a time range; or a sentence if there are too many records to read.
 
         Raises:
-            FindError: Kafka does not answer, or refuses.
+            FindError: Kafka does not answer, or reports an error.
         """
         scope = PastScope(since_ms=since_ms, until_ms=until_ms, cameras=tuple(cameras))
         with _named("tokens.v1"):
@@ -111,8 +111,8 @@ class KafkaRecords:
             count = sum(span.stop - span.read_from for span in ranges.values())
             if count > MOST_RECORDS:
                 return (
-                    f"what no memory covers was not looked for: tokens.v1 has {count} records of that time, "
-                    f"{MOST_RECORDS} are read at most; ask about a shorter time"
+                    f"time that no memory covers was not searched: tokens.v1 has {count} records of it, more "
+                    f"than the limit of {MOST_RECORDS}; ask about a shorter time"
                 )
             out: list[EpochRecords] = []
             for partition, span in sorted(ranges.items()):
@@ -122,7 +122,7 @@ class KafkaRecords:
 
     @property
     def _reach_ms(self) -> int:
-        """How far before a window its chain, and a window before that, may begin."""
+        """How far before a window the records of its chain, and of one window before that, may begin."""
         settings = self.planner.settings
         strides = settings.longest_chain + settings.blocks
         return round(1000 * strides * self.settings.stride_s) + _SLACK_MS
@@ -137,7 +137,7 @@ class KafkaRecords:
 
 @dataclass(slots=True)
 class _Near:
-    """A partition of which verdicts soon after their blocks are enough."""
+    """A partition of which only verdicts written soon after their blocks are read (`_LATE_MS`)."""
 
     log: PartitionLog
     lowest: int

@@ -1,8 +1,8 @@
-"""Spans that look like a marked region of a camera's past: its tokens against the landmarks of all cameras.
+"""Finds spans that look like a marked region of a picture, by comparing its keys with landmarks.
 
-The region is of a picture that the fleet has watched, so its tokens are those that a window was computed
-from; or of somebody's own picture, which is encoded whole. Their keys, computed as those of every block in a
-chapter were, are compared with the mean keys of clusters.
+A camera's picture has the tokens that its windows were computed from; a caller's own picture is encoded
+whole. The keys of the region's tokens, computed like those of any block in a chapter, are compared with the
+mean keys of clusters.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TOGETHER: Final = 256
 
 
 class RegionError(LookoutError):
-    """A region that no search can begin from."""
+    """A region that cannot be searched by."""
 
 
 def similar_spans(
@@ -44,17 +44,21 @@ def similar_spans(
     until_us: int | None = None,
     limit: int = 20,
 ) -> list[tuple[PastSpan, float]]:
-    """The spans that look most like a region, and how much: standard deviations above the average cluster.
+    """Return the spans that look most like a region, best first.
 
-    The span that the region is of is left out, and so are spans next to one that is there.
+    The span of the region itself is left out, and so is a span next to one that was chosen already.
 
     Args:
-        pasts: By camera.
-        keys: [layers, width], `region_keys`.
-        region: Where they are from.
-        length_us: Of a span.
-        since_us: Only spans that end later; `until_us` only those that begin earlier.
-        limit: Spans at most.
+        pasts: Pasts by camera.
+        keys: The region's mean keys [layers, width], from `region_keys`.
+        region: The region.
+        length_us: Length of a span in microseconds.
+        since_us: Only spans that end after this time; None: all.
+        until_us: Only spans that begin before this time; None: all.
+        limit: Most spans to return.
+
+    Returns:
+        Each span with its score, in standard deviations above an average cluster.
     """
     ranked = ranked_spans(*compared_with(keys, pasts), length_us, since_us, until_us)
     own = PastSpan(region.camera, begin := region.time_us // length_us * length_us, begin + length_us)
@@ -70,19 +74,19 @@ def similar_spans(
 
 
 def region_keys(windows: PastWindows, epochs: Sequence[EpochRecords], region: Region) -> torch.Tensor:
-    """The mean key of a region's tokens in each layer.
+    """Return the mean key of a region's tokens in each layer.
 
     Args:
-        windows: How the fleet computes windows.
-        epochs: The camera's records near that time.
-        region: What is looked for.
+        windows: Loads the block and computes its keys, as the fleet does.
+        epochs: The camera's records around the region's time.
+        region: The region of a camera's picture.
 
     Returns:
         float32 [layers, width], un-rotated, on the host.
 
     Raises:
-        RegionError: There are no records of that time, or `block_keys` raises it.
-        LookoutError: The tokens cannot be made.
+        RegionError: There are no records of that time; or see `block_keys`.
+        LookoutError: The tokens cannot be made again.
     """
     for epoch in epochs:
         for record in epoch.blocks.values():
@@ -92,20 +96,20 @@ def region_keys(windows: PastWindows, epochs: Sequence[EpochRecords], region: Re
                 if block.frames:
                     return block_keys(windows, block, region)
     raise RegionError(
-        f"camera {region.camera} has no pictures of that time: is it longer ago than Kafka keeps tokens.v1?"
+        f"camera {region.camera} has no pictures of that time; they may be past the retention of tokens.v1"
     )
 
 
 def compared_with(
     keys: torch.Tensor, pasts: Mapping[str, CameraPast]
 ) -> tuple[dict[str, CameraPast], torch.Tensor]:
-    """What `ranked_spans` takes to rank by likeness: landmarks and queries whose products are cosines.
+    """Return pasts and queries with which `ranked_spans` ranks by likeness: their dot products are cosines.
 
-    What all clusters share is taken away first: it is most of every key.
+    The mean of all clusters is subtracted first, because it makes up most of every key.
 
     Args:
-        keys: [layers, width], `region_keys`.
-        pasts: By camera.
+        keys: The region's mean keys [layers, width], from `region_keys`.
+        pasts: Pasts by camera.
     """
     queries = keys.clone()
     marks = [mark for past in pasts.values() for mark in past.landmarks]
@@ -129,12 +133,12 @@ def _direction(vectors: np.ndarray) -> np.ndarray:
 
 
 def block_keys(windows: PastWindows, block: StrideBlock, region: Region) -> torch.Tensor:
-    """The mean key of those tokens of a block that lie in a region, in each layer.
+    """Return the mean key, in each layer, of a block's tokens that lie in a region.
 
     Args:
-        windows: How the fleet computes windows.
-        block: With at least one frame.
-        region: What is looked for.
+        windows: Computes the block's keys, as the fleet does.
+        block: The block; it has at least one frame.
+        region: The region.
 
     Returns:
         float32 [layers, width], un-rotated, on the host.
@@ -145,18 +149,18 @@ def block_keys(windows: PastWindows, block: StrideBlock, region: Region) -> torc
     engine = windows.engine
     if not isinstance(engine, KeepsRows):
         raise RegionError(
-            "a picture is looked for with the transformers engine alone: set LOOKOUT_ENGINE to it"
+            "searching by a picture needs the transformers engine: set LOOKOUT_ENGINE=transformers"
         )
-    # A name of its own: other searches load the same block.
+    # Under a unique stream name, because other searches may load the same block at the same time.
     block = StrideBlock(f"region/{uuid.uuid4()}", block.index, block.frames)
     plan = windows.planner.plan([block], key=True)
     rows = _rows_inside(plan, block, region.zone)
     if not len(rows):
         raise RegionError(
-            "the region holds no token of the picture: mark a larger one"
+            "the region is too small to contain a token of the picture: mark a larger one"
             if region.picture
-            else f"nothing of the region of camera {region.camera} was encoded: mark a larger one, or a time "
-            "at which something moves in it"
+            else f"pruning kept no token in the region of camera {region.camera}: mark a larger one, or a "
+            "time at which something moves in it"
         )
     try:
         engine.run([WindowRequest(plan, [block])])[0].unwrap()
@@ -167,7 +171,7 @@ def block_keys(windows: PastWindows, block: StrideBlock, region: Region) -> torc
 
 
 def _rows_inside(plan: WindowPlan, block: StrideBlock, zone: Zone | None) -> np.ndarray:
-    """Rows of the visual tokens whose middle lies in the zone, int64."""
+    """Return the rows of visual tokens whose centre lies in the zone, int64."""
     rows: list[int] = []
     for part in plan.parts:
         if part.block != block.index:

@@ -1,4 +1,4 @@
-"""Spans of cameras' pasts in the order in which they are worth a look, by landmarks alone."""
+"""Ranks spans of cameras' pasts by how promising they are, from landmarks alone."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from lookout.past.memory.ranking import CameraPast, Landmarks
 from lookout.past.memory.types import Ints
 
 _FIRST: Final = 1 << 12
-"""Best clusters whose spans are ordered at once: those that a search begins with. All are ordered when more
-are wanted."""
+"""The spans of this many best clusters are sorted first, because most searches need no more. All spans are
+sorted when more are requested."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -39,12 +39,12 @@ class PastSpan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Order:
-    """Spans by score, descending; then by camera, and the newest first.
+    """Spans in order of score, best first; ties by camera, then newest first.
 
     Attributes:
-        camera: int64 [spans], which camera.
-        number: int64 [spans], time of its begin in lengths of a span.
-        score: float64 [spans]; 0 is average, of a span without landmarks as well.
+        camera: int64 [spans], index of the camera.
+        number: int64 [spans], Unix time of the begin divided by the length of a span.
+        score: float64 [spans]; 0 is average, and stands for a span without landmarks.
     """
 
     camera: Ints
@@ -59,10 +59,10 @@ class _Order:
 
 @dataclass(slots=True, eq=False)
 class RankedSpans:
-    """Spans, the most promising first; each is made when it is looked at.
+    """Spans in order, the most promising first. `PastSpan` objects are made only for those requested.
 
     Attributes:
-        length_us: Of a span.
+        length_us: Length of a span in microseconds.
     """
 
     length_us: int
@@ -78,7 +78,7 @@ class RankedSpans:
         return int(self._stretches.offset[-1])
 
     def part(self, begin: int, stop: int | None = None) -> list[PastSpan]:
-        """Those from one place to another; None: to the end."""
+        """Return the spans [begin, stop) of the order; None: to the end."""
         order, cameras = self._until(stop), self._stretches.cameras
         camera, number = (
             order.camera[begin:stop].tolist(),
@@ -90,7 +90,8 @@ class RankedSpans:
         ]
 
     def scores(self, begin: int, stop: int | None = None) -> list[float]:
-        """Those of `part`: standard deviations above an average cluster; 0 of a span without landmarks."""
+        """Return the scores of `part(begin, stop)`, in standard deviations above an average cluster; 0 for a
+        span without landmarks."""
         out: list[float] = self._until(stop).score[begin:stop].tolist()
         return out
 
@@ -102,7 +103,8 @@ class RankedSpans:
         return self._all
 
     def _best(self) -> _Order | None:
-        """The spans of the best clusters, if these are above average: no other span is before them."""
+        """Return the spans of the best clusters in order; None if other spans could come before one of
+        them."""
         scores = self._clusters.scores
         if len(scores) <= _FIRST:
             return None
@@ -114,7 +116,7 @@ class RankedSpans:
         return _Order.of(*self._stretches.at(places), value)
 
     def _every(self) -> _Order:
-        """All spans."""
+        """Return all spans in order."""
         value = np.zeros(len(self))
         places, scores = self._clusters.reached(
             np.arange(len(self._clusters.scores)), self.length_us, self._stretches
@@ -130,17 +132,18 @@ def ranked_spans(
     since_us: int | None = None,
     until_us: int | None = None,
 ) -> RankedSpans:
-    """The spans of all cameras, the most promising first.
+    """Rank the spans of all cameras, the most promising first.
 
-    A span counts as much as the best of the clusters that reach into it. Layers have scales of their own: in
-    each one, scores are counted in standard deviations over all clusters. A span without landmarks counts as
-    an average one, so that it is neither preferred nor lost.
+    A span has the score of the best cluster that overlaps it. Layers differ in scale, so the score in each
+    layer is counted in standard deviations over all clusters. A span without landmarks counts as average, so
+    it is neither preferred nor lost.
 
     Args:
-        pasts: By camera.
-        queries: [layers, width], `question_queries`.
-        length_us: Of a span.
-        since_us: Only spans that end later; `until_us` only those that begin earlier.
+        pasts: Pasts by camera.
+        queries: Query vectors to compare landmarks with [layers, width], such as those of `question_queries`.
+        length_us: Length of a span in microseconds.
+        since_us: Only spans that end after this time; None: all.
+        until_us: Only spans that begin before this time; None: all.
     """
     stretches = _Stretches.of(pasts, length_us, since_us, until_us)
     marks = [
@@ -151,14 +154,17 @@ def ranked_spans(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Stretches:
-    """The time that cameras have, as spans in one ascending row: camera after camera.
+    """Stretches of time that cameras have, as spans numbered consecutively: camera after camera, oldest
+    first.
+
+    Times are in lengths of a span.
 
     Attributes:
-        cameras: Their names.
-        first: int64 [stretches], ascending: camera * row + time - origin, times in lengths of a span. No two
+        cameras: Ids of the cameras, sorted.
+        first: int64 [stretches], ascending, the begin of each stretch as camera * row + time - origin. No two
             stretches touch.
-        offset: int64 [stretches + 1], spans before each, and of all.
-        row: Times of a camera.
+        offset: int64 [stretches + 1], number of spans before each stretch; the last entry counts all.
+        row: Number of times between the earliest and the latest, both included.
         origin: The earliest time.
     """
 
@@ -176,7 +182,7 @@ class _Stretches:
         since_us: int | None,
         until_us: int | None,
     ) -> _Stretches:
-        """The time of cameras between two times."""
+        """Return the stretches that cameras have from `since_us` to `until_us`."""
         cameras = sorted(pasts)
         chapters = [pasts[camera].chapters for camera in cameras]
         owner = np.repeat(np.arange(len(cameras)), list(map(len, chapters)))
@@ -198,7 +204,7 @@ class _Stretches:
         return cls(cameras, first, np.append(0, np.cumsum(last - first + 1)), row, origin)
 
     def before(self, camera: Ints, time: Ints) -> Ints:
-        """How many spans are before a time of a camera."""
+        """Return how many spans come before times of cameras, int64."""
         place = camera * self.row + np.clip(time - self.origin, 0, self.row)
         number = np.searchsorted(self.first, place) - 1
         inside = np.minimum(place - self.first[number], np.diff(self.offset)[number])
@@ -206,7 +212,7 @@ class _Stretches:
         return out
 
     def at(self, places: Ints) -> tuple[Ints, Ints]:
-        """Camera and time of spans by their place in the row."""
+        """Return cameras and times of spans, given their numbers."""
         number = np.searchsorted(self.offset, places, side="right") - 1
         spans = self.first[number] + places - self.offset[number]
         return spans // self.row, spans % self.row + self.origin
@@ -214,12 +220,13 @@ class _Stretches:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Clusters:
-    """The clusters of landmarks: which camera's, when, and their score.
+    """The clusters of all landmarks, with camera, time and score.
 
     Attributes:
-        owner: int64 [landmarks], which camera; `offset`: int64 [landmarks], its first cluster.
-        landmarks: By which `owner` and `offset` are ordered.
-        scores: float32 [clusters].
+        owner: int64 [landmarks], index of the camera of each landmarks object.
+        offset: int64 [landmarks], number of its first cluster.
+        landmarks: The landmarks objects.
+        scores: float32 [clusters], cluster after cluster of one landmarks object after the other.
     """
 
     owner: Ints
@@ -235,7 +242,7 @@ class _Clusters:
         return cls(owner, np.cumsum(sizes) - sizes, landmarks, _cluster_scores(landmarks, queries))
 
     def reached(self, clusters: Ints, length_us: int, stretches: _Stretches) -> tuple[Ints, np.ndarray]:
-        """The spans that some clusters reach into, by their place in the row, and their best scores."""
+        """Return the numbers of the spans that some clusters overlap, and the best score of each span."""
         if not len(stretches.first):
             return np.zeros(0, np.int64), np.zeros(0)
         mark = np.searchsorted(self.offset, clusters, side="right") - 1
@@ -249,7 +256,7 @@ class _Clusters:
         return spans, np.maximum.reduceat(scores[order], begins) if len(spans) else scores
 
     def _times(self, clusters: Ints, mark: Ints) -> tuple[Ints, Ints]:
-        """Begin and end of clusters, ascending; `mark`: the landmarks of each."""
+        """Return begin and end of clusters (ascending numbers); `mark` is the landmarks object of each."""
         edges = np.flatnonzero(np.diff(mark, prepend=-1))
         groups = np.split(clusters, edges[1:])
         begin, end = [], []
@@ -262,14 +269,14 @@ class _Clusters:
 
 
 def _reached(first: Ints, last: Ints) -> Ints:
-    """All numbers from each first one to its last one, range after range; none where last < first."""
+    """Return all integers of the ranges [first, last], range after range; none where last < first."""
     sizes = np.maximum(last - first + 1, 0)
     out: Ints = np.repeat(first - np.cumsum(sizes) + sizes, sizes) + np.arange(int(sizes.sum()))
     return out
 
 
 def _cluster_scores(landmarks: Sequence[Landmarks], queries: torch.Tensor) -> np.ndarray:
-    """The score of every cluster, landmarks after landmarks: float32."""
+    """Return the score of every cluster, in the order of the landmarks: float32 [clusters]."""
     if not landmarks:
         return np.zeros(0, np.float32)
     own = queries[torch.from_numpy(landmarks[0].layers)].float().numpy()

@@ -1,4 +1,4 @@
-"""What a search is asked and what it gives: progress, hits, and at the end what was searched."""
+"""Plain data of a search: the question, and its events (progress, hits, a summary)."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from lookout.v1.lineage_pb2 import RecordRef
 from lookout.v1.verdicts_pb2 import Verdict
 
 PICTURE_BYTES: Final = 1 << 20
-"""Most bytes of a picture of somebody's own: what the gateway accepts as a body."""
+"""Most bytes of a caller's own picture, which is also what the gateway accepts as a body."""
 JPEG: Final = b"\xff\xd8\xff"
 """How every JPEG begins (ITU-T T.81, B.1.1.3)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A part of a picture that the fleet has watched, or of somebody's own.
+    """A part of a picture that a camera of the fleet has taken, or of the caller's own picture.
 
     Attributes:
-        camera: Whose picture; empty with `picture`.
-        time_us: When it was taken (Unix microseconds).
-        zone: The part, in shares of width and height; None: all of it.
-        picture: A JPEG of somebody's own; empty: the camera's picture.
+        camera: Id of the camera; empty with `picture`.
+        time_us: When the camera took the picture (Unix microseconds).
+        zone: The part, in shares of width and height; None: the whole picture.
+        picture: The caller's own picture, a JPEG; empty: the camera's.
     """
 
     camera: str
@@ -40,16 +40,16 @@ class FindQuestion:
     """A search. Times are Unix microseconds.
 
     Attributes:
-        text: The question, one of yes or no, or several that hold one after the other (`clauses_of`).
+        text: A yes/no question, or several clauses that hold one after the other (`clauses_of`).
         cameras: Ids, and patterns with `*`.
-        since_us: Only windows that end from here on; None: from the beginning.
-        until_us: Only windows that end before; None: up to now.
-        limit: The search ends with so many hits.
-        threshold: p(yes) of a hit's best window at least.
-        share: The most windows that are computed, as a share of all windows of that time.
-        exact: `cameras` are ids, whatever characters they have.
-        tenants: Only what cameras of these tenants sent; empty: of all.
-        like: Spans are ranked by what looks like this; None: by the question.
+        since_us: Only windows that end at this time or later; None: from the beginning.
+        until_us: Only windows that end before this time; None: up to now.
+        limit: Number of hits after which the search ends.
+        threshold: Least p(yes) of a hit's best window.
+        share: The most windows that are computed, as a share of all windows in the time range.
+        exact: `cameras` are ids, even if they contain a `*`.
+        tenants: Only cameras of these tenants; empty: of all.
+        like: Rank spans by their likeness to this region; None: by the question.
     """
 
     text: str
@@ -65,28 +65,30 @@ class FindQuestion:
 
     @property
     def remembered(self) -> Sequence[str]:
-        """What memories are asked for: an id with a star would be taken for a pattern, and is only walked."""
+        """Cameras to look up in memories. An exact id with a `*` would be taken for a pattern, so it is left
+        out and only walked."""
         return [name for name in self.cameras if "*" not in name] if self.exact else self.cameras
 
     def names(self, camera: str) -> bool:
-        """Whether a camera that fits is one that is meant."""
+        """Whether a camera that matches `cameras` as patterns is asked about; if `exact`, only by its id."""
         return not self.exact or camera in self.cameras
 
     @property
     def clauses(self) -> tuple[str, ...]:
-        """Its clauses, in their order."""
+        """The question's clauses, in order."""
         return clauses_of(self.text)
 
 
 @dataclass(frozen=True, slots=True)
 class FindProgress:
-    """What the search does now: `stage` is rank, ask, verify or walk.
+    """The current step of a search.
 
     Attributes:
-        stage: The step.
-        camera: That is looked at; empty: all.
-        done: Spans or windows that are done; `total` of so many at most.
-        note: A sentence, where there is something to announce.
+        stage: "rank", "ask", "verify" or "walk".
+        camera: Camera that the step is about; empty: all.
+        done: Spans or windows that are done.
+        total: The most spans or windows that this stage may do.
+        note: A sentence for the user; often empty.
     """
 
     stage: str
@@ -101,14 +103,15 @@ class Hit:
     """A moment: consecutive windows of a camera whose p(yes) is at the threshold or above.
 
     Attributes:
-        number: Of the hit in this search. A hit that is given again under its number has grown.
-        verdict: Of its best window, as a live watch would have committed it: p(yes), basis, cost, evidence.
-        begin_us: When its first window begins (Unix microseconds); `end_us` when its last one ends.
-        windows: So many windows were computed of it.
-        proposed: p(yes) that the memory gave its span; None: it was found by walking.
-        segments: The records of camera.segments.v1 that show its best window, for a clip.
-        merged: Numbers of hits that were given before and are a part of this one.
-        then: Of each later clause of the question, the first window in which it holds.
+        number: Number of the hit in this search. A hit that is yielded again under its number has grown.
+        verdict: Verdict of its best window, as a live watch would have committed it.
+        begin_us: Begin of its first window (Unix microseconds).
+        end_us: End of its last window, those in `then` included.
+        windows: Number of windows with a yes that it consists of.
+        proposed: The memory's p(yes) for its span; None: it was found by walking.
+        segments: Records of camera.segments.v1 that show its best window, for a clip.
+        merged: Numbers of earlier hits that are now parts of this one.
+        then: For each later clause of the question, the first window in which it holds.
         picture_us: When the picture that shows it was taken: in the newest stride of its middle window.
     """
 
@@ -125,30 +128,31 @@ class Hit:
 
     @property
     def camera(self) -> str:
-        """Its camera."""
+        """Id of the camera."""
         return self.verdict.camera
 
     @property
     def p_yes(self) -> float:
-        """Of its best window; of several clauses the lowest."""
+        """p(yes) of the best window; with several clauses, the lowest of theirs."""
         return min(verdict.p_yes for verdict in (self.verdict, *self.then))
 
 
 Left = Literal["", "ranked", "doubted", "walked", "gone", "erased"]
-"""`ranked`: not even the memory was asked; `doubted`: the memory says no; `walked`: no memory covers it;
-`gone`: Kafka no longer has its records."""
+"""Why a time was not searched. `ranked`: it ranked too low to ask the memory; `doubted`: the memory says no;
+`walked`: no memory covers it; `gone`: Kafka no longer has its records; `erased`; empty: another reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotSearched:
-    """A time that was not searched, and why.
+    """A time range that was not searched, and why.
 
     Attributes:
-        camera: Whose time; empty: no camera in particular.
-        begin_us: Unix microseconds; None: no time in particular. `end_us` its end.
-        reason: A sentence.
-        proposed: The memory's p(yes), where it says yes and the windows were not computed.
-        kind: The usual reasons as a word, for programs; empty: any other.
+        camera: Id of the camera; empty: no particular camera.
+        begin_us: Begin, Unix microseconds; None: no particular time.
+        end_us: End, Unix microseconds; None: no particular time.
+        reason: The reason in words.
+        proposed: The memory's p(yes) if it says yes but the windows were not computed; else None.
+        kind: A common reason as one word, for programs; empty: another reason.
     """
 
     camera: str
@@ -164,10 +168,12 @@ class FindCost:
     """What a search cost.
 
     Attributes:
-        windows: That were computed; `windows_total` of so many in the time that was asked for.
-        flops: Of the language model, for spans and windows; `flops_total` what asking every window would
-            take, by the windows that were computed; 0: none was.
-        fetched_bytes: Of the memory.
+        windows: Number of windows computed.
+        windows_total: Number of windows in the time range of the search.
+        flops: FLOPs of the language model, for spans and windows.
+        flops_total: FLOPs that computing every window would take, estimated from the computed ones; 0 if none
+            was computed.
+        fetched_bytes: Bytes read from memories.
     """
 
     windows: int = 0
@@ -178,7 +184,7 @@ class FindCost:
 
     @property
     def share(self) -> float:
-        """The cost relative to asking every window."""
+        """FLOPs as a share of those for computing every window; 0 if these are not known."""
         return self.flops / self.flops_total if self.flops_total else 0.0
 
 
@@ -188,12 +194,12 @@ class FindSummary:
 
     Attributes:
         hits: Numbers of all hits, the most probable first.
-        cameras: That have anything of the time.
-        ranked: Spans that were ranked by their representatives.
-        asked: Spans that the memory was asked about.
-        not_searched: What was left out, and why.
-        cost: What it cost.
-        ended: Why it ended: done, limit, budget, or cancelled.
+        cameras: Number of cameras with a memory or a computed window.
+        ranked: Number of spans that were ranked by landmarks.
+        asked: Number of spans that the memory answered about.
+        not_searched: Times that were left out, and why.
+        cost: What the search cost.
+        ended: Why it ended: "done", "limit", "budget" or "cancelled".
     """
 
     hits: tuple[int, ...]

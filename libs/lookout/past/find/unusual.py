@@ -1,4 +1,4 @@
-"""Spans that look unlike what their camera usually shows at that hour, by landmarks alone."""
+"""Finds spans that look unlike what their camera usually shows at that hour, from landmarks alone."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from lookout.past.memory.ranking import CameraPast
 from lookout.past.memory.types import Ints
 
 LEAST_SCORE: Final = 2.0
-"""A span is named from this distance on, in usual distances (root mean square)."""
+"""Least score of an unusual span: its distance from the mean, divided by the root mean square distance."""
 LEAST_CLUSTERS: Final = 8
-"""With fewer clusters at an hour nothing is usual."""
+"""Hours with fewer clusters are left out: too few to tell what is usual."""
 _HOUR_US: Final = 3_600_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class UnusualSpan:
-    """A span, and how far it is from what is usual: 1 is the usual distance."""
+    """A span, and its distance from what is usual, relative to the root mean square distance."""
 
     span: PastSpan
     score: float
@@ -35,16 +35,17 @@ def unusual_spans(
     until_us: int | None = None,
     limit: int = 20,
 ) -> list[UnusualSpan]:
-    """The most unusual spans of cameras, first the most unusual; neighbours as one.
+    """Return the most unusual spans of cameras, most unusual first; adjacent spans are joined into one.
 
-    What is usual is the mean of the camera's clusters within an hour of that time of the day, on all days
-    that it remembers, by their tokens.
+    Usual is the mean of a camera's clusters, weighted by their tokens, in the same and the two adjacent hours
+    of the day (UTC), over all days that its memory holds.
 
     Args:
-        pasts: By camera.
-        length_us: Of a span.
-        since_us: Only spans that end later; `until_us` only those that begin earlier.
-        limit: Spans at most.
+        pasts: Pasts by camera.
+        length_us: Length of a span in microseconds.
+        since_us: Only spans that end after this time; None: all.
+        until_us: Only spans that begin before this time; None: all.
+        limit: Most spans to return.
     """
     spans: list[UnusualSpan] = []
     for camera, past in pasts.items():
@@ -59,7 +60,7 @@ def unusual_spans(
 
 
 def _scored(past: CameraPast) -> list[tuple[int, int, float]]:
-    """Of each cluster: begin, end, and its distance from what is usual at its hour."""
+    """Return begin, end and score of each cluster: its distance from what is usual at its hour."""
     if not past.landmarks:
         return []
     keys = np.concatenate([mark.keys for mark in past.landmarks], 1).astype(np.float32)
@@ -82,7 +83,7 @@ def _scored(past: CameraPast) -> list[tuple[int, int, float]]:
 
 
 def _joined(camera: str, scores: Mapping[int, float], length_us: int) -> list[UnusualSpan]:
-    """Spans of a camera by their number, neighbours as one with the highest score."""
+    """Return unusual spans from scores by span number; adjacent ones become one with the highest score."""
     runs: list[list[int]] = []
     for number in sorted(scores):
         if runs and runs[-1][-1] == number - 1:

@@ -196,7 +196,7 @@ def test_records_that_are_gone_are_named() -> None:
     records.gone = {"ward"}
     found = summary(list(finder(records=records).find(FindQuestion(LYING, cameras=("ward",)))))
     assert not found.hits
-    assert "tokens.v1 has no records of it" in reasons(found, "ward")
+    assert "tokens.v1 has no records of this time" in reasons(found, "ward")
     assert "gone" in kinds(found, "ward")
 
 

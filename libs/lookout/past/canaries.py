@@ -1,7 +1,7 @@
-"""A canary's verdicts next to those of the fleet, window by window, and what follows from them.
+"""Compares a canary's verdicts with the fleet's, window by window, and decides whether to promote the canary.
 
-A canary decides the windows that the fleet decides, of some cameras, with another model or policy. The same
-window of the same watch has the same id in both topics, so pairs are found without a clock.
+A canary decides the same windows of some cameras as the fleet, with another model or policy. A window of a
+watch has the same verdict id in both topics, so pairs are found without a clock.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire.message_json import enum_name
 
-#: windows on which both disagree that are kept to be looked at
+#: number of disagreements that are kept for inspection
 SHOWN: Final = 20
 
 
@@ -31,9 +31,9 @@ class CanaryRule:
     """When a canary is promoted, and when it is rolled back.
 
     Attributes:
-        windows: So many pairs are compared before anything is decided.
-        differ: Share of the pairs in which one says yes and the other no, at most.
-        unanswered: Share of the fleet's answers to which the canary has none, at most.
+        windows: Number of the fleet's answers that must be compared before a decision.
+        differ: Largest share of the pairs in which one says yes and the other no.
+        unanswered: Largest share of the fleet's answers for whose windows the canary has none.
     """
 
     windows: int = 1000
@@ -43,7 +43,7 @@ class CanaryRule:
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """A window to which one says yes and the other no."""
+    """A window about which the fleet and the canary say opposite things; both values are p(yes)."""
 
     camera: str
     watch: str
@@ -52,7 +52,7 @@ class Disagreement:
     canary: float
 
     def as_json(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the disagreement for JSON."""
         return {
             "camera": self.camera,
             "watch": self.watch,
@@ -64,7 +64,8 @@ class Disagreement:
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What is compared of a verdict. `p_yes` None: it is no answer, and `kind` says what."""
+    """The compared part of a verdict. `p_yes` is None if it is not an answer; `kind` is its outcome's
+    name."""
 
     kind: str
     p_yes: float | None
@@ -84,30 +85,32 @@ class _Outcome:
         )
 
     def sees(self, other: _Outcome) -> bool:
-        """Whether both saw the same time: a canary's first windows are shorter, as after a restart."""
+        """Whether both saw the same samples. A canary's first windows are shorter, as after a restart."""
         return (self.start_us, self.end_us, self.coverage) == (other.start_us, other.end_us, other.coverage)
 
 
-#: windows of one camera, epoch and watch
+#: camera, epoch, watch and version of the watch
 _Series = tuple[str, int, str, int]
 
 
 @dataclass(slots=True)
 class CanaryComparison:
-    """Compares verdicts. First all of the canary's, then those of the fleet.
+    """Compares verdicts: add all of the canary's first, then those of the fleet.
 
     Attributes:
-        pairs: Windows that both answered, over the same time.
-        differ: Those of them to which one says yes and the other no.
-        partial: Windows that both answered, of which one saw less.
-        unanswered: Windows that only the fleet answered, by what the canary says.
-        gained: Windows that only the canary answered.
-        neither: Windows that neither answered.
-        missing: Verdicts of the fleet, between the canary's first and last window, that it has none for.
-        doubled: Verdicts of either that came twice.
+        pairs: Number of windows that both answered after seeing the same samples.
+        differ: Number of pairs in which one says yes and the other no.
+        partial: Number of windows that both answered, but of which one saw less.
+        unanswered: Number of windows that only the fleet answered, by the canary's outcome.
+        gained: Number of windows that only the canary answered.
+        neither: Number of windows that neither answered.
+        missing: Number of the fleet's verdicts between the canary's first and last window for which the
+            canary has no verdict.
+        doubled: Number of verdicts, of either, that came twice.
         largest: Largest difference of p(yes) over the pairs.
-        models: Digests of models: of the fleet's verdicts, then of the canary's.
-        disagreements: The first windows of `differ`.
+        models: Digests of the models of the fleet's verdicts, and of the canary's.
+        cameras: Cameras of the canary's verdicts.
+        disagreements: The first `SHOWN` windows counted in `differ`.
     """
 
     pairs: int = 0
@@ -128,7 +131,7 @@ class CanaryComparison:
     _spans: dict[_Series, tuple[int, int]] = field(default_factory=dict)
 
     def add_canary(self, verdict: Verdict) -> None:
-        """Take a verdict of the canary."""
+        """Add a verdict of the canary."""
         if verdict.id in self._waiting:
             self.doubled += 1
             return
@@ -140,7 +143,7 @@ class CanaryComparison:
         self._spans[series] = min(first, verdict.window), max(last, verdict.window)
 
     def add_fleet(self, verdict: Verdict) -> None:
-        """Take a verdict of the fleet; one of a window that the canary was not given is ignored."""
+        """Add a verdict of the fleet; it is ignored outside the canary's first to last window."""
         first, last = self._spans.get(_series(verdict), (0, -1))
         if not first <= verdict.window <= last:
             return
@@ -180,7 +183,8 @@ class CanaryComparison:
 
     @property
     def alone(self) -> int:
-        """Verdicts of the canary whose window the fleet has not decided yet, or no longer has."""
+        """Number of the canary's verdicts without one of the fleet: not decided yet, or past its
+        retention."""
         return len(self._waiting)
 
     @property
@@ -190,29 +194,31 @@ class CanaryComparison:
 
     @property
     def lost(self) -> int:
-        """Answers of the fleet to which the canary has none."""
+        """Number of the fleet's windows for which the canary has no answer."""
         return sum(self.unanswered.values()) + self.missing
 
     @property
     def lost_share(self) -> float:
-        """Their share."""
+        """`lost` as a share of the fleet's answers and `missing` verdicts."""
         return self.lost / max(1, self.lost + self.pairs + self.partial)
 
     def decide(self, rule: CanaryRule) -> tuple[Decision, str]:
-        """What to do, and why."""
+        """Return what to do with the canary, and why."""
         compared = self.pairs + self.lost
         if compared < rule.windows:
-            return Decision.WAIT, f"{compared} windows are compared, the rule asks for {rule.windows}"
+            return Decision.WAIT, f"{compared} windows were compared; the rule requires {rule.windows}"
         if self.lost_share > rule.unanswered:
             kinds = Counter(self.unanswered) + Counter(missing=self.missing)
             named = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
-            why = f"{self.lost_share:.2%} of the fleet's answers have none of the canary ({named})"
+            why = (
+                f"the canary did not answer {self.lost_share:.2%} of the windows that the fleet did ({named})"
+            )
             return Decision.ROLL_BACK, why
         why = f"yes and no differ in {self.differ_share:.2%} of {self.pairs} windows"
         return (Decision.ROLL_BACK if self.differ_share > rule.differ else Decision.PROMOTE), why
 
     def as_json(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the comparison for JSON."""
         return {
             "cameras": len(self.cameras),
             "pairs": self.pairs,

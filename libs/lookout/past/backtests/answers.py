@@ -31,19 +31,19 @@ _PICTURES: Final = 3
 _COSTS: Final = tuple(field.name for field in BacktestCost.DESCRIPTOR.fields)
 
 Hidden = Callable[[str, int, int], bool]
-"""Whether a span of a camera's time (Unix milliseconds) was erased."""
+"""Returns whether a time range of a camera (Unix milliseconds) was erased."""
 
 
 class Erased(Protocol):
     """Knows which times were erased (`lookout.past.erasures.Fence`)."""
 
     def hides(self, camera: str, begin_us: int, end_us: int) -> object | None:
-        """Return an erasure that a span touches; None: none does."""
+        """Return an erasure that overlaps a time range; None if there is none."""
         ...
 
 
 def hidden_by(fence: Erased) -> Hidden:
-    """Return a function that tells whether a fence hides a span."""
+    """Return a function that tells whether a time range was erased according to a fence."""
     return lambda camera, begin_ms, end_ms: fence.hides(camera, 1000 * begin_ms, 1000 * end_ms) is not None
 
 
@@ -75,8 +75,8 @@ def answer_of(
 
     Args:
         plan: The job's plan.
-        outcomes: Returns the outcomes that exist for some parts, by their numbers; called once per partition.
-        hidden: Whether a time was erased.
+        outcomes: Given numbers of parts, returns the outcomes that exist; called once per partition.
+        hidden: Returns whether a time range was erased.
     """
     answer = BacktestAnswer()
     watch = plan.job.backtest.watch
@@ -110,7 +110,7 @@ def answer_of(
 
 
 class CameraWindows:
-    """The windows of a camera, in whatever order the parts bring them.
+    """Collects the verdicts of a camera, which may arrive in any order.
 
     They are kept serialised: a week of a hundred cameras has millions of windows, which would take gigabytes
     as messages.
@@ -128,7 +128,8 @@ class CameraWindows:
         self._begins.append(len(self._bytes))
 
     def rising(self) -> Iterator[Verdict]:
-        """Yield one verdict for each window, in their order; of several the first that has an outcome."""
+        """Yield one verdict for each window, in order of time. If a window has several, the first that has an
+        outcome is chosen."""
         epochs, windows = self._epochs, self._windows
         order = np.lexsort((np.asarray(windows), np.asarray(epochs))).tolist()
         for _, places in groupby(order, key=lambda place: (epochs[place], windows[place])):
@@ -158,7 +159,7 @@ def _take(
     for stream in past.streams:
         for verdict in stream.verdicts:
             verdict.camera, verdict.epoch = stream.camera, stream.epoch
-            # Twice, if retention has moved the beginning of a chain from one part into the next.
+            # A window may come twice: retention can move the beginning of its chain into the next part.
             windows[stream.camera].add(verdict)
 
 
@@ -172,7 +173,7 @@ def incident_of(message: recordings_pb2.PastIncident) -> PastIncident:
         message.windows,
         message.reason,
         tuple(frame.SerializeToString(deterministic=True) for frame in message.evidence),
-        # Answers of earlier releases do not say it; then the incident begins with its first window.
+        # Earlier releases do not set `raised`; the begin of the first window is used instead.
         (message.raised if message.HasField("raised") else message.opened).ToMilliseconds(),
         message.score,
     )

@@ -35,21 +35,22 @@ def clip_backtest(
     labels: Sequence[Label] = (),
     begins: Callable[[Path], datetime] | None = None,
 ) -> Backtest:
-    """Return the incidents that a rule opens on some files, by the answers to a pipeline's first question.
+    """Return the incidents that a rule opens on files, from the answers to a pipeline's first question.
 
     Every call decodes and encodes the files again, so a back-test costs as much as watching them, and
     `live_share` is about 1.
 
+    Each file counts as a camera of its own, named by `clip_cameras`; times are milliseconds since the file's
+    begin. Files that cannot be read are listed in `Backtest.unread`. The evidence of an incident is the
+    frames that its strongest windows attended to, as references without a record.
+
     Args:
         pipeline: The pipeline with the question.
-        clips: Files, and folders of which all video files count, those in subfolders too. Each file is a
-            camera of its own, named by `clip_cameras`, and its times are milliseconds of the file. Files that
-            cannot be read are in `Backtest.unread`. The evidence of an incident is the frames that its
-            strongest windows attended to: references without a record, whose time is that of the file.
+        clips: Files, and folders whose video files are used, including those in subfolders.
         rule: When answers become an incident.
-        labels: What people said about moments of these files, with camera and times as in the incidents.
+        labels: People's labels of moments in these files, with camera and times as in the incidents.
         begins: Returns when a file begins, for a rule with a schedule; a time without a zone is local. None:
-            as the file says; a file that does not say so is in `Backtest.unread`.
+            read it from the file; a file that does not state it is listed in `Backtest.unread`.
 
     Raises:
         PipelineError: `pipeline` is not a pipeline, asks nothing, or is closed; or `clips` are not paths.
@@ -78,14 +79,14 @@ def clip_backtest(
 
 def _check_kinds(pipeline: object, rule: object) -> None:
     if not isinstance(pipeline, Pipeline):
-        raise PipelineError(f"pipeline is a lookout.Pipeline, not {clean(repr(pipeline), 80)}")
+        raise PipelineError(f"pipeline must be a lookout.Pipeline, not {clean(repr(pipeline), 80)}")
     if not isinstance(rule, Rule):
-        raise RuleError(f"rule is a lookout Rule, not {clean(repr(rule), 80)}")
+        raise RuleError(f"rule must be a lookout Rule, not {clean(repr(rule), 80)}")
 
 
 def clip_cameras(clips: str | Path | Iterable[str | Path]) -> dict[str, Path]:
-    """Return the files of a back-test by the name of their camera: the file's name, or its path if another
-    file has that name.
+    """Return the files of a back-test by camera. A camera has the file's name, or the file's path if another
+    file with that name comes before it.
 
     Args:
         clips: Files and folders. A folder without a video file counts as a file, which cannot be read.
@@ -98,7 +99,7 @@ def clip_cameras(clips: str | Path | Iterable[str | Path]) -> dict[str, Path]:
     )
     for source in sources:
         if not isinstance(source, (str, os.PathLike)):
-            raise PipelineError(f"clips are paths of files and folders, not {clean(repr(source), 80)}")
+            raise PipelineError(f"clips must be paths of files or folders, not {clean(repr(source), 80)}")
     paths = [Path(source) for source in sources]
     files = [file for path in paths for file in (path.is_dir() and video_files(path)) or [path]]
     cameras: dict[str, Path] = {}
@@ -108,7 +109,7 @@ def clip_cameras(clips: str | Path | Iterable[str | Path]) -> dict[str, Path]:
 
 
 def _begin_ms(clip: Path, begins: Callable[[Path], datetime] | None) -> int:
-    """When a file begins, in Unix milliseconds.
+    """Return when a file begins, in Unix milliseconds.
 
     Raises:
         CodecError: The file cannot be read.
@@ -168,7 +169,7 @@ def _count(backtest: Backtest, window: SessionWindow) -> None:
 
 
 def _activity(block: StrideBlock) -> Activity | None:
-    """Return where frames of a block moved: the groups that were kept of them, without anchors."""
+    """Return where a block's picture changed: the groups kept in its frames other than anchors."""
     masks = [frame.keep for frame in block.frames if not frame.anchor]
     if not block.frames:
         return None

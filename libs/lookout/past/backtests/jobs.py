@@ -69,7 +69,7 @@ def plan_backtest(
     if not ranges:
         if scope_of(job.backtest).since_ms > now_ms:
             raise JobError(f"since: {job.backtest.since.ToJsonString()} is in the future")
-        raise JobError("tokens.v1 has no records of that time: is it longer ago than Kafka keeps them?")
+        raise JobError("tokens.v1 has no records of that time; they may be past their retention")
     records = sum(span.stop - span.read_from for span in ranges.values())
     size = min(max(LEAST_RECORDS, -(-records // most_parts)), MOST_RECORDS)
     plan = RecordingPlan(job=job, expires=expiry_of(job, now_ms))
@@ -93,7 +93,7 @@ def plan_backtest(
 
 
 def _pieces(span: ChainRange, size: int) -> Iterator[ChainRange]:
-    """Divide a range into pieces of about equal size. The first one includes what began before the range."""
+    """Divide a range into pieces of about equal size. The first one also has the chains that began before."""
     records = span.stop - span.read_from
     count = -(-records // size)
     cuts = [span.read_from + records * number // count for number in range(count + 1)]
@@ -117,8 +117,8 @@ def run_part(
         log: Its partition.
         windows: Asks about them.
         plan_digest: Digest of the planner's settings, as verdicts carry it.
-        check: Called before every window; an exception from it ends the part.
-        hidden: Called when the part is done; returns whether a time was erased.
+        check: Called after every window; an exception from it ends the part.
+        hidden: Called at the end of the part; returns a function that tells whether a time range was erased.
 
     Raises:
         JobError: The part has more windows than a record holds.

@@ -86,18 +86,18 @@ class Backtest:
         incidents: The incidents in the order in which they opened, camera by camera.
         most_incidents: Maximum number of incidents to keep; None: all.
         opened: Number of incidents that opened.
-        outcomes: Windows by outcome; `expired`: those whose records are past their retention.
-        watched_ms: Milliseconds that answered windows add to the time watched, over all cameras.
+        outcomes: Number of windows by outcome; `expired` ones have records past their retention.
+        watched_ms: Time covered by answered windows, in milliseconds, summed over all cameras.
         cameras: Cameras with a window.
-        computed_flops: What the language model computed for the back-test; for files, the vision tower too.
-        window_flops: What the answered windows cost a fleet that watches them, without questions.
-        question_flops: What this question adds to that.
-        dense_flops: What it would cost to compute every answered window in full and without pruning.
+        computed_flops: FLOPs of the language model for the back-test; for files, those of the tower too.
+        window_flops: FLOPs that the answered windows cost a fleet that watches them, without questions.
+        question_flops: FLOPs that this question adds to `window_flops`.
+        dense_flops: FLOPs that computing every answered window in full and without pruning would cost.
         cpu_s: CPU seconds spent, in this process and in those that it started.
         device_s: Seconds on a GPU; 0 on a CPU.
         labels: What people said, with scores (`lookout.past.backtests.labels`).
-        unread: Files that could not be read, or not to their end, with the reason.
-        timeline: Windows by camera, for a page; None: they are not kept.
+        unread: Files that could not be read to their end, with the reason.
+        timeline: Outcomes of windows by camera, for the report page; None: they are not kept.
     """
 
     rule: Rule
@@ -176,7 +176,7 @@ class Backtest:
 
     @contextmanager
     def measured(self, device: str) -> Iterator[None]:
-        """Count the time spent inside the context. Processes that it starts must have ended by its end.
+        """Add the CPU and device time spent inside the context. Processes started in it must end in it.
 
         Args:
             device: Where the model runs.

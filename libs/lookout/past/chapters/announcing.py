@@ -1,4 +1,4 @@
-"""What Redis holds of chapters: their facts, and the scenes of their layers, within a budget for each camera.
+"""Announces chapters in Redis: their facts, and the scenes of their layers, within a budget for each camera.
 
 Keys (the part in braces is the hash tag: everything of a camera is in one slot):
 
@@ -45,10 +45,10 @@ def scenes_key(camera: str, chapter: str) -> str:
 
 
 class ChapterAnnouncer:
-    """Keeps Redis in step with a folder of chapters, on a thread of its own. It is no error if Redis is away.
+    """Keeps Redis in step with a folder of chapters, on a thread of its own. Redis may be unavailable.
 
     Args:
-        directory: whether Redis answers.
+        directory: calls Redis, and knows whether it answers.
         client: Redis, with values as bytes.
         folder: the chapters.
         pod: this holder's name.
@@ -86,12 +86,12 @@ class ChapterAnnouncer:
         self._thread = self._supervisor.start("chapters-directory", self._run)
 
     def stop(self) -> None:
-        """Withdraw all announcements: from now on no reader is sent here."""
+        """Stop the thread and remove this holder's announcements, so that no reader is sent here."""
         self._stopped.set()
         self._wake.set()
         if self._thread is not None:
             self._thread.join(timeout=5)
-        for camera in tuple(self._known):  # each one that is withdrawn leaves the set
+        for camera in tuple(self._known):  # a copy, because `_say` removes the camera from the set
             try:
                 self._directory.asking(lambda camera=camera: self._say(camera, []), retry=True)  # type: ignore[misc]
             except DirectoryDownError:
@@ -245,7 +245,7 @@ def _holder(value: bytes) -> str:
 
 
 class ScenesDirectory:
-    """The entries of chapters in Redis, for readers. After a failure, Redis is left alone for a moment."""
+    """Reads the entries of chapters in Redis. After a failure, Redis is not called for a while."""
 
     def __init__(self, directory: Directory, client: redis.Redis) -> None:
         self._directory, self._client = directory, client

@@ -11,15 +11,15 @@ from lookout.wire import is_camera_id
 
 
 def checked_chapter(unpack: Callable[[], Head], is_it: Callable[[str, str], bool], where: str) -> Chapter:
-    """Return the chapter of a head, if it is the one that was asked for.
+    """Return the chapter that a head describes, after checking that it is the requested one.
 
     Args:
         unpack: Reads the head.
-        is_it: Whether a chapter of this camera and name was asked for.
-        where: The place it comes from, for errors.
+        is_it: Returns whether a camera and chapter name are the requested ones.
+        where: Where the head comes from, for errors.
 
     Raises:
-        HistoryError: The head is damaged, contradicts itself or is another chapter's.
+        HistoryError: The head is damaged or inconsistent, or belongs to another chapter.
     """
     try:
         chapter = chapter_of(unpack())
@@ -30,12 +30,12 @@ def checked_chapter(unpack: Callable[[], Head], is_it: Callable[[str, str], bool
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise HistoryError(f"{where}: the head of a chapter cannot be read: {error!r}") from error
     if not consistent:
-        raise HistoryError(f"{where}: the head of a chapter contradicts itself")
+        raise HistoryError(f"{where}: the head of a chapter is inconsistent")
     camera = str(chapter.head.about.get("camera"))
     if (
         not is_camera_id(camera)
         or chapter.name.rpartition("/")[0] != camera
         or not is_it(camera, chapter.name)
     ):
-        raise HistoryError(f"{where}: the head of another chapter, {chapter.name!r}")
+        raise HistoryError(f"{where}: received the head of another chapter, {chapter.name!r}")
     return chapter

@@ -200,7 +200,7 @@ class DurableTier:
             raise HistoryError(f"{self.url}: {place} could not be removed: {error}") from error
 
     def erase(self, camera: str, begin_us: int, end_us: int) -> int:
-        """Erase a range of a camera's wall time from every chapter, completely; to erase a range again costs
+        """Erase a range of a camera's wall time from every chapter, completely. Erasing it again costs only
         one listing.
 
         A chapter that lies in the range, or cannot be read, is removed; any other is rewritten without it, as
@@ -231,11 +231,11 @@ class DurableTier:
         return frames
 
     def _refuse_half(self, camera: str, whole: set[str]) -> None:
-        """Check that no chapter of a camera is half uploaded: it has no head and may hold the range, so the
-        erasure waits. A chapter whose head cannot be read is removed.
+        """Check that no chapter of a camera is half uploaded: without a head it may hold the range, so the
+        erasure has to wait. A chapter whose head cannot be read is removed.
 
         Raises:
-            HistoryError: there is one.
+            HistoryError: a chapter is half uploaded.
         """
         for place, folder in sorted(self._folders(folder_name(camera)).items()):
             if place in whole:

@@ -1,12 +1,12 @@
-"""Landmarks of chapters in Redis: the vectors that ranking compares, also for chapters that still grow.
+"""Writes landmarks of chapters to Redis and reads them: the vectors by which searches rank spans.
 
 Keys (the part in braces is the hash tag):
 
 - `lookout:{remembered}:cameras`: sorted set of cameras by the Unix second in which a holder last named them
 - `lookout:{camera}:landmarks`: hash of chapter@version -> landmarks (`lookout.past.memory.ranking`)
 
-A reader keeps what it has read, because a version never changes. Landmarks only decide an order; hits are
-computed from records.
+Readers cache landmarks, because those of a version never change. Landmarks only decide the order in which
+spans are searched; hits are computed from records.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ GROWING_S: Final = 15.0
 """Seconds between two updates of the landmarks of a growing chapter."""
 _DAY_S: Final = 86_400
 _BREAK_US: Final = 2_000_000
-"""Time between two chapters of one recording: no window fits into it."""
+"""Chapters at most this far apart (microseconds) count as adjacent: no window fits between them."""
 _TOGETHER: Final = 64
-"""Cameras that are read in one round trip: some 60 MB for days that were not read yet."""
+"""Cameras read in one round trip: some 60 MB if each has a day of landmarks and none is cached."""
 _LISTING: Final = """
 local out = {}
 for place, command in ipairs({'HGETALL', 'HKEYS'}) do
@@ -48,10 +48,12 @@ for place, command in ipairs({'HGETALL', 'HKEYS'}) do
 end
 return out
 """
-"""The facts of a camera's chapters, and the fields of its landmarks: how many values, and all of them as one
-instead of hundreds. The client parses a camera's day only where it differs from the last one."""
+"""Lists the facts of a camera's chapters, and the fields of its landmarks: for each list the number of
+values, and the values joined into one instead of hundreds. The client splits them only if they changed since
+it last read them."""
 CACHE_BYTES: Final = 1 << 30
-"""Limit of a reader's cache; above it, the cameras read first are evicted and ranked without landmarks."""
+"""Byte limit of a reader's cache. Beyond it, the cameras read first are evicted and ranked without
+landmarks."""
 
 
 def landmarks_key(camera: str) -> str:
@@ -85,7 +87,7 @@ class LandmarkWriter:
         Args:
             camera: Its id.
             facts: Its chapters here, oldest first.
-            left: Chapters that are no longer here.
+            left: Names of chapters that this folder no longer has.
             room: Maximum bytes; chapters that do not fit are ranked without landmarks.
         """
         key, used = landmarks_key(camera), 0
@@ -123,7 +125,7 @@ class LandmarkWriter:
         return used
 
     def erase(self, camera: str) -> int:
-        """Remove everything of a camera, whoever wrote it; returns how many entries there were."""
+        """Remove all landmarks of a camera, whoever wrote them; return the number of keys removed."""
         self._client.zrem(CAMERAS, camera)
         return int(self._client.delete(landmarks_key(camera)))  # type: ignore[arg-type]
 
@@ -133,11 +135,11 @@ class LandmarkWriter:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RememberedPasts:
-    """What the directory says of cameras.
+    """The pasts of some cameras, as the directory has them.
 
     Attributes:
-        cameras: Their pasts, by camera; keys of their landmarks are in `space`.
-        space: None: there are no landmarks.
+        cameras: Pasts by camera; the keys of their landmarks are in `space`.
+        space: The space of the keys; None: there are no landmarks.
     """
 
     cameras: dict[str, CameraPast]
@@ -146,15 +148,16 @@ class RememberedPasts:
 
 @dataclass(slots=True, eq=False)
 class _CameraCache:
-    """What was read of a camera.
+    """The cached past of one camera.
 
     Attributes:
-        parts: Landmarks by field; None: they are not landmarks, are of another model, or have no clusters.
-        last: When the newest cluster of each field begins.
-        older: The fields of all chapters but the newest, and their landmarks as one.
-        listing: Hash of what Redis listed last; None: nothing yet.
-        times: Of its chapters, by the hash of their entries; None: the entry is not valid.
-        past: What the listing says; None: something of it was not read yet.
+        parts: Landmarks by field of the hash; None: the value is invalid, of another model, or without
+            clusters.
+        last: Begin of the newest cluster of each field, Unix microseconds.
+        older: Fields of all chapters but the newest, and their landmarks joined into one.
+        listing: Hash of the newest listing from Redis; None: none was read yet.
+        times: Begin and end of each chapter, by the hash of its entry; None: the entry is invalid.
+        past: The past that the listing describes; None: a part of it was not read yet.
     """
 
     parts: dict[bytes, Landmarks | None] = field(default_factory=dict)
@@ -175,7 +178,7 @@ class _CameraCache:
         return sum(marks.nbytes for marks in self.landmarks.values())
 
     def put(self, name: bytes, marks: Landmarks | None) -> int:
-        """Take over the landmarks of a field; returns how many bytes more there are."""
+        """Store the landmarks of a field; return by how many bytes the cache grew."""
         before = self.drop(name)
         self.parts[name] = marks
         if marks is None:
@@ -184,13 +187,14 @@ class _CameraCache:
         return marks.nbytes - before
 
     def drop(self, name: bytes) -> int:
-        """Forget a field; returns how many bytes there are less."""
+        """Remove a field; return by how many bytes the cache shrank."""
         self.last.pop(name, None)
         marks = self.parts.pop(name, None)
         return 0 if marks is None else marks.nbytes
 
     def joined(self) -> list[Landmarks]:
-        """Those of chapters that no longer change as one, so that ranking a camera's day is one product."""
+        """Return the landmarks with those of all chapters but the newest as one, so that ranking is one
+        product."""
         if not self.last:
             return []
         newest = max(self.last, key=self.last.__getitem__)
@@ -201,7 +205,7 @@ class _CameraCache:
             together = [joined([*parts.values()])] if parts else []
             self.older = names, together
             if parts:
-                self.parts |= _split(together[0], parts)  # the parts share its memory
+                self.parts |= _split(together[0], parts)  # views of the joined arrays
         return [*self.older[1], *filter(None, [self.parts[newest]])]
 
 
@@ -209,7 +213,7 @@ _Field = TypeVar("_Field")  # a field of one camera, or camera and field
 
 
 def _split(whole: Landmarks, parts: Mapping[_Field, Landmarks]) -> dict[_Field, Landmarks]:
-    """Parts of landmarks that were joined, one after the other."""
+    """Split joined landmarks into `parts` again, as views in the same order."""
     out, first = {}, 0
     for name, part in parts.items():
         out[name] = whole.part(slice(first, first + len(part)))
@@ -218,7 +222,7 @@ def _split(whole: Landmarks, parts: Mapping[_Field, Landmarks]) -> dict[_Field, 
 
 
 class _Cache:
-    """The landmarks that were read, with their keys in one space. Thread-safe."""
+    """Caches landmarks of cameras, with their keys in one space. Thread-safe."""
 
     def __init__(self) -> None:
         self.space: KeySpace | None = None
@@ -227,7 +231,7 @@ class _Cache:
         self._lock = threading.Lock()
 
     def known(self, camera: str, listing: int) -> CameraPast | None:
-        """Return the past of a camera if Redis lists the same as before."""
+        """Return the cached past of a camera if its listing has not changed; else None."""
         with self._lock:
             own = self._cameras.get(camera)
             return own.past if own is not None and own.listing == listing else None
@@ -235,14 +239,16 @@ class _Cache:
     def unread(
         self, camera: str, listing: int, entries: Sequence[bytes], fields: Sequence[bytes]
     ) -> tuple[list[tuple[int, int]], list[bytes]]:
-        """Take over what Redis lists of a camera, and drop the rest; return the times of its chapters,
-        ascending, and the fields that are not cached.
+        """Update a camera to a new listing, and drop fields that it no longer has.
 
         Args:
-            camera: Its id.
-            listing: Hash of what Redis lists.
-            entries: Names and facts of its chapters, in turn.
-            fields: Those of its landmarks.
+            camera: Id of the camera.
+            listing: Hash of the listing.
+            entries: Names and facts of its chapters, alternating.
+            fields: Fields of its landmarks.
+
+        Returns:
+            The times of its chapters, ascending, and the fields that are not cached.
         """
         with self._lock:
             own = self._cameras.setdefault(camera, _CameraCache())
@@ -258,14 +264,14 @@ class _Cache:
             return times, [name for name in stored - own.parts.keys() if _is_name(name)]
 
     def keep(self, read: Mapping[tuple[str, bytes], Landmarks | None]) -> None:
-        """Add landmarks as they were read, by camera and field."""
+        """Add landmarks that were read, by camera and field."""
         with self._lock:
             for (camera, name), marks in self._inside(read).items():
                 own = self._cameras.setdefault(camera, _CameraCache())
                 self._bytes += own.put(name, marks)
 
     def settle(self) -> None:
-        """Choose the key space on first use, and evict the cameras read first above `CACHE_BYTES`."""
+        """Choose the key space on first use, and evict the cameras read first while above `CACHE_BYTES`."""
         with self._lock:
             if self.space is None and (marks := self._all()):
                 kinds = Counter((tuple(own.layers), own.keys.shape[2]) for own in marks)
@@ -281,7 +287,7 @@ class _Cache:
                 self._bytes -= self._cameras.popitem(last=False)[1].nbytes
 
     def past(self, camera: str, listing: int, times: Sequence[tuple[int, int]], *, whole: bool) -> CameraPast:
-        """Return a camera's past; kept until Redis lists something else, if the whole listing was read."""
+        """Return a camera's past. If the listing was read whole, cache the past until the listing changes."""
         with self._lock:
             own = self._cameras.get(camera, _CameraCache())
             past = CameraPast(_without_breaks(times), own.joined())
@@ -290,12 +296,12 @@ class _Cache:
             return past
 
     def forget(self, camera: str) -> None:
-        """Drop a camera."""
+        """Remove a camera from the cache."""
         with self._lock:
             self._bytes -= self._cameras.pop(camera, _CameraCache()).nbytes
 
     def is_outgrown(self) -> bool:
-        """Whether the space is of few clusters and there are many more by now."""
+        """Whether the space was chosen from few clusters, and there are at least twice as many now."""
         with self._lock:
             size = SAMPLE if self.space is None else self.space.sample.shape[1]
             return size < SAMPLE and sum(map(len, self._all())) >= 2 * size
@@ -304,7 +310,8 @@ class _Cache:
         return [own for camera in self._cameras.values() for own in camera.landmarks.values()]
 
     def _inside(self, parts: Mapping[_Field, Landmarks | None]) -> dict[_Field, Landmarks | None]:
-        """Landmarks with their keys in the space, if there is one already; all by one product."""
+        """Convert landmarks to the space, if it was chosen already, with one matrix product; those that do
+        not fit become None."""
         out = {name: own if own is not None and len(own) else None for name, own in parts.items()}
         if (space := self.space) is None:
             return out
@@ -316,25 +323,25 @@ class _Cache:
 
 
 def _listed(count: int, text: bytes) -> list[bytes] | None:
-    """The values of a listing; None: a value contains what separates them, which no fleet writes."""
+    """Split the joined values of a listing; None if a value contains the separator, which no fleet writes."""
     values = text.split(b"\n") if count else []
     return values if len(values) == count else None
 
 
 def _is_name(field: bytes) -> bool:
-    """Whether it may be a field of landmarks."""
+    """Whether the bytes may be a field of landmarks."""
     return (text := text_of(field)) is not None and text.isprintable()
 
 
 def _times(name: bytes, facts: bytes) -> tuple[int, int] | None:
-    """Wall times of a chapter's first and last frame; None: the entry is not valid."""
+    """Return the wall times of a chapter's first and last frame; None if the entry is invalid."""
     for own in chapter_facts({name: facts}).values():
         return own["begin_us"], own["end_us"]
     return None
 
 
 def _without_breaks(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Times of chapters, ascending; those that follow one another within a stride are one."""
+    """Join ascending times of chapters that overlap or are at most `_BREAK_US` apart."""
     out: list[tuple[int, int]] = []
     for begin_us, end_us in spans:
         if out and begin_us <= out[-1][1] + _BREAK_US:
@@ -345,10 +352,10 @@ def _without_breaks(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 class LandmarkReader:
-    """Reads the landmarks of cameras, and caches them: a version never changes. Thread-safe.
+    """Reads landmarks of cameras and caches them, because those of a version never change. Thread-safe.
 
-    Keys are kept in the few directions in which they vary (`KeySpace`). While only few were read, these are
-    chosen again once there are twice as many.
+    Keys are stored in the few directions in which they vary most (`KeySpace`). If these were chosen from few
+    clusters, they are chosen again once there are twice as many.
 
     Args:
         directory: Whether Redis answers.
@@ -379,7 +386,7 @@ class LandmarkReader:
         return RememberedPasts(pasts, cache.space)
 
     def read_ahead(self) -> None:
-        """Read all landmarks, so that the first call of `pasts` need not; other calls come in between."""
+        """Read all landmarks into the cache ahead of the first `pasts`. Other calls may run in between."""
         with contextlib.suppress(DirectoryDownError):
             self._pasts(self._remembered(["*"]), self._cache, pause_s=0.01)
 
@@ -388,7 +395,7 @@ class LandmarkReader:
         self._cache.forget(camera)
 
     def _remembered(self, cameras: Sequence[str]) -> list[str]:
-        """The cameras of which something is remembered and that are meant."""
+        """Return the cameras with a memory that match ids or patterns."""
         listing = self._asking({CAMERAS: "zset"}, lambda: self._client.zrange(CAMERAS, 0, -1))
         remembered = [camera for raw in listing if (camera := text_of(raw)) is not None]
         return [camera for camera in remembered if any(is_meant(camera, pattern) for pattern in cameras)]
@@ -396,9 +403,9 @@ class LandmarkReader:
     def _pasts(self, cameras: Sequence[str], cache: _Cache, pause_s: float = 0.0) -> dict[str, CameraPast]:
         out: dict[str, CameraPast] = {}
         for first in range(0, len(cameras), _TOGETHER):
-            with self._reading:  # what one caller reads, the others need not
+            with self._reading:  # one caller at a time, so that the others find its result in the cache
                 out |= self._some(cameras[first : first + _TOGETHER], cache)
-            time.sleep(pause_s)  # also 0: whoever waits gets the lock
+            time.sleep(pause_s)  # even with 0, so that a waiting caller gets the lock
         return out
 
     def _some(self, cameras: Sequence[str], cache: _Cache) -> dict[str, CameraPast]:
@@ -409,7 +416,7 @@ class LandmarkReader:
         def listing() -> list[Any]:
             with self._client.pipeline(transaction=False) as pipe:
                 for camera in cameras:
-                    # By its text: in a cluster, pipelines cannot use digests of scripts.
+                    # Sent as text, because pipelines of a Redis cluster cannot call scripts by digest.
                     keys = chapters_key(camera), landmarks_key(camera)
                     pipe.execute_command("EVAL", _LISTING, 2, *keys)  # type: ignore[no-untyped-call]
                 return pipe.execute()
@@ -425,7 +432,7 @@ class LandmarkReader:
                 continue
             facts, fields = _listed(*listed[:2]), _listed(*listed[2:])
             if facts is None or fields is None:
-                losses.add(camera)  # what is asked for now may be newer than `number`
+                losses.add(camera)  # the listing read next may be newer than `number`
                 facts, fields = self._one(camera)
             times, unread = cache.unread(camera, number, facts, fields)
             changed[camera] = number, times
@@ -439,7 +446,8 @@ class LandmarkReader:
         return {camera: past for camera, past in out.items() if past.chapters}
 
     def _one(self, camera: str) -> tuple[list[bytes], list[bytes]]:
-        """List a camera value by value: names and facts of its chapters in turn, fields of its landmarks."""
+        """List a camera value by value: names and facts of its chapters, alternating; fields of its
+        landmarks."""
         facts, fields = chapters_key(camera), landmarks_key(camera)
 
         def listing() -> list[Any]:
@@ -449,7 +457,8 @@ class LandmarkReader:
         return [value for entry in entries.items() for value in entry], names
 
     def _read(self, missing: Mapping[str, Sequence[bytes]], cache: _Cache) -> set[str]:
-        """Fetch what is not cached yet; returns the cameras of which something went after it was listed."""
+        """Fetch fields that are not cached; return the cameras of which a field was removed since the
+        listing."""
         losses: set[str] = set()
         if not missing:
             return losses
@@ -472,7 +481,7 @@ class LandmarkReader:
         return losses
 
     def _unpacked(self, value: bytes) -> Landmarks | None:
-        """None: somebody else wrote the value, or it is of another model; its chapter is ranked as one
+        """Unpack landmarks; None if the value is invalid or of another model. Its chapter then counts as one
         without landmarks."""
         with contextlib.suppress(HistoryError):
             marks = Landmarks.unpacked(value, "landmarks")

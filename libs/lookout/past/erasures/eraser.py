@@ -37,7 +37,7 @@ class Eraser:
         instance: Name of this process.
         service: Name of its service.
         steps: What it erases, by the name of the place.
-        stays: Whether something outlives the process (a disk), so that it stays a member when it ends.
+        stays: Whether the process leaves data behind, on a disk; it then stays a member after its end.
         signer: Signs confirmations.
         clock: Unix seconds.
         round_s: Seconds between two rounds.

@@ -30,7 +30,7 @@ _log = logs.get("erasures")
 
 
 class LiveErasures:
-    """The erasures that a service knows: all that `erasures.v1` says or ever said. Thread-safe.
+    """The erasures that a service knows: all that are, or ever were, in `erasures.v1`. Thread-safe.
 
     A range that was erased stays fenced whatever is written to or deleted from the topic later, and also
     after a restart if there is a disk.
@@ -146,7 +146,7 @@ def join(
         context: The service's context.
         erasures: The erasures requested (`live_fence`).
         steps: What the service erases.
-        stays: Whether something outlives the process.
+        stays: Whether the process leaves data behind, on a disk.
         member: Name that confirms for all processes that share what they erase, where one of them is enough;
             None: this process.
     """

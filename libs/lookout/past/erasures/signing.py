@@ -36,7 +36,7 @@ class ErasureSigner:
 
     @property
     def key(self) -> str:
-        """Changes with the token."""
+        """A text that changes whenever the token does."""
         return self._signer.mark()
 
     def sign(self, message: ErasureMessage) -> None:

@@ -1,4 +1,4 @@
-"""Of which wall time of its camera a record of a topic tells, for readers that leave out what was erased."""
+"""Finds the wall time that a record is about, for readers that leave out erased times."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lookout.wire import (
     received,
 )
 
-#: topics whose records of an erased time commands do not show
+#: topics of which commands do not show records of erased times
 FENCED_TOPICS = frozenset(
     topic.name
     for topic in (
@@ -36,11 +36,12 @@ FENCED_TOPICS = frozenset(
 
 
 def span_of(record: Received) -> tuple[int, int]:
-    """The wall time of a record, in Unix microseconds.
+    """Return the wall time that a record is about, as (begin, end) in Unix microseconds.
+
+    For dead letters, and records that their topic's parser rejects, both are the record's time in Kafka.
 
     Args:
-        record: Of one of `FENCED_TOPICS`. Of a dead letter, and of what its topic's parser rejects, only the
-            time when Kafka got it is known.
+        record: A record of one of `FENCED_TOPICS`.
     """
     with suppress(WireError):
         if record.topic in (VERDICTS.name, CANARY_VERDICTS.name):

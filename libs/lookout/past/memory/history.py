@@ -106,8 +106,8 @@ class LayerIndex:
         pending: _Partitions | None = None,
         unsummed: _Partitions | None = None,
     ) -> None:
-        """`stacked` is of the partitions before those of `pending` were replaced or added; `sums` of those
-        before `unsummed`."""
+        """Create the index. `stacked` and `sums` may be out of date: `stacked` lacks the partitions in
+        `pending`, and `sums` those in `unsummed`."""
         self.partitions = partitions
         self._stacked, self._pending = stacked, pending or {}
         self._sums, self._unsummed = sums, unsummed or {}
@@ -234,7 +234,7 @@ class Snapshot:
 
     @property
     def clustered(self) -> bool:
-        """Whether there is anything besides the blocks that are read whole."""
+        """Whether the memory has clusters, in addition to the blocks that answers read whole."""
         return any(index.tokens for index in self.layers)
 
     def covered_frames(self) -> np.ndarray:
@@ -529,7 +529,7 @@ class CameraMemory:
                 f"{where}: this memory is of stream {self.open[-1].block.stream}; an epoch has its own memory"
             )
         if self.table.frames and block.frames and block.times_us[0] <= self.table.times_us.all[-1]:
-            raise HistoryError(f"{where}: its first frame is not later than the last one held")
+            raise HistoryError(f"{where}: its first frame is not later than the memory's last one")
 
     def _construct(self, count: int) -> None:
         """Make the first clusters from the oldest `count` open blocks."""
@@ -758,8 +758,8 @@ class CameraMemory:
 
 
 def in_half(means: torch.Tensor) -> torch.Tensor:
-    """Round means to half precision, keeping their dtype. Other processes get them so, and all must rank
-    alike."""
+    """Round means to half precision, keeping their dtype. Other processes read them in half precision, and
+    all processes must rank alike."""
     limit = torch.finfo(torch.float16).max
     return means.clamp(-limit, limit).half().to(means.dtype)
 

@@ -59,7 +59,7 @@ class Chapter:
 
     @property
     def key(self) -> str:
-        """Identifies its bytes: they change with the version."""
+        """A text that identifies the chapter's bytes, which change with its version."""
         return f"{self.name}@{self.head.version}"
 
     def holds(self, begin_us: int, end_us: int) -> bool:
@@ -244,7 +244,8 @@ class Ranges(Protocol):
 
 
 def _key(request: ChapterRange) -> tuple[str, str, int]:
-    """Identify a range. A prefix is the same in all chapters of a model, so its checksum does."""
+    """Return the cache key of a range. Chapters of a model have the same prefix, so its key is its
+    checksum."""
     chapter, place = request
     if place.file == PREFIX and place.checksum:
         return "", place.checksum.hex(), 0
@@ -402,7 +403,7 @@ class Past:
 
     @property
     def clustered(self) -> bool:
-        """Whether there is anything besides the blocks that are read whole."""
+        """Whether the past has clusters, in addition to the blocks that answers read whole."""
         return any(int(layer.counts.sum()) for layer in self.layers)
 
     @property

@@ -1,7 +1,7 @@
-"""The vectors that ranking compares: mean keys of visual clusters of a chapter, with their times.
+"""Landmarks, the vectors by which searches rank spans: mean keys of a chapter's visual clusters, with times.
 
-A directory holds them instead of the chapter, so that spans of many cameras are ranked before any KV is read.
-Blocks that are still read whole count as clusters of their own, so a growing chapter is ranked to its end.
+The directory holds the landmarks of chapters, so that spans of many cameras are ranked before any KV is read.
+Blocks that are not clustered yet count as clusters of their own, so a growing chapter is ranked to its end.
 """
 
 from __future__ import annotations
@@ -24,31 +24,32 @@ from lookout.past.memory.types import Ints, KVShape
 
 FORMAT = 1
 LAYERS = 4
-"""Number of layers to compare, evenly spaced over the upper half of the model. Lower ones rank worse, and do
-not distinguish some questions at all (docs/find.md)."""
+"""Number of layers to compare, evenly spaced over the upper half of the model. Lower layers rank worse, and
+give some questions the same order (docs/find.md)."""
 KEPT_EVERY: Final = 4
-"""One cluster in so many is kept: as many moments are among the first spans as with all (docs/find.md)."""
+"""One cluster in this many is kept, which ranks moments as well as keeping all (docs/find.md)."""
 SAMPLE: Final = 1024
-"""Clusters, about, whose keys say which directions these are."""
+"""Approximate number of clusters from which the directions of a `KeySpace` are computed."""
 _INFINITE: Final = 0x7C00
 """Exponent bits of a float16: all of them are set in infinities and NaN, and in no finite number."""
 DIRECTIONS: Final = 16
-"""Number of directions in which keys are compared. Neighbouring layers say much the same, and keys vary along
-few directions: with more, no more moments are among the first spans (docs/find.md)."""
+"""Number of directions in which keys are compared. Keys vary along few directions and neighbouring layers are
+similar, so more directions do not rank better (docs/find.md)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Landmarks:
-    """Some of the visual clusters of a chapter, as ranking sees them, in order of time.
+    """Some of the visual clusters of a chapter, in order of time, with what ranking needs of them.
 
     Attributes:
-        keys: float16 [layers, clusters, width], mean raw key of each; in a `KeySpace` float32.
-        layers: int64 [layers], their numbers in the model.
-        begin_us: int64 [clusters], wall time of the first frame of each (Unix microseconds); `end_us`: of the
-            last.
+        keys: float16 [layers, clusters, width], mean raw key of each cluster. In a `KeySpace`, float32
+            [1, clusters, directions].
+        layers: int64 [layers], numbers of the layers in the model.
+        begin_us: int64 [clusters], wall time of each cluster's first frame (Unix microseconds).
+        end_us: int64 [clusters], wall time of its last frame.
         tokens: int64 [clusters], tokens of each in one layer.
         version: version of the chapter.
-        model_digest: digest of the model whose keys they are.
+        model_digest: digest of the model that computed the keys.
     """
 
     keys: np.ndarray
@@ -64,11 +65,11 @@ class Landmarks:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays."""
+        """Bytes of the arrays that grow with the clusters."""
         return sum(own.nbytes for own in (self.keys, self.begin_us, self.end_us, self.tokens))
 
     def part(self, places: slice | Ints) -> Landmarks:
-        """Return some of the clusters; with a slice, the arrays share their memory."""
+        """Return some of the clusters; with a slice, as views of the same arrays."""
         return replace(
             self,
             keys=self.keys[:, places],
@@ -91,10 +92,10 @@ class Landmarks:
 
     @classmethod
     def unpacked(cls, data: bytes, where: str) -> Landmarks:
-        """Unpack landmarks from an untrusted value, whose memory they share.
+        """Unpack landmarks from an untrusted value, as views of its bytes.
 
         Raises:
-            HistoryError: They are damaged, or contradict themselves.
+            HistoryError: The value is damaged, or not valid landmarks.
         """
         head, body = file_parts(data, where)
         try:
@@ -107,18 +108,20 @@ class Landmarks:
             raise HistoryError(f"{where}: not landmarks: {error!r}") from error
         infinite = keys.view(np.uint16) & _INFINITE == _INFINITE
         if infinite.any() or not (begin_us <= end_us).all():
-            raise HistoryError(f"{where}: not landmarks: their values do not fit")
+            raise HistoryError(
+                f"{where}: not landmarks: a key is infinite or NaN, or a time range is reversed"
+            )
         return cls(keys, layers, begin_us, end_us, tokens, layout.version, layout.model_digest)
 
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """What the header of packed landmarks says.
+    """The header of packed landmarks.
 
     Attributes:
-        columns: Type, shape and first byte in the body of keys, layers, begin, end and tokens.
-        version: Of the chapter.
-        model_digest: Of the model.
+        columns: Type, shape and first byte in the body for keys, layers, begin, end and tokens.
+        version: Version of the chapter.
+        model_digest: Digest of the model.
     """
 
     columns: tuple[tuple[str, tuple[int, ...], int], ...]
@@ -128,10 +131,11 @@ class _Layout:
 
 @lru_cache(maxsize=1 << 12)
 def _layout(head: bytes) -> _Layout:
-    """Parse a header; many chapters have the same one.
+    """Parse a header. Cached, because many chapters have equal headers.
 
     Raises:
-        ValueError: Its shapes do not fit; several others: it is not a header of landmarks.
+        ValueError: The shapes do not match one another. A header that is not one of landmarks raises several
+            other exceptions.
     """
     header, places = described_arrays(head)
     columns = tuple(places[name] for name in ("keys", "layers", "begin", "end", "tokens"))
@@ -139,25 +143,25 @@ def _layout(head: bytes) -> _Layout:
     layers, count, _ = shapes[0]
     fits = shapes[1:] == ((layers,), (count,), (count,), (count,))
     if not fits or kinds != ("float16", *["int64"] * 4) or not all(0 <= side < 1 << 31 for side in shapes[0]):
-        raise ValueError("their shapes do not fit")
+        raise ValueError("the shapes or types of its arrays are wrong")
     return _Layout(columns, int(header["version"]), str(header["model_digest"]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeySpace:
-    """The few directions in which the keys of clusters vary, over all compared layers together.
+    """The few directions in which clusters' keys vary most (principal components), over all compared layers.
 
-    A reader of many landmarks stores their keys in this space: one layer, `DIRECTIONS` wide, instead of
-    several wide ones.
+    A reader of many landmarks stores their keys in this space: as one layer that is `DIRECTIONS` wide,
+    instead of several wide ones.
 
     Attributes:
-        layers: int64 [layers], those that are compared.
+        layers: int64 [layers], the compared layers.
         middle: float32 [layers, 1, width], mean key of each layer.
-        directions: float32 [layers * width, directions], orthonormal, of keys in units of `spread`.
+        directions: float32 [layers * width, directions], orthonormal directions of keys divided by `spread`.
         spread: float32 [layers, 1, 1], standard deviation of the keys of each layer.
-        sample: float32 [layers, clusters, width], keys less `middle`: what scores of a layer are scaled by.
-        product: float32 [layers, width, directions], `directions` by layer in keys' own units.
-        offset: float32 [directions], the product of `middle`.
+        sample: float32 [layers, clusters, width], some keys minus `middle`, by which scores are scaled.
+        product: float32 [layers, width, directions], `directions` by layer, divided by `spread`.
+        offset: float32 [directions], `middle` multiplied by `product`, which is subtracted.
     """
 
     layers: Ints
@@ -170,7 +174,7 @@ class KeySpace:
 
     @classmethod
     def of(cls, landmarks: Sequence[Landmarks]) -> KeySpace:
-        """The space of the keys of landmarks of one model; there is at least one cluster."""
+        """Compute the space from landmarks of one model, with at least one cluster among them."""
         keys = np.concatenate([mark.keys for mark in landmarks], 1)
         keys = keys[:, :: max(1, keys.shape[1] // SAMPLE)].astype(np.float32)
         middle = keys.mean(1, keepdims=True)
@@ -190,34 +194,34 @@ class KeySpace:
         return np.array_equal(own.layers, self.layers) and own.keys.shape[2] == self.middle.shape[2]
 
     def landmarks(self, own: Landmarks) -> Landmarks:
-        """Landmarks with their keys in this space: float32 [1, clusters, directions]."""
+        """Convert landmarks to this space: their keys become float32 [1, clusters, directions]."""
         return replace(own, keys=self._inside(own.keys).numpy()[None], layers=np.zeros(1, np.int64))
 
     def keys(self, keys: torch.Tensor) -> torch.Tensor:
-        """Keys [layers of the model, width] in this space: [1, directions]."""
+        """Convert keys [layers of the model, width] to this space: [1, directions]."""
         return self._inside(keys[torch.from_numpy(self.layers)].float().numpy()[:, None])
 
     def queries(self, queries: torch.Tensor) -> torch.Tensor:
-        """Queries [layers of the model, width] in this space: [1, directions]. Each layer counts the same: by
-        its scores in standard deviations over the sample."""
+        """Convert queries [layers of the model, width] to this space: [1, directions]. All layers count
+        equally: the scores of each are divided by their standard deviation over the sample."""
         own = queries[torch.from_numpy(self.layers)].float().numpy()[:, :, None]
         deviation = (self.sample @ own).std(1, keepdims=True)
         scaled = own.transpose(0, 2, 1) * self.spread / np.where(deviation > 0, deviation, 1.0)
         return torch.from_numpy(_flattened(scaled) @ self.directions)
 
     def _inside(self, keys: np.ndarray) -> torch.Tensor:
-        """Keys [layers, clusters, width] as [clusters, directions]."""
+        """Project keys [layers, clusters, width] onto the directions: [clusters, directions]."""
         own = torch.from_numpy(keys if keys.flags.writeable else keys.copy())
         return (own.float() @ self.product).sum(0) - self.offset
 
 
 def _flattened(keys: np.ndarray) -> np.ndarray:
-    """Keys [layers, clusters, width] as [clusters, layers * width]."""
+    """Reshape keys [layers, clusters, width] to [clusters, layers * width]."""
     return keys.transpose(1, 0, 2).reshape(keys.shape[1], -1)
 
 
 def joined(landmarks: Sequence[Landmarks]) -> Landmarks:
-    """Landmarks of several chapters as one; at least one, all of the same layers."""
+    """Join landmarks of one or more chapters into one; all have the same layers."""
     return replace(
         landmarks[0],
         keys=np.concatenate([mark.keys for mark in landmarks], 1),
@@ -229,7 +233,7 @@ def joined(landmarks: Sequence[Landmarks]) -> Landmarks:
 
 @dataclass(slots=True, eq=False)
 class CameraPast:
-    """What a directory says about a camera.
+    """What ranking knows about a camera's past, from the directory.
 
     Attributes:
         chapters: Wall times of the first and last frame of each chapter (Unix microseconds).
@@ -250,7 +254,7 @@ def landmarks_of(chapter: Chapter, files: Files, every: int = KEPT_EVERY) -> Lan
     Args:
         chapter: The chapter, growing or sealed.
         files: Its bytes.
-        every: One cluster in so many is kept, among them the newest.
+        every: One cluster in this many is kept, the newest among them.
 
     Raises:
         HistoryError: Its bytes are not available.

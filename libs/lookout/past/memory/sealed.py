@@ -1,9 +1,9 @@
 """A sealed memory: four files that never change. Erasing, and repair, write the next version of them.
 
-    slabs-VERSION.bin      the KV, cluster after cluster: of a layer, of one of its visual clusters
-    catalogue-VERSION.bin  index ranges, and behind those of a layer its scenes (`catalogue`)
+    slabs-VERSION.bin      the KV of each cluster, by layer and visual cluster
+    catalogue-VERSION.bin  layer by layer, its index ranges and then its scenes (`catalogue`)
     prefix.bin             the system prefix
-    head-VERSION.bin       what is read first; it names the others
+    head-VERSION.bin       is read first, and names the others
 
 The head is renamed into place last, once the others have reached the disk, so a version is there whole or
 not at all. Then everything else in the folder is removed: the version before, or the files of the memory that
@@ -143,7 +143,7 @@ def file_names(version: int) -> tuple[str, ...]:
 
 
 def sweep(folder: Path, head: Head) -> None:
-    """Remove what does not belong to the newest version: after a kill there may be more.
+    """Remove all files that do not belong to the newest version; a killed process may have left some.
 
     Raises:
         HistoryError: a file could not be removed.
@@ -189,12 +189,12 @@ class FolderFiles:
 
 
 class SealedMemory:
-    """A sealed memory that is checked, repaired, or from which frames are erased.
+    """Checks or repairs a sealed memory, or erases frames from it.
 
     Attributes:
-        folder: its folder.
+        folder: the memory's folder.
         head: the head of its newest version.
-        damage: what was found to be lost, in sentences.
+        damage: sentences about lost parts that were found.
     """
 
     def __init__(self, folder: Path, owner: IO[str] | None) -> None:
@@ -210,8 +210,8 @@ class SealedMemory:
 
         Args:
             folder: the folder.
-            owner: change it; else only read it.
-            salvage: as the owner, write it again without what is damaged, if anything is.
+            owner: open it for changes; else only for reading.
+            salvage: as the owner, if anything is damaged, rewrite the memory without the damaged parts.
 
         Raises:
             DamagedMemoryError: its head or the scenes of a layer are damaged.

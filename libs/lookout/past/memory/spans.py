@@ -1,4 +1,4 @@
-"""Which frames of a memory an answer may read."""
+"""Limits an answer to some frames of a memory."""
 
 from __future__ import annotations
 

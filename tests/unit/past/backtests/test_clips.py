@@ -51,13 +51,13 @@ def test_a_pipeline_without_a_question_is_refused() -> None:
 
 
 def test_what_is_of_another_kind_is_refused_by_its_name(pipeline: Pipeline) -> None:
-    with pytest.raises(PipelineError, match=r"pipeline is a lookout\.Pipeline, not None"):
+    with pytest.raises(PipelineError, match=r"pipeline must be a lookout\.Pipeline, not None"):
         clip_backtest(None, ["yard.mp4"], ALWAYS)  # type: ignore[arg-type]
-    with pytest.raises(PipelineError, match="clips are paths of files and folders, not None"):
+    with pytest.raises(PipelineError, match="clips must be paths of files or folders, not None"):
         clip_backtest(pipeline, None, ALWAYS)  # type: ignore[arg-type]
-    with pytest.raises(PipelineError, match="clips are paths of files and folders, not 3"):
+    with pytest.raises(PipelineError, match="clips must be paths of files or folders, not 3"):
         clip_backtest(pipeline, ["yard.mp4", 3], ALWAYS)  # type: ignore[list-item]
-    with pytest.raises(RuleError, match=r"rule is a lookout Rule, not 0\.5"):
+    with pytest.raises(RuleError, match=r"rule must be a lookout Rule, not 0\.5"):
         clip_backtest(pipeline, ["yard.mp4"], 0.5)  # type: ignore[arg-type]
 
 

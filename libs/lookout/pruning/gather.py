@@ -50,7 +50,7 @@ class GatherMethod(StrEnum):
 
     @property
     def unites(self) -> bool:
-        """Whether the largest displacement of any frame counts."""
+        """Whether the rule takes the largest displacement that any frame showed."""
         return self is not GatherMethod.SIGNED_SUM
 
 
@@ -58,12 +58,19 @@ class GatherMethod(StrEnum):
 class GatherSettings:
     """Settings of gathering.
 
-    rows, cols, patch: the model's patch grid, patch in pixels; rule; residual: also measure R (needs luma of
-    every frame); cell: pixels of the coded picture along one side of a cell, 0: 8 for union (the smallest
-    block FFmpeg reports), for signed-sum 16 (a macroblock), or 8 in pictures lower than 240; intra_share:
-    signed-sum calls a cell new content when it and most of its neighbours were intra in at least two frames
-    and this share of the P-frames since the last sample; intra_limit: if more than this share of all cells
-    was intra (noise, exposure, a cut), intra blocks are not informative and the sample is judged by luma.
+    Attributes:
+        rows: Rows of the model's patch grid.
+        cols: Columns of the model's patch grid.
+        patch: Side of a patch in pixels of the model's input.
+        rule: How the displacements of several frames are combined.
+        residual: Also measure the residual R, which needs the luma of every frame.
+        cell: Side of a cell in pixels of the coded picture. 0: for union 8, the smallest block that FFmpeg
+            reports; for signed-sum 16, a macroblock, or 8 if the picture is less than 240 pixels wide or
+            high.
+        intra_share: In signed-sum, a cell is new content if it and most of its neighbours were intra in at
+            least two P-frames, and in at least this share of the P-frames since the last sample.
+        intra_limit: If more than this share of all cells was intra (noise, exposure, a cut), intra blocks are
+            not informative and the sample is judged by luma.
     """
 
     rows: int
@@ -92,11 +99,11 @@ class VectorChain(Protocol):
     """Displacement of every cell over one or more spans, each from one sample to the next."""
 
     def add(self, frames: Frames) -> None:
-        """Add the blocks of consecutive inter frames, to a chain of one span."""
+        """Add the blocks of consecutive inter frames to a chain that has one span."""
 
     @property
     def redrawn(self) -> F64:
-        """Share of the picture that was intra, over all P-frames: [spans]."""
+        """Share of cells that were intra, averaged over the P-frames of each span: [spans]."""
 
     def displacement(self) -> tuple[F32, F32, Mask]:
         """Return (dx, dy, new): float32 [spans, rows, cols] in coded pixels, and bool [spans, rows, cols]
@@ -158,10 +165,10 @@ class SignedSumChain:
         self._own = np.zeros((2, spans, size), np.float32)
         self._intra = np.zeros((spans, size), np.int64)
         self._links = np.zeros(spans, np.int64)
-        self._half = half_areas(cells)  # a cell covered by less is new content
+        self._half = half_areas(cells)  # a cell with less inter-coded area is new content
 
     def add(self, frames: Frames) -> None:
-        """Add the blocks of consecutive inter frames, to a chain of one span."""
+        """Add the blocks of consecutive inter frames to a chain that has one span."""
         self.add_spans([frames])
 
     def add_spans(self, spans: Sequence[Frames]) -> None:
@@ -179,12 +186,12 @@ class SignedSumChain:
         frame = owner[hit.block]
         place = frame * size + hit.cell
         area = np.bincount(place, hit.area, len(frames) * size)
-        # B-frames are not links: cells that only blocks of their second list cover are not new.
+        # Only P-frames show new content: in a B-frame, an uncovered cell may be predicted from its list 1.
         new = (area.reshape(len(frames), size) < self._half) & links[:, None]
         ends = np.cumsum(counts)
         self._intra += np.add.reduceat(new, ends - counts, axis=0, dtype=np.int64)
         self._links += np.add.reduceat(links, ends - counts, dtype=np.int64)
-        # Only the newest frame's own displacement counts, and only where that frame is sampled.
+        # A B-frame's displacement counts only if it is the last frame of its span, which is the sampled one.
         self._own[:] = 0
         dx, dy = blocks.dx[hit.block], blocks.dy[hit.block]
         moves = np.flatnonzero((dx != 0) | (dy != 0))  # most blocks of a fixed camera stand still
@@ -208,7 +215,7 @@ class SignedSumChain:
 
     @property
     def redrawn(self) -> F64:
-        """Share of the picture that was intra, over all P-frames: [spans]."""
+        """Share of cells that were intra, averaged over the P-frames of each span: [spans]."""
         return np.asarray(self._intra.mean(axis=1) / np.maximum(1, self._links), np.float64)
 
     def displacement(self) -> tuple[F32, F32, Mask]:
@@ -273,8 +280,8 @@ def half_areas(cells: Cells) -> F32:
 
 
 def uncovered(cell: Index, area: F32, cells: Cells, picture: Picture) -> Mask:
-    """Return the cells of a P-frame less than half covered by inter blocks, that is, new content: bool
-    [rows * cols]. None are for a B-frame."""
+    """Return the cells with new content, bool [rows * cols]: those of a P-frame less than half of whose area
+    is covered by inter blocks. For a B-frame, none."""
     if picture is Picture.B:
         return np.zeros(cells.rows * cells.cols, np.bool_)
     return np.asarray(np.bincount(cell, area, cells.rows * cells.cols) < half_areas(cells), np.bool_)
@@ -282,10 +289,10 @@ def uncovered(cell: Index, area: F32, cells: Cells, picture: Picture) -> Mask:
 
 @dataclass
 class MotionGather:
-    """Decode's `Gather`: block maps of one segment -> V (and R) on the patch grid at each sample.
+    """Gathers the block maps of one segment into motion V, and residual R if asked for, at each sample.
 
-    Frames are processed when the motions are requested, or when too many wait: arrays of many small frames
-    cost hardly more than those of one.
+    Both are on the patch grid. It is the `Gather` that decode uses. Frames are processed together, when
+    motions are requested or too many frames wait, because many small frames cost hardly more than one.
     """
 
     settings: GatherSettings
@@ -296,7 +303,7 @@ class MotionGather:
     _broken: bool = True
     _waiting: list[tuple[VectorSource, Picture]] = field(default_factory=list, repr=False)
     _waiting_blocks: int = 0  # of all waiting frames
-    _closed: list[tuple[int, Frames]] = field(default_factory=list, repr=False)  # by place in _motions
+    _closed: list[tuple[int, Frames]] = field(default_factory=list, repr=False)  # with place in _motions
     _motions: list[Motion] = field(default_factory=list, repr=False)
     _luma: Luma | None = field(default=None, repr=False)
     _sampled: Luma | None = field(default=None, repr=False)
@@ -318,13 +325,13 @@ class MotionGather:
 
     @property
     def needs_all(self) -> bool:
-        """Whether every frame counts. It is False for `signed-sum`, in whose chain unsampled B-frames are
-        not links."""
+        """Whether every frame must be pushed. False for `signed-sum`, which ignores B-frames that are not
+        sampled."""
         return self.settings.rule.unites
 
     @property
     def needs_luma(self) -> bool:
-        """Whether R is measured."""
+        """Whether frames must be pushed with their luma, to measure the residual R."""
         return self.settings.residual
 
     def start(self, geometry: Geometry) -> None:
@@ -358,7 +365,7 @@ class MotionGather:
             self._add_waiting()
 
     def sample(self, frame: FrameInfo) -> None:
-        """Mark the last pushed frame as sampled; motion is counted from it again."""
+        """Mark the last pushed frame as sampled. The next sample's motion is counted from it."""
         del frame  # the frame last pushed
         s, place = self.settings, len(self._motions)
         self._motions.append(Motion(Basis.LUMA))

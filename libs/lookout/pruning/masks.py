@@ -101,7 +101,7 @@ class MaskPolicy(Protocol):
 class EncodedGroups:
     """The tower's output for one temporal patch.
 
-    anchor: whether it is encoded whole for those after it; keep: bool [group rows, group cols], the groups
+    anchor: whether the patch was encoded whole as an anchor; keep: bool [group rows, group cols], the groups
     that were encoded; tokens: float32 [kept, hidden], in row-major order of the kept groups.
     """
 
@@ -111,10 +111,10 @@ class EncodedGroups:
 
 
 class TokenPolicy(MaskPolicy):
-    """A policy that also drops tokens after the vision tower, based on the tokens.
+    """A policy that also drops tokens after the vision tower, depending on their values.
 
-    For `Pipeline` and evaluation: a fleet's records say what the tower encoded, not what was dropped after
-    it, so these policies have no name that `PruningSettings` could select.
+    It works in `Pipeline` and in evaluations only. A fleet's records say what the tower encoded, not what was
+    dropped afterwards, so such policies have no name that `PruningSettings` could select.
     """
 
     @abstractmethod
@@ -135,11 +135,11 @@ class PrunePolicy:
 
     Attributes:
         change: evidence by which a patch counts as changed.
-        rule: how vectors were gathered.
-        tau: threshold of M = V + alpha * R per sample step, in model-input pixels, with the rule
-            `union-coded` in pixels of the coded picture; None: the default of `rule`: measured, or of
-            `union-coded` the paper's.
-        alpha: pixels per grey level of residual.
+        rule: how decode gathers vectors.
+        tau: a patch moved if M = V + alpha * R exceeds this many pixels per sample step. Pixels are those of
+            the model's input, or with `union-coded` of the coded picture. None: the default of `rule`, which
+            was measured, or for `union-coded` is the paper's.
+        alpha: pixels that one grey level of residual adds to M.
         luma_tau: grey levels by which a patch must differ; None: learnt from the camera's noise.
         learning: how that threshold follows the noise.
         anchors: which frames are encoded whole.
@@ -229,8 +229,9 @@ class Sample:
 class TemporalMask:
     """The part of one temporal patch to encode.
 
-    frames: indices into the block's samples (one, or a pair; a lone last frame is repeated); keep: bool
-    [group rows, group cols]; dynamic: bool [rows, cols], patches judged dynamic in these frames alone.
+    frames: indices into the block's samples (one, or a pair; a lone last frame is repeated); anchor: whether
+    it is encoded whole as an anchor; keep: bool [group rows, group cols], the groups to encode; dynamic: bool
+    [rows, cols], the patches that changed in these frames.
     """
 
     frames: tuple[int, ...]
@@ -246,11 +247,12 @@ class TemporalMask:
 
 @dataclass(frozen=True, slots=True)
 class Carry:
-    """State for the next block. All but the noise is used only until that block has an anchor, which damaged
-    first frames delay.
+    """What pruning of the next block needs from this one. All but the noise is used only for frames before
+    that block's anchor: the anchor comes later if its first frames are damaged.
 
     active: bool [rows, cols], patches kept since the last anchor; content: uint8 [rows, cols], mean luma of
-    each patch when it was last encoded; noise: of the camera in grey levels (`pruning.noise`), None: unknown.
+    each patch when it was last encoded; noise: the camera's noise in grey levels (`pruning.noise`), None:
+    unknown.
     """
 
     active: Mask
@@ -422,7 +424,7 @@ def _patch(
 
 
 def _due(members: Sequence[Sample], policy: PrunePolicy, state: _State) -> bool:
-    """Whether an anchor is due here; a damaged frame postpones it."""
+    """Whether an anchor is due at this temporal patch. If a frame is damaged, the caller postpones it."""
     if not state.anchored or (policy.anchors is Anchors.GOP and any(sample.intra for sample in members)):
         return True
     return policy.anchor_samples is not None and state.since >= policy.anchor_samples

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 F32 = npt.NDArray[np.float32]
 
-#: share of the patches that is assumed to be still: noise is measured on the least changed quarter
+#: share of the patches that are assumed to be still: noise is measured on the least changed quarter
 STILL_SHARE: Final = 0.25
 #: how fast the estimate falls and rises: share of the difference per frame
 FALL, RISE = 0.5, 0.1

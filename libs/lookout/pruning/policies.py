@@ -64,7 +64,8 @@ def anchored_masks(
 
 @dataclass(frozen=True)
 class WholeFrames(MaskPolicy):
-    """Keeps every patch of every frame and compares no frames, which takes a fifth of encoding."""
+    """Keeps every patch of every frame. It saves comparing frames, which costs a fifth as much as
+    encoding."""
 
     def masks(
         self, samples: Sequence[Sample], grid: GroupedPatches, carry: Carry | None = None

@@ -17,7 +17,7 @@ F32 = npt.NDArray[np.float32]
 
 
 def compensated_difference(luma: Luma, before: Luma, dx: F32, dy: F32, cell: int) -> F32 | torch.Tensor:
-    """Return |luma - before displaced|, float32 [height, width], where the pictures are.
+    """Return |luma - displaced before|, float32 [height, width], on the device that holds the pictures.
 
     luma, before: uint8 [height, width], the sampled frame and the one sampled before it; dx, dy: float32
     [cell rows, cell cols], displacement of each cell towards its reference in pixels (rounded to whole

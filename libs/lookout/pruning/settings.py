@@ -17,11 +17,11 @@ class Preset(StrEnum):
 
     DEFAULT = "default"
     FAITHFUL = "faithful"  # the default's masks, and windows that recompute more
-    CODECSIGHT = "codecsight"  # the paper's
+    CODECSIGHT = "codecsight"  # masks and windows of the CodecSight paper
     STRIDES = "strides"  # the default's masks, and windows that hold no KV
 
 
-MOST_ANCHOR_SAMPLES: Final = 10_000  # a bound for schemas; no stride has as many
+MOST_ANCHOR_SAMPLES: Final = 10_000  # an upper bound for schemas; strides have fewer samples
 _MASKS: Final = {
     Preset.FAITHFUL: "default",
     Preset.STRIDES: "default",

@@ -130,8 +130,8 @@ def _open(state: WatchState, answer: WatchVerdict, identity: str) -> tuple[Watch
 
 
 def _update(state: WatchState, answer: WatchVerdict, yes: bool) -> tuple[WatchState, list[IncidentEvent]]:
-    """Add the answer to the incident; an event is due if the peak rises or its windows reach a power of
-    two."""
+    """Add the answer to the open incident. An event is due if the peak rises, or if the number of windows
+    reaches a power of two."""
     incident = state.incident
     assert incident is not None
     strongest = sorted([*incident.evidence, (answer.p_yes, answer.evidence)], key=lambda item: -item[0])
@@ -211,8 +211,9 @@ def _added(coverage: Coverage, outcome: Outcome, milliseconds: int) -> Coverage:
 def best_frames(incident: Incident) -> list[bytes]:
     """Return the frames of an incident's strongest windows, best first.
 
-    Each window votes for its frames, mostly for its first: one window's attention may lie on a frame that
-    shows nothing yet, that of several rarely does. Among equals the stronger window's frame comes first.
+    Each window votes for its frames, with most weight for its first: a single window may attend to a frame
+    that shows nothing yet, but several windows rarely agree on one. In a tie, the stronger window's frame
+    comes first.
     """
     votes: Counter[bytes] = Counter()
     for _, window in incident.evidence:

@@ -1,4 +1,4 @@
-"""The check of a notification, and the choice of incidents that it is told of."""
+"""Checks notifications, and decides which incidents and events each of them covers."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def severity_of(severity: Severity) -> Severity:
 
 
 def event_of(happened: Alert | IncidentAction) -> Notification.Event:
-    """Return which event of a notification an alert or an action is."""
+    """Return the kind of event, as notifications select them, of an alert or an action."""
     if isinstance(happened, IncidentAction):
         return Notification.EVENT_ACTION
     return _EVENTS.get(happened.kind, Notification.EVENT_UNSPECIFIED)
@@ -223,9 +223,10 @@ def wants_incident(
 
 
 def follows_outages(notification: Notification, happened: Alert | IncidentAction) -> bool:
-    """Whether a notification is told of a camera's outages, whatever its filters, because it shows states.
+    """Whether a notification gets a camera's outages even if its filters exclude them: it does with MQTT.
 
-    Without them the answer from before an outage would look as if it still held.
+    MQTT topics show the current state of watches. Without outages, the answer from before one would look
+    current.
     """
     return (
         notification.HasField("mqtt")
@@ -237,7 +238,8 @@ def follows_outages(notification: Notification, happened: Alert | IncidentAction
 
 
 def asked_for(notification: Notification, event: NotificationEvent) -> bool:
-    """Whether the filters of a notification cover an event that it is told of."""
+    """Whether a notification's filters (events, watches, severity) cover an event. A notification may also
+    get events that they do not cover, see `follows_outages`."""
     happened = event.action if event.HasField("action") else event.alert
     return (
         wants_event(notification, happened)

@@ -1,4 +1,4 @@
-"""What people's actions make of an incident: its state, its assignee, and whether its answer was right."""
+"""Follows how people handle an incident: its state, its assignee, and whether its answer was right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check of a watch, shared by everything that writes or reads watches."""
+"""Checks watches; shared by all code that writes or reads them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lookout.wire.ranges import RangeError, check_ranges
 
 #: reserved ids, and what they are used for
 _TAKEN = {CAMERA_HEALTH: "cameras' own incidents", SHIFT_REPORT: "scheduled reports"}
-#: why a watch with `verify` cannot ask anybody
+#: why a watch with `verify` cannot ask a second model
 NO_SECOND_MODEL: Final = "no second model is configured: set LOOKOUT_OPINION_URL and LOOKOUT_OPINION_MODEL"
 _LAST_VERSION = 2**32 - 1  # uint32
 
@@ -128,11 +128,11 @@ def _check_gate(watch: Watch) -> None:
 
 
 def second_model_fault(name: str, names: Collection[str]) -> str | None:
-    """Why a watch cannot ask a second model; None if it can.
+    """Return why a watch cannot ask a second model; None if it can.
 
     Args:
         name: The watch's `verify_with`.
-        names: Names of the second models in LOOKOUT_OPINION_URL; empty: of one without a name.
+        names: Names of the second models in LOOKOUT_OPINION_URL; empty if there is one without a name.
     """
     if not names:
         return NO_SECOND_MODEL

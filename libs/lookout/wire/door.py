@@ -60,7 +60,7 @@ _BINARY: Final[dict[str, type[Message]]] = {
         for flow in (*topics.PIPELINE.values(), *topics.RECORDING_FLOWS, topics.NOTIFY)
     },
 }
-#: messages that do not contain their key: a checkpoint's is its camera, an erasure's tells the kind of record
+#: messages that do not contain their key: that of a checkpoint is its camera, that of an erasure its kind
 _KEYLESS: Final = frozenset({Checkpoint, Erasure})
 _KEYS: Final[dict[type[Message], Callable[[Any], str]]] = {
     FramesRecord: lambda message: message.camera,

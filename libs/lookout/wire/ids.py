@@ -28,8 +28,8 @@ def is_camera_id(text: str) -> bool:
 def name_fault(text: str) -> str:
     """Return why a new camera or watch cannot have this name; empty if it can.
 
-    Stricter than `is_camera_id`, which names that exist must meet: names stand in addresses, patterns and
-    commands.
+    Existing names need only pass `is_camera_id`. New ones are checked more strictly, because names appear in
+    URLs, patterns and commands.
     """
     if _NEW_NAME.fullmatch(text):
         return ""

@@ -33,8 +33,8 @@ WATCH_BYTES: Final = 640 * 1024
 CAMERA_WATCHES: Final = 256
 #: watches of an installation: each prefill instance holds them in memory, with up to 16 versions
 ALL_WATCHES: Final = 10_000
-#: samples of a stride block, and stride blocks of a window: a hole in a stream is filled with as many empty
-#: blocks
+#: samples of a stride block, and stride blocks of a window. A gap in a stream is filled with up to a window
+#: of empty blocks
 BLOCK_SAMPLES: Final = 1024
 WINDOW_BLOCKS: Final = 256
 #: rows or columns of a grid of patches or merge groups, and cells of it
@@ -57,9 +57,9 @@ JOB_ANSWERS: Final = 32_768
 PART_SAMPLES: Final = 65_536
 #: recordings of a job, after its folders are listed
 JOB_RECORDINGS: Final = 1000
-#: gaps of a recording or part that are named
+#: gaps that the outcome of a recording or part lists
 RECORDING_GAPS: Final = 256
-#: incidents of a back-test that its answers name
+#: incidents that the answer of a back-test lists
 JOB_INCIDENTS: Final = 5000
 #: labels of a back-test; all of them are in its request
 JOB_LABELS: Final = 1000

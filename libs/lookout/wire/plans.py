@@ -15,11 +15,11 @@ def check_part(part: RecordingPart) -> None:
     if part.HasField("backtest"):
         _check_past(part.backtest)
         if not part.backtest.HasField("job"):
-            raise RangeError("lookout.v1.RecordingPart.backtest: a range without a question")
+            raise RangeError("lookout.v1.RecordingPart.backtest: a range without its job")
         return
     _check_span(part.span)
     if not part.uri or not part.questions:
-        raise RangeError(f"lookout.v1.RecordingPart: part {part.number} names no recording or no question")
+        raise RangeError(f"lookout.v1.RecordingPart: part {part.number} lacks a recording or a question")
 
 
 def check_outcome(outcome: RecordingOutcome) -> None:
@@ -45,14 +45,15 @@ def check_plan(plan: RecordingPlan) -> None:
         # A plan of an earlier release has no ranges: its parts were written with it.
         if plan.past and not counted == plan.parts == len(plan.past):
             raise RangeError(
-                f"a plan of {plan.parts} parts has {len(plan.past)} ranges, {counted} by its partitions"
+                f"a plan states {plan.parts} parts, but has {len(plan.past)} ranges and "
+                f"counts {counted} parts in its partitions"
             )
         for part in plan.past:
             _check_past(part)
         return
     counted = sum(recording.parts for recording in plan.recordings)
     if counted != plan.parts:
-        raise RangeError(f"a plan of {plan.parts} parts has {counted} by its recordings")
+        raise RangeError(f"a plan states {plan.parts} parts, but its recordings have {counted}")
     # A plan of an earlier release has no spans either.
     if any(recording.spans for recording in plan.recordings):
         for recording in plan.recordings:

@@ -46,7 +46,7 @@ TENSORS: Final[dict[str, int]] = {
     "StrideBlock.embeddings": STAGE_TOKENS,
     "StrideBlock.deepstack": STAGE_TOKENS,
 }
-#: by stage: the topic of the record that a tensor was made for (`TensorRef.input`)
+#: by stage: the topic of the record from which a tensor was made (`TensorRef.input`)
 INPUTS: Final[dict[int, Topic]] = {
     STAGE_FRAMES: topics.SEGMENTS,
     STAGE_TOKENS: topics.FRAMES,
@@ -57,7 +57,7 @@ _WIDTHS: Final = {"uint8": 1, "float16": 2, "bfloat16": 2, "float32": 4, "float6
 
 
 class BadReferenceError(LookoutError, ValueError):
-    """A message has a reference that it cannot have been made from."""
+    """A message refers to a record or tensor from which it cannot have been made."""
 
 
 @dataclass(frozen=True, slots=True)

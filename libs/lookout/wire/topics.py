@@ -86,7 +86,7 @@ class Topic:
             # Kafka never compacts the active log segment, so it must be rolled in time, too.
             settings["segment.ms"] = settings["max.compaction.lag.ms"] = str(self.compact_within_ms)
             settings["min.cleanable.dirty.ratio"] = "0.1"
-            # Transaction markers and tombstones are removed as soon; by default they stay for a day.
+            # Transaction markers and tombstones are removed equally soon; by default they stay for a day.
             settings["delete.retention.ms"] = str(self.compact_within_ms)
         return settings
 

@@ -28,8 +28,8 @@ rule (a video is positive where two consecutive windows are), by event, and by w
 
 Then figures 14, 16, 17 and 18. Everything is kept under --keep, and the command continues where it was
 stopped: with --minutes it begins nothing new after so long, and reports the cameras that are complete.
-`--only` chooses tables: `policies` (with figure 14), `rules` or figures, by name; `flops` alone: FLOPs, which
-every run counts.
+`--only` chooses tables: `policies`, `rules` or figures, by name; `flops` alone: FLOPs, which every run
+counts. Figure 14 needs three policies, not all; `per camera` has what its rows are made of.
 `--quick`: two short cameras, and the ends of the sweeps alone. The last line is JSON.
 """
 
@@ -38,7 +38,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +50,27 @@ from bench.codecsight import sweeps
 from bench.codecsight.paper import beside_paper
 from bench.codecsight.policies import REFERENCES
 from bench.codecsight.rules import rules
-from bench.codecsight.streams import Workplace, answered_cameras, judged, motion_of, truth_of
-from bench.codecsight.table import accuracy, default_less, families, fidelity, flops_saved, thirds
+from bench.codecsight.scores import Answers
+from bench.codecsight.streams import (
+    EVERY_POLICY,
+    Camera,
+    Outcome,
+    Workplace,
+    answered_cameras,
+    judged,
+    motion_of,
+    truth_of,
+)
+from bench.codecsight.table import (
+    BY_MOTION,
+    accuracy,
+    camera_rows,
+    default_less,
+    families,
+    fidelity,
+    flops_saved,
+    thirds,
+)
 from bench.motion import footage
 from bench.results import Results
 from lookout.models import find_model
@@ -60,21 +79,28 @@ from lookout.models.engines import load_engine
 from lookout.models.families import load_tower
 
 SECONDS, QUICK_SECONDS = 80.5, 56.5  # of a film: six and three whole windows
-PARTS = ("policies", "flops", "rules", "figure 16", "figure 17", "figure 18")
+PARTS = ("policies", "flops", "rules", "figure 14", "figure 16", "figure 17", "figure 18")
+
+
+def judged_cameras(
+    count: int, place: Workplace, names: Sequence[str]
+) -> tuple[list[Camera], list[Mapping[str, Outcome]], dict[str, list[list[Answers]]]]:
+    """The cameras that are complete, their outcomes, and by policy the answers of each by question."""
+    shown, found, judgements = [], [], []
+    bar = tqdm(answered_cameras(range(count), place, names), total=count, desc="cameras", disable=None)
+    for camera, outcomes in bar:
+        truth = truth_of(camera, place)
+        shown.append(camera)
+        found.append(outcomes)
+        judgements.append({name: judged(one.answered.p, truth) for name, one in outcomes.items()})
+    return shown, found, {name: [camera[name] for camera in judgements] for name in names}
 
 
 def policies(count: int, place: Workplace) -> dict[str, Any]:
     """Every policy on the cameras that are complete."""
-    cameras, judgements, motion = [], [], []
-    bar = tqdm(answered_cameras(range(count), place), total=count, desc="cameras", disable=None)
-    for shown, found in bar:
-        truth = truth_of(shown, place)
-        cameras.append(found)
-        motion.append(motion_of(shown, place))
-        judgements.append({name: judged(one.answered.p, truth) for name, one in found.items()})
+    _, cameras, by_policy = judged_cameras(count, place, EVERY_POLICY)
     if not cameras:
         return {"cameras": 0}
-    by_policy = {name: [camera[name] for camera in judgements] for name in judgements[0]}
     for name in REFERENCES:
         by_policy.pop(name)
     f1, cost = accuracy(by_policy), fidelity(cameras)
@@ -83,7 +109,20 @@ def policies(count: int, place: Workplace) -> dict[str, Any]:
         "policies": {name: f1[name] | cost[name] for name in f1},
         "default less others": default_less(by_policy, cameras),
         "families": families(by_policy),
-        "figure 14": thirds(cameras, by_policy, motion),
+    }
+
+
+def by_motion(count: int, place: Workplace) -> dict[str, Any]:
+    """Figure 14: three policies alone, on the cameras that are complete, and what its rows are made of."""
+    shown, cameras, by_policy = judged_cameras(count, place, BY_MOTION)
+    if not cameras:
+        return {"cameras": 0}
+    rows = camera_rows(cameras, by_policy, [motion_of(camera, place) for camera in shown])
+    names = [camera.name for camera in shown]
+    return {
+        "cameras": len(cameras),
+        "figure 14": thirds(rows),
+        "per camera": dict(zip(names, rows, strict=True)),
     }
 
 
@@ -134,7 +173,10 @@ def main() -> None:
         "figure 17": lambda: sweeps.thresholds(swept, place, options.quick),
         "figure 18": lambda: sweeps.groups_of_pictures(swept, place, options.quick),
     }
-    found = policies(cameras, place) if "policies" in options.only else {"cameras": swept}
+    found: dict[str, Any] = {"cameras": swept}
+    for title, run in (("figure 14", by_motion), ("policies", policies)):
+        if title in options.only:
+            found |= run(cameras, place)
     for title, part in parts.items():
         if title in options.only or title.partition(" at ")[0] in options.only:
             found[title] = part()
@@ -148,6 +190,8 @@ def main() -> None:
         "flops_saved": found.pop("flops_saved"),
         "cameras": found.pop("cameras"),
     }
+    if rows := found.pop("per camera", None):
+        line["per camera"] = rows
     print(json.dumps(line | {"tables": {"beside the paper": beside_paper(found, line)} | found}))
 
 

@@ -48,6 +48,7 @@ from watchbench.films import HELD_BACK
 from watchbench.questions import QUESTIONS, answers
 from watchbench.training import STEP_S
 
+EVERY_POLICY: Final = (*WAYS, *REFERENCES)
 FIRST: Final = HELD_BACK + 70_000
 GRADE: Final = 0.2  # of disturbances: with the noise of training's scenes, vectors keep every patch
 #: what each camera shows for sure, in turns, so that no question is without a case
@@ -250,10 +251,13 @@ def outcome(name: str, blocks: Sequence[StrideBlock], setting: Setting, workplac
     return Outcome(found, told["kept"])
 
 
-def policy_answers(shown: Camera, workplace: Workplace) -> dict[str, Outcome] | None:
-    """Every policy on one camera; None where the time was up before the last."""
+def policy_answers(
+    shown: Camera, workplace: Workplace, names: Sequence[str] = EVERY_POLICY
+) -> dict[str, Outcome] | None:
+    """Some policies on one camera; None where the time was up before the last."""
     out = {}
-    for name, (kind, setting) in {**WAYS, **REFERENCES}.items():
+    for name in names:
+        kind, setting = (WAYS | REFERENCES)[name]
         key = f"{shown.name}, {name}"
         if workplace.late and not (key in workplace.results and tower_key(shown, kind) in workplace.results):
             return None
@@ -292,13 +296,13 @@ def judged(p: NDArray[np.float64], truth: tuple[NDArray[np.bool_], NDArray[np.bo
 
 
 def answered_cameras(
-    numbers: Iterable[int], workplace: Workplace
+    numbers: Iterable[int], workplace: Workplace, names: Sequence[str] = EVERY_POLICY
 ) -> Iterator[tuple[Camera, Mapping[str, Outcome]]]:
     """The cameras whose answers are all there, until the time is up."""
     for number in numbers:
         if workplace.late and not film(number, workplace).is_file():
             return
         shown = camera(number, workplace)
-        if (found := policy_answers(shown, workplace)) is None:
+        if (found := policy_answers(shown, workplace, names)) is None:
             return
         yield shown, found

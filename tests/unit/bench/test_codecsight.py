@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from bench.answered import Answered
+from bench.answered import Answered, Cut
 from bench.codecsight.paper import beside_paper
 from bench.codecsight.policies import (
     WAYS,
@@ -24,19 +25,34 @@ from bench.codecsight.policies import (
 )
 from bench.codecsight.rules import compared
 from bench.codecsight.scores import Answers, Counts, by_event, by_video, by_window, expired, interval_of, mean
-from bench.codecsight.streams import CANDIDATES, FEW, FIRST, GRADE, WISHES, Outcome, mean_length
+from bench.codecsight.streams import (
+    CANDIDATES,
+    FEW,
+    FIRST,
+    GRADE,
+    WISHES,
+    Camera,
+    Outcome,
+    Workplace,
+    mean_length,
+    policy_answers,
+    tower_key,
+)
 from bench.codecsight.sweeps import EVERY_TOKEN, GOPS, PAPER
 from bench.codecsight.table import (
+    BY_MOTION,
     INTERVALS,
     SATURATED,
     FullSize,
     at_full_size,
+    camera_rows,
     default_less,
     families,
     thirds,
 )
 from bench.pages import page
 from bench.record import Record
+from bench.results import Results
 from lookout.models.engines.transformers import forward
 from lookout.models.windows import PRESETS
 from lookout.pruning import EncodedGroups, PatchGrid, PrunePolicy, Sample, drop_tokens, prune_block
@@ -270,9 +286,23 @@ def test_thirds_are_of_cameras_in_the_order_of_their_vectors() -> None:
     cameras = [dict.fromkeys(("full", "codecsight", "default"), Outcome(answered, part)) for part in kept]
     right = [[answers("yy", "yy")] * len(QUESTIONS)] * 3
     judged = dict.fromkeys(("full", "codecsight", "default"), right)
-    found = thirds(cameras, judged, motion=(0.2, 3.0, 0.1))
+    found = thirds(camera_rows(cameras, judged, motion=(0.2, 3.0, 0.1)))
     assert [row["vectors, px"] for row in found.values()] == [[0.1, 0.1], [0.2, 0.2], [3.0, 3.0]]
     assert [row["default: dropped"] for row in found.values()] == [0.5, 0.1, 0.9]
+
+
+def test_a_figure_is_answered_by_the_policies_that_it_needs(tmp_path: Path) -> None:
+    """Nothing else is computed: there is neither model nor time."""
+    results = Results(tmp_path / "answers.jsonl")
+    shown = Camera("gate", tmp_path / "gate.mp4", None)  # type: ignore[arg-type]
+    for name in BY_MOTION:
+        results.add(f"gate, {name}", {"p": [[0.5]], "flops": [1.0], "since": [0], "kept": 0.5})
+        results.add(tower_key(shown, WAYS[name][0]), 0.5)
+    place = Workplace(None, None, results, tmp_path, Cut(16, 100, 1), 80.5, until=0.0)  # type: ignore[arg-type]
+    found = policy_answers(shown, place, BY_MOTION)
+    assert found is not None
+    assert tuple(found) == BY_MOTION
+    assert policy_answers(shown, place) is None
 
 
 def test_the_mean_length_of_vectors_leaves_out_what_is_new() -> None:

@@ -13,8 +13,8 @@ window at the end shows none of it, so a policy that reads no history answers bo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -23,7 +23,7 @@ import torch
 from bench.memory import policies
 from bench.memory.policies import Choice, Flat
 from bench.memory.quality import SEMANTIC, VISUAL, Weights, proxy_queries
-from bench.memory.streams import FRAMES, STEP_S, WINDOW, Spec
+from bench.memory.streams import FRAMES, STEP_S, WINDOW, Played, Spec
 from bench.memory.world import (
     BUDGET,
     MOSAIC,
@@ -90,18 +90,73 @@ def part_of(flat: Flat, allowed: np.ndarray) -> Flat:
     return Flat(keys, values, frames, flat.places[:, rows], flat.heads)
 
 
+@dataclass(frozen=True)
+class Past:
+    """One history that a question is asked of.
+
+    Attributes:
+        question: Its name.
+        number: Its place among the product's questions.
+        age: Minutes since the episode; 0: the history has none.
+        part: The tokens that may be read.
+        readable: bool [frames of the memory], what may be read; the window's frames always.
+    """
+
+    question: str
+    number: int
+    age: float
+    part: Flat
+    readable: np.ndarray
+
+    @property
+    def text(self) -> str:
+        """The question as it is asked."""
+        return TEXTS[self.question]
+
+    def row(self, p: dict[str, float]) -> dict[str, Any]:
+        """What is kept of it: p(yes) by policy."""
+        return {"question": self.question, "age": self.age, "p": p}
+
+
+def pasts(played: Played, shot: Snapshot, flat: Flat) -> Iterator[Past]:
+    """Every question's histories. Questions whose answer the window shows, or whose window was born while it
+    was to be seen, are left out."""
+    visible = shot.window[0].first_frame
+    for number, name in enumerate(PRODUCT):
+        shown = played.truth[:, number]
+        if shown[visible - SEEN_FOR :].any():
+            continue
+        for allowed, age in histories(shown[:visible]):
+            readable = np.ones(len(shot.times_us), bool)
+            readable[:visible] = allowed
+            yield Past(name, number, age, part_of(flat, allowed), readable)
+
+
+def chosen_by(world: World, shot: Snapshot, past: Past, choose: Choice) -> float:
+    """p(yes) from what a rule chooses of a history."""
+
+    def reader(traces: Sequence[LayerTrace]) -> policies.FlatReader:
+        return policies.FlatReader(past.part, choose, traces)
+
+    return float(world.ask(shot, past.text, reader=reader, predictor=Predictor.NONE).p_yes)
+
+
 def through(
-    world: World, shot: Snapshot, text: str, retrieval: RetrievalSettings, allowed: np.ndarray
+    world: World,
+    shot: Snapshot,
+    past: Past,
+    retrieval: RetrievalSettings = RETRIEVAL,
+    reader: Callable[..., ClusterReader] = ClusterReader,
 ) -> float:
-    """p(yes) of a memory that may read some frames."""
+    """p(yes) of a memory that may read a history."""
     device = world.engine.model.device
     with Prefetcher(mover(device), lambda _: True, ahead=False) as prefetcher:
 
         def make(traces: Sequence[LayerTrace]) -> ClusterReader:
-            span = FrameMask.of(allowed)
-            return ClusterReader(shot, retrieval, prefetcher, traces, span=span, device=device)
+            span = FrameMask.of(past.readable)
+            return reader(shot, retrieval, prefetcher, traces, span=span, device=device)
 
-        return ask(world.engine, shot, text, retrieval=retrieval, reader=make).p_yes
+        return ask(world.engine, shot, past.text, retrieval=retrieval, reader=make).p_yes
 
 
 def flat_choices(part: Flat, proxy: Sequence[torch.Tensor], seed: int, per_frame: float) -> dict[str, Choice]:
@@ -136,17 +191,11 @@ def history(world: World, spec: Spec) -> dict[str, Any]:
     visible = shot.window[0].first_frame
     flat = Flat.of(played.blocks).until(shot.window[0].first_token)
     proxy, per_frame = proxy_queries(world, shot, flat), flat.count / visible
-    rows = []
-    for number, name in enumerate(PRODUCT):
-        shown = played.truth[:, number]
-        if shown[visible - SEEN_FOR :].any():  # the window shows it, or was born while it did
-            continue
-        for allowed, age in histories(shown[:visible]):
-            p = _answers(world, shots, part_of(flat, allowed), proxy, per_frame, TEXTS[name], allowed)
-            rows.append({"question": name, "age": age, "p": p})
     return {
         "stream": spec.name,
-        "rows": rows,
+        "rows": [
+            past.row(_answers(world, shots, past, proxy, per_frame)) for past in pasts(played, shot, flat)
+        ],
         "bytes": bytes_by_minutes["ours"],
         "activated": activated(world, shot, flat, played.tokens.mean(1).numpy()),
     }
@@ -222,58 +271,58 @@ def activated(world: World, shot: Snapshot, flat: Flat, seen: np.ndarray) -> dic
     }
 
 
-def _answers(  # noqa: PLR0917
+def _answers(
     world: World,
     shots: dict[str, tuple[Snapshot, RetrievalSettings]],
-    part: Flat,
+    past: Past,
     proxy: Sequence[torch.Tensor],
     per_frame: float,
-    text: str,
-    allowed: np.ndarray,
 ) -> dict[str, float]:
     """p(yes) by policy of one history."""
     shot = shots["ours"][0]
-    out = {}
-    for name, choose in flat_choices(part, proxy, 1, per_frame).items():
-        answer = world.ask(shot, text, reader=_reader(part, choose), predictor=Predictor.NONE)
-        out[name] = answer.p_yes
-    readable = np.ones(len(shot.times_us), bool)
-    readable[: len(allowed)] = allowed
-    for name, (own, retrieval) in shots.items():
-        out[name] = through(world, own, text, retrieval, readable)
+    choices = flat_choices(past.part, proxy, 1, per_frame)
+    out = {name: chosen_by(world, shot, past, choose) for name, choose in choices.items()}
+    out |= {name: through(world, own, past, retrieval) for name, (own, retrieval) in shots.items()}
     for frames in FRAME_BUDGETS:
         if frames != BUDGET:
-            fewer = replace(RETRIEVAL, frames=frames)
-            out[f"ours {frames}"] = through(world, shot, text, fewer, readable)
+            out[f"ours {frames}"] = through(world, shot, past, replace(RETRIEVAL, frames=frames))
     return out
 
 
-def _reader(part: Flat, choose: Choice) -> Callable[[Sequence[LayerTrace]], policies.FlatReader]:
-    return lambda traces: policies.FlatReader(part, choose, traces)
-
-
-def pairs(units: Sequence[dict[str, Any]], policy: str) -> list[tuple[float, float, float]]:
-    """(p of the history with an episode, p of that without, age) of every question and stream."""
-    out = []
+def pairs(units: Sequence[dict[str, Any]], policy: str) -> list[tuple[float, float, float, int]]:
+    """(p of the history with an episode, p of that without, age, number of question and stream) of every
+    pair."""
+    out, owners = [], 0
     for unit in units:
         bare = {row["question"]: row["p"][policy] for row in unit["rows"] if row["age"] == 0}
-        out += [(r["p"][policy], bare[r["question"]], r["age"]) for r in unit["rows"] if r["age"] > 0]
+        numbers = {name: owners + place for place, name in enumerate(bare)}
+        owners += len(bare)
+        for row in unit["rows"]:
+            if row["age"] > 0:
+                name = row["question"]
+                out.append((row["p"][policy], bare[name], row["age"], numbers[name]))
     return out
 
 
 def table(units: Sequence[dict[str, Any]], rounds: int = 2000) -> dict[str, dict[str, Any]]:
-    """By policy: `chosen` and `right` with intervals over pairs, `chosen` less the default's, and by age."""
+    """By policy: `chosen` and `right` with intervals, `chosen` less the default's, and by age.
+
+    Pairs of a question and stream share the history without an episode, so intervals draw these together.
+    """
     draw = np.random.default_rng(0)
     names = units[0]["rows"][0]["p"]
     found = {policy: np.array(pairs(units, policy)) for policy in names}
     count = len(found["ours"])
-    picks = draw.integers(0, count, (rounds, count))
+    owners = np.unique(found["ours"][:, 3], return_inverse=True)[1]
+    sizes = np.bincount(owners)
+    picks = draw.integers(0, len(sizes), (rounds, len(sizes)))
 
     def chosen(rows: np.ndarray) -> np.ndarray:
         return (rows[:, 0] > rows[:, 1]) + 0.5 * (rows[:, 0] == rows[:, 1])
 
     def edges(values: np.ndarray) -> list[float]:
-        return [round(float(x), 3) for x in np.quantile(values[picks].mean(1), (0.025, 0.975))]
+        means = np.bincount(owners, values)[picks].sum(1) / sizes[picks].sum(1)
+        return [round(float(x), 3) for x in np.quantile(means, (0.025, 0.975))]
 
     out = {}
     for policy, rows in found.items():

@@ -8,21 +8,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
-import numpy as np
-
 from bench.memory import policies
-from bench.memory.history import NOTHING, SEEN_FOR, fed, histories, part_of, through
-from bench.memory.policies import Choice, Flat, FlatReader
+from bench.memory.history import NOTHING, chosen_by, fed, pasts, through
+from bench.memory.policies import Choice, Flat
 from bench.memory.quality import proxy_queries
 from bench.memory.streams import FRAMES, Played, Spec, stride_blocks
-from bench.memory.world import BUDGET, RETRIEVAL, TEXTS, World
+from bench.memory.world import BUDGET, TEXTS, World
 from lookout.models.engines import Question, WindowRequest
-from lookout.models.engines.transformers.memory import LayerTrace
 from lookout.models.windows import Planner, Policy, WindowSettings
-from lookout.past.memory import Predictor
 from watchbench.questions import PRODUCT
 
 LAST: Final = (4, 8, 16)
@@ -44,36 +39,18 @@ def rivals(world: World, spec: Spec) -> dict[str, Any]:
     memory = world.memory(played)
     fed(memory, played.blocks, world)
     shot = memory.snapshot()
-    visible = shot.window[0].first_frame
     flat = Flat.of(played.blocks).until(shot.window[0].first_token)
-    proxy, budget = proxy_queries(world, shot, flat), round(BUDGET * flat.count / visible)
+    proxy, budget = proxy_queries(world, shot, flat), round(BUDGET * flat.count / shot.window[0].first_frame)
     alone = {count: last_frames(world, played, count) for count in LAST}
     rows = []
-    for number, name in enumerate(PRODUCT):
-        shown = played.truth[:, number]
-        if shown[visible - SEEN_FOR :].any():  # the window shows it, or was born while it did
-            continue
-        for allowed, age in histories(shown[:visible]):
-            part = part_of(flat, allowed)
-            choices: dict[str, Choice] = {
-                "none": lambda layer, query: NOTHING,
-                "everything": policies.everything(part),
-                "newest": policies.newest(part, budget),
-                "hermes": policies.hermes(part, proxy, budget),
-            }
-            p = {told: read(world, shot, TEXTS[name], part, choose) for told, choose in choices.items()}
-            readable = np.ones(len(shot.times_us), bool)
-            readable[: len(allowed)] = allowed
-            p["ours"] = through(world, shot, TEXTS[name], RETRIEVAL, readable)
-            p |= {f"last {count}": told[number] for count, told in alone.items()}
-            rows.append({"question": name, "age": age, "p": p})
+    for past in pasts(played, shot, flat):
+        choices: dict[str, Choice] = {
+            "none": lambda layer, query: NOTHING,
+            "everything": policies.everything(past.part),
+            "newest": policies.newest(past.part, budget),
+            "hermes": policies.hermes(past.part, proxy, budget),
+        }
+        p = {name: chosen_by(world, shot, past, choose) for name, choose in choices.items()}
+        p["ours"] = through(world, shot, past)
+        rows.append(past.row(p | {f"last {count}": told[past.number] for count, told in alone.items()}))
     return {"stream": spec.name, "rows": rows}
-
-
-def read(world: World, shot: Any, text: str, part: Flat, choose: Choice) -> float:
-    """p(yes) of one question from what a rule chooses of a history."""
-
-    def reader(traces: Sequence[LayerTrace]) -> FlatReader:
-        return FlatReader(part, choose, traces)
-
-    return float(world.ask(shot, text, reader=reader, predictor=Predictor.NONE).p_yes)

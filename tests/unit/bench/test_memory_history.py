@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from bench.memory.history import SEEN_FOR, histories, runs, table
@@ -42,3 +44,16 @@ def test_a_policy_that_reads_nothing_scores_chance() -> None:
     assert found["none"]["chosen"] == 0.5
     assert found["ours"]["chosen"] == found["ours"]["right"] == 1.0
     assert found["ours"]["10 to 30 minutes"] is None
+
+
+def test_intervals_draw_the_pairs_of_one_question_and_stream_together() -> None:
+    """They share the history without an episode: one that is answered wrong loses all of them at once."""
+
+    def unit(stream: str, bare: float, ages: int) -> dict[str, Any]:
+        ones = [{"question": "left", "age": float(age), "p": {"ours": 0.5}} for age in range(1, ages + 1)]
+        return {"stream": stream, "rows": [{"question": "left", "age": 0.0, "p": {"ours": bare}}, *ones]}
+
+    units = [unit("room-1", 0.9, 30), unit("room-2", 0.1, 30)]
+    row = table(units)["ours"]
+    assert (row["chosen"], row["pairs"]) == (0.5, 60)
+    assert row["chosen 95 %"] == [0.0, 1.0]

@@ -23,6 +23,8 @@ chance, which the window alone has to score).
 
 `cuts`: a stream whose scene changes every minute, apart from all others (figure 13).
 
+`rules`: other rules of retrieval on questions about the past, on six streams more (`rules.py`).
+
 `rivals`: HERMES and SimpleStream on questions about the past (`rivals.py`).
 
 `schemes`: first token of every scheme over the default's, turn by turn, and what late splits save
@@ -50,8 +52,9 @@ from bench.memory.history import history
 from bench.memory.quality import quality
 from bench.memory.report import report
 from bench.memory.rivals import rivals
+from bench.memory.rules import rules
 from bench.memory.schemes import schemes
-from bench.memory.streams import CUTS, QUALITY, TUNING
+from bench.memory.streams import CUTS, QUALITY, RULES, TUNING
 from bench.memory.world import World
 from lookout.models.engines.transformers.memory import Clock
 
@@ -69,6 +72,8 @@ def units(tuning: bool = False) -> dict[str, Callable[[World], dict[str, Any]]]:
         out[f"schemes {spec.name}"] = lambda world, spec=spec: schemes(world, spec)  # type: ignore[misc]
     for spec in QUALITY:
         out[f"rivals {spec.name}"] = lambda world, spec=spec: rivals(world, spec)  # type: ignore[misc]
+    for spec in RULES:
+        out[f"rules {spec.name}"] = lambda world, spec=spec: rules(world, spec)  # type: ignore[misc]
     for spec in CUTS:
         for kind, run in (("quality", quality), ("history", history), ("schemes", schemes)):
             out[f"cuts {kind} {spec.name}"] = lambda world, spec=spec, run=run: run(world, spec)  # type: ignore[misc]
@@ -113,7 +118,8 @@ def main() -> None:
         return [row for name, row in told.items() if name.startswith(prefix)]
 
     cuts = {kind: done(f"cuts {kind}") for kind in ("quality", "history", "schemes")}
-    line = report(done("quality"), done("history"), done("schemes"), cuts, done("rivals"))
+    further = {kind: done(kind) for kind in ("rivals", "rules")}
+    line = report(done("quality"), done("history"), done("schemes"), cuts, further)
     print(json.dumps({"bench": "memory", "units": f"{len(told)} of {len(work)}", **line}))
 
 

@@ -175,9 +175,17 @@ def report(
     histories: Sequence[dict[str, Any]],
     read: Sequence[dict[str, Any]],
     cuts: Mapping[str, Sequence[dict[str, Any]]],
-    rivals: Sequence[dict[str, Any]] = (),
+    asked: Mapping[str, Sequence[dict[str, Any]]],
 ) -> dict[str, Any]:
-    """Print everything that is there; returns what the last line says."""
+    """Print everything that is there; returns what the last line says.
+
+    Args:
+        units: Units of "quality".
+        histories: Units of "history".
+        read: Units of "schemes".
+        cuts: Of the stream with many cuts, by kind.
+        asked: Other units of pairs of pasts, by kind.
+    """
     out: dict[str, Any] = {}
     further: dict[str, Any] = {}
     if units:
@@ -196,11 +204,14 @@ def report(
     if histories:
         out |= history_report(histories)
     further |= schemes_report(read) if read else {}
-    if rivals:
-        further["rivals"] = history.table(rivals)
-        print("\nrivals on questions about the past")
-        for name, row in further["rivals"].items():
-            print(f"{name:16}", row)
+    for kind, some in asked.items():
+        if some:
+            further[kind] = history.table(some)
+            print(f"\n{kind} on questions about the past")
+            for name, row in further[kind].items():
+                print(f"{name:24}", row)
+    if rows := asked.get("rules"):
+        out["per camera"] = {unit["stream"]: unit["rows"] for unit in rows}
     if rows := cuts_report(cuts):
         further["a cut a minute"] = rows
     return out | ({"tables": out.get("tables", {}) | further} if further else {})

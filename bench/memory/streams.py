@@ -126,6 +126,8 @@ QUALITY = [Spec(tuple(KINDS)[i % 3], i + 1, 1.0) for i in range(4)] + [Spec("roo
 """What is reported."""
 CUTS = [Spec("room", 21, 1.0, 1)]
 """Rich in cuts: the scene changes every minute. Reported apart."""
+RULES = [Spec(tuple(KINDS)[i % 3], 201 + i, 1.0, 10 if i % 6 == 5 else 0) for i in range(6)]
+"""On which rules of retrieval are compared. They were chosen on others, by `QUALITY` and `TUNING`."""
 TUNING = [Spec(tuple(KINDS)[i % 3], 101 + i, 1.0, 10 if i == 5 else 0) for i in range(6)]
 """What settings were chosen on; used again only to make long histories, for times."""
 

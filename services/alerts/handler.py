@@ -53,9 +53,9 @@ class Watched:
 
     question: str
     state: WatchState
-    tenant: str = ""  # of the open incident: the camera's tenant when it opened
-    newest_at_tick_ms: int = -1  # to see at the next tick whether verdicts still arrive
-    untrained: bool = False  # as its newest verdict says
+    tenant: str = ""  # the camera's tenant when the open incident opened
+    newest_at_tick_ms: int = -1  # `newest_ms` at the last tick: unchanged if no verdict came
+    untrained: bool = False  # from the newest verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,10 @@ class CameraState:
     """The newest window of one camera, and its watches by id.
 
     Attributes:
-        watches: Watches whose state differs from a new one; others are dropped at once, as a restart would.
-        packed: The same states as in the checkpoint. A verdict changes only one of them, so its cost does not
-            depend on the number of others.
+        watches: Watches whose state differs from the initial state; a watch that is back in it is dropped at
+            once, as after a restart.
+        packed: The same states as checkpoint messages. A verdict repacks only its own watch, so its cost does
+            not depend on the number of watches.
     """
 
     camera: str
@@ -100,7 +101,9 @@ class CameraState:
 
 
 class AlertsHandler(Handler[CameraState]):
-    """Runs the rules. If a watch is removed, or no longer covers the camera, its incident is closed."""
+    """Runs the rules of watches. When a watch is removed or no longer covers a camera, its incident is
+    closed.
+    """
 
     config_digest = digest("alerts", RULES_VERSION)
     events = EVENTS
@@ -120,8 +123,9 @@ class AlertsHandler(Handler[CameraState]):
             is_watched: Whether a watch of this id covers a camera, given the camera's tenant if known.
             tick_every: Seconds between checks for removed watches.
             offline: Returns the watch `camera-offline`, if there is one.
-            watch_rules: The rules of watches by version. None: verdicts carry theirs.
-            fence: What was erased.
+            watch_rules: Finds the rule of a verdict by the version of its watch. None: each verdict carries
+                its rule.
+            fence: The erasures in force, which hide records of erased times.
         """
         self._is_watched = is_watched
         self._offline = offline
@@ -176,12 +180,12 @@ class AlertsHandler(Handler[CameraState]):
             return []
         if reply is None:
             return []
-        # From the window, because the numbers of the answers restart once the watch's state is dropped.
+        # The id comes from the verdict's window: answer numbers restart when the watch's state is dropped.
         identity = _identity(replace(reply, epoch=answer.epoch, window=answer.window))
         return _stepped(state, reply, watch.question or OFFLINE_QUESTION, verdict.tenant, identity)
 
     def forget(self, state: CameraState) -> Result | None:
-        """Close the incidents of a camera that was silent for long, or was erased completely.
+        """Close the incidents of a camera that was silent for a long time, or was erased completely.
 
         Nothing else would close them. The closing events name no frames.
         """
@@ -218,7 +222,7 @@ class AlertsHandler(Handler[CameraState]):
         checkpoint.alerts.epoch, checkpoint.alerts.window = state.epoch, state.window
         checkpoint.alerts.watches.extend(
             state.packed.values()
-        )  # in place: a constructor would copy them twice
+        )  # extended in place: a constructor would copy the states twice
         counts = Counter(entry.event.kind.name.lower() for entry in events)
         return Result(outputs=outputs, counts=counts, checkpoint=checkpoint)
 

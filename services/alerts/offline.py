@@ -20,9 +20,9 @@ def offline_answer(
 ) -> WatchVerdict | None:
     """Return what a verdict of any watch says about the camera being offline.
 
-    A gap by silence is a yes, and a window with any other outcome a no. A gap because the camera moved to
-    another partition stays a gap, which closes an open incident. The answers are numbered consecutively,
-    because a camera that returns opens a new epoch and its clock may have been set back.
+    A gap caused by silence counts as yes, a window with any other outcome as no. If the camera moved to
+    another partition, the answer is a gap, which closes an open incident. The answers are numbered
+    consecutively, because a camera that returns opens a new epoch and its clock may have been set back.
 
     Args:
         verdict: The first verdict of a window of the camera.

@@ -22,7 +22,7 @@ class WatchRules:
 
     Args:
         past: Returns the newest values of a key with their offsets, oldest first, deleted ones included.
-        wait: Returns once watches.v1 is read up to an offset; raises a TransientError if that takes too long.
+        wait: Waits until watches.v1 is read up to an offset; raises TransientError after too long.
     """
 
     def __init__(

@@ -1,5 +1,6 @@
-"""Where a camera's credentials may be sent: only to hosts that their secret names, within the cameras'
-networks, and not in the clear."""
+"""Decides where a camera's credentials may be sent: only to hosts that their secret names, within the
+cameras' networks, and not unencrypted.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def is_for(host: str, hosts: Sequence[str]) -> bool:
 
 
 def check_places(url: str, *, basic: bool) -> None:
-    """Check that a URL may carry the password in its path or query; without TLS that is in the clear.
+    """Check that a URL may carry the password in its path or query: over TLS, or if plain text is allowed
+    (`basic`).
 
     Raises:
         AccessError: It may not.

@@ -132,7 +132,7 @@ class Agent:
         self._masking = masking
         self._wanted: dict[str, Camera] = {}
         self._streams: dict[str, Stream] = {}
-        self._reported: dict[str, tuple[str, float]] = {}  # state, and when
+        self._reported: dict[str, tuple[str, float]] = {}  # the state last reported, and when
         self._produce = threading.Lock()
         self._log = logs.get("agent")
 

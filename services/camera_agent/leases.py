@@ -30,7 +30,7 @@ LEASE = REDIS_KEYS + "{{{camera}}}:agent"
 _TIME = "return redis.call('TIME')"
 #: room of an agent without a memory limit
 UNBOUNDED = 1 << 31
-#: commands that are sent at a time; Redis serves others between two scripts, but not while it runs one
+#: commands in one pipeline; Redis serves other clients between two scripts, but not during one
 _BATCH = 200
 
 
@@ -54,7 +54,9 @@ def _batches(cameras: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _queue(pipeline: Any, script: str, key: str, *arguments: str | int) -> None:
-    """Add a script to a pipeline, by its text: in a cluster, pipelines cannot use digests."""
+    """Add a script to a pipeline. The full text is sent (EVAL), because EVALSHA does not work in the
+    pipelines of a Redis cluster.
+    """
     pipeline.execute_command("EVAL", script, 1, key, *arguments)
 
 
@@ -131,7 +133,7 @@ class Preferences:
             taken = {agent: set(self._crowds[agent]) for agent in self._rooms}
             choices: dict[
                 str, list[str]
-            ] = {}  # by camera, agents that it has not asked yet, the best one last
+            ] = {}  # by camera: the agents that it has not asked yet, its first choice last
             left_out: set[str] = set()
             while full := [agent for agent, room in self._rooms.items() if len(taken[agent]) > room]:
                 for agent in full:
@@ -172,7 +174,7 @@ class Leases:
 
     @property
     def left_out(self) -> set[str]:
-        """Cameras for which no agent has room and which this agent reports."""
+        """Cameras for which no agent has room; this agent reports those that prefer it."""
         return self._preferences.left_out
 
     def holds(self, camera: str) -> bool:

@@ -32,7 +32,7 @@ from lookout.video.sandbox.pull import Pull, PullError
 
 _FIRST_PAUSE_S = 0.5
 _SEGMENT_S = 4.0
-#: starting a process costs a third of a CPU second: cameras that keep failing may use half the cores at most
+#: A process takes a third of a CPU second to start: cameras that keep failing occupy at most half the cores
 _STARTS = threading.BoundedSemaphore(max(1, usable_cores() // 2))
 
 
@@ -121,7 +121,7 @@ class Stream:
                 pull = Pull(connection, self._job(url))
                 parts.callback(self._close, pull)
                 self._current = pull
-                if self._stopped.is_set():  # `stop` may have come before there was a process to end
+                if self._stopped.is_set():  # `stop` was called before there was a process to end
                     return
                 pull.begin()
             for segment in pull.segments():
@@ -164,11 +164,12 @@ class Stream:
         """Connect to the camera; return the connection and the URL, with credentials if they may be sent
         there.
 
-        Only this connection shows whether the camera wants them in clear text; the process that reads it then
-        refuses (`lookout.video.sandbox.plain_passwords`).
+        Whether the camera asks for them in clear text is known only once the RTSP dialogue runs; the process
+        that reads the stream then refuses to send them (`lookout.video.sandbox.plain_passwords`).
 
         Raises:
-            AccessError: They may not be sent, or the address is outside the cameras' networks.
+            AccessError: The credentials may not be sent there, or the address is outside the cameras'
+                networks.
             CredentialsError: The secret is not available.
             OSError: The camera cannot be reached.
         """

@@ -1,2 +1,3 @@
-"""The controller: writes Camera, Watch and other resources into topics and their state back; the chart's
-jobs."""
+"""The controller copies Camera, Watch and other resources into topics and writes their status back. Also the
+chart's jobs.
+"""

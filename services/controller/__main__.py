@@ -1,4 +1,4 @@
-"""`python -m lookout.services.controller`: resources into their topics."""
+"""`python -m lookout.services.controller`: copies Kubernetes resources into their topics."""
 
 from __future__ import annotations
 
@@ -53,9 +53,10 @@ _ROUND_S = 1.0
 _PODS_S = 3.0
 #: DNS name of the fleet's certificate, unless the settings have another
 _FLEET_NAME = "lookout.fleet.internal"
-#: a process with no round and no look at the lease for this long hangs; rounds may wait for Kafka and the API
+#: a process that finishes no round and reads no lease for this long counts as hung; rounds may wait for Kafka
+#: and the Kubernetes API
 _STALL_S = 300.0
-#: reports of cameras that are read in a round
+#: reports of cameras that are read per round
 _REPORTS = 500
 _ROUND_ERRORS = (*API_ERRORS, KafkaException, RoundError, StartupError)
 
@@ -64,7 +65,8 @@ class Controller:
     """The leader's work: rounds of reconciling, started by changes and by time.
 
     Attributes:
-        leads: Whether `lead` was called: from then on its rounds are the signs of life.
+        leads: Whether `lead` was called. From then on each round is a heartbeat for the liveness probe;
+            before, each read of the lease is.
     """
 
     def __init__(self, settings: ControllerSettings, health: Health, metrics: Metrics) -> None:
@@ -198,7 +200,7 @@ class Controller:
             return
         self._health.block("reconcile", failures[0][:200])
         self._log.warning("a round failed and is tried again", error="; ".join(failures)[:500])
-        # No back-off: what failed is looked at again, and the next change may be what cures it.
+        # A fixed pause instead of a back-off: the next change of a resource may fix the failure.
         self._stopped.wait(2.0)
         self._wake.set()
 
@@ -212,7 +214,7 @@ class Controller:
             return
         if change := credential.ensure():
             self._log.info("the fleet's certificate", done=change)
-        # After it worked: a failure is tried again in the next round.
+        # Set only after success, so that a failure is retried in the next round.
         self._look_at_credential = time.monotonic() + self._settings.resync_s
 
 
@@ -239,7 +241,7 @@ def _recording_jobs(
     publish: Publish,
     statuses: StatusQueue,
 ) -> tuple[RecordingJobs, JobAnswers]:
-    """Return what follows Recording resources and their jobs' answers."""
+    """Make the objects that follow Recording resources and the answers of their jobs."""
 
     def answered(job: str) -> None:
         jobs.mark_job(job)
@@ -265,7 +267,7 @@ def _credential(settings: ControllerSettings) -> Credential | None:
 
 
 def _send(producer: Producer, table: Table, key: str, value: bytes | None) -> None:
-    """Write one record and wait until the table shows it."""
+    """Write one record and wait until Kafka has it and the table shows it."""
     failed: list[Any] = []
     offsets: list[int] = []
 
@@ -322,7 +324,8 @@ def main() -> int:
         if not controller.leads:
             health.beat()
 
-    # Two calls of a renewal that begins at its deadline end before the lease does.
+    # A call may take a sixth of the lease: a renewal that begins at its deadline (2/3) makes two calls, which
+    # then end before the lease does.
     lease = Lease(settings.lease, settings.namespace, settings.instance, health, settings.lease_s / 6)
     lease.looked = looked
     election = electionconfig.Config(

@@ -21,7 +21,7 @@ from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import ALERTS, VERDICTS, WireError, from_json
 
-#: kinds of alerts that open and close nothing
+#: kinds of alerts that neither open nor close an incident
 _NO_CHANGE: Final = frozenset({Alert.KIND_OPINION, Alert.KIND_REPORT, Alert.KIND_TEST})
 
 _ANSWERED = "answered"  # an outcome on the wire
@@ -42,10 +42,10 @@ class WatchActivity:
     last: Mapping[str, Any] | None = None  # a verdict's JSON
     incidents: dict[str, Alert] = field(default_factory=dict)  # the newest alert of each, oldest first
     answered: list[tuple[int, bool]] = field(default_factory=list)  # version, and whether it was answered
-    answered_at: float = field(default_factory=time.monotonic)  # before any answer, when following began
+    answered_at: float = field(default_factory=time.monotonic)  # at first: when following began
 
     def begin(self, first: int) -> None:
-        """Drop everything of versions below `first`, now and when it comes late."""
+        """Drop the activity of versions below `first`, including what arrives later."""
         if first <= self.first:
             return
         self.first = first
@@ -59,7 +59,8 @@ class WatchActivity:
     def take_verdict(self, verdict: Mapping[str, Any]) -> None:
         """Count a verdict, given as JSON; the last one is the newest by the end of its window.
 
-        Only the one that is shown is parsed in full, which costs ten times as much: thousands come a second.
+        Verdicts arrive by the thousand each second, so only the one that is shown is parsed in full, which
+        costs ten times as much.
         """
         version = verdict["watch_version"]
         if version < self.first:
@@ -81,7 +82,7 @@ class WatchActivity:
             self.incidents[alert.incident] = alert
 
     def status(self) -> dict[str, Any]:
-        """Return the part of a Watch's status that this activity gives."""
+        """Return the fields of a Watch's status that come from its activity."""
         status: dict[str, Any] = {"openIncidents": len(self.incidents)}
         newest = next(reversed(self.incidents.values()), None)
         status["incident"] = f"{newest.incident} ({newest.camera})" if newest else ""
@@ -95,7 +96,9 @@ class WatchActivity:
 
 
 def _end(verdict: Mapping[str, Any]) -> str:
-    """The end of a verdict's window (RFC 3339 in UTC, with any number of digits) in a form that sorts."""
+    """Return the end of a verdict's window (RFC 3339 in UTC, any number of decimals) in a form that sorts by
+    time.
+    """
     return str(verdict["end"]).removesuffix("Z")
 
 

@@ -42,7 +42,7 @@ Changed = Callable[[Kind, str], object]
 Written = Callable[[Kind, Mapping[str, Any], Mapping[str, Any]], object]
 
 
-#: what a call of the API may raise: urllib3's stand for an API server that does not answer
+#: what a call of the API may raise; urllib3's errors mean that the API server does not answer
 API_ERRORS = (ApiException, urllib3.exceptions.HTTPError, OSError)
 
 
@@ -65,7 +65,7 @@ def connect(kubeconfig: Path | None = None) -> None:
 
 
 def in_words(error: Exception) -> str:
-    """What the API server said, in one line; for other errors their text."""
+    """Return the API server's message in one line; for any other error, its text."""
     if not isinstance(error, ApiException):
         return clean(error, 300)
     try:
@@ -87,10 +87,10 @@ def run_job(name: str, work: Callable[[], object]) -> int:
 
 
 class PatientClient(client.ApiClient):  # type: ignore[misc]
-    """A client whose calls all end: without a limit, one that is never answered would wait for ever.
+    """A Kubernetes client whose calls have a time limit; without one, an unanswered call would wait for ever.
 
     Args:
-        call_s: Longest time of a call, which is tried once.
+        call_s: Time limit of a call, in seconds; a call is not retried.
     """
 
     def __init__(self, call_s: float = _CALL_S) -> None:
@@ -156,8 +156,9 @@ class Resources:
             page = {"_continue": following}
 
     def set_finalizers(self, kind: Kind, resource: Mapping[str, Any], finalizers: list[str]) -> bool:
-        """Replace a resource's finalizers; False if the resource changed or was deleted meanwhile, and is as
-        it was."""
+        """Replace a resource's finalizers; return False, without a change, if the resource changed or was
+        deleted meanwhile.
+        """
         body = {
             "metadata": {
                 "finalizers": finalizers,
@@ -191,7 +192,8 @@ class Resources:
             if error.status not in (404, 409):  # it is gone, or it changed: `follow` sees that
                 raise
             return False
-        # What was written is known at once: the watch brings it later, and it would be written again.
+        # Store what was written at once: the API's watch reports it later, and until then it would be written
+        # again.
         metadata = written["metadata"]
         if not (metadata.get("deletionTimestamp") and not metadata.get("finalizers")):
             self._take(kind, written)
@@ -206,7 +208,7 @@ class Resources:
             kind: Kind of the resources.
             changed: Called with the name of each one that changes.
             stopped: Ends this at the next event.
-            fault: Called with the reason why they cannot be read, and with an empty one once they can.
+            fault: Called with the reason while they cannot be read, and with an empty text once they can.
         """
         log = logs.get("cluster").bind(kind=kind.name)
         version: str | None = None

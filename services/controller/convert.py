@@ -45,7 +45,7 @@ NO_ROOM = Condition(
 
 
 def camera(resource: Mapping[str, Any]) -> Camera:
-    """Return the wire's camera for a Camera resource.
+    """Return the message for a Camera resource.
 
     Raises:
         ResourceError: A field is missing or outside its range, or the URL holds a password, which resources
@@ -76,10 +76,10 @@ def camera(resource: Mapping[str, Any]) -> Camera:
 
 
 def watch(resource: Mapping[str, Any]) -> Watch:
-    """Return the wire's watch for a Watch resource, without version and begin.
+    """Return the message for a Watch resource, without version and begin.
 
     Raises:
-        ResourceError: The resource is not valid; it is checked as prefill and alerts would read it.
+        ResourceError: The resource is not valid by the checks of prefill and alerts.
     """
     spec = resource["spec"]
     threshold = _positive(spec, "threshold", 0.5)
@@ -119,7 +119,7 @@ def _gate(gate: Mapping[str, Any]) -> Gate | None:
 
 
 def notification(resource: Mapping[str, Any]) -> Notification:
-    """Return the wire's notification for a Notification resource.
+    """Return the message for a Notification resource.
 
     Raises:
         ResourceError: The resource is not valid.
@@ -188,8 +188,9 @@ def _positive_count(spec: Mapping[str, Any], name: str) -> int:
 def versioned(desired: Watch, existing: Watch | None, created: datetime, now_ms: int) -> Watch | None:
     """Return the record to write for a watch, or None if the topic has it already.
 
-    A first version is the creation time of the resource in seconds, so that a watch that was deleted and made
-    again never uses a number twice. It holds for all footage; a change holds from now.
+    The first version is the resource's creation time in seconds, so that a watch that is deleted and created
+    again never repeats a version. The first version applies to all footage, a later one to footage from now
+    on.
     """
     record = Watch()
     record.CopyFrom(desired)
@@ -210,7 +211,7 @@ def versioned(desired: Watch, existing: Watch | None, created: datetime, now_ms:
 def conditions(
     before: Sequence[Mapping[str, Any]], wanted: Sequence[Condition], generation: int, now: str
 ) -> list[dict[str, Any]]:
-    """Return status conditions; one that stays the same keeps its time."""
+    """Return status conditions; an unchanged one keeps its `lastTransitionTime`."""
     old = {condition["type"]: condition for condition in before}
     written = []
     for condition in wanted:

@@ -39,7 +39,8 @@ class Pair:
 def make_authority(name: str, now: datetime) -> Pair:
     """Return a new authority for a fleet."""
     key = ec.generate_private_key(ec.SECP256R1())
-    # Another name than its certificates have: one that names itself as issuer counts as self-signed.
+    # A name other than its certificates': a certificate whose issuer equals its subject counts as
+    # self-signed.
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name} authority")])
     certificate = (
         _begun(subject, subject, key, now, now + _AUTHORITY_LIFE)

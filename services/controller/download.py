@@ -60,7 +60,7 @@ def fetch(url: str, sha256: str, folder: Path, *, weights: bool = True) -> None:
 
 
 class _Download:
-    """A file that computes its SHA-256 while it is fetched."""
+    """A download that computes the file's SHA-256 while it is read."""
 
     def __init__(self, url: str) -> None:
         self._host, self._digest = urlsplit(url).hostname, hashlib.sha256()
@@ -116,7 +116,7 @@ def unpack(archive: IO[bytes], folder: Path, suffixes: Collection[str] | None = 
     """Unpack an archive of plain files and folders into a folder; links and devices are rejected.
 
     Args:
-        archive: The archive, which is read once from begin to end.
+        archive: The archive, which is read once from beginning to end.
         folder: Where the files go.
         suffixes: Endings of the wanted files; None: all.
 

@@ -17,13 +17,13 @@ from lookout.services.controller.statuses import Bucket
 from lookout.text import clean
 
 COMPONENT: Final = "lookout-controller"
-#: reasons of conditions that are not met and are nobody's fault
+#: reasons of unmet conditions that are normal, not faults
 _USUAL: Final = frozenset({"Connecting", "Paused", "Waiting", "Running", "Done", "Cancelled"})
-#: usual of a new camera, and a fault of one that has streamed
+#: normal for a new camera, a fault of a camera that has streamed
 _NO_AGENT: Final = "NoAgent"
-_RATE_S: Final = 10.0  # most events a second; later ones are left out, and the status says the same
+_RATE_S: Final = 10.0  # most events a second; further ones are dropped, since the status says the same
 _CALL_S: Final = 5.0
-_PAUSE_S: Final = 60.0  # after a failure, which must not delay the statuses
+_PAUSE_S: Final = 60.0  # without events after a failure, so that events do not delay statuses
 _MESSAGE: Final = 1000  # bytes; the API takes 1,024
 _NAME: Final = 200  # characters of a resource's name in that of its event, which may have 253
 _EXISTS: Final = 409
@@ -32,8 +32,8 @@ _EXISTS: Final = 409
 class Events:
     """Writes an event when something becomes wrong, and when it is right again.
 
-    A fleet without faults writes none. Events are hints beside the status: one that cannot be written is
-    left out.
+    A fleet without faults writes none. The status says the same as events, so one that cannot be written is
+    dropped.
 
     Args:
         namespace: Namespace of the resources.
@@ -48,7 +48,7 @@ class Events:
         self._log = logs.get("events")
 
     def changed(self, kind: Kind, resource: Mapping[str, Any], status: Mapping[str, Any]) -> None:
-        """Tell of the conditions of a resource that its new status changes.
+        """Write events for the conditions that a resource's new status changes.
 
         Args:
             kind: Kind of the resource.
@@ -68,7 +68,7 @@ class Events:
                 self._tell(regarding, "Normal", row["reason"], f"no longer {last['reason']}")
 
     def lost_pod(self, pod: Any) -> None:
-        """Tell that a pod of a lost node was removed.
+        """Write an event that a pod of a lost node was removed.
 
         Args:
             pod: A pod of the Kubernetes client.
@@ -89,7 +89,8 @@ class Events:
             return
         self._bucket.tokens -= 1
         at = self._clock()
-        # One of a kind in a minute: a second one has the same name and is refused.
+        # The name contains the minute: a second equal event within it gets the same name, which the API
+        # rejects.
         facts = f"{regarding.kind} {regarding.uid} {reason} {text} {at:%Y%m%d%H%M}"
         digest = hashlib.sha256(facts.encode()).hexdigest()[:16]
         own = client.V1ObjectMeta(

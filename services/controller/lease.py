@@ -1,4 +1,6 @@
-"""The lease that lets one controller work, also if its rights are missing or the API server is away."""
+"""The lease that lets one controller work; it survives missing permissions and an API server that does not
+answer.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ _NOT_FOUND = 404
 class Lease(LeaseLock):  # type: ignore[misc]
     """The lock of `kubernetes.leaderelection` that survives network errors.
 
-    The library catches only answers of the API server. Its thread ended at a refused connection: then a
-    follower waited for ever, and a leader continued without its lease.
+    The library catches only errors that the API server answers with. On a refused connection its thread would
+    end: a follower would wait for ever, and a leader would continue without its lease.
 
     Args:
         name: Name of the lease.
@@ -31,7 +33,7 @@ class Lease(LeaseLock):  # type: ignore[misc]
         call_s: Longest time of one call.
 
     Attributes:
-        looked: Called whenever the lease was read, as a sign that the thread runs.
+        looked: Called before each read of the lease, as a sign that the thread runs.
     """
 
     def __init__(self, name: str, namespace: str, identity: str, health: Health, call_s: float) -> None:
@@ -41,7 +43,7 @@ class Lease(LeaseLock):  # type: ignore[misc]
         self.looked: Callable[[], object] = lambda: None
 
     def get(self, name: str, namespace: str) -> tuple[bool, Any]:
-        """Return whether the lease exists with its record, or else the answer."""
+        """Return (True, the lease's record), or (False, the API server's error) if it cannot be read."""
         self.looked()
         there, answer = _attempt(
             lambda: super(Lease, self).get(name, namespace), lambda error: (False, error)
@@ -65,7 +67,7 @@ class Lease(LeaseLock):  # type: ignore[misc]
 
 
 def _attempt(call: Callable[[], T], otherwise: Callable[[ApiException], T]) -> T:
-    """Return the result of a call, or a substitute if the API server does not answer."""
+    """Return the result of a call; if the API server does not answer, that of `otherwise`."""
     try:
         return call()
     except (urllib3.exceptions.HTTPError, OSError) as error:

@@ -30,7 +30,7 @@ class LostPods:
         namespace: Namespace of the release.
         selector: Labels of the release's pods.
         removed: Called with each pod after it was removed.
-        clock: The time, as the API server has it.
+        clock: Returns the time; it must agree with the API server's.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class LostPods:
         self._log = logs.get("pods")
 
     def remove(self) -> None:
-        """Remove them, and name each in the log.
+        """Remove the pods that are lost, and log each.
 
         Raises:
             ApiException: The API server does not answer, or the permission is missing.
@@ -71,7 +71,7 @@ class LostPods:
 
 
 def is_lost(pod: Any, now: datetime) -> bool:
-    """Whether a pod of a StatefulSet was evicted by its node's taint but is not ended by its kubelet.
+    """Whether a pod of a StatefulSet was evicted by its node's taint but its kubelet has not ended it.
 
     Args:
         pod: A pod of the Kubernetes client.

@@ -1,4 +1,4 @@
-"""Brings the topics up to what the resources say, and the resources' status up to what the fleet says."""
+"""Brings the topics in line with the resources, and the resources' status in line with the fleet."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TOPICS: Final = {CAMERA: CAMERAS.name, WATCH: WATCHES.name, NOTIFICATION: NOTIF
 
 
 class Reconciler:
-    """Compares resources with their records: those that changed at once, all of them with `reconcile`.
+    """Compares resources with their records: changed ones in `work_off`, all of them in `reconcile`.
 
     Records of ids without a resource are left alone, since other programs write the same topics.
 
@@ -108,7 +108,7 @@ class Reconciler:
         If one fails, its status says so and the others are not affected.
 
         Raises:
-            RoundError: Some failed, or the time was over before the last; the text says how many and why.
+            RoundError: Some resources failed or are left for the next round; the text says how many and why.
         """
         self._rounds.work_off()
 
@@ -169,7 +169,7 @@ class Reconciler:
             self._log.info("published", kind="Watch", name=name, version=record.version)
         version = record.version if record is not None else existing.version if existing else 0
         accepted = Condition("Accepted", True, "Published")
-        # A record that another program wrote before the resource was made keeps its lower version.
+        # A record that another program wrote before the resource was created keeps its lower version.
         first = min(int(created.timestamp()), version)
         return {"version": version, **self._watch_status(name, first), "conditions": [accepted]}
 

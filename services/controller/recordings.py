@@ -28,10 +28,10 @@ from lookout.wire import ANSWERS, RECORDINGS, WireError, from_json, key_text, to
 from lookout.wire.begins import set_begin
 from lookout.wire.ranges import RangeError, check_ranges
 
-#: recordings of a job whose answers stand in its status: an object of Kubernetes has 1.5 MB at most (etcd)
+#: recordings whose answers the status shows: an object of Kubernetes has 1.5 MB at most (etcd)
 SHOWN: Final = 20
 _UID: Final = 8
-_NAME: Final = 80  # characters, so that a job's id has at most 100 bytes
+_NAME: Final = 80  # characters of the resource's name, so that a job's id has at most 100 bytes
 _STATES: Final = {
     RecordingAnswers.STATE_RUNNING: "running",
     RecordingAnswers.STATE_DONE: "done",
@@ -48,7 +48,8 @@ def job_id(resource: Resource) -> str:
 
 
 def job_of(resource: Resource) -> RecordingJob:
-    """Return a resource's request. What its schema cannot check, the service that plans jobs rejects.
+    """Return the job that a resource requests. The service that plans jobs rejects what the schema cannot
+    check.
 
     Raises:
         RangeError: A number is outside its range; the text names the field.
@@ -92,9 +93,9 @@ def _moment(text: str) -> datetime:
 
 
 def status_of(answers: RecordingAnswers) -> dict[str, Any]:
-    """The status that a job's answers give a resource, without conditions."""
+    """Return the status of a Recording resource, without conditions, from its job's answers."""
     state = _STATES.get(answers.state, "running")
-    # If nothing of a job can be read, the reasons are those of its recordings.
+    # A job of which no recording can be read has no reason of its own: take that of the first recording.
     reasons = [answers.reason, *(recording.reason for recording in answers.recordings)]
     reason = next(filter(None, reasons), "") if state == "refused" else answers.reason
     return {
@@ -188,7 +189,7 @@ class RecordingJobs:
         self._rounds = Rounds(
             api, (RECORDING,), statuses, self._update, self._remove, round_s=round_s, clock=clock
         )
-        self._names: dict[str, str] = {}  # of resources, by their job
+        self._names: dict[str, str] = {}  # names of resources by job
         self._log = logs.get("recordings")
 
     def mark(self, name: str) -> None:
@@ -230,7 +231,7 @@ class RecordingJobs:
         if not self._rounds.hold(RECORDING, resource):
             return
         if job not in self._names:
-            self._remove(RECORDING, name)  # a resource of this name that was deleted unnoticed
+            self._remove(RECORDING, name)  # an earlier resource of this name whose deletion went unnoticed
             self._names[job] = name
         try:
             wanted = job_of(resource)

@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def let_all_go(resources: Resources) -> None:
-    """Remove the finalizer from every resource; one that changes meanwhile is in the next list again."""
+    """Remove the finalizer from every resource; one that changes meanwhile is retried after listing again."""
     for kind in (CAMERA, WATCH, RECORDING, NOTIFICATION):
         while held := [resource for resource in _all(resources, kind) if is_held(resource)]:
             for resource in held:

@@ -1,4 +1,4 @@
-"""Rounds over marked resources: a resource that fails affects no other, and its status says so."""
+"""Rounds over marked resources: a resource that fails affects no other, and its status says why it failed."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class Rounds:
         If one fails, its status says so and the others are not affected.
 
         Raises:
-            RoundError: Some failed, or the time was over before the last; the text says how many and why.
+            RoundError: Some resources failed or are left for the next round; the text says how many and why.
         """
         deadline = self._clock() + self._round_s
         marked = [*self._changed.take(), *self._take_news()]
@@ -171,9 +171,10 @@ class Rounds:
             if (why := self._isolated(kind, name)) is not None:
                 failed.append((kind, name))
                 failures.append(f"{kind.name} {clean(name, 100)}: {why}")
-            if unwritten is None:  # an API server that is away makes each write wait
+            if unwritten is None:  # if the API server does not answer, each write would wait
                 unwritten = self._statuses.write()
-        # After those that were not reached: a few that wait for Kafka in vain may take a round's whole time.
+        # Failed ones go to the end, after those not reached: a few that wait for Kafka may take a whole
+        # round.
         for key in failed:
             self._changed.add(*key)
         unwritten = unwritten or self._statuses.write()
@@ -185,7 +186,8 @@ class Rounds:
         room, keys = max(0, self._statuses.spare()), list[Key]()
         last = list(self._news)[-1]
         for kind, marks in self._news.items():
-            # Half of the room for a kind, so that many cameras leave room for a few watches.
+            # Each kind but the last gets half of the remaining room, so that many cameras leave room for
+            # watches.
             share = room if kind is last else (room + 1) // 2
             taken = marks.take(share, self._statuses.is_due)
             room -= len(taken)
@@ -207,7 +209,7 @@ class Rounds:
             else:
                 self._update(kind, resource)
             return None
-        except Exception as error:  # of any kind: what one resource causes must not stop the others
+        except Exception as error:  # every exception: a fault of one resource must not stop the others
             why = clean(f"{type(error).__name__}: {in_words(error)}", 300)
             self._log.warning("a resource failed", kind=kind.name, name=name, error=why)
         if resource is None:
@@ -240,7 +242,9 @@ def conditions_before(resource: Resource) -> dict[str, Condition]:
 
 
 def _new_status(kind: Kind, resource: Resource, fields: Mapping[str, Any]) -> Waiting | None:
-    """The status to write; None if the resource has it. It is urgent if more than numbers changed."""
+    """Return the status to write (urgent if more than numbers changed); None if the resource has it
+    already.
+    """
     generation = int(resource["metadata"]["generation"])
     before = resource.get("status", {})
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

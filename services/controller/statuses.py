@@ -17,7 +17,7 @@ _SHORTEST_S = 1.0
 
 @dataclass(slots=True)
 class Bucket:
-    """A token bucket of writes: `rate` a second, with a second's worth at once."""
+    """A token bucket of writes: `rate` per second, with bursts of up to one second's writes."""
 
     rate: float
     at: float
@@ -84,7 +84,7 @@ class StatusQueue:
         (self._urgent if urgent else self._others)[entry.key] = entry
 
     def drop(self, key: tuple[str, str]) -> None:
-        """Remove a resource's waiting status, because the one it has is right."""
+        """Remove a resource's waiting status, because the resource already has the right one."""
         self._urgent.pop(key, None)
         self._others.pop(key, None)
 
@@ -125,8 +125,8 @@ class StatusQueue:
         self._written[entry.key] = now
         try:
             self._write(entry.kind, entry.resource, entry.status)
-        except Exception as error:  # of any kind: the others are written in the next round
-            self.put(entry)  # after the others
+        except Exception as error:  # every exception: the remaining statuses are written in the next round
+            self.put(entry)  # queued again after the others
             why = clean(f"{type(error).__name__}: {in_words(error)}", 300)
             return f"{entry.kind.name} {clean(entry.key[1], 100)}: {why}"
         return None

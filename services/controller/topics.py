@@ -1,7 +1,8 @@
 """`python -m lookout.services.controller.topics`: creates an installation's topics and rejects wrong ones.
 
-The chart runs it as a job before the services start. It changes existing topics only in settings that lose no
-record and are no choice of their owner (`_CHANGED`), so that an upgrade can use the older release's topics.
+The chart runs it as a job before the services start. Of existing topics it changes only the settings in
+`_CHANGED`, which lose no record and are not the owner's choice, so that an upgrade can use the older
+release's topics.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from lookout.services.controller.settings import ControllerSettings
 from lookout.text import visible
 from lookout.wire import Topic, all_topics, camera_topics, canary_topics, prefixed
 
-#: exit codes: a later attempt may succeed; the request is wrong, and another attempt is in vain
+#: exit codes: a later attempt may succeed; the request is wrong, so another attempt cannot succeed
 FAILED, MISCONFIGURED = 1, 2
 _CALL_S = 10.0
 _PAUSE_S = 2.0
@@ -51,13 +52,13 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True)
 class Wishes:
-    """The owner's choices about the topics; the topic table has the rest.
+    """The owner's choices for the topics; everything else comes from the topic table.
 
     Attributes:
         partitions: Partitions of the cameras' topics.
         replication: Copies of each partition.
         retention_hours: Hours of retention by topic.
-        local_hours: Hours on the brokers' own disks, by topics that are tiered.
+        local_hours: Hours on the brokers' own disks, for each topic with tiered storage.
         canary: Whether a canary runs, which has topics of its own.
     """
 
@@ -179,7 +180,7 @@ def _retention(text: str) -> tuple[str, float]:
 
 
 def _note(refused: list[str], error: KafkaError) -> None:
-    """Keep an error that waiting does not cure: a wrong password, a certificate that is not trusted."""
+    """Store an error that retrying cannot fix: a wrong password or an untrusted certificate."""
     if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
         refused.append(error.str())
 
@@ -212,7 +213,7 @@ def _wait_for_brokers(
         try:
             return dict(admin.list_topics(timeout=_CALL_S).topics)
         except KafkaException as error:
-            admin.poll(0)  # `_note` is called here only
+            admin.poll(0)  # librdkafka calls `_note` only from `poll`
             if len(refused) >= _REFUSALS:
                 raise StartupError(f"Kafka refuses the connection: {refused[-1]}") from error
             raise NoAnswerError(f"{bootstrap}: Kafka does not answer: {error.args[0].str()}") from error
@@ -267,7 +268,8 @@ def _failure(what: str, error: KafkaException) -> StartupError:
 
 
 def configuration(topic: Topic, wishes: Wishes) -> dict[str, str]:
-    """Return a new topic's settings: the table's, the owner's hours, two copies in sync of three.
+    """Return a new topic's settings: the table's, the owner's hours, and two in-sync replicas if there are
+    three or more.
 
     Raises:
         StartupError: Hours are given for a compacted topic.
@@ -324,7 +326,7 @@ def _change(admin: AdminClient, existing: Mapping[str, TopicMetadata], wishes: W
 
     Raises:
         StartupError: Kafka rejects the change.
-        NoAnswerError: Kafka does not show the change in time.
+        NoAnswerError: Kafka does not report the new values in time.
     """
     topics = [topic for topic in wishes.topics if topic.name in existing]
     differences = _differences(admin, topics)
@@ -349,7 +351,7 @@ def _change(admin: AdminClient, existing: Mapping[str, TopicMetadata], wishes: W
             raise _failure(
                 f"cannot change {resource.name} ({_alter(resource.name, changes)} does the same)", error
             ) from error
-    # A broker confirms a change a moment before it shows it.
+    # A broker confirms a change shortly before it reports the new value.
     confirmed = Retrying(
         stop=stop_after_delay(_CONFIRMED_S),
         wait=wait_fixed(0.1),

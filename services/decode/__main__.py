@@ -30,7 +30,7 @@ def make_handler(context: Context[DecodeSettings]) -> DecodeHandler:
     )
     # Before the first decoder starts: a compromised decoder must not read this process's memory.
     hide_memory()
-    # One decoder more than threads, so that pixels made again for a peer never wait for the pipeline.
+    # One decoder more than threads, so that recomputing lost pixels for a peer never waits for the pipeline.
     pool = SandboxPool(settings.threads + 1, sandbox)
     context.on_close(pool.close)
     decoder, backend = choose_decoder(settings.backend, pool)

@@ -15,7 +15,7 @@ class Advice:
     """Warnings, each logged at most once in `keep_s` seconds for a camera.
 
     Args:
-        keep_s: See above.
+        keep_s: Seconds between two equal warnings about a camera.
         clock: Monotonic seconds.
     """
 
@@ -24,14 +24,15 @@ class Advice:
         self._claims = Claims(keep_s, clock)
 
     def release(self, partition: int) -> None:
-        """Forget a partition that belongs to another worker now."""
+        """Forget the claims of a partition that now belongs to another worker."""
         self._claims.release(partition)
 
     def two_partitions(self, record: Record) -> bool:
-        """Warn if a camera's records arrive in two partitions: its streams get mixed up downstream.
+        """Warn if a camera's records arrive in two partitions, because its streams then get mixed up
+        downstream.
 
         Returns:
-            Whether that was noticed now.
+            Whether this call noticed it.
         """
         claimant = self._claims.take(record.camera, record.partition)
         if claimant is None:

@@ -1,4 +1,4 @@
-"""Limits how long a camera's partition waits for hosts of segments that are away."""
+"""Limits how long a camera's partition waits for segments on hosts that do not answer."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _CAMERAS: Final = 4096  # most cameras that are remembered
 
 
 class AwayHosts:
-    """Fetches segments, and gives up hosts that do not answer. Only one thread may fetch for a camera at a
-    time.
+    """Fetches segments by URI, and stops asking hosts that do not answer for a while. Only one thread at a
+    time may fetch for a camera.
 
     Args:
         fetch: Fetches what a URI names.
@@ -40,7 +40,8 @@ class AwayHosts:
             uri: Where the segment is.
 
         Raises:
-            BadRecordError: `uri-away`: its host has been away for too long; or it may not be fetched.
+            BadRecordError: The host has not answered for too long (`uri-away`), or the URI may not be
+                fetched.
             TransientError: The host does not answer, but another attempt is worthwhile.
         """
         now = self._clock()
@@ -49,7 +50,7 @@ class AwayHosts:
                 "uri-away", f"the camera's host did not answer; it is asked every {GIVEN_UP_S:g} s"
             )
         since, tried = self._failing.get(camera, (now, now))
-        if now - tried > GIVEN_UP_S:  # another worker had the camera meanwhile
+        if now - tried > GIVEN_UP_S:  # the old failure is stale: another worker had the camera meanwhile
             since = now
         try:
             value = self._fetch(uri)

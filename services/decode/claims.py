@@ -19,7 +19,8 @@ class Claims:
         """Claim a camera for a partition.
 
         Returns:
-            The other partition that claims it, at most once in `keep_s` seconds for a camera; else None.
+            Another partition with a valid claim, reported at most once in `keep_s` seconds per camera; else
+            None.
         """
         now = self._clock()
         with self._lock:

@@ -35,7 +35,7 @@ class Seen:
     warned_until: dict[str, float] = field(default_factory=dict)
 
     def heard(self) -> None:
-        """Reset the silence: the camera sent something."""
+        """Reset the silence, because the camera sent something."""
         self.quiet_s, self.ticked_at = 0.0, None
 
     def watch(self, now: float) -> float:
@@ -44,7 +44,7 @@ class Seen:
         The first tick after a segment only stores the time, because the time before it was not observed.
         """
         if self.ticked_at is not None:
-            # Limited, because while the process was suspended nobody observed the camera.
+            # Capped, because nobody observed the camera while the process was suspended.
             self.quiet_s += min(max(0.0, now - self.ticked_at), _WATCHED_S)
         self.ticked_at = now
         return self.quiet_s
@@ -74,7 +74,7 @@ class OpenEpoch:
 
     @classmethod
     def of(cls, message: DecodeState, *, config_changed: bool) -> Self:
-        """Build the unit from a checkpoint.
+        """Build the state from a checkpoint.
 
         `config_changed` ends the epoch at the next segment: samples and blocks of two configurations must not
         be mixed.
@@ -83,7 +83,8 @@ class OpenEpoch:
             Stream.of(message),
             Usage.of(message.quota),
             LeftOutCount.of(message.quota),
-            # Kept until a segment is written: checkpoints under the new settings may be written before it.
+            # Kept until a segment is written, because checkpoints under the new settings may be written
+            # before that.
             reconfigured=config_changed or message.reconfigured,
             health=health_state.unpack(message.health) if message.HasField("health") else CameraHealth(),
         )
@@ -99,7 +100,9 @@ class OpenEpoch:
         return message
 
     def leaving_out(self, record: Record, until_ms: int, why: str = "") -> "OpenEpoch":
-        """Return the unit after a segment that is left out; with `why`, the quota's dead letter counts it."""
+        """Return the state after a segment that is left out; with `why`, the quota's dead letter counts the
+        segment.
+        """
         self.seen.heard()
         unit = replace(self, stream=self.stream.heard(record, until_ms))
         return replace(unit, left_out=self.left_out.add(record), left_out_why=why) if why else unit

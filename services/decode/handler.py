@@ -45,11 +45,11 @@ _log = structlog.get_logger(__name__)
 
 
 class DecodeHandler(ProducingStage[OpenEpoch]):
-    """camera.segments.v1 -> frames.v1; pixels go to the store.
+    """Reads camera.segments.v1 and writes frames.v1; pixels go to the tensor store.
 
-    A segment continues the epoch if it begins within a window after the end of the last one; it may overlap
-    that one by less than `overlap_s`. A segment of which everything was written before is late. Any other
-    jump of the container's clock, or a segment after a silence, opens the next epoch after a gap.
+    A segment continues the epoch if it begins within one window after the end of the last segment, or
+    overlaps that segment by less than `overlap_s`. A segment whose whole time was written before is late. Any
+    other jump of the container's clock, or a segment after a silence, opens the next epoch after a gap.
     """
 
     tick_every = 0.5
@@ -77,7 +77,7 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
         )
         self._settings = settings
         self._advice = Advice(settings.claim_s, clock)
-        self._left: dict[str, Usage] = {}  # of cameras that continue in another partition
+        self._left: dict[str, Usage] = {}  # by camera that moved to another partition: its use of the quota
         self.reader = SegmentReader(
             settings, decoder, records, self._fence, backend, masks=masks, clock=clock
         )
@@ -117,8 +117,7 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
         super().revoked(partition)
 
     def join(self, camera: Camera[OpenEpoch], record: Record, draft: Draft) -> OpenEpoch:
-        """Process a segment, or the notice that the camera's segments are in another partition from now
-        on."""
+        """Process a segment, or the notice that the camera continues in another partition."""
         camera.unit = replace(
             camera.unit, usage=camera.unit.usage.at(record.timestamp_ms, self._settings.quota)
         )
@@ -132,7 +131,7 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
     def turn_down(
         self, camera: Camera[OpenEpoch], record: Record, reason: DeadLetter, draft: Draft
     ) -> OpenEpoch:
-        """Count a useless segment in the camera's quota.
+        """Count a segment that cannot be used in the camera's quota.
 
         It does not end a silence: a camera whose segments cannot be read counts as silent.
         """
@@ -155,7 +154,7 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
         return self._due(state, now_ms)
 
     def passed(self, state: Camera[OpenEpoch], record_ms: int) -> Result | None:
-        """Write a gap, once, if only other cameras of the partition sent something for too long."""
+        """Write a gap, once, if for too long only other cameras of the partition have sent something."""
         stream = state.unit.stream
         quiet_ms = record_ms - stream.arrived_ms
         if stream.open and stream.arrived_ms > 0 and quiet_ms > self._settings.silence_s * 1000:
@@ -178,7 +177,7 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
         if (erasure := self._fence.hides(camera.camera, began_us, began_us)) is not None:
             return self._writer.left_out(camera.camera, unit, record, draft, erased=erasure.id)
         tenant = tenant_of(labels_of(record).tenant)
-        # The camera's own quota first: its message is closer to the cause.
+        # The camera's own quota is checked before the tenant's: its message is closer to the cause.
         exceeded = unit.usage.exceeded(self._settings.quota) or self._tenants.refusal(tenant, camera.camera)
         if exceeded is not None:
             return self._writer.left_out(camera.camera, unit, record, draft, quota=exceeded)
@@ -220,7 +219,7 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
         return self._forgotten(camera, draft)
 
     def _counted(self, camera: Camera[OpenEpoch], draft: Draft, now_ms: float | None = None) -> OpenEpoch:
-        """Write the dead letter of left-out segments, and restart the count; return the unit after it.
+        """Write the dead letter of left-out segments, and restart the count; return the camera's new state.
 
         Args:
             camera: The camera; it is not changed.

@@ -53,7 +53,7 @@ _KINDS: Final = {
     "updated": Alert.KIND_UPDATED,
     "closed": Alert.KIND_CLOSED,
 }
-#: seconds that a segment counts for if it cannot be decoded, since its length is unknown
+#: seconds that an undecodable segment counts for, since its length is unknown
 _REFUSED_S: Final = 2.0
 _JUMPS: Final = frozenset({"clock-jump", "clock-reset"})
 
@@ -64,7 +64,7 @@ class HealthWriter:
     Args:
         asks_for_outages: Whether the watch `camera-offline` decides about outages of this camera and tenant.
             Then outages open no incident here, so that each outage has only one.
-        on: False: nothing is judged, and open incidents are closed.
+        on: Whether to judge cameras; if False, open incidents are closed.
     """
 
     def __init__(self, asks_for_outages: Callable[[str, str], bool], *, on: bool = True) -> None:
@@ -89,11 +89,11 @@ class HealthWriter:
             record: Its record.
             decoded: The segment.
             draft: Takes the events of the camera's incident.
-            ends: Why the epoch before it ended; empty: it did not.
+            ends: Why the segment ended the epoch before it; empty: it continues that epoch.
         """
         if not self._on:
             return self._end(camera, unit, draft, "removed")
-        if ends == "masks":  # a new mask would be taken for a covered lens
+        if ends == "masks":  # a changed mask would look like a covered lens
             unit = replace(unit, health=unlearned(unit.health))
         facts, span = decoded.facts, span_us(decoded)
         at_ms = (unit.stream.wall_us + decoded.end_stream_us - span) // 1000

@@ -61,13 +61,13 @@ class SegmentJoiner:
         """Decode a segment and write it; return the unit after it.
 
         Args:
-            camera: Its unit takes what the segment uses of the quota, even if this call fails.
-            unit: The unit before it.
+            camera: The camera; the segment counts towards its quota even if this call fails.
+            unit: The camera's state before the segment.
             record: The segment.
             draft: Takes the records.
 
         Raises:
-            BadRecordError: The segment is of no use.
+            BadRecordError: The segment cannot be used.
             TransientError: Its bytes, a decoder, or room for its pixels are not available now.
             CameraQuotaError: The camera stayed over its quota for too long.
         """
@@ -90,8 +90,8 @@ class SegmentJoiner:
         if (erasure := self._reader.fence.hides(name, *span)) is not None:
             return self._writer.left_out(name, unit, record, draft, erased=erasure.id)
         facts = decoded.facts
-        # Before the check for late segments: two cameras under one id look like segments out of order. No
-        # window may mix them, so each of their turns is an epoch of its own.
+        # Before the check for late segments, since two cameras under one id look like segments out of order.
+        # No window may mix them, so each switch between the two begins a new epoch.
         if unit.seen.lines.take(facts.first_us, facts.end_us, google_crc32c.value(value)):
             self._advice.two_cameras(unit.seen, name)
             if decoded.continued:
@@ -101,14 +101,15 @@ class SegmentJoiner:
             return unit
         other = is_other_footage(stream, record, decoded)
         if decoded.continued and other:
-            decoded = self._reader.decode(value, hidden)  # its time stamps repeat, its pictures do not
+            decoded = self._reader.decode(value, hidden)  # other footage whose time stamps happen to continue
         # A late segment was written before: the producer sent it again after an error, or twice.
         if continues and decoded.continued:
             end_us = decoded.end_stream_us if decoded.end_stream_us <= stream.watermark_us else None
             if end_us is None:
                 return self._writer.segment(name, unit, record, decoded, draft, labels=labels, stream=stream)
         else:
-            # Also after a silence: a producer may have waited that long for an answer before sending again.
+            # Also after a silence: a producer may have waited that long for Kafka's confirmation before
+            # sending again.
             end_us = None if broken or other or not stream.epoch else late_end_us(stream, record, decoded)
         if end_us is not None:
             self._advice.late(unit.seen, name)
@@ -118,7 +119,7 @@ class SegmentJoiner:
         return self._begin_epoch(name, unit, record, decoded, draft, labels=labels, reason=reason)
 
     def _labels(self, camera: str, record: Record) -> tuple[CameraLabels, AppliedMask]:
-        """Return what a segment says of its camera, and what is hidden in its pictures."""
+        """Return the labels of a segment, and the privacy mask that hides parts of its pictures."""
         hidden = self._reader.masks.filmed(camera, began_ms(record) * 1000)
         labels = labels_of(record)
         labels.masks.extend(hidden.names)
@@ -166,7 +167,7 @@ def use(camera: Camera[OpenEpoch], size: int = 0, work_s: float = 0.0, failures:
         camera: The camera; its unit changes.
         size: Bytes that it sent.
         work_s: Seconds that its segment occupied a decoder.
-        failures: Useless segments.
+        failures: Segments that could not be used.
     """
     usage = camera.unit.usage.add(size=size, work_s=work_s, failures=failures)
     camera.unit = replace(camera.unit, usage=usage)

@@ -1,11 +1,11 @@
-"""Detects two cameras under one id: their segments follow two time lines by turns."""
+"""Detects two cameras under one id: their segments alternate between two time lines."""
 
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-#: segments that are remembered, and how many of them each of two lines must have, with as many changes
-#: between the lines
+#: how many segments are remembered; how many of them each of two lines must have, and the least number of
+#: switches between the lines
 _RECENT, _ENOUGH = 8, 3
 #: how far a segment may begin from the end of the one before it, microseconds
 _NEAR_US = 250_000
@@ -15,9 +15,9 @@ _NEAR_US = 250_000
 class TimeLines:
     """The time lines of the container clock that a camera's newest segments follow.
 
-    The segments of one camera follow one line. Segments sent twice are the same; segments out of order, or
-    from after a restart, leave lines that nothing continues. Two lines that both continue by turns are two
-    cameras.
+    The segments of one camera follow one line. Repeated segments are ignored. Segments out of order, or after
+    a restart, leave lines that no later segment continues. If two lines alternate and both continue, there
+    are two cameras.
     """
 
     _ends: dict[int, int] = field(default_factory=dict)  # container time at which a line ends, by its number
@@ -53,7 +53,7 @@ class TimeLines:
 
     @property
     def two(self) -> bool:
-        """Whether two lines continue by turns."""
+        """Whether two lines alternate and both continue."""
         lasting = [line for line in self._ends if self._recent.count(line) >= _ENOUGH]
         turns = [line for line in self._recent if line in lasting]
         changes = sum(line != following for line, following in pairwise(turns))

@@ -1,4 +1,4 @@
-"""What decode counts, with the meaning of each count."""
+"""The events and dead-letter reasons that decode counts, with their meaning."""
 
 from lookout.video.health import CameraFault
 from lookout.video.segments import Reason

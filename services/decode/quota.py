@@ -13,7 +13,7 @@ from lookout.wire import SEGMENTS, Stage, dead_letters
 class QuotaLimits:
     """Limits of one camera within `interval_s` seconds of record time; None: no limit.
 
-    bytes: of segments; work_s: seconds that segments occupied a decoder; failures: dead letters.
+    `bytes`: size of the segments; `work_s`: seconds that they occupied a decoder; `failures`: dead letters.
     """
 
     interval_s: float
@@ -56,7 +56,7 @@ class Usage:
         )
 
     def exceeded(self, limits: QuotaLimits) -> str | None:
-        """Return which limit is used up, in words; None if there is none."""
+        """Return which limit is used up, in words; None if no limit is."""
         over = f"in {limits.interval_s:g} s"
         if limits.bytes is not None and self.bytes >= limits.bytes:
             return f"quota: {self.bytes} bytes {over}, the limit is {limits.bytes}"
@@ -84,7 +84,7 @@ class LeftOutCount:
         return cls(segments, kept.left_out_since_ms)
 
     def fill(self, quota: Quota) -> None:
-        """Write it into the quota of a checkpoint."""
+        """Write the count into the quota of a checkpoint."""
         if self.segments is None:
             return
         segments = self.segments
@@ -102,7 +102,7 @@ class LeftOutCount:
         return replace(self, segments=replace(before, last=at, count=before.count + 1))
 
     def letter(self, camera: str, why: str) -> Output:
-        """Make the dead letter that counts them; there is at least one.
+        """Make the dead letter that counts these segments; there must be at least one.
 
         Args:
             camera: The camera's id.
@@ -118,5 +118,7 @@ class LeftOutCount:
         return quota_letter(segments, camera, detail, stage=Stage.DECODE.value, topic=topic)
 
     def due(self, now_ms: float, limits: QuotaLimits) -> bool:
-        """Whether its interval is over at `now_ms`. A clock that was set back by as much ends it too."""
+        """Whether there are left-out segments and the interval since the first is over at `now_ms`. A clock
+        set back by an interval also ends it.
+        """
         return self.segments is not None and abs(now_ms - self.since_ms) >= limits.interval_s * 1000

@@ -1,4 +1,4 @@
-"""Fetches and decodes segments, also again for pixels that were lost."""
+"""Fetches and decodes segments; decodes them again if their pixels were lost."""
 
 import time
 from collections.abc import Callable
@@ -36,9 +36,9 @@ class SegmentReader:
     Args:
         settings: Decode's settings.
         decoder: Decodes segments.
-        records: Where segments are read again.
-        fence: What was erased.
-        backend: Names the decoder: others may give other pixels.
+        records: Reads a segment's record from Kafka again.
+        fence: The erasures in force.
+        backend: Name of the decoder, part of the digest because another decoder may give other pixels.
         masks: The cameras' privacy masks; None: nothing is hidden.
         clock: Monotonic seconds.
     """
@@ -71,8 +71,9 @@ class SegmentReader:
         """Return the container's bytes.
 
         Raises:
-            BadRecordError: The URI is not allowed, its host has no such bytes, or has been away for too long.
-            TransientError: Their host is unavailable for now.
+            BadRecordError: The URI is not allowed, or its host does not have the bytes or has not answered
+                for too long.
+            TransientError: The host does not answer now; retry later.
         """
         return self._bytes(record, partial(self._hosts.fetch, record.camera))
 
@@ -87,12 +88,12 @@ class SegmentReader:
         """Decode a segment.
 
         Args:
-            value: Its bytes.
-            hidden: What is hidden in its pictures.
-            continues: The epoch that it may continue; None: it begins one.
+            value: The container's bytes.
+            hidden: The privacy mask of its pictures.
+            continues: The epoch that the segment may continue; None: it begins one.
 
         Raises:
-            BadRecordError: The segment is of no use.
+            BadRecordError: The segment cannot be used.
             TransientError: No decoder is available.
         """
         settings, expected = self._settings, None
@@ -111,7 +112,7 @@ class SegmentReader:
             fit=settings.fit,
             expected=expected,
             first_slot=0 if continues is None else continues.next_sample,
-            # The last sample of a segment may be in the next one, which follows within the epoch.
+            # The frame nearest to the last grid point may be the first one of the next segment.
             tail=Tail.LEAVE,
             limits=settings.limits,
             mask=hidden.mask,
@@ -140,8 +141,8 @@ class SegmentReader:
         Raises:
             LineageBrokenError: The segment is gone or gives other pixels, or its camera has a mask that the
                 record was made without.
-            TensorNotMadeError: The segment's host is unavailable for now.
-            TransientError: Kafka or the decoders are away.
+            TensorNotMadeError: The segment's host does not answer now.
+            TransientError: Kafka or the decoders are not available.
         """
         message = check_lineage(ref, record, FramesRecord, "segment", self.fence)
         body = message.segment
@@ -168,8 +169,9 @@ class SegmentReader:
         return pixels
 
     def _fetch_again(self, ref: TensorRef, source: Record) -> bytes:
-        """Return the bytes of a segment whose pixels are made again; an absent host concerns only its
-        camera."""
+        """Return the bytes of a segment whose pixels are made again. A host that does not answer fails only
+        this tensor.
+        """
         try:
             return self._bytes(source, self._uris.fetch)
         except TransientError as error:

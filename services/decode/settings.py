@@ -56,7 +56,7 @@ class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
         True, description="open incidents of cameras that are offline, frozen, covered, moved and the like"
     )
 
-    #: seconds after which the wall offset of stream time is measured again
+    #: seconds after which the clock offset (Unix time minus stream time) is measured again
     wall_anchor_s: ClassVar[float] = 300.0
     #: seconds for which a camera id belongs to the partition in which it was seen
     claim_s: ClassVar[float] = 60.0

@@ -1,4 +1,4 @@
-"""The position of a camera's stream: its epoch, its clocks, and their form in a checkpoint."""
+"""The position in a camera's stream: epoch and clocks, and their form in a checkpoint."""
 
 from dataclasses import dataclass, field, replace
 
@@ -23,7 +23,7 @@ PER_MS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """One epoch of a camera as far as it is written. Stream and container times in microseconds.
+    """The written part of a camera's epoch. Stream and container times are in microseconds.
 
     Attributes:
         epoch: Unix milliseconds of the record that opened it, times 1000, plus its partition; 0: nothing was
@@ -35,11 +35,12 @@ class Stream:
         origin_us: container time of stream time 0.
         next_us: container time at which the next segment should begin.
         next_sample: the first grid point that the next segment may fill.
-        heard_ms: until when the camera was heard, by its own clock if it reports one, else by Kafka's.
+        heard_ms: end of its newest segment, in Unix milliseconds of the camera's clock if it reports one,
+            else of Kafka's.
         arrived_ms: record time of its newest segment.
-        silent: the gap of the current silence is written.
-        labels: what its newest segment says of the camera.
-        finished: its newest segment is the last of a recording.
+        silent: whether the gap for the current silence is written.
+        labels: labels of the camera in its newest segment.
+        finished: whether its newest segment is the last of a recording.
     """
 
     epoch: int = 0
@@ -148,8 +149,7 @@ class Stream:
         return replace(self, wall_us=least, anchored_us=start_us, least_us=0)
 
     def heard(self, record: Record, until_ms: int) -> "Stream":
-        """Return the stream of a camera that was heard until `until_ms`, by a record that arrived as
-        `record`."""
+        """Return the stream after a segment that ends at `until_ms` and arrived in `record`."""
         return replace(
             self,
             heard_ms=max(self.heard_ms, until_ms),
@@ -193,13 +193,15 @@ def began_ms(record: Record) -> int:
 
 
 def ended_ms(record: Record, decoded: DecodedSegment) -> int:
-    """Return the end of a segment on the clock of `began_ms`: Kafka gets a segment once it has ended."""
+    """Return the end of a segment in Unix milliseconds, by the clock of `began_ms`. Without a camera's clock
+    it is the record's time, since Kafka gets a segment once it has ended.
+    """
     captured = captured_ms(record)
     return record.timestamp_ms if captured is None else captured + span_us(decoded) // 1000
 
 
 def labels_of(record: Record) -> CameraLabels:
-    """Return what a segment says of its camera.
+    """Return the labels of the camera in a segment's headers.
 
     Raises:
         BadRecordError: A label is invalid.
@@ -236,7 +238,7 @@ def jump_of(stream: Stream, decoded: DecodedSegment) -> str:
 def is_other_footage(stream: Stream, record: Record, decoded: DecodedSegment) -> bool:
     """Whether a segment is from other footage than the one before, according to its producer.
 
-    The time of capture decides; see `lookout.video.segments.is_other_footage`.
+    The capture time decides; see `lookout.video.segments.is_other_footage`.
     """
     captured = captured_ms(record)
     if captured is None:

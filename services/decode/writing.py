@@ -37,7 +37,7 @@ class FramesWriter:
         reader: Makes references to pixels.
         put: Keeps pixels.
         skips: Logs segments that are left out.
-        health: Judges cameras.
+        health: Writes incidents about cameras' health.
     """
 
     settings: DecodeSettings
@@ -149,7 +149,7 @@ class FramesWriter:
         return unit
 
     def gap(self, camera: str, unit: OpenEpoch, reason: str, draft: Draft) -> OpenEpoch:
-        """Write the end of the unit's epoch; return the unit, which is silent after it."""
+        """Write the gap that ends the camera's epoch; return the camera's new state, which is silent."""
         self.event(camera, unit, gap(unit.stream.watermark_us, reason), draft)
         if reason == "silence":
             unit = self.health.silent(camera, unit, self.settings.silence_s, draft)
@@ -158,7 +158,7 @@ class FramesWriter:
         return replace(unit, stream=replace(unit.stream, silent=True))
 
     def event(self, camera: str, unit: OpenEpoch, event: StreamEvent, draft: Draft) -> None:
-        """Write an event of the unit's epoch."""
+        """Write an event of the camera's epoch."""
         if event.kind in _COUNTS:
             draft.counts[_COUNTS[event.kind]] += 1
         message = self._message(camera, unit.stream)

@@ -69,7 +69,7 @@ def add(context: Context[GatewaySettings]) -> None:
 
 
 def _keep(context: Context[GatewaySettings], keeping: Keeping) -> None:
-    """Run the tasks of kept evidence: removal by age, and erasures."""
+    """Run the periodic tasks for kept evidence: removal by age, and erasures."""
     _, erasures = live_fence(context)
     # All gateways share the store: whichever erases first confirms, and an erasure waits until one does.
     join(context, erasures, {"kept evidence": keeping.erase}, stays=True, member="kept-evidence")

@@ -82,6 +82,6 @@ def make_app(parts: Parts) -> FastAPI:
     for module in ROUTES:
         app.include_router(module.router)
     mcp.install(app, parts)
-    console_files.install(app)  # last: it serves every remaining path
+    console_files.install(app)  # installed last, because it serves every remaining path
     app.add_middleware(Protection, large=frozenset({uploads.PATH, films.PATH}))
     return app

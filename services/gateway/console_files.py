@@ -30,8 +30,9 @@ def install(app: FastAPI, built: Path = BUILT) -> None:
 
 
 class _Cached:
-    """Files with cache headers: a file whose name identifies its content is kept for ever, others are
-    revalidated."""
+    """Files with cache headers: browsers may keep a file for ever if its name contains a digest of its
+    content, and must revalidate others.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

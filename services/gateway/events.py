@@ -18,12 +18,13 @@ from lookout.services.gateway.problems import ProblemError
 
 #: most events of one read
 _READ: Final = 500
-#: seconds after which the history is read even without a change here: another replica may write it
+#: seconds after which the history is read even without a change in this process, since another replica may
+#: have written it
 _ASK_S: Final = 1.0
-#: seconds of silence after which a comment keeps the connection open
+#: seconds without an event after which a comment is sent to keep the connection open
 _SILENCE_S: Final = 15.0
 _ID: Final = re.compile(r"([0-9a-f]{8})-(\d{1,15})-(\d{1,15})")
-#: milliseconds before the last event from which a rebuilt history is sent again; its order is another
+#: milliseconds by which a rebuilt history is sent again from before the last event, because its order differs
 _AGAIN_MS: Final = 60_000
 
 
@@ -35,7 +36,7 @@ class Position(NamedTuple):
     time_ms: int
 
     def text(self) -> str:
-        """The position as an event id."""
+        """Return the position as an event id."""
         return f"{self.generation}-{self.number}-{self.time_ms}"
 
 
@@ -88,7 +89,7 @@ class Feed:
             position = Position(match[1], int(match[2]), int(match[3]))
             if position.generation == generation:
                 return position
-            # The history was made again, with numbers of its own: some events come twice, none is missed.
+            # The history was rebuilt with other numbers: some events are sent twice, none is missed.
             first = connection.scalar(
                 sqlalchemy.select(sqlalchemy.func.min(EVENTS.c.number)).where(
                     EVENTS.c.time_ms >= position.time_ms - _AGAIN_MS
@@ -115,7 +116,7 @@ class Feed:
         Args:
             position: The last event that the follower has.
             sees: Whether it may see a row of the table.
-            holds: Whether that is still so: the stream ends with a token or a session.
+            holds: Whether the follower still has that right: the stream ends when its token or session does.
         """
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
 

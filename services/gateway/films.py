@@ -1,4 +1,4 @@
-"""Films that people send as footage of a camera: cut, and published as if they had just been filmed."""
+"""Cuts films that people send as footage of a camera, and publishes them as if they had just been filmed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def publish(
     send: Callable[[bytes, Headers], object],
     footage_until_ms: int,
 ) -> Film:
-    """Cut a film at keyframes, in a sandbox, and send the pieces; it ends now.
+    """Cut a film at keyframes, in a sandbox, and send the pieces with times that make the film end now.
 
     Args:
         path: The film, which is untrusted.
@@ -60,7 +60,7 @@ def publish(
         What was sent.
 
     Raises:
-        ProblemError: It cannot be read, or not to its end; or it would overlap the camera's footage.
+        ProblemError: The film cannot be read to its end, or would overlap the camera's footage.
     """
     film = Film(camera=camera)
     with SandboxPool(1, SandboxSettings()) as pool:

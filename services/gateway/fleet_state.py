@@ -1,5 +1,4 @@
-"""The state of a fleet: what its services still have to read, their members, and the findings of `lookout
-doctor`."""
+"""The state of a fleet: the lag of its services, their instances, and the findings of `lookout doctor`."""
 
 from __future__ import annotations
 
@@ -27,12 +26,12 @@ _NAME_CHARS: Final = 200
 
 
 def lag_rows(settings: GatewaySettings) -> list[LagRow]:
-    """How far each service has read its topic.
+    """Return how far each service has read its topic.
 
     `lag` counts the offsets up to the end. It is 0 if none of them is a record for the service: transactions
     write markers into topics, and aborted records stay there.
     """
-    options = {"auto.offset.reset": "earliest", "fetch.message.max.bytes": 1 << 16}  # one record is enough
+    options = {"auto.offset.reset": "earliest", "fetch.message.max.bytes": 1 << 16}  # one is enough
     with closing(TopicReader(settings, "gateway-lag", options=options)) as reader:
         known = reader.known({flow.source.name for flow in FLOWS}, _ANSWER_S)
         read = [flow for flow in FLOWS if flow.source.name in known]
@@ -66,20 +65,20 @@ def _drop_marks(reader: TopicReader, rows: list[LagRow]) -> None:
     for row in rows:
         if row.lag:
             late.setdefault((row.topic, row.partition), []).append(row)
-    # Groups may share a topic; each has a place of its own in it.
+    # Groups may share a topic, each with its own offset: read one group per partition at a time.
     while late:
         _read_one(reader, {place: waiting.pop() for place, waiting in late.items()})
         late = {place: waiting for place, waiting in late.items() if waiting}
 
 
 def _read_one(reader: TopicReader, rows: Mapping[Place, LagRow]) -> None:
-    """Read from each row's offset until a record or the end comes."""
+    """Read from each row's offset up to the first record, or to the end, which sets the lag to 0."""
     reader.read_places({place: row.committed for place, row in rows.items()})
     waiting, deadline = dict(rows), time.monotonic() + _ANSWER_S
     while waiting and time.monotonic() < deadline:
         try:
             message = reader.next(0.2)
-        except KafkaException:  # it says nothing of what remains
+        except KafkaException:  # an error does not say what remains: keep the lag
             return
         if isinstance(message, End):
             if (row := waiting.pop((message.topic, message.partition), None)) is not None:
@@ -89,7 +88,9 @@ def _read_one(reader: TopicReader, rows: Mapping[Place, LagRow]) -> None:
 
 
 def service_rows(settings: GatewaySettings) -> list[ServiceRow]:
-    """The members of the services' groups, with their versions; empty if Kafka does not say."""
+    """Return the members of the services' consumer groups, with their versions; empty if Kafka does not
+    answer.
+    """
     admin = AdminClient(settings.kafka(), logger=logs.client_logger("fleet"))
     groups: dict[str, Future[Any]] = admin.describe_consumer_groups(
         [flow.group for flow in FLOWS], request_timeout=_ANSWER_S
@@ -98,7 +99,7 @@ def service_rows(settings: GatewaySettings) -> list[ServiceRow]:
     for group, pending in groups.items():
         try:
             members = pending.result(_ANSWER_S).members
-        except KafkaException:  # a group that nobody has joined yet
+        except KafkaException:  # a group without a member so far
             continue
         rows.extend(
             ServiceRow(

@@ -51,7 +51,7 @@ def caller(request: Request) -> Principal:
 
 
 def still_is(request: Request, principal: Principal) -> bool:
-    """Whether a request would still be answered as this caller's, for answers that take long."""
+    """Whether a request would still be accepted as this caller's; long answers check it again."""
     try:
         return _identify(request) == principal
     except ProblemError:
@@ -59,13 +59,13 @@ def still_is(request: Request, principal: Principal) -> bool:
 
 
 def too_many(wait_s: float, why: str) -> ProblemError:
-    """The answer to a caller that has to wait."""
+    """Return the error for a caller that has to wait `wait_s` seconds."""
     seconds = math.ceil(wait_s)
     return ProblemError(429, f"{why}: wait {seconds} s", {"Retry-After": str(seconds)})
 
 
 def address_of(request: Request) -> str:
-    """The address that a call comes from; behind a trusted proxy, the one that the proxy names."""
+    """Return the address that a call comes from; behind a trusted proxy, the one that the proxy reports."""
     return request.client.host[:64] if request.client is not None else ""
 
 

@@ -1,4 +1,4 @@
-"""Keeps the newest signed masks in `masks.v1`, whatever others write there."""
+"""Keeps the newest signed masks in `masks.v1`, even if somebody deletes or replaces them there."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from lookout.wire import MASKS, from_json, to_json
 
 
 class MaskKeeper:
-    """Rewrites masks that were deleted or replaced in their topic, or that an old token signed.
+    """Rewrites masks that were deleted or replaced in their topic, or that were signed with a former token.
 
-    Kafka keeps only the newest record of a camera: without this, a service that starts later would not know
-    the mask.
+    The topic is compacted, so Kafka keeps only the newest record of a camera: without a rewrite, a service
+    that starts later would not know the mask.
 
     Args:
         parts: Parts of the gateway, whose history has the newest masks that the fleet signed.
@@ -33,7 +33,7 @@ class MaskKeeper:
         if not self._signer.signs:
             return
         nothing = CameraMasks()
-        self._signer.sign(nothing)  # its signature changes with the token: all others are checked then
+        self._signer.sign(nothing)  # a mark that changes with the token
         with self._parts.database.reading() as connection:
             rows = queries.documents(connection, MASKS.name)
         for row in rows if nothing.signature != self._mark else [row for row in rows if row.fault]:

@@ -28,7 +28,8 @@ def install(app: FastAPI, parts: Parts) -> None:
 
     @cache
     def tools() -> Tools:
-        # At the first call: their packages are a quarter of a gateway's start, and few gateways have agents.
+        # Imported at the first call: these packages take a quarter of a gateway's start-up time, and few
+        # gateways have agents.
         from lookout.services.gateway.mcp_tools import Tools
 
         return Tools(parts)

@@ -51,7 +51,7 @@ class Tools:
     async def answer(
         self, principal: Principal, api: httpx.AsyncClient, call: tuple[Scope, Receive, Send]
     ) -> None:
-        """Answer one call. No session outlives it, so its tasks end with it.
+        """Answer one call. The server is made for this call alone, so its tasks end with it.
 
         Args:
             principal: Who calls.
@@ -64,10 +64,10 @@ class Tools:
             streamable_http_path="/",
             stateless_http=True,
             json_response=True,
-            # The guard asks for a token, which no page of another site has.
+            # DNS rebinding is no threat: the guard demands a token, which no page of another site has.
             transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         )
-        async with self._server.session_manager.run():  # that of the app just made
+        async with self._server.session_manager.run():  # the session manager of the app just made
             await app(*call)
 
 
@@ -125,7 +125,7 @@ def _add_media(server: MCPServer[Any], parts: Parts) -> None:
 
     @server.tool()
     async def picture(incident: str = "", camera: str = "", time: str = "") -> Image:
-        """The picture of an incident, by its id; or of a camera, nearest to a time."""
+        """The picture of an incident, by its id; or the picture of a camera nearest to a time."""
         path = f"/v1/cameras/{quote(camera)}/frames/{quote(time, safe='')}.jpg"
         if incident:
             path = f"/v1/incidents/{quote(incident, safe='')}/picture.jpg"
@@ -133,8 +133,7 @@ def _add_media(server: MCPServer[Any], parts: Parts) -> None:
 
     @server.tool()
     async def clip(incident: str = "", camera: str = "", since: str = "", until: str = "") -> ResourceLink:
-        """Where the clip of an incident is, by the incident's id; or that of at most five minutes of a
-        camera."""
+        """A link to the clip of an incident, by its id; or to a clip of at most five minutes of a camera."""
         path, query = f"/v1/cameras/{quote(camera)}/clip", {"from": since, "to": until}
         if incident:
             path, query = f"/v1/incidents/{quote(incident, safe='')}/clip", {}
@@ -184,8 +183,9 @@ def _add_acting(server: MCPServer[Any]) -> None:
 
     @server.tool()
     async def report(camera: str = "*", since: str = "", until: str = "") -> str:
-        """What happened in a time (by default 8 hours): incidents, time without answers, unusual spans,
-        hours."""
+        """What happened in a range of time (default: the last 8 hours): incidents, time without answers,
+        unusual spans, counts by hour.
+        """
         query = {"camera": camera, "since": since, "until": until}
         return (await _asked("GET", "/v1/report", params={k: v for k, v in query.items() if v})).text
 
@@ -203,7 +203,7 @@ def _add_acting(server: MCPServer[Any]) -> None:
 
 
 async def _asked(method: str, path: str, **more: Any) -> httpx.Response:
-    """Return the API's answer for the caller of a tool.
+    """Call the API as the caller of a tool, and return its answer.
 
     Raises:
         ToolError: The API answered with a problem, whose text this has.

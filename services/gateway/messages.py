@@ -1,4 +1,4 @@
-"""Bodies of requests and answers: messages of `protos/`, in the JSON of the topics."""
+"""Converts bodies of requests and answers: messages of `protos/` in the JSON that topics use."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ JSON = "application/json"
 
 
 def answer(message: Message, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A message as an HTTP answer."""
+    """Return a message as an HTTP response."""
     return Response(to_json(message), status, media_type=JSON, headers=dict(headers or {}))
 
 
 def body_of(kind: type[M]) -> Callable[[Request], Awaitable[M]]:
-    """A FastAPI dependency that reads a message from the request's body."""
+    """Make a FastAPI dependency that reads a message from the request's body."""
 
     async def read(request: Request) -> M:
         if request.headers.get("content-type", JSON).partition(";")[0].strip().lower() != JSON:
@@ -43,13 +43,13 @@ def route(
     media: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """Arguments of a FastAPI route whose bodies are messages.
+    """Return the arguments of a FastAPI route whose bodies are messages.
 
     Args:
-        answers: The message of a success; None: it has no body, or one of `media`.
+        answers: The message of a successful answer; None: it has no body, or a body of `media`.
         takes: The message of the request's body.
-        status: Status of a success.
-        media: Content of a success by media type, as OpenAPI writes it, if it is not a message.
+        status: HTTP status of success.
+        media: If a successful answer is not a message, its content by media type, as in OpenAPI.
         more: Further arguments.
     """
     content: dict[str, Any] = dict(media or {})

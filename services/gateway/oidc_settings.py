@@ -1,4 +1,4 @@
-"""Settings for signing in with an OpenID Connect provider, and for what people may do then."""
+"""Settings for signing in with an OpenID Connect provider, and for the rights of people who do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document: routes from FastAPI, shapes from the schemas that are made from `protos/`."""
+"""Makes the OpenAPI 3.1 document: routes from FastAPI, schemas of messages from `protos/`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def components() -> dict[str, Any]:
 
 
 def install(app: FastAPI) -> None:
-    """Make an application serve /openapi.json with the shapes of the messages."""
+    """Make an application serve /openapi.json with the schemas of messages."""
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:

@@ -1,4 +1,4 @@
-"""What the routes of one gateway share."""
+"""The objects that the routes of a gateway share."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from lookout.wire import MASKS
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Made at start, closed at the end."""
+    """The objects that routes share; made at start, closed at the end."""
 
     settings: GatewaySettings
     database: Database
@@ -66,7 +66,7 @@ class Parts:
 
 
 def make_parts(settings: GatewaySettings) -> Parts:
-    """The parts of a gateway; its database is up to date.
+    """Make the parts of a gateway, and bring its database's schema up to date.
 
     Raises:
         StartupError: The database cannot be used.

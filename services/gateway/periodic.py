@@ -11,7 +11,7 @@ from lookout.errors import LookoutError, TransientError
 from lookout.runtime.observe import logs
 from lookout.text import clean
 
-#: temporary failures: the database, Kafka or a store does not answer
+#: temporary failures: the database, Kafka or an object store does not answer
 _PASSING = (LookoutError, TransientError, sqlalchemy.exc.DBAPIError)
 
 
@@ -21,7 +21,7 @@ class PeriodicTask:
     Args:
         work: Does one round.
         seconds: Pause between two rounds.
-        waits: What the log says of a failed round, such as "a report waits".
+        waits: What the log says about a failed round, such as "a report waits".
         after: Set when the first round may begin; None: at once.
     """
 

@@ -17,7 +17,7 @@ from lookout.v1.watches_pb2 import Watch
 from lookout.wire import names_id, tenant_of
 from lookout.wire.message_json import enum_name
 
-#: seconds between two checks that the caller of an endless answer may still read it
+#: seconds between checks that the caller of an endless response may still read it
 RECHECK_S: Final = 10.0
 _GLOB: Final = re.compile(r"[*?\[]")
 
@@ -32,12 +32,12 @@ class Principal:
     """A caller.
 
     Attributes:
-        actor: Its name, as records and the audit log have it.
-        role: What it may do.
+        actor: Its name in records and the audit log.
+        role: Its role, which decides what it may do.
         cameras: Ids or globs of cameras; empty: all.
         tenants: Tenants of cameras; empty: all.
         csrf: CSRF token of a session with a cookie; changes must carry it.
-        expires_ms: When it ends, Unix milliseconds; 0: never.
+        expires_ms: When its token or session expires, Unix milliseconds; 0: never.
         issuer: The OpenID Connect provider that knows the person; empty: none.
     """
 
@@ -55,8 +55,9 @@ class Principal:
         return not self.cameras and not self.tenants
 
     def sees(self, camera: str, tenant: str) -> bool:
-        """Whether the caller may see a camera; `tenant` in the form of `lookout.wire.tenant_of` or of a
-        field."""
+        """Whether the caller may see a camera. `tenant` may be empty, as in a record's field, or `default`
+        (`lookout.wire.tenant_of`).
+        """
         return self.sees_tenant(tenant) and (
             not self.cameras or any(names_id(pattern, camera) for pattern in self.cameras)
         )
@@ -66,7 +67,7 @@ class Principal:
         return not self.tenants or tenant_of(tenant) in self.tenants
 
     def sees_watch(self, watch: Watch, cameras: Iterable[tuple[str, str]]) -> bool:
-        """Whether the caller may see a watch, that is, a camera which the watch asks.
+        """Whether the caller may see a watch, because it may see a camera that the watch covers.
 
         Args:
             watch: The watch.
@@ -85,7 +86,7 @@ class Principal:
         )
 
     def owns_watch(self, watch: Watch) -> bool:
-        """Whether the caller may change a watch: it must see every camera that the watch asks."""
+        """Whether the caller may change a watch, because it may see every camera that the watch covers."""
         if self.tenants and (not watch.tenant or watch.tenant not in self.tenants):
             return False
         if not self.cameras:
@@ -106,7 +107,7 @@ class Principal:
             raise ProblemError(403, f"this needs the role {role_name(role)}; {has}")
 
     def view(self, sign_out_url: str = "") -> SessionView:
-        """What the caller is told about itself.
+        """Return what the API tells the caller about itself.
 
         Args:
             sign_out_url: Where it ends its session at the provider.

@@ -41,7 +41,7 @@ class ProblemError(LookoutError):
 
 
 def not_found(what: str, identity: str) -> ProblemError:
-    """The answer about an object that does not exist, or that the caller may not see."""
+    """Return the 404 error about an object that does not exist or that the caller may not see."""
     name = clean(identity, 80)
     return ProblemError(404, f"{what} {name} does not exist, or you may not see it: check its id")
 
@@ -81,7 +81,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(WriteError)
     async def not_written(request: Request, error: WriteError) -> Response:
-        # It may have been written anyway: with the same idempotency key again it is written once.
+        # Kafka may have the record anyway; a retry with the same idempotency key does not write it twice.
         return problem_response(request, 503, f"{error}: send the same request again", {"Retry-After": "2"})
 
     @app.exception_handler(TransientError)

@@ -1,4 +1,4 @@
-"""A report in a model's words: an OpenAI-compatible endpoint writes, and every citation is checked."""
+"""Lets a model write a report in prose, through an OpenAI-compatible endpoint, and checks every citation."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from lookout.services.gateway.settings import GatewaySettings
 from lookout.text import clean
 from lookout.v1.gateway_pb2 import IncidentView, ReportSentence, ShiftReport
 
-#: seconds until an answer has come whole
+#: seconds within which the complete answer must have arrived
 ANSWER_S: Final = 30.0
-#: reports that are written within 24 hours, and at a time: whoever asks for more gets the other sentences
+#: most reports that a model writes within 24 hours, and at the same time; other reports have only the
+#: template's sentences
 DAILY: Final = 200
 AT_ONCE: Final = 2
 _DAY_S: Final = 86_400.0
-#: incidents that the model is told of, the newest
+#: how many of the newest incidents the prompt lists
 _INCIDENTS: Final = 100
 _SENTENCES: Final = 32
 _TOKENS: Final = 1000
@@ -34,7 +35,7 @@ _BODY: Final = 1 << 20
 
 _THOUGHT: Final = re.compile(r"<think>.*?(</think>|$)", re.DOTALL)
 _CITED: Final = re.compile(r"\s*\[([^\[\]\n]{1,400})\]")
-#: after a citation: the model put several sentences on one line
+#: the end of a sentence after its citation, for models that put several sentences on one line
 _NEXT: Final = re.compile(r"(?<=\][.!?])\s+|(?<=\])\s+(?=[^\s\[.,;:!?])")
 _BULLET: Final = re.compile(r"^(?:[-*•]|\d+[.)])\s+")
 
@@ -54,7 +55,7 @@ what it is about, in brackets: [2], or [1, 4, F2]. Say nothing that is not in th
 
 
 class ProseError(LookoutError):
-    """There is no prose; the text says why and holds no secret."""
+    """The model's prose is not available; the text says why and contains no secret."""
 
 
 class ProseWriter:
@@ -80,10 +81,10 @@ class ProseWriter:
         self._places = threading.BoundedSemaphore(AT_ONCE)
 
     def write(self, report: ShiftReport) -> None:
-        """Add prose to a report, and the note about it. Whatever fails is said in the note.
+        """Add prose and a note about it to a report. If that fails, the note says why.
 
         Args:
-            report: Whole, with its sentences.
+            report: The complete report, with its template sentences.
         """
         try:
             if not self._places.acquire(blocking=False):
@@ -99,10 +100,10 @@ class ProseWriter:
             report.prose_note = clean(f"no prose: {error}", 1000)
 
     def _count(self) -> None:
-        """Count a question.
+        """Count a request to the model.
 
         Raises:
-            ProseError: There were as many as may be.
+            ProseError: The daily limit is reached.
         """
         with self._lock:
             now = self._clock()
@@ -113,10 +114,10 @@ class ProseWriter:
             self._asked.append(now)
 
     def _words(self, report: ShiftReport) -> str:
-        """What the model writes.
+        """Ask the model, and return what it writes.
 
         Raises:
-            LookoutError: It does not answer, or with something else.
+            LookoutError: The endpoint does not answer, or its reply has no text.
         """
         headers = {"content-type": "application/json"}
         if self._key is not None:
@@ -157,14 +158,14 @@ class ProseWriter:
 
 
 def prompt_of(report: ShiftReport) -> str:
-    """What the model is asked: the facts of a report, numbered."""
+    """Return the prompt: instructions, and the facts of a report with numbers to cite."""
     incidents = [f"[{name}] {_line_of(incident)}" for name, incident in _incidents(report).items()]
     facts = [f"[F{number}] {sentence.text}" for number, sentence in enumerate(report.sentences, 1)]
     return _PROMPT.format(incidents="\n".join(incidents) or "none", facts="\n".join(facts))
 
 
 def checked(words: str, report: ShiftReport, model: str) -> tuple[list[ReportSentence], str]:
-    """The sentences of a model that cite what a report has, and a note about the others.
+    """Return the model's sentences whose citations exist in the report, and a note about the dropped ones.
 
     Args:
         words: What the model wrote.
@@ -205,7 +206,7 @@ def _incidents(report: ShiftReport) -> Mapping[str, IncidentView]:
 
 
 def _line_of(incident: IncidentView) -> str:
-    """An incident on one line."""
+    """Describe an incident on one line."""
     begin, end = (
         f"{datetime.fromtimestamp(at.ToMilliseconds() / 1000, UTC):%d %b %H:%M}"
         for at in (incident.start, incident.end)
@@ -222,7 +223,7 @@ def _line_of(incident: IncidentView) -> str:
 
 
 def _lines(words: str) -> Iterator[str]:
-    """The sentences of an answer, each with its citations."""
+    """Yield the sentences of an answer, each with its citations."""
     for line in _THOUGHT.sub("", words).splitlines():
         for part in _NEXT.split(line):
             if text := _BULLET.sub("", part.strip()):

@@ -1,4 +1,4 @@
-"""Reports of the agents that pull cameras, which Redis keeps until they expire."""
+"""Reads the reports of camera agents, which Redis keeps until they expire."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from lookout.wire import CAMERA_REPORT
 
 
 def pulled(settings: GatewaySettings, cameras: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the state of each camera, and why its newest connection ended; empty without a report."""
+    """Return, for each camera, its state and why its newest connection ended; empty texts without a
+    report.
+    """
     try:
         with settings.redis_client(
             settings.redis_url, decode_responses=True, socket_timeout=1.0, socket_connect_timeout=1.0
@@ -26,10 +28,12 @@ def pulled(settings: GatewaySettings, cameras: Sequence[str]) -> list[tuple[str,
 
 
 def why_nothing(settings: GatewaySettings, cameras: Sequence[str]) -> dict[str, str]:
-    """Return why agents get nothing from cameras, in their words; without those of which they say nothing."""
+    """Return the reasons that agents give for cameras that send nothing, by camera; cameras without a reason
+    are left out.
+    """
     reasons = {}
     for camera, (state, error) in zip(cameras, pulled(settings, cameras), strict=True):
-        # The error of one that streams is of a connection before.
+        # The error of a camera that streams is that of an earlier connection.
         words = "no agent has room for it" if state == "no-room" else "" if state == "streaming" else error
         if words:
             reasons[camera] = words

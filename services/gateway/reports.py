@@ -1,4 +1,4 @@
-"""Reports, and those that are scheduled: alerts of the kind `report`, which notify delivers."""
+"""Composes reports, and publishes scheduled ones as alerts of the kind `report`, which notify delivers."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from lookout.v1.memory_pb2 import ScoredSpan, UnusualRequest
 from lookout.wire import CAMERAS, EVERY_CAMERA, SHIFT_REPORT, from_json, stable_id
 
 _RECALL_S: Final = 10.0
-#: after the end of a period, in which its last windows are decided and stored
+#: milliseconds after the end of a period within which its last windows are decided and stored
 _SETTLED_MS: Final = 60_000
-#: seconds that one gateway has for a report before another one tries
+#: seconds that one gateway has to write a report before another one tries
 _LEASE_S: Final = 120.0
 _SENTENCES: Final = 32
 
@@ -47,16 +47,16 @@ def composed(
     zone: str = "UTC",
     stretches: int = STRETCHES,
 ) -> ShiftReport:
-    """A report of what a principal may see.
+    """Compose a report of what a caller may see.
 
     Args:
-        parts: Of the gateway.
-        principal: For whom it is.
+        parts: The gateway's parts.
+        principal: The caller.
         camera: An id or glob; None: all.
         begin_ms: Unix milliseconds.
         end_ms: Unix milliseconds, after `begin_ms`.
-        prose: Let a model write it as well, where one is configured.
-        zone: The time zone of its sentences; a model's are in UTC.
+        prose: Whether a model writes prose as well, if one is configured.
+        zone: The time zone in the template sentences; prose uses UTC.
         stretches: Stretches without answers that it lists at most.
     """
     with parts.database.reading() as connection:
@@ -85,7 +85,7 @@ def composed(
 
 
 def _ask_agents(parts: Parts, message: ShiftReport) -> None:
-    """Let the agents say why nothing comes from cameras of which nothing comes now."""
+    """Add the agents' reasons to stretches in which cameras send nothing now."""
     silent = [stretch for stretch in message.unwatched if stretch.ongoing and stretch.reason == UNSEEN]
     if cameras := sorted({stretch.camera for stretch in silent}):
         said = why_nothing(parts.settings, cameras)
@@ -94,7 +94,7 @@ def _ask_agents(parts: Parts, message: ShiftReport) -> None:
 
 
 def _unusual(parts: Parts, request: UnusualRequest) -> tuple[list[ScoredSpan], str]:
-    """Unusual spans of cameras, as recall names them; and a note if they are not known."""
+    """Ask recall for unusual spans of cameras; return them, and a note if they are not known."""
     if parts.settings.recall is None:
         return [], "Unusual spans need a fleet with memory"
     channel = Channels(parts.settings).open(parts.settings.recall, [("grpc.enable_retries", 0)])
@@ -109,7 +109,7 @@ def _unusual(parts: Parts, request: UnusualRequest) -> tuple[list[ScoredSpan], s
 
 
 def note_outages(parts: Parts) -> None:
-    """Note of the cameras that agents pull why they get nothing: once an outage is over, they do not say."""
+    """Store why agents get nothing from cameras, since they no longer say so once an outage is over."""
     with parts.database.reading() as connection:
         rows = queries.documents(connection, CAMERAS.name)
     names = [row.key for row in rows if from_json(row.body, Camera).url]
@@ -118,10 +118,10 @@ def note_outages(parts: Parts) -> None:
 
 
 class ScheduledReports:
-    """Writes a report at each time of day that is set, about the time since the one before.
+    """Writes a report at each configured time of day, about the time since the previous one.
 
     Args:
-        parts: Of the gateway; its history may be that of several gateways, of which one writes.
+        parts: The gateway's parts. Of several gateways with one database, only one writes each report.
         clock: Unix seconds.
     """
 
@@ -129,11 +129,11 @@ class ScheduledReports:
         self._parts, self._clock = parts, clock
 
     def write(self) -> None:
-        """Write of each tenant the newest report that is due and not in the history yet.
+        """Write, for each tenant, the newest report that is due and not in the history yet.
 
         Raises:
-            WriteError: Kafka does not take it. Nobody knows whether it has it: it is written again, with the
-                same id.
+            WriteError: Kafka has not confirmed the report. It may have it anyway, so the next attempt uses
+                the same id.
         """
         parts = self._parts
         begin_ms, end_ms = newest_period(parts.settings.report_times, 1000 * self._clock() - _SETTLED_MS)
@@ -147,19 +147,19 @@ class ScheduledReports:
                 parts.writes.tell(alert_of(tenant, report))
 
     def _is_due(self, tenant: str, end_ms: int) -> bool:
-        """Whether this gateway is to write a report now."""
+        """Whether this gateway must write the report that ends at `end_ms` now."""
         parts, name = self._parts, reported_fact(tenant)
         with parts.database.writing() as connection:
             reported = parts.database.fact(connection, name)
-            if reported is None:  # the first report of a tenant is about what follows
+            if reported is None:  # a new tenant: its first report covers the next period
                 connection.execute(parts.database.insert_new(FACTS), {"name": name, "value": str(end_ms)})
                 return False
-        # The first gateway of several that asks writes it; if it fails, there is another attempt.
+        # The gateway that asks first writes it; if it fails, the claim expires after `_LEASE_S`.
         return int(reported) < end_ms and parts.once.take(f"{name} {end_ms}", _LEASE_S)
 
 
 def newest_period(times: str, now_ms: float) -> tuple[int, int]:
-    """Begin and end of the newest period that is over, Unix milliseconds.
+    """Return begin and end of the newest period that is over, in Unix milliseconds.
 
     Args:
         times: Times of day, such as "06:00,18:00 Europe/Berlin"; without a zone UTC.
@@ -181,11 +181,11 @@ def newest_period(times: str, now_ms: float) -> tuple[int, int]:
 
 
 def alert_of(tenant: str, report: ShiftReport) -> Alert:
-    """The alert that tells a report. Its ids are the same at every attempt.
+    """Make the alert that carries a report. Its ids are the same at every attempt.
 
     Args:
-        tenant: Whose cameras it is about.
-        report: With its sentences.
+        tenant: The tenant whose cameras the report is about.
+        report: The report, with its sentences.
     """
     lines = [sentence.text for sentence in (report.prose or report.sentences)[: _SENTENCES - 1]]
     if report.prose_note:

@@ -1,4 +1,4 @@
-"""Runs uvicorn in a thread of the service; the port is open once the service says so."""
+"""Runs uvicorn in a thread of the service."""
 
 from __future__ import annotations
 
@@ -76,28 +76,28 @@ class HttpServer:
                 continue
             try:
                 self._context = self._read_certificate()
-            except StartupError as error:  # it is being written, or wrong: the earlier one stays in use
+            except StartupError as error:  # being written, or invalid: the earlier certificate stays in use
                 logs.get("gateway").warning("the certificate cannot be read", error=str(error))
                 continue
             before = now
 
     def await_start(self, seconds: float) -> bool:
-        """Wait for the server to answer; False if it does not in time."""
+        """Wait until the server is started; return False if it is not within `seconds`."""
         deadline = time.monotonic() + seconds
         while not self._server.started and time.monotonic() < deadline:
             time.sleep(0.01)
         return self._server.started
 
     def stop(self) -> None:
-        """End the server; calls that run may take a few seconds more."""
+        """Stop the server; running calls get a few seconds to end."""
         self._stopped.set()
         self._server.should_exit = True
 
     def _use_newest(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
         """Give each new connection the newest certificate, in a new context.
 
-        A context in use is not changed: a connection that begins at that moment would have the new
-        certificate and the old key.
+        Replacing the certificate inside a context in use is not safe: a connection that begins at that moment
+        could get the new certificate and the old key.
         """
         connection.context = self._context
 

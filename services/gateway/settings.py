@@ -15,7 +15,7 @@ from lookout.services.gateway.oidc_settings import OidcSettings
 
 _DATABASES: Final = ("sqlite:///", "postgresql://")
 _NO_DATABASE: Final = "is not sqlite:///FILE or postgresql://user:password@host/name"
-#: what becomes of clips and live views of footage that a privacy mask hides something of
+#: what to do with clips and live views of footage that a privacy mask partly hides
 MaskedClips = Literal["encode", "refuse"]
 
 
@@ -57,9 +57,9 @@ class GatewaySettings(FetchSettings):
     history_days: float = Field(
         400.0, gt=0, description="days that incidents, actions and sums of hours and days are kept"
     )
-    #: days that sums of minutes are kept
+    #: days for which the sums of single minutes are kept
     minutes_days: ClassVar[float] = 60.0
-    #: days that buckets shorter than a minute can be asked for
+    #: days for which buckets shorter than a minute are available
     detail_days: ClassVar[float] = 7.0
     history_bytes: int = Field(
         20 << 30, ge=1 << 20, description="bytes of the database; beyond them the oldest details go first"
@@ -133,7 +133,7 @@ class GatewaySettings(FetchSettings):
         """The URL of the database.
 
         Raises:
-            StartupError: The file with it cannot be read, or has something else.
+            StartupError: `database_url_file` cannot be read, or contains no valid URL.
         """
         if self.database_url_file is None:
             return self.database_url.get_secret_value()

@@ -1,4 +1,4 @@
-"""Recordings that people upload, stored for a week where the services of recordings read."""
+"""Stores recordings that people upload for a week, where the fleet's recordings services can read them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lookout.video.files.names import SUFFIXES
 
 #: an upload is removed after this long; its answers remain in the job
 KEPT: Final = timedelta(days=7)
-#: seconds within which the next bytes must come
+#: seconds within which the next bytes must arrive
 _IDLE_S: Final = 30.0
 _PIECE: Final = 5 << 20  # S3 takes no smaller part
 
@@ -37,17 +37,17 @@ class Uploads:
     """
 
     def __init__(self, url: str, limit: int) -> None:
-        #: its URI; those of uploads continue it
+        #: the store's URI, the prefix of the uploads' URIs
         self.url = url.rstrip("/") if "://" in url else Path(url).resolve().as_uri()
         self._called = f"{public_url(self.url)}: the store of uploads"
         self._limit = limit
         self._store: Any = store_of_setting("LOOKOUT_UPLOAD_URL", url)
         self._arriving = self._arrived = (
-            0  # bytes: of uploads on their way, and of those taken by this process
+            0  # bytes: of uploads in progress, and of all completed by this process
         )
 
     async def take(self, name: str, chunks: AsyncIterator[bytes]) -> Upload:
-        """Store a recording as it comes.
+        """Store a recording while it is received.
 
         Args:
             name: The file's name; its ending says which container it is.
@@ -65,7 +65,8 @@ class Uploads:
             async for chunk in patient(chunks):
                 size += len(chunk)
                 self._arriving += len(chunk)
-                # The limit is for everything: what is stored, what arrived since, and what is on its way.
+                # The limit includes what was stored at the beginning, completed since then, and is in
+                # progress.
                 if stored + self._arrived - arrived + self._arriving > self._limit:
                     raise ProblemError(
                         413,
@@ -105,7 +106,7 @@ class Uploads:
 
 
 async def patient(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the chunks that are not empty, as long as they keep coming."""
+    """Yield the non-empty chunks; fail if none arrives for too long."""
     while True:
         try:
             async with asyncio.timeout(_IDLE_S):
@@ -119,7 +120,7 @@ async def patient(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def _file_name(name: str) -> str:
-    """A name that any store accepts, with the file's ending."""
+    """Return a name that any store accepts, with the file's extension."""
     stem, dot, suffix = name.rpartition(".")
     if f".{suffix.lower()}" not in SUFFIXES or not dot:
         raise ProblemError(

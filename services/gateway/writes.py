@@ -1,4 +1,4 @@
-"""Changes over the API: one record each, with who asked and the id of the request."""
+"""Writes changes made over the API as records, with the caller and the id of the request."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from lookout.wire.headers import Headers
 
 KEY_HEADER: Final = "idempotency-key"
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,128}")
-#: seconds that a change waits until the history has it; then the answer is what was requested
+#: most seconds that a change waits until the history has it; after that the answer shows what was requested
 _SEEN_S: Final = 10.0
 _ANSWER_S: Final = 10.0
 _POLL_S: Final = 0.02
@@ -42,7 +42,7 @@ class Asking:
 
     Attributes:
         key: Its idempotency key; a new one if the caller sent none.
-        repeated: The caller sent one, so the request may have been written before.
+        repeated: Whether the caller sent a key, so the request may be a repetition of one that was written.
         address: Where it comes from.
     """
 
@@ -83,14 +83,13 @@ class Writes:
 
     @contextmanager
     def once(self, principal: Principal, asked: Asking, topic: str) -> Iterator[str | None]:
-        """Give the block the key of the record that the request wrote before; None if it wrote nothing.
-
-        While the block runs, the same request waits elsewhere in this process.
+        """Give the `with` block the key of the record that the same request wrote earlier; None if it wrote
+        none. While the block runs, repetitions of the request wait in this process.
 
         Args:
             principal: The caller.
             asked: The request.
-            topic: Where it writes.
+            topic: The topic that the request writes.
         """
         if not asked.repeated:
             yield None
@@ -121,7 +120,7 @@ class Writes:
             asked: The request.
             topic: Where the records go.
             records: Values by key; None deletes.
-            audit: What is done to what; the rest is filled in.
+            audit: The entry with action and subject; caller, time and address are filled in here.
         """
         places = self._writer.write(topic, records, Origin(principal.actor, asked.key))
         self.note(principal, asked, audit)
@@ -151,8 +150,9 @@ class Writes:
         return self.publish(ALERTS.name, alert.camera, to_json(alert), headers)
 
     def write_beside(self, principal: Principal, topic: str, records: Records) -> None:
-        """Write records that a request implies but is not identified by, and wait until the history
-        has them."""
+        """Write records without the request's id, as a side effect of a request, and wait until the history
+        has them.
+        """
         self.await_places(self._writer.write(topic, records, Origin(principal.actor)))
 
     def note(self, principal: Principal, asked: Asking, audit: AuditEntry) -> None:
@@ -161,8 +161,9 @@ class Writes:
         self._writer.write(AUDIT.name, {audit.actor: to_json(audit)}, Origin(principal.actor, asked.key))
 
     def note_soon(self, principal: Principal, asked: Asking, audit: AuditEntry) -> None:
-        """Write an entry of the audit log without waiting; if Kafka does not take it, the process's log gets
-        it."""
+        """Write an entry of the audit log without waiting; if Kafka rejects it, it goes to the process's
+        log.
+        """
         _complete(audit, principal, asked)
 
         def failed(why: str) -> None:
@@ -174,8 +175,8 @@ class Writes:
         self._writer.send(AUDIT.name, audit.actor, to_json(audit), origin, failed)
 
     def catch_up(self, topic: str) -> None:
-        """Wait until the history has all that a topic has now, since a change is based on the newest
-        record.
+        """Wait until the history has read everything that a topic has now, because a change builds on the
+        newest record.
 
         Raises:
             ProblemError: It takes too long.
@@ -210,7 +211,7 @@ class Writes:
         return record
 
     def _ends(self, topic: str) -> list[RecordPlace]:
-        """The places of the newest records of a topic."""
+        """Return the places of the newest records of a topic."""
         with closing(TopicReader(self._settings, "gateway-ends")) as reader:
             partitions = reader.partitions(topic, _ANSWER_S)
             begins = reader.begins(topic, partitions, _ANSWER_S)
@@ -219,7 +220,7 @@ class Writes:
 
 
 def _complete(audit: AuditEntry, principal: Principal, asked: Asking) -> None:
-    """Fill in who asks, when, and from where."""
+    """Fill in the caller, the time and the address."""
     audit.id = stable_id("audit", principal.actor, asked.key, audit.action, audit.subject)
     audit.actor, audit.role = principal.actor, principal.role
     audit.address, audit.request = asked.address, asked.key
@@ -227,5 +228,5 @@ def _complete(audit: AuditEntry, principal: Principal, asked: Asking) -> None:
 
 
 def entry(action: str, subject: str, *, camera: str = "", tenant: str = "") -> AuditEntry:
-    """Make an entry of the audit log: what is done to what."""
+    """Make an entry of the audit log with an action and its subject."""
     return AuditEntry(action=action, subject=subject[:200], camera=camera, tenant=tenant)

@@ -52,7 +52,7 @@ class Configuration:
         self._read: tuple[View | None, Mapping[str, Notification]] = (None, {})
 
     def all(self) -> Mapping[str, Notification]:
-        """Every notification by id; read again only after a change."""
+        """Return every notification by id; records are parsed again only after a change."""
         view, current = self._notifications.view(), self._read
         if current[0] is not view:
             current = view, {name: read_notification(name, rows[-1]) for name, rows in view.history.items()}
@@ -60,22 +60,22 @@ class Configuration:
         return current[1]
 
     def of(self, name: str) -> Notification | None:
-        """A notification; None if no notification has this id."""
+        """Return a notification; None if no notification has this id."""
         return self.all().get(name)
 
     def lasting(self) -> dict[str, Notification]:
-        """The notifications whose channel stays connected, so that states are known to be current."""
+        """Return the notifications whose channel stays connected (MQTT), by id."""
         return {
             name: notification for name, notification in self.all().items() if notification.HasField("mqtt")
         }
 
     def ends(self, name: str) -> bool:
-        """Whether a notification is removed once its target is gone, as a browser's is."""
+        """Whether to remove a notification once its target rejects messages for good, as a browser does."""
         notification = self.of(name)
         return notification is not None and notification.HasField("push")
 
     def severity(self, watch: str) -> Severity:
-        """The severity in the newest version of a watch."""
+        """Return the severity in the newest version of a watch."""
         newest = self._newest(watch)
         return SEVERITY_UNSPECIFIED if newest is None else newest.severity
 
@@ -85,7 +85,9 @@ class Configuration:
         return newest is not None and newest.verify
 
     def second_model(self, watch: str) -> str:
-        """Name of the second model that the newest version of a watch asks; empty: it names none."""
+        """Return the name of the second model that the newest version of a watch asks; empty if it names
+        none.
+        """
         newest = self._newest(watch)
         return "" if newest is None else newest.verify_with
 
@@ -105,7 +107,7 @@ class Tester(NotifyServiceServicer):
     Args:
         configuration: The notifications.
         channels: Opens a channel for each test.
-        composer: Makes the message.
+        composer: Composes the test message.
         dispatcher: Knows the state of deliveries.
         models: The second models by name.
     """

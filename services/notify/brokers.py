@@ -1,5 +1,6 @@
-"""Brokers at which notifications left retained messages, which are taken back when a notification is
-removed."""
+"""Remembers the brokers at which notifications left retained messages, which must be removed with the
+notification.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +18,22 @@ _AGAIN_S: Final = 30.0
 
 
 class Brokers:
-    """The places where notifications left something, as committed. Only one thread calls it.
-
-    A place is committed before its notification connects. It is forgotten only once everything was taken
-    back, also if another process does that.
+    """The committed places (broker and topic prefixes) where notifications leave retained messages. Only one
+    thread calls it. A place is committed before its notification connects, and forgotten only once its
+    messages are removed, so another process can finish the removal.
 
     Args:
-        give_up_s: Seconds after which a broker that does not answer is given up.
+        give_up_s: Seconds of failed attempts after which a broker is given up.
         clock: Monotonic seconds.
     """
 
     def __init__(self, give_up_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._give_up_s, self._clock = give_up_s, clock
         self._committed: dict[str, Notification] = {}
-        self._left: dict[str, tuple[float, float]] = {}  # since when, and when it is tried again
+        self._left: dict[str, tuple[float, float]] = {}  # time of the first attempt, and of the next one
 
     def restore(self, key: str, notification: Notification | None) -> None:
-        """Restore the place in a record of state; None: the record was deleted."""
+        """Restore a place from its state record; None: the record was deleted."""
         if notification is None:
             self._committed.pop(key, None)
         else:
@@ -58,13 +58,14 @@ class Brokers:
         return added
 
     def due(self, current: Mapping[str, Notification]) -> tuple[dict[str, Notification], list[Notification]]:
-        """Return places that no notification uses any more.
+        """Find places that no notification uses any more.
 
         Args:
             current: Notifications that stay connected, by id.
 
         Returns:
-            What must be taken back now, by key, and what was tried for too long and is given up.
+            Places to clean up now, by key; and notifications whose places are given up after too many
+            attempts.
         """
         now, places = self._clock(), {key_of(notification) for notification in current.values()}
         due: dict[str, Notification] = {}
@@ -81,29 +82,32 @@ class Brokers:
         return due, given_up
 
     def forget(self, key: str) -> Notification | None:
-        """Forget a place where nothing is left or nothing more can be done; return whose it was."""
+        """Forget a place that is clean or given up; return its former notification."""
         self._left.pop(key, None)
         return self._committed.pop(key, None)
 
 
 def _lean(notification: Notification) -> Notification:
-    """The part of a notification that is needed to take back what it left; not a token, whose file is
-    removed."""
+    """Return the part of a notification that is needed to remove its retained messages, without the token,
+    whose file is deleted.
+    """
     lean = Notification(id=notification.id, mqtt=notification.mqtt)
     lean.mqtt.ClearField("token_file")
     return lean
 
 
 def is_key(key: str) -> bool:
-    """Whether a record of state is about a place."""
+    """Whether the key of a state record belongs to a place."""
     return key.startswith(_PREFIX)
 
 
 def key_of(notification: Notification) -> str:
-    """The key of a notification's place and of its record of state."""
+    """Return the key of a notification's place, which is also that of its state record."""
     return f"{_PREFIX}{stable_id(notification.id, *place_of(notification.mqtt))}"
 
 
 def place_of(target: Mqtt) -> tuple[str, int, str, str]:
-    """Where a notification's entities are; equal for two notifications that announce the same ones."""
+    """Return broker host, port, topic prefix and discovery prefix; equal for two notifications that announce
+    the same entities.
+    """
     return target.host, target.port, target.topic or "lookout", target.discovery or "homeassistant"

@@ -17,7 +17,7 @@ from lookout.v1.alerts_pb2 import Alert, SecondOpinion
 from lookout.v1.notifications_pb2 import NotificationEvent
 from lookout.wire import stable_id
 
-#: how long links to pictures and clips show them: as long as Kafka may have the footage, and longer
+#: how long signed links to pictures and clips are valid: longer than Kafka usually keeps the footage
 LINK_S: Final = 7 * 86_400.0
 _ACTS: Final = {
     "claim": "claimed",
@@ -31,13 +31,13 @@ _ACTS: Final = {
 
 
 class Composer:
-    """Makes messages.
+    """Composes messages from deliveries.
 
     Args:
         settings: Addresses, and the key of links.
 
     Attributes:
-        gateway_url: Where this service reaches the gateway; None: it has none.
+        gateway_url: Where this service reaches the gateway; None: there is none.
 
     Raises:
         StartupError: The key cannot be read.
@@ -50,7 +50,7 @@ class Composer:
         self._key = None if file is None else read_link_key(file, "LOOKOUT_LINK_KEY_FILE")
 
     def message(self, delivery: Delivery) -> Message:
-        """The message of a delivery."""
+        """Compose the message of a delivery."""
         happened = delivery.happened
         if is_test(happened):
             return self._test(delivery.id, delivery.notification, sentence(happened), delivery.since_ms)
@@ -69,7 +69,7 @@ class Composer:
         return Message(delivery.id, event, delivery.since_ms)
 
     def test(self, notification: str) -> Message:
-        """A test message, which says that nothing happened."""
+        """Compose a test message, which says that nothing happened."""
         time_ms = now_ms()
         text = f"Test of the notification {clean(notification, 100)}: messages arrive."
         return self._test(stable_id("test", notification, time_ms), notification, text, time_ms)
@@ -81,17 +81,18 @@ class Composer:
         return Message(identity, event, time_ms)
 
     def picture_url(self, event: NotificationEvent) -> str | None:
-        """The URL from which this service fetches an incident's picture; None without links."""
+        """Return the signed URL of an incident's picture; None without a picture, a gateway or a key for
+        links.
+        """
         if self._key is None or self.gateway_url is None or not event.picture_url:
             return None
         incident = event.alert.incident or event.action.incident
         return signed_link(self._key, self.gateway_url, shared_path(incident, "picture.jpg"), 300.0)
 
     def frame_urls(self, alert: Alert, count: int) -> list[str]:
-        """URLs from which this service fetches pictures of an incident, spread evenly over its time, the
-        oldest first.
+        """Return signed URLs of pictures of an incident, spread evenly over its time, the oldest first.
 
-        Empty without links.
+        Empty if there is no gateway or no key for links.
         """
         if self._key is None or self.gateway_url is None:
             return []
@@ -120,12 +121,12 @@ class Composer:
 
 
 def report_place(report: Alert) -> str:
-    """The console's address for the time of a report."""
+    """Return the console's page, as a path, for the time of a report."""
     return f"report?since={report.start.ToJsonString()}&until={report.end.ToJsonString()}"
 
 
 def shared_path(incident: str, part: str) -> str:
-    """The gateway's path of a part of an incident, for people with a signed link."""
+    """Return the gateway's path of an incident's picture or clip, for people with a signed link."""
     return f"/v1/shared/incidents/{incident}/{part}"
 
 
@@ -153,11 +154,11 @@ def opinion_sentence(opinion: SecondOpinion) -> str:
 
 
 def _alert_sentence(happened: Alert, where: str, question: str) -> str:
-    # A window says yes at its end; its begin lies before what there is to see.
+    # `raised` if known: the window that says yes begins before anything is visible.
     began = happened.raised if happened.HasField("raised") else happened.start
     moment = datetime.fromtimestamp(began.ToMilliseconds() / 1000, UTC)
     if happened.cause and happened.kind != Alert.KIND_CLOSED:
-        return f"{where}: {question} Since {moment:%H:%M:%S} UTC."  # a camera's fault is not an answer
+        return f"{where}: {question} Since {moment:%H:%M:%S} UTC."  # a camera's fault has no p(yes)
     if happened.kind == Alert.KIND_REPORT:
         until = datetime.fromtimestamp(happened.end.ToMilliseconds() / 1000, UTC)
         words = " ".join(clean(line, 1000) for line in happened.text)

@@ -26,7 +26,8 @@ from lookout.services.notify.messages import (
 from lookout.v1.notifications_pb2 import DeliveryState, Notification
 from lookout.wire.limits import REASON
 
-#: messages to people at once, and seconds until one more is due: a flood becomes one message that counts
+#: most messages to people in a burst, and seconds until one more may be sent; during a flood one message
+#: summarises many events
 _BURST: Final = 5
 _REFILL_S: Final = 30.0
 #: most incidents that one message groups
@@ -39,7 +40,7 @@ _KEEP_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a delivery ended. detail: why it was given up."""
+    """How a delivery ended; `detail` says why it was given up."""
 
     delivery: Delivery
     generation: int
@@ -56,7 +57,7 @@ class Parts:
         channel: Makes the channel of a notification.
         identity: Returns what that channel depends on; if it changes, the channel is made again.
         compose: Makes the message of a delivery.
-        may_be_told: Whether a delivery is still allowed.
+        may_be_told: Whether a delivery may still be sent, since its time was not erased.
         give_up_s: Seconds of failures after which a delivery is given up.
         retry_max_s: Longest pause between two attempts, in seconds.
     """
@@ -105,8 +106,9 @@ class Dispatcher:
         self._target(delivery.notification).submit(delivery, self._generation)
 
     def keep(self, notifications: Iterable[str]) -> None:
-        """Keep these notifications connected, whether or not there is something to deliver; end the threads
-        of removed ones."""
+        """Keep these notifications connected, even without deliveries; end the threads of removed
+        notifications.
+        """
         for name in notifications:
             self._target(name)
         current = self._parts.notifications()
@@ -116,16 +118,16 @@ class Dispatcher:
                 target.stop()
 
     def retire(self, key: str, notification: Notification) -> None:
-        """Try once to take back what a removed notification left at its target.
+        """Try once to remove what a removed notification left at its target.
 
         Args:
-            key: The key that `retired` returns once nothing is left.
+            key: The key that `retired` returns after success.
             notification: The notification as it was.
         """
         self._target(notification.id).retire(key, notification)
 
     def retired(self) -> list[str]:
-        """Return the keys of which nothing is left, since the last call."""
+        """Return the keys of `retire` that succeeded since the last call."""
         keys = []
         while True:
             try:
@@ -175,9 +177,9 @@ class Target:
 
     Args:
         name: The notification's id.
-        parts: What it needs.
+        parts: What targets need.
         ended: Called with each outcome.
-        retired: Called with the key of what was taken back.
+        retired: Called with the key after a successful `retire`.
     """
 
     def __init__(
@@ -218,7 +220,7 @@ class Target:
             return sum(len(line.deliveries) for line in self._lines.values())
 
     def is_idle(self) -> bool:
-        """Whether there is nothing to deliver or to take back."""
+        """Whether there is nothing to deliver or to clean up."""
         with self._changed:
             return not self._lines and not self._left
 
@@ -231,7 +233,7 @@ class Target:
         return state
 
     def retire(self, key: str, notification: Notification) -> None:
-        """Take back what the notification, as it was, left."""
+        """Queue the removal of what the notification, as it was, left at its target."""
         with self._changed:
             self._left[key] = notification
             self._changed.notify()
@@ -271,7 +273,9 @@ class Target:
         return isinstance(channel, ConnectedChannel) and channel.has_work()
 
     def _keep(self) -> None:
-        """Connect a channel that stays connected; close that of a removed notification."""
+        """Connect a channel that stays connected, if it is not; close the channel of a removed
+        notification.
+        """
         notification = self._parts.notifications().get(self._name)
         if notification is None:
             self._close()
@@ -282,13 +286,12 @@ class Target:
             channel = self._open(notification)
             if isinstance(channel, ConnectedChannel):
                 channel.keep()
-        except Exception as error:  # deliveries report it as well, and retry
+        except Exception as error:  # only logged here: deliveries report and retry it
             self._log.warning(f"keep {self._name}", "a channel is not connected", error=str(error)[:300])
 
     def _retire(self, key: str, notification: Notification) -> None:
-        """Take back what a notification left at its target, because it was removed or has another
-        target now."""
-        self._close()  # two connections under one name would end each other
+        """Remove what a notification left at its target, because it was removed or now has another target."""
+        self._close()  # two connections under one client name would disconnect each other
         remaining = [entry for name, entry in self._parts.notifications().items() if name != self._name]
         try:
             channel = self._parts.channel(notification)
@@ -297,7 +300,7 @@ class Target:
                     channel.retire(remaining)
             finally:
                 channel.close()
-        except Exception as error:  # it is tried again
+        except Exception as error:  # `Brokers.due` schedules another attempt
             self._log.warning(
                 f"retire {self._name}",
                 "what a removed notification left at its target is still there",
@@ -321,7 +324,7 @@ class Target:
         if not self._may_send(now):
             self._changed.wait(_TURN_S)
             return []
-        # With the last token, everything that is due goes in one message.
+        # The last token of the burst sends everything that is due as one message.
         size = _GROUP if self._is_grouped() and self._tokens < 1.0 else 1
         incidents: list[str] = []
         while self._due and self._due[0][0] <= now and len(incidents) < size:
@@ -333,7 +336,7 @@ class Target:
         return [delivery for incident in incidents for delivery in self._lines[incident].deliveries]
 
     def _may_send(self, now: float) -> bool:
-        """Whether a message may be sent now: always to programs, to people only as often as they can read."""
+        """Whether a message may be sent now: to programs always, to people within the rate limit."""
         if not self._is_grouped():
             return True
         self._tokens = min(float(_BURST), self._tokens + (now - self._filled_at) / _REFILL_S)
@@ -378,7 +381,8 @@ class Target:
         self._log.warning(
             self._name, "a notification was not delivered", notification=self._name, error=why, final=final
         )
-        # Age alone is not enough: the event may have waited while this service was down, or a clock was set.
+        # An old event alone is no reason to give up: it may have waited while this service was down, or a
+        # clock was set.
         oldest_ms = now_ms() - self._parts.give_up_s * 1000
         given_up = [
             delivery
@@ -389,7 +393,7 @@ class Target:
         self._finish(batch, given_up, generation, ending, why, failed=True)
 
     def _fails_for_long(self, incident: str) -> bool:
-        """Note that an attempt failed; return whether attempts have failed for the time limit."""
+        """Record a failed attempt; return whether attempts have failed for `give_up_s` by now."""
         line = self._lines.get(incident)
         if line is None:
             return False
@@ -407,7 +411,7 @@ class Target:
         *,
         failed: bool = False,
     ) -> None:
-        """Remove what ended from its line after an attempt, and schedule each line again, once."""
+        """After an attempt, remove ended deliveries from their lines, and schedule each line once."""
         over = {delivery.id for delivery in ended}
         with self._changed:
             if generation != self._generation:
@@ -427,7 +431,7 @@ class Target:
             self._ended(Outcome(delivery, generation, ending, detail))
 
     def _pause_s(self, failures: int) -> float:
-        """Seconds until the next attempt: doubled with each failure, and spread."""
+        """Return the seconds until the next attempt: exponential back-off with jitter."""
         if not failures:
             return 0.0
         longest = min(self._parts.retry_max_s, _FIRST_PAUSE_S * 2.0 ** min(failures, 20))

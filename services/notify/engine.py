@@ -1,5 +1,6 @@
-"""Decides what is still to be told of each incident, to whom, and in which order. Knows no Kafka and no
-channel."""
+"""Decides which events of each incident are still to be delivered, to whom, and in which order. Independent
+of Kafka and of channels.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ REASONS: Final = {
 
 #: why a second model was not asked
 BUDGET: Final = "as many second opinions as LOOKOUT_OPINION_DAILY allows were asked for within 24 hours"
-#: how long actions on a closed incident are told to those who were told of the incident
+#: milliseconds for which a closed incident is remembered, so that actions on it reach those who were told of
+#: it
 _REMEMBERED_MS: Final = 86_400_000
 #: kinds after which an incident has no further alert
 _LAST: Final = frozenset({Alert.KIND_CLOSED, Alert.KIND_REPORT, Alert.KIND_TEST})
@@ -54,7 +56,7 @@ class Ending(StrEnum):
     DELIVERED = "delivered"
     UNDELIVERED = "undelivered"  # it failed until the time limit
     REJECTED = "rejected"  # the target will never take it
-    REMOVED = "removed"  # with its notification
+    REMOVED = "removed"  # its notification was removed
     TOO_MANY = "too-many"  # too many events of the incident waited
 
 
@@ -96,7 +98,7 @@ class Engine:
     Args:
         notifications: The notifications in force, by id.
         severity: Returns the severity of a watch.
-        fence: Erasures; nothing is told of erased times.
+        fence: The erasures in force; nothing about erased times is delivered.
         verifies: Whether a watch wants a second opinion before anyone is told.
         fault: Returns why a watch cannot ask its second model; None if it can.
         daily: Most second opinions within 24 hours.
@@ -121,7 +123,7 @@ class Engine:
         self._changed: set[str] = set()
 
     def restore(self, incident: str, state: NotifyState | None) -> None:
-        """Restore the state in a record; None: the incident's state was deleted."""
+        """Restore an incident's state from its record; None: the state was deleted."""
         if state is None:
             self._states.pop(incident, None)
         else:
@@ -142,19 +144,19 @@ class Engine:
         return changed
 
     def waiting(self) -> Iterator[Delivery]:
-        """Return every delivery that is not done, in order within an incident."""
+        """Yield every delivery that is not done, in order within an incident."""
         for incident, state in self._states.items():
             if not _is_pending(state):
                 yield from _deliveries(incident, state)
 
     def pending(self) -> list[str]:
-        """Incidents about which a second model was asked and has not answered."""
+        """Return the incidents about which a second model was asked and has not answered."""
         return [incident for incident, state in self._states.items() if _is_pending(state)]
 
     def questions(self) -> list[Alert]:
         """Return incidents about which a second model must be asked, once their states are committed.
 
-        After a crash, none is asked about twice.
+        Each is returned once, also across restarts: after a crash, none is asked about again.
         """
         unasked, self._unasked = self._unasked, []
         return unasked
@@ -166,7 +168,7 @@ class Engine:
         return opinions
 
     def opine(self, incident: str, opinion: SecondOpinion) -> list[Delivery]:
-        """Take the second model's answer: what waited for it is told, or never is.
+        """Take the second model's answer: events that waited for it are delivered, or dropped if it says no.
 
         Args:
             incident: The incident's id; one that was erased meanwhile is ignored.
@@ -224,14 +226,14 @@ class Engine:
         return [] if _is_pending(state) else deliveries, dropped
 
     def _release(self, state: NotifyState, now_ms: int) -> None:
-        """Nobody has taken the incident up any more: who is told of that waits as long again."""
+        """Start escalations again, with their full delays, because the incident was released."""
         state.taken_up = False
         if state.HasField("newest") and state.opinion.answer != SecondOpinion.ANSWER_NO:
             again = self._opened(state.newest, now_ms).escalations
             state.escalations.extend(entry for entry in again if entry.notification not in state.told)
 
     def _ask(self, state: NotifyState, now_ms: int, partition: int) -> None:
-        """Note that a second model will be asked, or why it will not."""
+        """Schedule a question to the second model, or record why it is not asked."""
         fault = self._fault(state.newest.watch)
         if fault is None:
             day_ms = max(0, now_ms - _REMEMBERED_MS)
@@ -263,7 +265,7 @@ class Engine:
         return deliveries
 
     def done(self, delivery: Delivery) -> None:
-        """Note that a delivery arrived or was given up."""
+        """Remove a delivery that arrived or was given up."""
         state = self._states.get(delivery.incident)
         if state is None:
             return
@@ -277,7 +279,7 @@ class Engine:
             state.waiting.extend(open_events)
 
     def sweep(self, now_ms: int) -> None:
-        """Forget incidents with nothing left to tell, and those of erased times."""
+        """Forget old incidents with nothing left to deliver, and those of erased times."""
         for incident, state in list(self._states.items()):
             is_over = not state.HasField("newest") or state.newest.kind in _LAST
             is_idle = not state.waiting and not state.escalations
@@ -287,12 +289,11 @@ class Engine:
                 self._changed.add(incident)
 
     def may_be_told(self, delivery: Delivery) -> bool:
-        """Whether the time that a delivery is about was not erased meanwhile."""
+        """Whether a delivery may still be sent, because its time was not erased meanwhile."""
         return not self._is_erased(delivery.happened)
 
     def _opened(self, happened: Happened, now_ms: int) -> NotifyState:
-        """The state of an incident that is seen for the first time; it settles who is told of the
-        incident."""
+        """Return the state of a new incident, which fixes who is told of the incident."""
         state = NotifyState(severity=self._severity(happened.watch))
         for name, notification in self._notifications().items():
             if follows_outages(notification, happened):
@@ -313,7 +314,7 @@ class Engine:
         if not names:
             return [], []
         for event in state.waiting:
-            if _event_id(event) == happened.id:  # an escalation of what others still wait for; or a copy
+            if _event_id(event) == happened.id:  # it waits already: an escalation, or a copy
                 added = [name for name in names if name not in event.notifications]
                 event.notifications.extend(added)
                 return [_delivery(happened.incident, state, event, name) for name in added], []
@@ -345,7 +346,7 @@ def now_ms() -> int:
 
 
 def _lean(alert: Alert) -> Alert:
-    """An alert with only its best frame, which keeps the states of incidents small."""
+    """Copy an alert with only its best frame, which keeps states small."""
     lean = _copy(alert)
     del lean.evidence[1:]
     return lean
@@ -357,8 +358,9 @@ def _is_pending(state: NotifyState) -> bool:
 
 
 def _opinion_event(newest: Alert, opinion: SecondOpinion) -> Alert:
-    """The event with the second model's answer. Its id is derived from the incident's, so that copies are
-    dropped."""
+    """Make the event with the second model's answer. Its id is derived from the incident's id, so that
+    readers drop copies.
+    """
     event = _copy(newest)
     del event.evidence[:]
     event.id, event.kind, event.reason = stable_id("opinion", newest.incident), Alert.KIND_OPINION, ""
@@ -395,7 +397,7 @@ def _delivery(incident: str, state: NotifyState, event: WaitingEvent, name: str)
 
 
 def _copy(message: M) -> M:
-    """A copy for another thread to read, which later changes of the state do not affect."""
+    """Copy a message for another thread, so that later changes of the state do not affect it."""
     copy = type(message)()
     copy.CopyFrom(message)
     return copy

@@ -47,8 +47,8 @@ _SOURCES: Final = (ALERTS.name, ACTIONS.name)
 _BATCH: Final = 500
 _WAIT_S: Final = 0.1
 _STEP_S: Final = 30.0
-#: seconds without a turn after which a call of Kafka's client counts as hanging. That happens sometimes after
-#: a broker was killed, whatever the timeout, and only the end of the process ends it
+#: seconds without a turn after which Kafka's client counts as hung. After a broker was killed, a call
+#: sometimes never returns, whatever its time-out; only a restart of the process helps
 _HANGS_S: Final = 120.0
 _PAUSE_S: Final = 1.0
 #: seconds between checks for new partitions and for what can be forgotten
@@ -74,7 +74,7 @@ class _Clients:
 
 
 class Feed:
-    """The loop of the service. Only one process of an installation works; the newest fences the others.
+    """The main loop of notify. Only one process of an installation delivers; the newest fences the others.
 
     Args:
         settings: How Kafka is reached.
@@ -86,8 +86,8 @@ class Feed:
         lasting: The notifications that stay connected, by id.
         asker: Asks a second model.
         ends: Whether a notification is removed once its target will never take a message again.
-        forget: Called with a removed notification once nothing of it is left at its target.
-        brokers: Where notifications left something.
+        forget: Called with a removed notification's id once its target is clean or given up.
+        brokers: The places where notifications leave retained messages.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Feed:
         self._next: dict[Place, int] = {}
         self._letters: list[tuple[Record, DeadLetter]] = []
         self._brokers = brokers or Brokers(0.0)
-        self._places: dict[str, Notification | None] = {}  # to be committed
+        self._places: dict[str, Notification | None] = {}  # state records of brokers to commit
         self._ended: set[str] = set()  # notifications to remove
         self._committed_at = 0.0
         self._turned_at = time.monotonic()
@@ -156,8 +156,8 @@ class Feed:
     def _work(self) -> None:
         clients = self._open()
         try:
-            # The first act of a transactional producer ends what its predecessor left open: only then do
-            # state and offsets say what is committed.
+            # Initialising the transactional producer ends the transaction that its predecessor left open;
+            # only then are state and offsets final.
             clients.producer.init_transactions(_STEP_S)
             self._restore(clients)
             self._health.clear("kafka")
@@ -168,7 +168,7 @@ class Feed:
                     self._engine.sweep(now_ms())
                     look_at = time.monotonic() + _LOOK_S
                 self._turn(clients)
-                self._dispatcher.keep(self._lasting())  # where they connect is committed now
+                self._dispatcher.keep(self._lasting())  # their places were committed by `_turn`
         finally:
             self._dispatcher.clear()
             clients.consumer.close()
@@ -180,7 +180,7 @@ class Feed:
                     "group.id": NOTIFY.group,
                     "enable.auto.commit": False,
                     "isolation.level": "read_committed",
-                    "auto.offset.reset": "earliest",  # retention has removed what was not read
+                    "auto.offset.reset": "earliest",  # used if retention removed unread records
                     "fetch.wait.max.ms": 100,
                 }
             ),
@@ -199,7 +199,7 @@ class Feed:
         return _Clients(consumer, producer)
 
     def _restore(self, clients: _Clients) -> None:
-        """Restore what is committed, and submit what waits."""
+        """Restore the committed states, and submit the waiting deliveries."""
         self._engine.clear()
         self._brokers.clear()
         self._letters.clear()
@@ -214,7 +214,8 @@ class Feed:
         for delivery in list(self._engine.waiting()):
             self._dispatcher.submit(delivery)
         self._next = self._begin(clients.consumer)
-        # A process that ended while it asked may have been answered: nobody knows, and nobody asks twice.
+        # The previous process may have asked a second model and died before the answer: it is not asked
+        # again.
         asking = set() if self._asker is None else self._asker.asking()
         late = [incident for incident in self._engine.pending() if incident not in asking]
         deliveries = [delivery for incident in late for delivery in self._engine.opine(incident, INTERRUPTED)]
@@ -223,7 +224,9 @@ class Feed:
             self._dispatcher.submit(delivery)
 
     def _begin(self, consumer: Consumer) -> dict[Place, int]:
-        """The offsets at which reading continues: the committed ones, or at first the ends of the topics."""
+        """Return the offsets at which reading begins: the committed ones, or the topics' ends at the first
+        start.
+        """
         places = _places(consumer)
         answers = consumer.committed(places, timeout=_STEP_S)
         for answer in answers:
@@ -249,7 +252,7 @@ class Feed:
             consumer.assign(places)
 
     def _turn(self, clients: _Clients) -> None:
-        """Take new events and outcomes, commit, then deliver."""
+        """Take new events and outcomes, commit them, then submit deliveries."""
         self._turned_at = time.monotonic()
         deliveries = []
         moved = False
@@ -290,8 +293,9 @@ class Feed:
             self._dispatcher.submit(delivery)
 
     def _look_after_brokers(self) -> None:
-        """Note where notifications will connect, before they do, and have taken back what removed
-        ones left."""
+        """Commit where notifications will connect before they do, and clean up after removed
+        notifications.
+        """
         current = self._lasting()
         self._places |= self._brokers.added(current)
         due, given_up = self._brokers.due(current)
@@ -349,7 +353,8 @@ class Feed:
         transaction.
 
         Raises:
-            KafkaException: The outcome is not known; what is committed is read again.
+            KafkaException: It is unknown whether the commit succeeded; the caller restarts from the committed
+                state.
         """
         producer = clients.producer
         producer.begin_transaction()
@@ -401,7 +406,7 @@ def _places(consumer: Consumer) -> list[TopicPartition]:
 
 
 def _own(value: bytes | None, kind: type[M]) -> M | None:
-    """The content of a record of state; None if it was deleted or is about something else."""
+    """Return the service's own message in a state record; None if it was deleted or is of another kind."""
     if value is None:
         return None
     try:

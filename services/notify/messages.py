@@ -45,7 +45,7 @@ class Message:
 
 
 class Channel(ABC):
-    """Delivers messages to one target. Only one thread calls it; its calls end within seconds."""
+    """Delivers messages to one target. Only one thread calls it; its calls return within seconds."""
 
     @abstractmethod
     def send(self, message: Message) -> None:
@@ -87,10 +87,10 @@ class ConnectedChannel(Channel):
         return False
 
     def retire(self, others: Sequence[Notification] = ()) -> None:
-        """Take back what stays at the target, because its notification was removed.
+        """Remove what the channel left at the target, because its notification was removed.
 
         Args:
-            others: The remaining notifications; what one of them also publishes there is left to it.
+            others: The remaining notifications, which keep what they publish at the same place.
 
         Raises:
             DeliveryError: The target does not answer.

@@ -22,9 +22,9 @@ from lookout.structured import MAX_ANSWER, StructuredQuestion, structure_of
 from lookout.text import clean
 from lookout.v1.alerts_pb2 import Alert, SecondOpinion
 
-#: seconds from the question to the answer, including the pictures
+#: time limit in seconds from the question to the answer, including fetching the pictures
 ANSWER_S: Final = 30.0
-#: seconds that a question waits for one of the threads; afterwards it is not asked
+#: seconds that a question waits for a free thread; after that it is not asked
 WAIT_S: Final = 30.0
 _THREADS: Final = 4
 _TOKENS: Final = 16
@@ -57,15 +57,16 @@ class Endpoints:
         self._frames, self._count = frames, settings.opinion_frames
 
     def fault(self, watch: str) -> str | None:
-        """Why a watch cannot ask the second model that it names; None if it can."""
+        """Return why a watch cannot ask the second model that it names; None if it can."""
         return second_model_fault(self._choice(watch), self._models.keys())
 
     def opinion(self, alert: Alert) -> SecondOpinion:
-        """Ask the model that the alert's watch names. Any failure gives an opinion without an answer, with
-        the reason."""
+        """Ask the second model of the alert's watch. If that fails, the opinion has no answer but the
+        reason.
+        """
         begun = time.monotonic()
         opinion = SecondOpinion(answer=SecondOpinion.ANSWER_NONE)
-        if fault := self.fault(alert.watch):  # the watch was changed since it was decided to ask
+        if fault := self.fault(alert.watch):  # the watch was changed since the question was queued
             opinion.reason = fault
             return opinion
         model = self._models[self._choice(alert.watch) or next(iter(self._models))]
@@ -75,7 +76,7 @@ class Endpoints:
             _read(reply, opinion, structure_of(alert.question))
         except DeliveryError as error:
             opinion.reason = clean(str(error), 1000)
-        except Exception as error:  # from a library: the incident is told without an opinion
+        except Exception as error:  # any failure: the incident is delivered without an opinion
             opinion.reason = clean(f"{type(error).__name__}: {error}", 300)
         opinion.seconds = round(time.monotonic() - begun, 3)
         return opinion
@@ -103,8 +104,7 @@ class Endpoints:
 
 
 class Asker:
-    """Asks an endpoint on threads of its own, so that an endpoint that hangs holds up only its own
-    questions.
+    """Asks endpoints on threads of its own, so that an endpoint that hangs does not hold up deliveries.
 
     Args:
         opinion: Asks about one incident, and ends within seconds.
@@ -133,12 +133,12 @@ class Asker:
         self._questions.put((self._clock(), alert))
 
     def asking(self) -> set[str]:
-        """Incidents whose answer is still to come, or was not forgotten yet."""
+        """Return the incidents that are being asked about, or whose answer was not forgotten yet."""
         with self._lock:
             return self._asking | self._opinions.keys()
 
     def opinions(self) -> dict[str, SecondOpinion]:
-        """The answers by incident, until they are forgotten."""
+        """Return the answers by incident that were not forgotten yet."""
         with self._lock:
             return dict(self._opinions)
 
@@ -162,7 +162,9 @@ class Asker:
 
 
 def _request(model: str, alert: Alert, pictures: Sequence[bytes]) -> dict[str, Any]:
-    """The body of a request: what the pictures are, the pictures, and the question as the last text."""
+    """Make the body of a request: an explanation of the pictures, the pictures, and the question as the last
+    text.
+    """
     structure = structure_of(alert.question)
     prompt = f"{alert.question}\nAnswer with one word: yes or no." if structure is None else structure.prompt
     content: list[dict[str, Any]] = [
@@ -187,7 +189,7 @@ def _request(model: str, alert: Alert, pictures: Sequence[bytes]) -> dict[str, A
 
 
 def _fault(reply: bytes) -> str:
-    """The endpoint's reason for rejecting a question, after a colon; empty if it gives none."""
+    """Return the endpoint's reason for rejecting a question, after a colon; empty if it gives none."""
     try:
         message = json.loads(reply)["error"]["message"]
     except (KeyError, TypeError, ValueError):

@@ -14,7 +14,7 @@ from lookout.runtime.net.fetch import UriFetcher
 from lookout.runtime.worker import ServiceSettings
 from lookout.runtime.worker.settings import Listed, check_hosts, check_networks
 
-#: seconds for one message to one target, from the look-up of its name to its answer
+#: time limit in seconds for one message to one target, from the DNS look-up to the answer
 MESSAGE_S = 15.0
 
 
@@ -33,12 +33,12 @@ class SecondModel:
     key: str = ""
 
 
-#: NAME=VALUE, or a value alone; no URL begins like a name
+#: NAME=VALUE, or a value alone; a URL is not taken for NAME=VALUE, because of its colon
 _ENTRY: Final = re.compile(r"(?:([a-z0-9][a-z0-9-]{0,39})=)?(.+)")
 
 
 def _named(entry: str) -> tuple[str, str]:
-    """Split NAME=VALUE; the name of a value alone is empty."""
+    """Split NAME=VALUE; for a value alone, the name is empty."""
     match = _ENTRY.fullmatch(entry)
     return (match[1] or "", match[2]) if match else ("", entry)
 
@@ -141,13 +141,13 @@ class NotifySettings(ServiceSettings):
 
     @property
     def second_models(self) -> dict[str, SecondModel]:
-        """The second models by name, in their order; the name of one without a name is empty."""
+        """The second models by name, in order of the setting; an unnamed model has an empty name."""
         models, keys = (dict(map(_named, listed)) for listed in (self.opinion_model, self.opinion_key))
         urls = map(_named, self.opinion_url)
         return {name: SecondModel(url.rstrip("/"), models[name], keys.get(name, "")) for name, url in urls}
 
     def opinion_allowed(self) -> UriFetcher:
-        """Where questions to second models may go."""
+        """Make the fetcher that reaches second models."""
         if not self.opinion_networks:
             return self.allowed()
         return UriFetcher(
@@ -158,7 +158,7 @@ class NotifySettings(ServiceSettings):
         )
 
     def allowed(self) -> UriFetcher:
-        """Where messages may go."""
+        """Make the fetcher that reaches targets."""
         return UriFetcher(
             ("http", "https"),
             self.notify_hosts,

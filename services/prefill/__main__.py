@@ -103,7 +103,7 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
     steps: dict[str, Step] = {"windows": lambda erasure: _free(erasure.camera, batcher, cache)}
     if memory is not None:
         steps |= memory.steps()
-    # Before anything is announced: footage erased while this instance was away must not be offered again.
+    # Erasures first: footage erased while this instance was down must not be announced again.
     join(context, erasures, steps, stays=memory is not None)
     if memory is not None:
         memory.start()
@@ -130,7 +130,9 @@ def _node(context: Context[PrefillSettings]) -> Node:
 
 
 def _free(camera: str, batcher: Batcher, cache: BlockCache) -> int:
-    """Free what was computed for a camera; its next window is a key window of blocks that were not erased."""
+    """Drop the KV and cached blocks of a camera; return the number of streams. The next window is a key
+    window, of blocks that were not erased.
+    """
     batcher.forget_camera(camera)
     return cache.forget_camera(camera)
 
@@ -141,9 +143,9 @@ class _Memory:
 
     Attributes:
         lanes: Writes chapters.
-        scenes: Announces their cluster indexes in Redis.
-        lease: This holder's lease.
-        uploader: Copies chapters into the durable tier, or None.
+        scenes: Announces the chapters' cluster indexes in Redis.
+        lease: Keeps this instance registered in Redis as a holder of chapters.
+        uploader: Copies sealed chapters into the durable tier; None: there is none.
     """
 
     lanes: ChapterLanes
@@ -152,15 +154,16 @@ class _Memory:
     uploader: Uploader | None
 
     def start(self) -> None:
-        """Begin to announce and store chapters; call it once pending erasures are done."""
+        """Begin to announce and upload chapters; call it after pending erasures are done."""
         self.lease.start()
         self.scenes.start()
         if self.uploader is not None:
             self.uploader.start()
 
     def steps(self) -> dict[str, Step]:
-        """Return the steps that erase a range: from the disk first, so that nothing of it is stored or
-        announced again."""
+        """Return the steps that erase a range, in order: from the disk first, so that nothing of it is
+        uploaded or announced again.
+        """
         steps: dict[str, Step] = {"chapters": lambda request: self.lanes.erase(*_range(request))}
         if self.uploader is not None:
             uploader = self.uploader
@@ -218,7 +221,7 @@ def _memory(
     context.metrics.show(lambda: memory_numbers(lanes, 0 if uploader is None else uploader.failed))
     context.on_close(
         lanes.close
-    )  # runs before serving and storing end, so chapters sealed now are stored too
+    )  # runs before serving and uploading end, so that chapters sealed now are uploaded too
     return _Memory(lanes, scenes, lease, uploader)
 
 
@@ -240,7 +243,9 @@ def _uploader(context: Context[PrefillSettings], folder: ChapterFolder) -> Uploa
 def _announcers(
     context: Context[PrefillSettings], folder: ChapterFolder, idle: Event
 ) -> tuple[Announcer, ChapterAnnouncer]:
-    """Serve the chapters to recall; return their announcers, which are not started yet."""
+    """Serve the chapters to recall; return the announcers of this holder and its chapters, not started
+    yet.
+    """
     settings = context.settings
     limits = MemoryLimits(readers=settings.memory_readers)
     service = MemoryService(folder, limits, lambda: idle.wait(settings.memory_yield_s))

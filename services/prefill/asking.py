@@ -31,10 +31,10 @@ class DecidedWindow:
     """The outcomes of a window.
 
     Attributes:
-        verdicts: One for each watch, in their order.
-        records: The window's records, updated with what is known of their tokens now.
-        answered: What later windows may repeat.
-        plan: What the engine computed; None: nothing.
+        verdicts: One verdict for each watch, in the order of the watches.
+        records: The window's records, updated with whether their tokens are available.
+        answered: The answers that later windows may repeat while nothing changes; None: none.
+        plan: The plan that the engine computed; None: it computed nothing.
     """
 
     verdicts: list[Verdict]
@@ -50,13 +50,14 @@ class WindowAsker:
         settings: Prefill's settings.
         loader: Fetches tokens.
         runner: Computes windows.
-        model_digest: Names the model.
+        model_digest: Digest of the model.
         on_audit: Called with the difference in p(yes) between a key window and its incremental answer.
         clock: Unix seconds.
         tenants: Quotas of tenants.
         shares: How tenants share the device.
-        folder: The checkpoint, which may list the questions that it was trained for; None: no checkpoint.
-        fault: Returns why the model's tokenizer cannot encode a question; None: it can.
+        folder: Folder of the checkpoint, which may list the questions that it was trained for; None: no
+            checkpoint.
+        fault: Returns why the model's tokenizer cannot encode a question; None if it can.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class WindowAsker:
         """Return the outcomes of a window.
 
         Args:
-            unit: The camera's unit; its chain moves to this window.
+            unit: The camera's open window; its chain is advanced to this window.
             span: The window's time.
             records: Its records, oldest first.
             watches: The watches in force; if there are none, nothing is decided.
@@ -135,8 +136,9 @@ class WindowAsker:
     def _closed(
         self, unit: OpenWindow, records: tuple[WindowRecord, ...], watches: Sequence[Watch]
     ) -> dict[str, NoAnswer]:
-        """Return the watches whose gate does not hold, by id; none for a window that would not be asked
-        anyway."""
+        """Return the watches whose gate does not hold, by id; empty for a window that would not be asked
+        anyway.
+        """
         if not any(map(has_gate, watches)) or self._rule.refusal(self._facts(records)) is not None:
             return {}
         blocks = [member.record.block for member in records]
@@ -147,8 +149,9 @@ class WindowAsker:
         self._shares.forget(camera)
 
     def leave(self, stream: str, before: int | None = None) -> None:
-        """Drop a stream's tokens: with `before`, those of blocks below that index; else all, and its KV
-        too."""
+        """Drop a stream's tokens: with `before`, only those of blocks below that index; else all, and the
+        stream's KV.
+        """
         self._loader.leave(stream, before)
         if before is None:
             self.runner.forget(stream)
@@ -199,7 +202,7 @@ class WindowAsker:
         *,
         shed: bool,
     ) -> DecidedWindow:
-        """Return the window as the engine answers it; with `shed`, without descriptions and audit."""
+        """Let the engine answer the window; with `shed`, without descriptions and audit."""
         describe = 0 if shed or not self._writes else self._settings.describe_tokens
         questions = [
             Question(watch.id, watch.question, describe if watch.describe else 0) for watch in watches
@@ -225,7 +228,9 @@ class WindowAsker:
         return DecidedWindow(verdicts, loaded.records, repeatable, window.plan)
 
     def _repeatable(self, records: Sequence[WindowRecord], verdicts: Sequence[Verdict]) -> Answered | None:
-        """Return what later windows may repeat."""
+        """Return the answers that later windows may repeat while nothing changes; None if the window is
+        incomplete.
+        """
         settings, blocks = self._settings, [member.record.block for member in records]
         full = len(blocks) == settings.window_blocks and not any(member.lost for member in records)
         complete = all(verdict.outcome == Verdict.OUTCOME_ANSWERED for verdict in verdicts)
@@ -238,7 +243,7 @@ class WindowAsker:
     ) -> NoAnswer | None:
         """Return why a window is not computed.
 
-        A window that has no picture gets that reason, whatever the load.
+        The reason that a window has no pictures takes precedence over overload and quotas.
         """
         refusal = self._rule.refusal(self._facts(records))
         if refusal is not None and refusal.kind is not NoAnswerKind.DEGRADED:

@@ -12,7 +12,7 @@ from lookout.runtime.worker import BatchingThread, Supervisor
 from lookout.services.prefill.loading import camera_of
 from lookout.services.prefill.shares import DeviceShares, rows_of
 
-#: share of the newest batch in the expected time of a row
+#: weight of the newest batch in the moving average of the time of a row
 _NEWEST = 0.1
 After = Callable[[Sequence[WindowRequest], Sequence[WindowAnswer]], object]
 
@@ -20,13 +20,13 @@ After = Callable[[Sequence[WindowRequest], Sequence[WindowAnswer]], object]
 class KeyRoom:
     """Limits the key windows of a batch by their cost. Used by one thread.
 
-    A key window computes several times the rows of one that reuses KV. When a pod is lost, all of its cameras
-    need one. All at once they would hold up the cameras that the instance already has; one by one they would
-    wait for each other for a long time.
+    A key window computes several times the rows of one that reuses KV. When a pod is lost, each of its
+    cameras needs one. All in one batch, they would delay the cameras that this instance already has; one per
+    batch, the last of them would wait very long.
 
     Args:
         limit: Most key windows of a batch; None: any number.
-        rows: Most rows of a batch's key windows: more do not fit into one pass.
+        rows: Most rows of a batch's key windows, which must fit into one forward pass; None: any number.
         delay_s: Seconds by which key windows may delay other waiting windows; None: any time.
     """
 
@@ -53,11 +53,11 @@ class KeyRoom:
             return False
         if self._delay_s is None or not contended:
             return True
-        # Before the first batch their time is unknown.
+        # Before the first batch, the time of a row is unknown: one key window only.
         return self._row_s is not None and (rows + more) * self._row_s <= self._delay_s
 
     def measure(self, rows: int, seconds: float) -> None:
-        """Record the time of a batch."""
+        """Record the rows and the seconds of a batch."""
         if rows:
             newest = seconds / rows
             before = newest if self._row_s is None else self._row_s
@@ -68,13 +68,14 @@ class Batcher:
     """Runs the engine on a thread of its own. `answer` may be called from any thread.
 
     Args:
-        engine: Runs the batches; if it is out of memory, it halves them itself.
+        engine: Runs the batches; it halves a batch that does not fit in memory.
         limit: Most windows of a batch.
         keys: Limits the key windows of a batch; None: any number.
         supervisor: Told when the thread dies.
         busy: Called with the seconds of each batch.
-        after: Called with every batch and its answers on the engine's thread, while the engine holds its KV.
-        idle: Set while no batch is computed.
+        after: Called on the engine's thread with every batch and its answers, while the engine still holds
+            the batch's KV.
+        idle: Event that is set while no batch is computed.
         tenants: Orders windows by tenant and charges their cost; None: order of arrival.
     """
 
@@ -108,11 +109,11 @@ class Batcher:
 
     @property
     def windows(self) -> int:
-        """Number of windows in them."""
+        """Number of windows in the batches run since the start."""
         return self._thread.requests
 
     def answer(self, request: WindowRequest) -> WindowAnswer:
-        """Return the answer to one window; it may hold an error.
+        """Return the answer to one window, which may contain an error.
 
         Raises:
             DeviceFailedError: The device failed; the window is not to blame.
@@ -182,11 +183,11 @@ def choose_windows(
     keys: KeyRoom,
     order: Sequence[int] | None = None,
 ) -> list[int]:
-    """Choose the windows of the next batch: at most one of each stream.
+    """Choose the windows of the next batch, at most one of each stream.
 
-    Key windows whose KV is kept are limited. Those beyond the limit wait for later batches, while windows
-    that reuse KV pass them, so a takeover of many cameras does not delay the others. Among key windows the
-    order decides: those that wait longest come first.
+    `keys` limits the key windows whose KV is kept for later windows. Those beyond the limit wait for later
+    batches, and windows that reuse KV overtake them, so that taking over many cameras does not delay the
+    others. Key windows keep their order among themselves.
 
     Args:
         waiting: Requests in order of arrival.
@@ -208,7 +209,7 @@ def choose_windows(
         if len(places) < limit and stream not in streams and fits:
             places.append(index)
             count, rows = count + key, rows + key * request.plan.computed
-        # Even if it was not chosen: a later window of the stream must not overtake this one.
+        # Also for a window that was not chosen, so that no later window of its stream overtakes it.
         streams.add(stream)
     return places
 

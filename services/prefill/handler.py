@@ -30,24 +30,24 @@ STATE_VERSION = 1
 
 
 class PrefillHandler(KeyedStage[OpenWindow]):
-    """Decides window k when block k arrives; a window continues the KV of the previous one.
+    """Decides window k when block k arrives. A window reuses the KV of the one before.
 
-    A block without frames gives its window the outcome `gap`. A gap event does the same for the window after
-    the last, and the epoch's state is dropped. Late events, and records of windows that were decided already,
-    give nothing.
+    A block without frames gives its window the outcome `gap`. A gap event gives that outcome to the window
+    after the last one, and drops the epoch's state. Late events, and records of windows that were decided
+    already, are ignored.
 
     Args:
         settings: Prefill's settings.
-        watches: The questions.
+        watches: The watches, whose questions are asked.
         asker: Decides windows.
-        records: Where the open window's records are read again.
+        records: Reads the open window's records again after a restart.
         model_digest: Names the model.
         wait_for_watches: Returns once the watches are read up to an offset.
-        memory: Remembers committed windows; None: nothing does.
-        fence: What was erased.
+        memory: Writes the KV of committed windows into chapters; None: there is no memory.
+        fence: The erasures in force.
 
     Attributes:
-        device_seconds: What committed verdicts cost.
+        device_seconds: Device seconds that committed verdicts cost.
     """
 
     events = EVENTS
@@ -95,13 +95,13 @@ class PrefillHandler(KeyedStage[OpenWindow]):
 
     def offsets(self, stored: StoredCheckpoint) -> Sequence[int]:
         """See `KeyedStage.offsets`."""
-        if stored.config_changed:  # windows differ now, and the stored blocks fit none of them
+        if stored.config_changed:  # other windows now, so the stored blocks fit none of them
             return ()
         self._wait_for_watches(stored.checkpoint.prefill.watches_offset)
         return stored.checkpoint.prefill.offsets
 
     def resume(self, unit: OpenWindow, records: Sequence[Record], stored: StoredCheckpoint) -> OpenWindow:
-        """See `KeyedStage.resume`. A window with fewer blocks shows it in its coverage."""
+        """See `KeyedStage.resume`. If blocks are missing, the window's coverage is lower."""
         members = [self._held(record.offset, received(TokensRecord, record)) for record in records]
         return replace(unit, records=tuple(members))
 
@@ -179,7 +179,7 @@ class PrefillHandler(KeyedStage[OpenWindow]):
             draft.then = None if born is None else partial(self._memory.enter, born)
         self._write(decided.verdicts, active, draft)
         keep = self._settings.window_blocks - 1
-        open_records = decided.records[-keep:] if keep else ()  # `[-0:]` would take all of them
+        open_records = decided.records[-keep:] if keep else ()  # not `[-0:]`, which would take all records
         if open_records:
             self._asker.leave(stream_name(message), open_records[0].record.block.index)
         gates = unit.gates.after(active.watches, decided.verdicts)
@@ -207,8 +207,9 @@ class PrefillHandler(KeyedStage[OpenWindow]):
         return unit
 
     def _held(self, offset: int, message: TokensRecord) -> WindowRecord:
-        """Return a record of the window. One of another model or sampling counts as lost: no window mixes
-        them."""
+        """Make a record of the window. A record of another model or sampling counts as lost, since no window
+        may mix them.
+        """
         foreign = foreign_reason(message, self._model_digest, self._settings.sampling)
         return WindowRecord(
             offset, message, lost=foreign is not None, degraded=foreign is not None, foreign=foreign
@@ -218,7 +219,7 @@ class PrefillHandler(KeyedStage[OpenWindow]):
         return self._watches.active(span.camera, span.start_wall_ms, tenant_of(span.tenant))
 
     def _entered(self, camera: Camera[OpenWindow], message: TokensRecord) -> OpenWindow:
-        """Return the unit in the record's epoch; what is held of the previous epoch is freed.
+        """Return the open window of the record's epoch; tokens and KV of an earlier epoch are freed.
 
         This must happen before the first window of the epoch is decided, because the second window
         continues that window's plan.
@@ -236,7 +237,7 @@ class PrefillHandler(KeyedStage[OpenWindow]):
         self._asker.leave(f"{camera}/{unit.epoch}")
 
     def _unanswered(self, unit: OpenWindow, span: WindowTime, refusal: NoAnswer, draft: Draft) -> OpenWindow:
-        """Write why a window has no answer; the next one starts without records."""
+        """Write why a window has no answer; return the open window after it, which has no records."""
         active = self._active(span)
         verdicts = [unanswered(span, watch, refusal) for watch in active.watches]
         self._write(verdicts, active, draft)

@@ -37,12 +37,14 @@ class Answered:
         samples: int,
         tolerance: int,
     ) -> Self | None:
-        """Build it from a window just answered; None if something changed in it or not all of it was seen."""
+        """Build it from a window just answered; None if something changed within the window or a verdict is
+        incomplete.
+        """
         idle = IdleState.of([change_of(block, samples) for block in blocks], tolerance)
         if idle is None or any(verdict.degraded or verdict.reason for verdict in verdicts):
             return None
         verdicts_by_watch = {(verdict.watch, verdict.watch_version): verdict for verdict in verdicts}
-        # Messages carry seconds; ages are compared in whole microseconds.
+        # Verdicts have seconds (float); ages are compared in whole microseconds.
         return cls(round(verdicts[0].stream_end_s * 1e6), idle, verdicts_by_watch)
 
     def after(self, block: tokens_pb2.StrideBlock, samples: int) -> Self | None:

@@ -1,4 +1,6 @@
-"""Loads the blocks of a window with their tokens; each is fetched once, and one deadline applies to all."""
+"""Loads the blocks of a window with their tokens. Each block is fetched once; one deadline applies to all of
+them.
+"""
 
 import threading
 import time
@@ -25,9 +27,9 @@ class WindowRecord:
     Attributes:
         offset: Its offset in `tokens.v1`.
         record: The block.
-        lost: Its tokens are lost permanently, or from another model.
-        degraded: Some of its tokens were made again, or are lost.
-        foreign: Why no window may contain it; None: it may.
+        lost: Whether its tokens are permanently lost, or from another model.
+        degraded: Whether some of its tokens were computed again or are lost.
+        foreign: Why it may not be part of a window; None: it may.
     """
 
     offset: int
@@ -37,7 +39,9 @@ class WindowRecord:
     foreign: NoAnswer | None = None
 
     def facts(self, samples: int) -> BlockFacts:
-        """Return the facts that decide whether a window with this block of `samples` grid points is asked."""
+        """Return the facts about this block that decide whether its window is asked; `samples` is the number
+        of grid points of a block.
+        """
         return block_facts(self.record, samples, foreign=self.foreign, lost=self.lost)
 
 
@@ -46,9 +50,9 @@ class LoadedWindow:
     """The tokens of a window.
 
     Attributes:
-        records: The window's records, oldest first, marked as lost where their tokens are.
-        blocks: Their blocks; lost ones have no frames.
-        newest_lost: Why the newest block has no tokens; empty: it has them.
+        records: The window's records, oldest first; those without tokens are marked as lost.
+        blocks: The block of each record; a lost one has no frames.
+        newest_lost: Why the newest block has no tokens; empty if it has them.
     """
 
     records: tuple[WindowRecord, ...]
@@ -57,7 +61,9 @@ class LoadedWindow:
 
 
 class BlockCache:
-    """Loaded blocks of all cameras within a byte budget; the least recently used leave first. Thread-safe."""
+    """Caches loaded blocks of all cameras within a byte budget, least recently used evicted first.
+    Thread-safe.
+    """
 
     def __init__(self, budget_bytes: int) -> None:
         self._budget = budget_bytes
@@ -107,8 +113,8 @@ class BlockLoader:
     """Loads the blocks of windows through a cache.
 
     Args:
-        client: Where tokens are fetched.
-        cache: Blocks that were loaded already.
+        client: Fetches tokens.
+        cache: The cache of loaded blocks.
         step_us: Microseconds of stream time between two samples.
         give_up_s: Seconds after which unavailable tokens count as lost.
         clock: Monotonic seconds.
@@ -163,7 +169,7 @@ class BlockLoader:
         self._cache.leave(stream, before)
 
     def _block(self, member: WindowRecord) -> tuple[StrideBlock, bool]:
-        """Return a block with its tokens, and whether some of them were made again."""
+        """Return a block with its tokens, and whether some of them were computed again."""
         cached = self._cache.get(member.record)
         if cached is not None:
             return cached, False

@@ -13,7 +13,7 @@ from lookout.services.prefill.batcher import Batcher
 from lookout.services.prefill.loading import BlockCache
 from lookout.wire import tenant_of
 
-#: most pairs of camera and watch that a process shows by name: each is a series in Prometheus
+#: most pairs of camera and watch with a time series of their own in Prometheus
 COUNTED: Final = 2000
 REST: Final = "(others)"
 """Tenant, camera and watch of the series that holds the others."""
@@ -39,7 +39,7 @@ REASONS = {"bad-tokens": "a stride block that contradicts itself"}
 
 
 def audit_histogram(registry: CollectorRegistry) -> Histogram:
-    """Make a histogram of the differences in p(yes) that key windows found: |incremental - in full|."""
+    """Make the histogram of audits: |p(yes) of the incremental answer - p(yes) of the key window|."""
     return Histogram(
         "lookout_audit_difference",
         "difference of p(yes) between a key window and its incremental answer",
@@ -49,7 +49,7 @@ def audit_histogram(registry: CollectorRegistry) -> Histogram:
 
 
 def engine_numbers(batcher: Batcher, cache: BlockCache, budget: KvBudget) -> Iterator[Metric]:
-    """Yield the metrics of batches so far, and of what is held for open windows and between windows."""
+    """Yield the metrics of batches so far, of cached blocks, and of KV held between windows."""
     yield CounterMetricFamily("lookout_engine_batches", "batches of the engine", value=batcher.batches)
     yield CounterMetricFamily(
         "lookout_engine_windows", "windows in the engine's batches", value=batcher.windows
@@ -66,8 +66,8 @@ def engine_numbers(batcher: Batcher, cache: BlockCache, budget: KvBudget) -> Ite
 class DeviceSeconds:
     """Device seconds that committed verdicts cost, by tenant, camera and watch. Thread-safe.
 
-    A process shows the first `COUNTED` of them by name, and the others as one sum. A camera's series end here
-    when another process takes the camera over.
+    A process exports the first `COUNTED` of them as series of their own, and the others as one sum. A
+    camera's series end when another process takes the camera over.
     """
 
     def __init__(self, counted: int = COUNTED) -> None:
@@ -90,7 +90,7 @@ class DeviceSeconds:
                     self._rest += seconds
 
     def forget(self, camera: str) -> None:
-        """Drop a camera's series: another process counts it from now on."""
+        """Drop a camera's series, because another process counts it from now on."""
         with self._lock:
             for key in [key for key in self._seconds if key[1] == camera]:
                 del self._seconds[key]

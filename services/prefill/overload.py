@@ -1,4 +1,4 @@
-"""Decides what prefill leaves out when it falls behind; every outcome gives the reason."""
+"""Decides what prefill skips when it falls behind; every skipped outcome gives the reason."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -9,18 +9,18 @@ from lookout.services.prefill.settings import PrefillSettings
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import priority_name
 
-#: factor for the settings' ages after which a window is left out, by the priority of its camera, and again
-#: by that of its watches
+#: factor on the ages in the settings after which a window is skipped, by the priority of its camera, and once
+#: more by that of its watches
 PATIENCE = {Watch.PRIORITY_LOW: 0.5, Watch.PRIORITY_NORMAL: 1.0, Watch.PRIORITY_HIGH: 2.0}
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How long a window may wait, as a share of the settings' ages, and why.
+    """How long a window may wait, as a factor on the ages in the settings, and why.
 
     Attributes:
-        share: Below 1, the window is left out earlier than others; above 1, later.
-        classes: Where the share comes from, for people.
+        share: The factor: below 1 the window is skipped earlier than others, above 1 later.
+        classes: The priorities that led to the factor, in words.
     """
 
     share: float = 1.0
@@ -30,7 +30,8 @@ class Standing:
     def of(cls, camera: Watch.Priority, watches: Sequence[Watch]) -> "Standing":
         """Return the standing of a window of a camera with these watches.
 
-        The most important watch counts, because a window costs more than a question.
+        Of several watches the highest priority counts, because computing the window costs more than one
+        question.
         """
         normal = Watch.PRIORITY_NORMAL
         highest = max((watch.priority or normal for watch in watches), default=normal)
@@ -43,22 +44,23 @@ class Standing:
         return standing
 
 
-#: at this many times the age, shares of this device alone count too: a tenant with little work elsewhere may
-#: send one device more than it can compute, and its windows would wait for ever
+#: from this many times the age on, a tenant's share of this device alone counts too: a tenant with little
+#: work elsewhere may send more to one device than it can compute, and its windows would wait for ever
 _ALONE = 2.0
-#: fractions of `skip_after_s`: the ages at which every second window is skipped, and descriptions and audits
+#: fractions of `skip_after_s` at which every second window is skipped, and at which descriptions and audits
+#: are
 _THIN, _SHED = 1 / 2, 1 / 4
 #: describes how far a tenant is above its fair share of the fleet's devices, or of this one alone (True)
 Excess = Callable[[bool], str | None]
 
 
 class OverloadPolicy:
-    """Decides by the age of a record what to leave out.
+    """Decides by the age of a record what to skip.
 
-    What users need least is left out first: descriptions and audits, then every second window, then all
+    What users need least is skipped first: descriptions and audits, then every second window, then all
     windows. Low priority of a camera halves the ages in the settings for its windows, high priority doubles
-    them; the priority of the most important watch does the same. Where tenants share the device, those above
-    their fair share lose their old windows.
+    them; so does the highest priority among its watches. If tenants share the device, old windows of tenants
+    above their fair share are skipped.
     """
 
     def __init__(self, settings: PrefillSettings, clock: Callable[[], float] = time.time) -> None:
@@ -71,7 +73,7 @@ class OverloadPolicy:
 
     @property
     def shed_reason(self) -> str:
-        """Why there is no description."""
+        """The reason in a verdict that has no description."""
         return f"overload: older than {self._after(_SHED):g} s, not described"
 
     def skips(self, record: Record, window: int, standing: Standing, excess: Excess) -> str | None:
@@ -81,7 +83,7 @@ class OverloadPolicy:
             record: The record of its newest block.
             window: Its number.
             standing: The standing of its camera and watches.
-            excess: Returns by how much its tenant is above its fair share.
+            excess: Describes by how much the window's tenant is above its fair share; None if it is not.
         """
         fair_s = self._settings.tenant_fair_after_s
         for alone, limit_s in ((False, fair_s), (True, _ALONE * fair_s)):
@@ -96,7 +98,7 @@ class OverloadPolicy:
         return None
 
     def _after(self, share: float, standing: float = 1.0) -> float | None:
-        """Return a fraction of the age at which windows of a standing are skipped; None: they never are."""
+        """Return `skip_after_s` times both factors; None if windows are never skipped."""
         skip_after_s = self._settings.skip_after_s
         return None if skip_after_s is None else share * standing * skip_after_s
 

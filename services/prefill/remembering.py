@@ -26,13 +26,13 @@ _ROUND_S = 1.0
 
 
 class Captures:
-    """The born KV of windows that were just run, until their handler takes it. Thread-safe.
+    """Holds the born KV of windows that were just computed until their handler takes it. Thread-safe.
 
     It is copied on the engine's thread right after the batch, because the next window of a stream overwrites
     it and another camera's window may evict it.
 
     Args:
-        engine: Runs the windows.
+        engine: The engine that computes windows.
         step_us: Microseconds of stream time between two samples.
     """
 
@@ -50,7 +50,7 @@ class Captures:
                 continue
             plan, block = request.plan, request.blocks[-1]
             try:
-                # Only the newest block is new: the KV of the others was copied with the windows before.
+                # The KV of the other blocks was copied with earlier windows.
                 born = born_block(self._engine, plan, block, frame_us=self._step_us)
                 prefix = prefix_of(self._engine, plan)
             except (EngineError, RuntimeError, MemoryError) as error:
@@ -61,7 +61,9 @@ class Captures:
                 self._born[plan.stream] = (plan.digest, born, prefix)
 
     def take(self, plan: WindowPlan) -> tuple[BornBlock, Prefix] | None:
-        """Take the copy of a window; None if there is none, or a later window has replaced it."""
+        """Take the copy of a window's newest block; None if there is none, or a later window has replaced
+        it.
+        """
         with self._lock:
             digest, born, prefix = self._born.pop(plan.stream, ("", None, None))
         if born is None or prefix is None or digest != plan.digest:
@@ -71,7 +73,7 @@ class Captures:
 
 @dataclass(frozen=True, slots=True)
 class _Leave:
-    """A request to seal a chapter: the camera belongs to another worker now."""
+    """A request to seal a camera's chapter, because the camera now belongs to another worker."""
 
     camera: str
 
@@ -92,15 +94,16 @@ _Item = Born | _Leave | _Erase
 class ChapterLanes:
     """Writes blocks into chapters on its own threads. `take`, `enter` and `leave` return at once.
 
-    Waiting blocks take at most `queue_bytes`. A block beyond that is left out, and its time is not covered.
+    Waiting blocks take at most `queue_bytes`. A block beyond that is not written, and its time is not
+    covered.
 
     Args:
-        captures: Where blocks come from.
-        folder: Where they are written.
-        lanes: Number of writing threads; a camera always has the same one.
+        captures: Holds the KV of computed windows.
+        folder: The folder of chapters.
+        lanes: Number of writing threads; a camera always uses the same thread.
         queue_bytes: Most bytes of waiting blocks.
         idle_s: Seconds without a block after which a camera's chapter is sealed.
-        fence: What was erased: blocks of that time are not written.
+        fence: The erasures in force; blocks of erased times are not written.
         supervisor: Told when a thread dies.
     """
 
@@ -138,11 +141,11 @@ class ChapterLanes:
 
     @property
     def lost(self) -> int:
-        """Number of blocks that were decided but are not remembered."""
+        """Number of blocks whose windows were decided but whose KV was not written."""
         return self.captures.lost + self.left_out + self.failed
 
     def take(self, plan: WindowPlan, camera: str, epoch: int, origin_us: int) -> Born | None:
-        """Take the born KV of a window that was just answered."""
+        """Take the born KV of a window that was just answered; None if it is not available."""
         captured = self.captures.take(plan)
         return None if captured is None else Born(camera, epoch, *captured, origin_us)
 
@@ -172,8 +175,8 @@ class ChapterLanes:
             The number of erased frames.
 
         Raises:
-            HistoryError: The chapter could not be changed, or the thread did not get to it in time; erase
-                again.
+            HistoryError: The chapter could not be changed, or the thread did not reach the request in time;
+                retry.
         """
         item = _Erase(camera, begin_us, end_us, Future())
         self._queue(camera).put(item)
@@ -199,7 +202,7 @@ class ChapterLanes:
         newest: dict[str, float] = {}
         look_at = time.monotonic() + _ROUND_S
         while True:
-            # Even if blocks keep coming: chapters of silent cameras must be sealed too.
+            # Also while blocks keep arriving, since chapters of silent cameras must be sealed.
             if time.monotonic() >= look_at:
                 self._seal_idle(newest)
                 look_at = time.monotonic() + _ROUND_S
@@ -258,7 +261,7 @@ class ChapterLanes:
 
 
 def memory_numbers(lanes: ChapterLanes, upload_failures: int = 0) -> Iterator[Metric]:
-    """Yield the metrics of what is remembered and what writing it costs."""
+    """Yield the metrics of written blocks and of the cost of writing them."""
     yield CounterMetricFamily("lookout_memory_blocks", "blocks added to chapters", value=lanes.entered)
     yield CounterMetricFamily(
         "lookout_memory_lost_blocks",

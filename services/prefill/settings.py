@@ -16,7 +16,7 @@ from lookout.streams.chains import windows_of
 
 
 def _kept(value: object) -> object:
-    """Check how much a memory keeps; None if the text says off."""
+    """Validate the size or duration of a memory; return None for `off`."""
     if not isinstance(value, str) or not value.strip() or value.strip().lower() == "off":
         return None
     try:
@@ -97,16 +97,16 @@ class PrefillSettings(WindowPlanSettings, CanarySettings, TenantSettings):
         description="overload: skip windows older than this, every second one from half of it, descriptions "
         "and audits from a quarter; set it where a late answer is worth less than the next one; unset: never",
     )
-    #: overload: windows older than this are skipped of a tenant that has more than its fair part of all
-    #: prefill devices, while other tenants use this one, and windows twice as old of one that has more than
-    #: its part of this one
+    #: overload, while several tenants use this device: windows older than this are skipped for a tenant above
+    #: its fair share of all prefill devices, and windows twice as old for a tenant above its fair share of
+    #: this device
     tenant_fair_after_s: ClassVar[float] = 20.0
     idle_age_s: float | None = Field(
         None,
         gt=0,
         description="seconds for which an answer is repeated while nothing changes; unset: never",
     )
-    #: difference, in grey levels, up to which a patch counts as unchanged between anchors
+    #: difference in luma (0 to 255) up to which a patch counts as unchanged between anchors
     idle_luma: ClassVar[int] = 6
     memory: Annotated[str | None, BeforeValidator(_kept)] = Field(
         None,
@@ -132,13 +132,13 @@ class PrefillSettings(WindowPlanSettings, CanarySettings, TenantSettings):
     )
     #: bytes of KV after which a chapter is sealed
     memory_chapter_bytes: ClassVar[int] = 256 << 20
-    #: limit of the bytes of blocks waiting to be written to chapters; a block beyond it is left out
+    #: limit of the bytes of blocks waiting to be written to chapters; a block beyond it is not written
     memory_queue_bytes: ClassVar[int] = 256 << 20
     #: questions that may read chapters of this instance at the same time
     memory_readers: ClassVar[int] = 4
-    #: seconds that a read of chapters waits at most for windows that are computed
+    #: most seconds for which a read of chapters waits while windows are computed
     memory_yield_s: ClassVar[float] = 0.1
-    #: bytes of a camera's scenes in Redis; older ones are read from their holder
+    #: bytes of a camera's cluster indexes in Redis; older ones are read from their holder
     memory_redis_bytes: ClassVar[int] = 32 << 20
     #: threads that write chapters
     memory_lanes: ClassVar[int] = 1

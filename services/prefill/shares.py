@@ -10,12 +10,12 @@ from lookout.runtime.fairness import FairShares
 from lookout.runtime.tenants import TenantUsage
 from lookout.wire import DEFAULT_TENANT
 
-#: rows that each question adds to those of the window
+#: rows that each question is taken to add to a window
 _QUESTION_ROWS = 16
 
 
 def rows_of(request: WindowRequest) -> int:
-    """Return the rows of a window by which a batch's time is divided."""
+    """Return the rows of a window, in proportion to which a batch's time is divided."""
     return request.plan.computed + _QUESTION_ROWS * len(request.questions)
 
 
@@ -24,7 +24,7 @@ class DeviceShares:
 
     Args:
         shares: Measured work by tenant.
-        usage: Where seconds of the device are counted.
+        usage: Counts device seconds by tenant.
     """
 
     def __init__(self, shares: FairShares, usage: TenantUsage) -> None:
@@ -60,10 +60,10 @@ class DeviceShares:
 
         Args:
             tenant: Its name.
-            alone: Count this device only, as if it were the only one of the fleet.
+            alone: Whether to count this device only, as if it were the only one of the fleet.
         """
         part = self._shares.part(tenant, alone=alone)
-        # Equal shares may differ by rounding.
+        # The tolerance is for rounding: equal shares may differ by it.
         if part is None or part.share <= part.fair * (1 + 1e-9):
             return None
         where = "this device" if alone or not self._shares.together else "the devices of all instances"
@@ -74,7 +74,7 @@ class DeviceShares:
         )
 
     def numbers(self, tenant_limit: int = 1000) -> dict[str, float]:
-        """Return the recent shares of the tenants with the largest ones."""
+        """Return the largest recent shares, by tenant."""
         shares = sorted(self._shares.shares().items(), key=lambda item: -item[1])
         return dict(shares[:tenant_limit])
 

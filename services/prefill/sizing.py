@@ -1,4 +1,4 @@
-"""The size of this instance's KV cache."""
+"""Decides the size of this instance's KV cache."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from lookout.services.prefill.settings import PrefillSettings
 
 
 def kv_bytes(settings: PrefillSettings, folder: Path) -> int:
-    """Return the bytes of KV kept between windows, as set or as the device leaves
+    """Return the bytes of KV kept between windows: the setting, or what the device's memory leaves
     (`lookout.models.engines.sizing`).
 
     Raises:

@@ -17,7 +17,7 @@ from lookout.wire.limits import CAMERA_WATCHES
 _log = structlog.get_logger(__name__)
 
 
-#: most cameras whose watches are remembered; beyond, all are resolved again
+#: most cameras whose resolved watches are cached; beyond that the cache is cleared
 CAMERAS = 16384
 
 
@@ -46,8 +46,8 @@ class _Resolved:
 class Watches:
     """Versions of every watch, from the table of watches.v1. Thread-safe.
 
-    The topic keeps a replaced version for at least a week. So if a version takes effect within a week of
-    being written, the previous one stays in force until then, even if a service restarts meanwhile.
+    The topic keeps a replaced version for at least a week. So the previous version stays in force until a new
+    one takes effect, even across restarts, if that is within a week of writing.
     """
 
     def __init__(self, view: Callable[[], View]) -> None:
@@ -61,7 +61,8 @@ class Watches:
     def active(self, camera: str, start_wall_ms: int, tenant: str = DEFAULT_TENANT) -> Active:
         """Return the watches of `camera` for a window that starts at this time.
 
-        They are the highest active version of each watch that belongs to the camera's tenant or to none.
+        For each watch that covers the camera and belongs to its tenant or to none, this is the highest active
+        version.
         """
         view = self._view()
         with self._lock:
@@ -79,7 +80,8 @@ class Watches:
     def _resolve(self, camera: str, start_wall_ms: int, tenant: str) -> "_Resolved":
         """Return the watches of a camera, and the span of start times for which they are the same."""
         active: list[Watch] = []
-        # Between the starts of two versions nothing changes, so one result serves many windows of a camera.
+        # Between the starts of two versions nothing changes, so one result applies to many windows of a
+        # camera.
         since, until = -math.inf, math.inf
         for versions in self._versions.values():
             begins = [version.active_from.ToMilliseconds() for version in versions]
@@ -88,13 +90,13 @@ class Watches:
             watch = _in_force(versions, start_wall_ms)
             if watch is not None and not watch.disabled and covers(watch, camera, tenant):
                 active.append(watch)
-        # Sorted by id, so that every instance leaves out the same ones if there are too many.
+        # Sorted by id, so that every instance drops the same watches if there are too many.
         active.sort(key=lambda watch: watch.id)
         self._note_crowd(camera, len(active))
         return _Resolved(since, until, tenant, tuple(active[:CAMERA_WATCHES]))
 
     def crowded(self) -> dict[str, str]:
-        """Return cameras with more watches than are asked, and how many they have; for /readyz."""
+        """Return the cameras with too many watches, and how many of these are asked, in words for /readyz."""
         with self._lock:
             return {clean(camera): why for camera, why in self._crowded.items()}
 
@@ -124,7 +126,7 @@ def _read(name: str, value: bytes) -> Watch | None:
     except RuleError as error:
         _log.error("a watch cannot be used and is left out", watch=clean(name), error=clean(error))
         return None
-    return None if name == CAMERA_OFFLINE else watch  # the alerts service decides that one
+    return None if name == CAMERA_OFFLINE else watch  # that watch is decided by the alerts service
 
 
 def _in_force(versions: Sequence[Watch], start_wall_ms: int) -> Watch | None:

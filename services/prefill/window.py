@@ -12,7 +12,7 @@ from lookout.v1.state_pb2 import PrefillState
 
 @dataclass(frozen=True, slots=True)
 class OpenWindow:
-    """The state with which a camera's next window begins.
+    """A camera's state before its next window.
 
     Attributes:
         chain: What the engine holds of the camera. Not in the checkpoint: after loading, a camera begins with
@@ -20,10 +20,10 @@ class OpenWindow:
         epoch: The epoch of `records`.
         records: The records of the window, except the block that closes it.
         last: The newest window decided in `epoch`.
-        watches_offset: How far the watches were read for it.
+        watches_offset: Offset up to which watches.v1 was read for the newest window.
         watermark_us: Stream time up to which `epoch` is decided.
-        answered: What idle windows may repeat; not in the checkpoint either.
-        gates: What the watches' gates say about the next window.
+        answered: The answers that idle windows may repeat. Not in the checkpoint either.
+        gates: The state of the watches' gates for the next window.
     """
 
     chain: WindowChain
@@ -40,7 +40,9 @@ class OpenWindow:
         return epoch < self.epoch or (epoch == self.epoch and self.last is not None and window <= self.last)
 
     def message(self, longest_chain: int) -> PrefillState:
-        """Return the checkpoint. `longest_chain`: strides between key windows in the settings."""
+        """Return the checkpoint; `longest_chain` is the number of strides between key windows in the
+        settings.
+        """
         plan, key_every = self.chain.plan, self.chain.key_every
         return PrefillState(
             epoch=self.epoch,

@@ -15,7 +15,7 @@ REASON_CHARS = 200
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Why samples are missing: the cause for programs, the reason for people (empty: none was given)."""
+    """Why samples are missing: `cause` for programs, `reason` for people (may be empty)."""
 
     cause: "Cause"
     reason: str
@@ -23,20 +23,20 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class OpenBlock:
-    """The open block of an epoch, and what the next one needs.
+    """The open block of an epoch, and the state that later blocks need.
 
     Attributes:
         epoch: Its number; 0: no epoch has begun.
         wall_us: The newest record's clock offset (Unix time minus stream time), microseconds.
-        sampling: Sampling of the epoch.
+        sampling: Sample rate, stride and window of the epoch.
         block: Index of the open block.
         records: Records with frames of the open block.
-        carry: The carry-over: what pruning compares the next frames with.
+        carry: The carry-over, with which pruning compares the next frames.
         watermark_us: Stream time up to which the epoch is covered.
         ended: A gap ended the epoch; `block` is its last one.
         missing: Why samples of the open block are missing, if known.
         late_block: The block that was open when the newest late segment came.
-        labels: The newest record's labels; None: nothing but defaults.
+        labels: The newest record's labels; None: the defaults.
     """
 
     epoch: int = 0
@@ -59,8 +59,8 @@ class OpenBlock:
     def why_missing(self, index: int) -> Missing | None:
         """Return why a block has fewer frames than samples, if known.
 
-        A segment that arrives out of order finds its blocks closed, so a late segment explains the missing
-        frames of a whole window.
+        If a segment arrived out of order, its blocks are already closed. So after a late segment, frames
+        missing within one window are explained by it.
         """
         if self.missing is not None:
             return self.missing
@@ -73,8 +73,9 @@ class OpenBlock:
 
     @classmethod
     def of(cls, message: PruneState, sampling: Sampling) -> Self:
-        """Build the unit from a checkpoint, without its records. `sampling`: used if the checkpoint has
-        none."""
+        """Build the state from a checkpoint, without its records. `sampling` is used if the checkpoint has
+        none.
+        """
         incomplete = message.missing_cause != CAUSE_UNSPECIFIED or message.missing
         return cls(
             epoch=message.epoch,
@@ -84,7 +85,8 @@ class OpenBlock:
             watermark_us=message.watermark_us,
             ended=message.any and message.last_block >= message.block,
             missing=Missing(message.missing_cause, message.missing) if incomplete else None,
-            # Even if no frame is open: a stream whose segments end with their blocks has nothing else.
+            # Also without an open frame: if segments end with their blocks, the carry-over is all that is
+            # left.
             carry=Carry.unpack(message.active),
             late_block=message.late_block - 1 if message.late_block else None,
             labels=message.labels if message.HasField("labels") else None,

@@ -1,5 +1,6 @@
-"""Cuts frames records into stride blocks: which samples belong together, when a block is closed, and what its
-record says."""
+"""Cuts frames records into stride blocks: which samples form a block, when it is closed, and what its record
+contains.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ class BlockRecord:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One frame of a block: row `row` of the pixels of `held`."""
+    """One frame of a block: row `row` of the pixels of the record `held`."""
 
     held: BlockRecord
     row: int
@@ -64,8 +65,8 @@ def check_segment(record: frames_pb2.FramesRecord, grid: Grid, *, residual: bool
     """Check a record of a decoded segment.
 
     Raises:
-        BadRecordError: It contradicts itself or was made for another model input; with `residual`, also if it
-            has no residual.
+        BadRecordError: The record contradicts itself or was made for another model input; with `residual`,
+            also if it lacks residuals.
     """
     body, actual, expected = record.segment, input_of(record), input_needed(grid)
     if body.frames and actual != expected:
@@ -79,7 +80,7 @@ def check_segment(record: frames_pb2.FramesRecord, grid: Grid, *, residual: bool
         raise BadRecordError(
             "bad-frames", f"pixels of shape {list(body.pixels.shape)} for {len(body.frames)} frames"
         )
-    # Two bytes a patch: float16.
+    # float16: two bytes for each patch
     cells = grid.rows * grid.cols * 2
     for frame in body.frames:
         if frame.basis == frames_pb2.Frame.BASIS_VECTORS and len(frame.motion) != cells:
@@ -108,7 +109,7 @@ def input_needed(grid: Grid) -> Input:
 
 
 def closed_before(end_us: int, step_us: int, samples: int) -> int:
-    """Return the first block to which a stream that is covered up to `end_us` may still add frames.
+    """Return the first block that may still get frames if the stream is covered up to `end_us`.
 
     A sample may be up to half a step away from its grid point, so the grid cell in which the stream ends is
     open.
@@ -120,7 +121,7 @@ def check_times(record: frames_pb2.FramesRecord, step_us: int) -> None:
     """Check the times of a record.
 
     Raises:
-        BadRecordError: It ends before it starts, or has a frame after its end.
+        BadRecordError: The record ends before it starts, or has a sample more than a step after its end.
     """
     body = record.segment
     last = max((frame.sample for frame in body.frames), default=0)
@@ -133,8 +134,9 @@ def check_times(record: frames_pb2.FramesRecord, step_us: int) -> None:
 def blocks_between(
     held: Sequence[BlockRecord], block: int, first: int, samples: int, empty: int
 ) -> Iterator[int]:
-    """Return the blocks of [block, first) that are written: those with frames, and the first `empty` of a
-    hole."""
+    """Yield the blocks of [block, first) to write: those with frames, and of each hole the first `empty`
+    ones.
+    """
     filled = {frame.sample // samples for source in held for frame in source.record.segment.frames}
     following = block
     for index in [*sorted(index for index in filled if block <= index < first), first]:
@@ -145,13 +147,13 @@ def blocks_between(
 
 
 def first_whole(message: frames_pb2.FramesRecord, samples: int) -> int:
-    """The first block of which no frame lies before this record's: a canary begins within an epoch."""
+    """Return the first block that begins with or after this record: a canary joins within an epoch."""
     frames = message.segment.frames
     return -(-frames[0].sample // samples) if frames else 0
 
 
 def members(held: Sequence[BlockRecord], block: int, samples: int) -> list[Member]:
-    """Return the frames of a block, in order; of two for one grid point the first stays."""
+    """Return the frames of a block, in order; of two frames for one grid point, the first."""
     members: dict[int, Member] = {}
     for entry in held:
         for row, frame in enumerate(entry.record.segment.frames):
@@ -190,7 +192,7 @@ def inputs_of(
     pixels: Sequence[npt.NDArray[np.uint8]],
     grid: Grid,
 ) -> list[FrameInput]:
-    """Return the tower's input: the frames of the patches with their keep masks, as in the record."""
+    """Return the tower's input: frames with keep masks, from the temporal patches in a block's record."""
     return [
         frame_input(pixels, patch.frames, unpack_mask(patch.keep, grid.group_rows, grid.group_cols))
         for patch in patches
@@ -230,5 +232,5 @@ def describe(
     block.patches_total = grid.rows * grid.cols * len(masks)
     block.group_rows, block.group_cols = grid.group_rows, grid.group_cols
     anchors = [frame for mask in masks if mask.anchor for frame in dict.fromkeys(mask.frames)]
-    # What idle gating of prefill compares: it sees no pixels.
+    # For prefill's idle gating, which has no pixels to compare.
     block.anchor_luma = b"".join(patch_luma(luma(pixels[frame]), grid).tobytes() for frame in anchors)

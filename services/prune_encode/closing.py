@@ -1,4 +1,4 @@
-"""Closes a block: computes its masks, its tokens and its record; also makes lost tokens again."""
+"""Closes a block: computes its masks, tokens and record. Also recomputes lost tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -38,13 +38,13 @@ class BlockCloser:
     Attributes:
         encoder: Runs the vision tower.
         pixels: Fetches pixels.
-        records: Where frames records are read again.
-        put: Keeps tokens.
+        records: Reads frames records again.
+        put: Puts tokens into the store.
         grid: Patch grid of the model's input.
         policy: Decides masks.
         model: Digest of the model.
         tokens: Digest of everything that tokens depend on.
-        fence: What was erased.
+        fence: The erasures in force.
     """
 
     encoder: Encoder
@@ -123,7 +123,7 @@ class BlockCloser:
         encoded = self.encoder.encode(frames)
         tower = self.encoder.tower
         block.flops_vision, block.tower_us = tower.flops(frames), round(encoded.seconds * 1e6)
-        # The cost of the same frames with every patch: the baseline for the savings that verdicts report.
+        # The same frames with every patch are the baseline of the savings that verdicts report.
         dense_frames = [replace(frame, keep=np.ones_like(frame.keep)) for frame in frames]
         block.flops_vision_dense = tower.flops(dense_frames)
         refs = []
@@ -137,7 +137,7 @@ class BlockCloser:
                 camera=record.camera,
                 epoch=record.epoch,
                 config_digest=self.tokens,
-                # Each once, in the order of the frames, which `set` would lose.
+                # distinct segments in the order of the frames, which `set` would lose
                 segments=[segment for n, segment in enumerate(segments) if segment not in segments[:n]],
                 input=source,
             )
@@ -147,10 +147,10 @@ class BlockCloser:
         return refs
 
     def materialize(self, ref: TensorRef, record: Message) -> Array:
-        """Make tokens again, from the pixels and the masks named in the record.
+        """Recompute tokens from the pixels that the record names and its masks.
 
         Raises:
-            LineageBrokenError: They cannot be made, or the record is from another model.
+            LineageBrokenError: The tokens cannot be recomputed, or the record is from another model.
         """
         block = check_lineage(ref, record, TokensRecord, "block", self.fence).block
         if block.model_digest != self.model:

@@ -1,4 +1,4 @@
-"""Runs frames of different cameras that wait at the same time as one batch of the vision tower."""
+"""Batches waiting frames of different cameras for the vision tower."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -14,10 +14,11 @@ from lookout.runtime.worker import BatchingThread, Supervisor
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """The tokens of a block's frames one after another, as the store keeps them.
+    """The concatenated tokens of a block's frames, in the store's format.
 
-    tokens: [kept, hidden]; deepstack: [levels, kept, hidden], or None; dtype: the store's name of both
-    (bfloat16 is stored as its bits); seconds: the block's share, by tokens, of its batch's measured time.
+    `tokens`: [kept, hidden]; `deepstack`: [levels, kept, hidden], or None; `dtype`: the store's name for the
+    type of both (bfloat16 is stored as its bits); `seconds`: the block's share of its batch's measured time,
+    in proportion to tokens.
     """
 
     tokens: Array
@@ -37,12 +38,12 @@ class _Timed:
 class Encoder:
     """Runs the vision tower on a thread of its own. `encode` may be called from any thread.
 
-    A batch that fails is run again in halves, so that it fits a device with less memory and so that one
-    camera's fault does not affect the others.
+    A batch that fails is run again in halves: these may fit in memory, and one camera's fault does not affect
+    the others.
 
     Args:
         tower: Encodes the frames.
-        limit: Frames of a batch; a single request may have more.
+        limit: Most frames of a batch; a single request may have more.
         supervisor: Told when the thread dies.
         busy: Called with the seconds of each batch.
     """
@@ -88,7 +89,7 @@ class Encoder:
         for index, job in enumerate(waiting):
             if frames >= self._limit:
                 break
-            # A block's frames stay together, so a batch may exceed the limit by all but one of them.
+            # A block's frames stay together, so a batch may exceed the limit by one block minus a frame.
             batch.append(index)
             frames += len(job)
         return batch
@@ -97,7 +98,7 @@ class Encoder:
         begun = time.perf_counter()
         tokens = self.tower.encode([frame for frames in batch for frame in frames])
         if any(frame.tokens.is_cuda for frame in tokens):
-            torch.cuda.synchronize()  # calls return early; the caller waits for the work next anyway
+            torch.cuda.synchronize()  # CUDA calls return before the work is done
         seconds = time.perf_counter() - begun
         self.frames += len(tokens)
         total = _count(tokens)

@@ -44,12 +44,11 @@ _log = structlog.get_logger(__name__)
 
 
 class PruneEncodeHandler(ProducingStage[OpenBlock]):
-    """frames.v1 -> tokens.v1; embeddings go to the store.
+    """Reads frames.v1 and writes tokens.v1; embeddings go to the tensor store.
 
-    A block is closed when the stream is covered beyond its last sample, or when a gap cuts it. Its masks
-    follow from its frames and the carry-over of the previous block, so a replay gives the same masks. The
-    length of blocks and windows comes from the frames records: only decode decides it, and never within an
-    epoch.
+    A block is closed when the stream is covered beyond its last sample, or when a gap ends the epoch. Its
+    masks depend only on its frames and the carry-over of the previous block, so a replay gives the same
+    masks. The lengths of blocks and windows come from the frames records: decode sets them, once per epoch.
     """
 
     events = EVENTS
@@ -89,7 +88,7 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
             tokens,
             self._fence,
         )
-        self._warned: set[tuple[str, str]] = set()  # cameras with a warning that was logged, and its subject
+        self._warned: set[tuple[str, str]] = set()  # (camera, subject) of each warning that was logged
         store.makes(STAGE_TOKENS, self.closer.materialize)
 
     def begin(self, camera: str) -> OpenBlock:
@@ -105,9 +104,9 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
         return stored.checkpoint.prune.offsets
 
     def resume(self, unit: OpenBlock, records: Sequence[Record], stored: StoredCheckpoint) -> OpenBlock:
-        """See `KeyedStage.resume`. A block with fewer frames shows it in its coverage."""
+        """See `KeyedStage.resume`. If frames are missing, the block's coverage is lower."""
         sources = [BlockRecord(reference_of(record), received(FramesRecord, record)) for record in records]
-        if stored.config_changed:  # of another model input
+        if stored.config_changed:  # made for another model input
             sources = [source for source in sources if input_of(source.record) == input_needed(self._grid)]
         return replace(unit, records=tuple(sources))
 
@@ -137,7 +136,9 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
     def _entered(
         self, camera: Camera[OpenBlock], record: Record, message: FramesRecord, draft: Draft
     ) -> OpenBlock:
-        """Return the unit in the record's epoch; the open block of an epoch without an end is closed."""
+        """Return the open block in the record's epoch; an earlier epoch that was not ended by a gap is closed
+        first.
+        """
         unit = camera.unit
         sampling = message.sampling if message.sampling.step_us else self._settings.sampling
         if message.epoch > unit.epoch:
@@ -187,7 +188,9 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
         return unit
 
     def _cut(self, camera: str, unit: OpenBlock, source: RecordRef, draft: Draft) -> int:
-        """Close the last block of an epoch early; return the block after it."""
+        """Close the open block early, if it has frames, because its epoch ends; return the index of the next
+        block.
+        """
         frames = members(unit.records, unit.block, unit.sampling.block_samples)
         if not frames:
             return unit.block
@@ -204,7 +207,7 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
         source: RecordRef,
         draft: Draft,
     ) -> Carry | None:
-        """Write a block, without frames if its camera is over its quota; see `BlockCloser.close`."""
+        """Write a block (`BlockCloser.close`); without frames if its camera is over its quota."""
         before = len(draft.tensors)
         try:
             if frames:
@@ -219,7 +222,7 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
             return self.closer.close(camera, unit, index, [], source=source, draft=draft)
 
     def _compare_sampling(self, camera: str, sampling: Sampling) -> None:
-        """Warn if this service's sampling differs from the records', which decides how blocks are cut."""
+        """Warn if this service's sampling differs from that of the records, which is the one used."""
         if sampling == self._settings.sampling:
             self._warned.discard((camera, "sampling"))
         elif self._warns(camera, "sampling"):
@@ -244,7 +247,7 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
             )
 
     def _warns(self, camera: str, what: str) -> bool:
-        """Whether to log a warning: each is logged once for a camera."""
+        """Return whether to log a warning: each is logged once per camera."""
         new = (camera, what) not in self._warned
         self._warned.add((camera, what))
         return new

@@ -26,7 +26,7 @@ REASONS = {
 
 
 def tower_numbers(encoder: Encoder) -> Iterator[Metric]:
-    """Yield the metrics of what the vision tower has run."""
+    """Yield the metrics of the vision tower's work."""
     yield CounterMetricFamily("lookout_tower_batches", "batches of the vision tower", value=encoder.batches)
     yield CounterMetricFamily(
         "lookout_tower_patches", "temporal patches encoded by the vision tower", value=encoder.frames

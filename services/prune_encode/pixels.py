@@ -1,4 +1,4 @@
-"""Fetches the pixels of a block's frames, until its deadline; also again for a lost tensor."""
+"""Fetches the pixels of a block's frames, up to the block's deadline; also to recompute lost tokens."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ class BlockPixels:
     Attributes:
         pixels: uint8 [height, width, 3] of each frame in `frames`.
         frames: The block's frames whose pixels are available.
-        missing: Why the others have none.
+        missing: Why the pixels of other frames are missing; None: none are.
     """
 
     pixels: list[np.ndarray]
@@ -36,7 +36,7 @@ class PixelSource:
     """Fetches pixels. Thread-safe.
 
     Args:
-        client: Where tensors are fetched.
+        client: Fetches tensors.
         wait_s: Seconds after which a block is closed without unavailable pixels.
         clock: Monotonic seconds.
     """
@@ -60,7 +60,7 @@ class PixelSource:
         """
         fetched = BlockPixels([], [])
         missing: Missing | None = None
-        # One fetch for each segment, because a block's frames are neighbours in it.
+        # One fetch for each segment, because a block's frames are consecutive in it.
         for source in {id(member.held): member.held for member in frames}.values():
             members = [member for member in frames if member.held is source]
             first, last = members[0].row, members[-1].row
@@ -84,7 +84,7 @@ class PixelSource:
         return BlockPixels(fetched.pixels, fetched.frames, missing)
 
     def again(self, block: StrideBlock, sources: Sequence[BlockRecord]) -> list[np.ndarray]:
-        """Fetch the pixels of a block that was written before, by the rows that it names.
+        """Fetch the pixels of a block that was already written, by the rows in its record.
 
         Raises:
             StoreError: They are not available.

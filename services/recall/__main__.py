@@ -51,7 +51,7 @@ def add(context: Context[RecallSettings]) -> None:
         StartupError: The model or the durable tier cannot be used.
     """
     settings = context.settings
-    os.nice(settings.niceness)  # the windows of cameras come first if they share the CPU
+    os.nice(settings.niceness)  # windows of live cameras on the same CPU take precedence
     folder, digest = checked_model(settings, settings.model_dir)
     fence, erasures = live_fence(context)
     masks = live_masks(context)
@@ -71,7 +71,7 @@ def add(context: Context[RecallSettings]) -> None:
         sources,
         model_digest=digest,
         cache_bytes=settings.cache_bytes,
-        foresee=settings.device != "cpu",  # on a CPU there is no spare time for it
+        foresee=settings.device != "cpu",  # on a CPU, prefetching would compete with computing
         fence=fence,
         masks=masks,
     )
@@ -98,7 +98,7 @@ def _engine(settings: RecallSettings, folder: Path) -> TransformersEngine:
 
 
 def _tower(settings: RecallSettings, folder: Path) -> Tower:
-    """The vision tower, which only searches by somebody's own picture need."""
+    """Load the vision tower, which only searches by a person's own picture need."""
     with inference_only():
         return load_tower(folder, device=settings.device, dtype=getattr(torch, settings.dtype))
 
@@ -112,7 +112,7 @@ def _finders(
     fence: Fence,
     hidden: Hidden,
 ) -> Finders:
-    """Return what makes searches, each with readers of its own."""
+    """Return the factory of searches; each search has its own readers."""
     settings, engine = context.settings, asker.engine
     replicas: dict[int, Sequence[str]] = {STAGE_TOKENS: settings.token_replicas}
     node = Node(settings.store, settings.redis_url, replicas=replicas, security=settings)

@@ -1,5 +1,6 @@
-"""Answers a question from the chapters of one or many cameras; if a chapter is lost meanwhile, asks again
-without it."""
+"""Answers a question from the chapters of one or many cameras; if a chapter is lost meanwhile, tries again
+without it.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +35,10 @@ TRIES = 4
 
 
 class NothingRememberedError(HistoryError):
-    """No chapter of the camera has a frame of the time asked for; the message says what is missing.
+    """No readable chapter of the camera has a frame of the time asked for; the message says what is missing.
 
     Attributes:
-        unread: Whether there are chapters, or holders, that could not be read.
+        unread: Whether some chapters or holders could not be read.
     """
 
     def __init__(self, message: str, *, unread: bool = False) -> None:
@@ -49,7 +50,8 @@ class NothingRememberedError(HistoryError):
 class PastQuestion:
     """A question about the past.
 
-    Times are Unix microseconds; `words` is the longest text in tokens, 0 for none.
+    Times are Unix microseconds, None: no bound; `words` is the longest text in tokens, 0 for none; `frames`
+    is the number of frames that each layer reads.
     """
 
     text: str
@@ -68,11 +70,11 @@ class Asked:
         answer: The answer from its chapters; times are Unix microseconds.
         chapters: The chapters that were read.
         covered: Ranges of frame times that were read, within the time asked for.
-        missing: What exists but could not be read, in words.
-        traffic: What was fetched.
-        list_s: Seconds until the chapters were known.
-        tries: Number of attempts.
-        budget: Tokens that each layer could read.
+        missing: Descriptions of chapters that exist but could not be read.
+        traffic: Bytes and calls of fetching chapters.
+        list_s: Seconds that listing the chapters took.
+        tries: Number of attempts, more than one if chapters were lost.
+        budget: Most tokens that each layer could read.
         cheap: Whether it was asked only with a small budget.
     """
 
@@ -102,14 +104,14 @@ class Asker:
     """Answers questions one after the other, since they share the model.
 
     Args:
-        engine: Gives the model.
-        sources: Where chapters are.
-        model_digest: Chapters of other models are named as missing.
-        cache_bytes: Limit in bytes of chapters in memory.
-        retrieval: Budgets; the number of frames is the question's.
-        foresee: Fetch the next layer's bytes ahead.
-        fence: Erasures: a chapter that still has something of one is not read.
-        masks: Privacy masks: a chapter from before the camera's mask is not read.
+        engine: The engine with the model.
+        sources: Finds and fetches chapters.
+        model_digest: Digest of the model; chapters of other models are reported as missing.
+        cache_bytes: Most bytes of chapters cached in memory.
+        retrieval: Budgets of retrieval, except the number of frames, which each question sets.
+        foresee: Whether to predict and prefetch what the next layer reads.
+        fence: The erasures in force; a chapter that still has erased frames is not read.
+        masks: The privacy masks; a chapter with frames from before the camera's mask is not read.
         clock: Seconds.
     """
 
@@ -142,7 +144,7 @@ class Asker:
         return past
 
     def _erased(self, camera: str, chapters: Sequence[Chapter]) -> list[tuple[Chapter, str]]:
-        """Chapters that still have something that has been erased or masked since, and why."""
+        """Return the chapters that still have frames which were erased or masked since, with the reason."""
         out: dict[str, tuple[Chapter, str]] = {}
         hidden_us = self._masks.since_us(camera)
         for chapter in chapters:
@@ -157,7 +159,7 @@ class Asker:
 
     @property
     def engine(self) -> TransformersEngine:
-        """The engine that has the model."""
+        """The engine with the model."""
         return self._engine
 
     @property
@@ -166,7 +168,7 @@ class Asker:
         return self._model_digest
 
     def erase(self, camera: str) -> int:
-        """Remove everything of a camera's chapters from memory, once no question reads it.
+        """Remove a camera's chapters from the cache, after the running question.
 
         Returns:
             The number of ranges that were removed.
@@ -187,8 +189,8 @@ class Asker:
         Args:
             camera: The camera's id.
             question: The question.
-            resolved: The camera's chapters if they are known already.
-            on_text: Called with each piece of text; no piece is given twice.
+            resolved: The camera's chapters if already found; None: find them.
+            on_text: Called with each piece of text; after a retry no piece is repeated.
 
         Raises:
             NothingRememberedError: No chapter has a frame of that time, or none could be read.
@@ -250,7 +252,7 @@ class Asker:
         return _asked(camera, question, resolved, past, answer)
 
     def _past(self, camera: str, question: PastQuestion, resolved: Resolved) -> Past:
-        """Return the past of a camera that a question reads.
+        """Open a camera's past for a question.
 
         Raises:
             NothingRememberedError: No chapter has a frame of that time.
@@ -276,7 +278,7 @@ class Asker:
         """Check that nothing was erased or masked while the question waited.
 
         Raises:
-            LostChapterError: A chapter has something of it.
+            LostChapterError: A chapter has frames that were erased or masked.
         """
         for chapter, cause in self._erased(camera, past.chapters):
             raise LostChapterError(chapter.name, cause)
@@ -287,7 +289,7 @@ class Asker:
         """Answer about the pasts of several cameras in one pass; p(yes) equals that of `ask` up to
         rounding.
 
-        A camera of which a chapter is lost meanwhile is asked again alone.
+        If a chapter of a camera is lost meanwhile, that camera is asked again on its own.
         """
         answers = self.ask_each([(resolved, question) for resolved in cameras.values()])
         return dict(zip(cameras, answers, strict=True))
@@ -295,8 +297,9 @@ class Asker:
     def ask_each(
         self, questions: Sequence[tuple[Resolved, PastQuestion]]
     ) -> list[Asked | NothingRememberedError]:
-        """Answer as `ask_many` does, with a time of its own for each past; the text is that of the first
-        question."""
+        """Answer as `ask_many` does, but with a separate time range for each camera; only the first
+        question's text is asked.
+        """
         out: dict[int, Asked | NothingRememberedError] = {}
         pasts: dict[int, Past] = {}
         with self._turn:
@@ -308,7 +311,7 @@ class Asker:
                 except NothingRememberedError as error:
                     out[number] = error
                 except LostChapterError:
-                    continue  # it is asked alone
+                    continue  # asked on its own below
             text = questions[0][1].text if questions else ""
             answers = ask_many(self._engine, list(pasts.values()), text)
         for (number, past), answer in zip(pasts.items(), answers, strict=True):
@@ -342,8 +345,9 @@ def _asked(
 
 
 def _joint_us(past: Past) -> int:
-    """Longest distance of two frames in one covered range: a stride, at least 1 s, so that a missing block
-    shows."""
+    """Return the longest distance in microseconds between two frames of one covered range: a stride, and at
+    least 1 s. A missing block therefore separates two ranges.
+    """
     strides = [int(chapter.head.about.get("stride_us", 0)) for chapter in past.chapters]
     return max(1_000_000, *strides)
 

@@ -1,4 +1,4 @@
-"""The memory of a fleet as a search reads it."""
+"""Gives a search access to the memory of a fleet."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FleetMemory:
 
     Attributes:
         asker: Reads chapters.
-        landmarks: The landmarks in Redis; None: there is no Redis.
+        landmarks: Reads landmarks from Redis; None: there is no Redis.
     """
 
     asker: Asker
@@ -36,8 +36,9 @@ class FleetMemory:
     _space: KeySpace | None = None
 
     def pasts(self, cameras: Sequence[str]) -> tuple[dict[str, CameraPast], list[str]]:
-        """The pasts of matching cameras: from Redis alone, or from the holders if Redis knows none
-        of them."""
+        """Return the pasts of matching cameras and notes on what is missing. Redis is asked first; the
+        holders only if it knows none of these cameras.
+        """
         reasons: list[str] = []
         if self.landmarks is not None:
             try:
@@ -70,12 +71,12 @@ class FleetMemory:
         ]
 
     def queries(self, question: str) -> torch.Tensor:
-        """What the question looks for, as the landmarks of `pasts` are compared."""
+        """Return the question's query vectors in the space of the landmarks of `pasts`."""
         queries = question_queries(self.asker.engine, question)
         return queries if self._space is None else self._space.queries(queries)
 
     def compared(self, keys: torch.Tensor) -> torch.Tensor:
-        """Keys in the space of the landmarks of `pasts`."""
+        """Map keys to the space of the landmarks of `pasts`."""
         return keys if self._space is None else self._space.keys(keys)
 
     def ask(self, spans: Sequence[PastSpan], question: str) -> list[SpanAnswer]:
@@ -87,7 +88,7 @@ class FleetMemory:
             ]
         )
         for span, answer in zip(spans, answers, strict=True):
-            # A holder that is gone is not tried again for further spans of a camera.
+            # The chapters are looked up again for further spans, without a holder that is gone.
             chapters = self._resolved.get(span.camera)
             if isinstance(answer, NothingRememberedError) and chapters is not None and chapters.chapters:
                 del self._resolved[span.camera]

@@ -159,7 +159,7 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
 
     @contextmanager
     def _place(self, context: grpc.ServicerContext) -> Iterator[None]:
-        """Hold a slot in the queue; count how the question ended, and report an error to the caller."""
+        """Hold a slot in the queue; count the question's outcome, and turn errors into gRPC statuses."""
         if not self._room.acquire(blocking=False):
             self._asks.labels("refused").inc()
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many questions wait: ask again later")
@@ -248,13 +248,13 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
     def _streamed(
         self, request: AskRequest, question: PastQuestion, context: grpc.ServicerContext
     ) -> Iterator[AskResponse]:
-        """Yield responses as they come; the question runs on a thread of its own."""
+        """Yield responses as they are produced; the question runs on a thread of its own."""
         responses: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
         def run() -> None:
             try:
                 self._run(request.cameras, question, context, responses)
-            except BaseException as error:  # handed to the caller's thread
+            except BaseException as error:  # raised again on the caller's thread
                 responses.put(error)
             else:
                 responses.put(_END)
@@ -296,10 +296,10 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
         context: grpc.ServicerContext,
         responses: queue.SimpleQueue[Any],
     ) -> None:
-        """Make a cheap pass over all cameras, then read all frames of the best of them.
+        """Answer about many cameras: ask all with few frames, then the best ones again with all frames.
 
-        Answers are ranked among those that could read equally much: first the cameras that were read with all
-        frames, or completely, then those that were read with a few.
+        Answers are ranked within two groups, because p(yes) is comparable only for equal budgets: first
+        cameras read with all frames, or completely; then those read with few frames.
         """
         settings = self._settings
         responses.put(AskResponse(progress=AskProgress(stage="chapters", camera=pattern)))
@@ -353,7 +353,7 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
 def _pasts(
     finder: Finder, request: UnusualRequest | SimilarRequest, context: grpc.ServicerContext
 ) -> tuple[dict[str, CameraPast], str]:
-    """The directory's landmarks of the cameras that a request names, and a note if there may be more."""
+    """Return the pasts of the cameras that a request names, and a note on what could not be read."""
     cameras = tuple(request.cameras) or ("*",)
     if not all(map(is_camera_id, cameras)):
         context.abort(grpc.StatusCode.INVALID_ARGUMENT, CAMERA_WORDS)
@@ -375,7 +375,7 @@ def _limit(request: UnusualRequest | SimilarRequest) -> int:
 
 
 def _scored(finder: Finder, spans: Sequence[tuple[PastSpan, float]]) -> list[ScoredSpan]:
-    """Spans for the wire, without those that contain something erased."""
+    """Convert spans to messages, without those that contain erased or masked time."""
     return [
         ScoredSpan(camera=span.camera, begin_us=span.begin_us, end_us=span.end_us, score=score)
         for span, score in spans
@@ -384,12 +384,12 @@ def _scored(finder: Finder, spans: Sequence[tuple[PastSpan, float]]) -> list[Sco
 
 
 def _rank(asked: Asked) -> tuple[float, str]:
-    """Sort by probability, highest first, and ties by name, so that the same chapters give the same order."""
+    """Return the sort key: highest probability first, ties by camera, so that the order is deterministic."""
     return -asked.answer.p_yes, asked.camera
 
 
 def answer_message(asked: Asked) -> CameraAnswer:
-    """One camera's answer as a message."""
+    """Return one camera's answer as a message."""
     answer, cost = asked.answer, asked.answer.cost
     layers = max(1, len(answer.traces))
     message = CameraAnswer(
@@ -422,7 +422,7 @@ def answer_message(asked: Asked) -> CameraAnswer:
 
 
 def _moment(asked: Asked, time_us: int, share: float) -> Moment:
-    """A frame by its wall time, with its epoch and stream time."""
+    """Return a frame, given by its wall time, with its epoch and stream time."""
     chapter = next((chapter for chapter in asked.chapters if _shows(chapter, time_us)), None)
     if chapter is None:
         return Moment(time_us=time_us, weight=share)

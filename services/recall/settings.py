@@ -24,20 +24,20 @@ class RecallSettings(WindowPlanSettings, TenantSettings):
     memory_url: str | None = Field(
         None, description="durable tier of sealed chapters, as prefill's; unset: only holders are asked"
     )
-    #: frames that an answer reads in every layer, where the question does not say
+    #: frames that each layer reads for an answer, if the question does not say
     frames: ClassVar[int] = 64
-    #: cameras of a question to many that are answered with all frames
+    #: in a question about many cameras, how many of the best are answered with all frames
     best: ClassVar[int] = 4
-    #: longest text of an answer, in tokens, where the question does not say
+    #: longest text of an answer in tokens, if the question does not say
     words: ClassVar[int] = 64
     cache_bytes: int = Field(
         512 << 20,
         ge=1 << 20,
         description="bytes of chapters kept in memory; raise it where the same hours are asked about again",
     )
-    #: questions that may wait for their turn; others are refused
+    #: most questions that may wait; further ones are rejected
     queue: ClassVar[int] = 32
-    #: how far recall gives way to other processes of its machine (nice)
+    #: `nice` value, with which recall yields to other processes on its machine
     niceness: ClassVar[int] = 10
     store: StoreSettings = Field(
         default_factory=StoreSettings, description="how Redis is asked, and how tokens of windows are fetched"

@@ -1,4 +1,6 @@
-"""`python -m lookout.services.recordings plan|parts|reduce|decode`: questions about recordings, as jobs."""
+"""`python -m lookout.services.recordings plan|parts|reduce|decode`: answers questions about recordings, as
+jobs.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def plan(context: Context[RecordingsSettings]) -> Handler[Any]:
     from lookout.services.recordings.planning import PlanHandler
 
     settings = context.settings
-    folder = model_folder(settings.model_dir)  # configuration and tokenizer are enough
+    folder = model_folder(settings.model_dir)  # planning needs the model's configuration and tokenizer only
 
     def part_frames(how: AnalysisSettings) -> int:
         frames = how.part_frames or trained_frames(folder)
@@ -84,7 +86,7 @@ def parts(context: Context[RecordingsSettings]) -> Handler[Any]:
     from lookout.services.recordings.running import PartsHandler
 
     settings = context.settings
-    os.nice(settings.niceness)  # windows of cameras come first where they share a processor
+    os.nice(settings.niceness)  # windows of live cameras on the same CPU take precedence
     folder, digest = checked_model(settings, settings.model_dir)
     analyzer = _analyzer(folder, settings.device, settings.dtype)
     with loading(folder), inference_only():
@@ -149,7 +151,7 @@ def _ahead(client: TensorClient, analyzer: Analyzer) -> Ahead:
     def pixels(part: RecordingPart) -> Array | None:
         try:
             return client.fetch(samples_ref(part, (grid.height, grid.width)), part).array
-        except StoreError as error:  # the worker decodes it itself, and reports what is wrong with it
+        except StoreError as error:  # the worker decodes and reports faults itself
             _log.info("no decode pod has a part's pixels", job=part.job, part=part.number, error=str(error))
             return None
 
@@ -166,7 +168,7 @@ ROLES: Final[dict[str, tuple[Flow, MakeHandler[RecordingsSettings]]]] = {
 def is_cancelled(row: bytes | None) -> bool:
     """Whether the checkpoint of a job's plan says that the job is cancelled.
 
-    The newest request does not count: others may write one with the job's id.
+    The checkpoint decides, not the newest request, because anybody may write a request with the job's id.
     """
     state = PlanState()
     try:
@@ -177,7 +179,7 @@ def is_cancelled(row: bytes | None) -> bool:
 
 
 def erased_now(settings: RecordingsSettings) -> Callable[[], Hidden]:
-    """Return a function that reads from Kafka what is erased."""
+    """Return a function that reads the current erasures from Kafka."""
 
     def erased() -> Hidden:
         with tried_again():
@@ -187,8 +189,9 @@ def erased_now(settings: RecordingsSettings) -> Callable[[], Hidden]:
 
 
 def _running_jobs(context: Context[RecordingsSettings]) -> RunningJobs:
-    """Follow the running jobs. Only the newest state of a job is kept, because it grows with the job's
-    parts."""
+    """Follow the running jobs. Only the newest state of each job is kept in memory, since a state grows with
+    the job's parts.
+    """
     return RunningJobs(context.table(REDUCE.state.name, kept=1))
 
 

@@ -1,4 +1,4 @@
-"""Opens the recording that parts are read from: one at a time, shared by neighbouring parts."""
+"""Opens recordings for parts: one at a time, which stays open for neighbouring parts."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from lookout.video.sandbox import open_recording
 
 
 class OpenedRecording:
-    """The last part's recording, which stays open for the neighbouring parts.
+    """The recording of the last part, kept open for its neighbours.
 
     Args:
-        sources: Where recordings are read.
-        decoders: Decoding processes; None: the cores that this process may use.
+        sources: Reads recordings.
+        decoders: Number of decoding processes; None: as many as the cores that this process may use.
         idle_s: Seconds without a part after which it is closed.
     """
 
@@ -30,7 +30,7 @@ class OpenedRecording:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Hold the turn for one part: a part uses every core, or the GPU."""
+        """Let one part run at a time, because a part uses every core or the GPU."""
         with self._turn:
             self._idle.cancel()
             try:
@@ -44,8 +44,8 @@ class OpenedRecording:
         """Open a part's recording, or return it if it is open already.
 
         Raises:
-            SourceError: It may not be read, or has changed.
-            CodecError: It cannot be read.
+            SourceError: The recording may not be read, or has changed.
+            CodecError: The recording cannot be decoded.
         """
         if self.reader is not None:
             source, reader = self.reader
@@ -59,12 +59,12 @@ class OpenedRecording:
         return source, reader
 
     def close(self) -> None:
-        """End the decoder processes, and remove copies."""
+        """End the decoder processes, and remove local copies of the recording."""
         self._idle.cancel()
         self.reader = None
         self._opened.close()
 
     def _rest(self) -> None:
-        """Close the recording after a while without parts."""
+        """Close the recording after `idle_s` without parts."""
         with self._turn:
             self.close()

@@ -25,15 +25,15 @@ Log = Callable[[int], AbstractContextManager[PartitionLog]]
 
 
 class PastParts:
-    """Asks about windows of the past, with tokens from their holders or made again by prune-encode.
+    """Asks about windows of the past, with tokens from their holders or recomputed by prune-encode.
 
     Args:
         settings: How windows are planned.
-        analyzer: The model.
+        analyzer: Runs the model.
         model_digest: Its digest.
-        client: Where tokens are fetched.
-        log: Opens a partition of tokens.v1 and verdicts.v1.
-        hidden: Returns what is erased now.
+        client: Fetches tokens.
+        log: Opens a partition of tokens.v1 or verdicts.v1.
+        hidden: Returns the erasures in force now.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class PastParts:
 
         Args:
             part: The part.
-            check: Called before every window; what it raises ends the part.
+            check: Called before every window; an exception from it ends the part.
 
         Raises:
             JobError: The outcome does not fit into a record.
@@ -93,7 +93,7 @@ def kafka_log(settings: RecordingsSettings) -> Log:
 
 
 def tensor_node(settings: RecordingsSettings) -> Node:
-    """Set up access to tokens and pixels: from their holders, or from the pods that make them."""
+    """Set up access to tokens and pixels, from their holders or from the pods that can recompute them."""
     replicas: dict[int, Sequence[str]] = {
         STAGE_TOKENS: settings.token_replicas,
         STAGE_SAMPLES: settings.samples_replicas,

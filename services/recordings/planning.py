@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 Ranges = Callable[[int, int], "Mapping[int, ChainRange]"]
-#: seconds by which clocks of cameras may differ from Kafka's
+#: seconds by which a camera's clock may differ from Kafka's
 _SLACK_S = 600.0
-#: seconds that a request waits for its plan; a slower one is planned while others go on
+#: seconds for which a request is planned synchronously; a slower plan continues in the background
 PATIENCE_S: Final = 0.5
 _CANCELLED_EARLY: Final = "cancelled before it was planned"
 EVENTS = {
@@ -62,13 +62,13 @@ REASONS = {
 
 @dataclass(slots=True)
 class JobState:
-    """What is known of one job.
+    """The planning state of one job.
 
     Attributes:
         job: Its id.
-        digest: Digest of what it asks; empty before it was planned.
-        cancelled: It is cancelled.
-        refused: It was rejected and has no parts, so another request may take its id.
+        digest: Digest of the request; empty if there was none.
+        cancelled: Whether it is cancelled.
+        refused: Whether it was rejected; it has no parts then, so another request may use its id.
         request_offset: Offset of a request that is not planned yet.
         partition: The request's partition.
         tenant: The request's tenant.
@@ -84,28 +84,30 @@ class JobState:
 
     @property
     def stands(self) -> bool:
-        """Whether it has parts, or may get some."""
+        """Whether the job has parts or may still get some, so that no other request can use its id."""
         return bool(self.digest) and not self.refused
 
 
 class PlanHandler(Handler[JobState]):
     """Plans jobs.
 
-    Hosts of recordings may be slow or away. So a plan that takes long is made on threads that tenants share,
-    and is written at a tick. Until then the checkpoint says where the request is, and other jobs continue.
+    Hosts of recordings may be slow or not answer. So a plan that takes long is made on threads that tenants
+    share, and written at a later tick. Until then the checkpoint has the request's offset, and other jobs
+    continue.
 
     Args:
         records: Reads requests again.
         folder: The model's checkpoint.
-        part_frames: Returns how many samples of a part the model reads at once.
+        part_frames: Returns the most samples of a part for given settings.
         sources: Where recordings are read.
-        ranges: Returns the ranges of tokens.v1 for a span of Kafka's time (Unix milliseconds), by partition.
-        reach_s: How far before a time a chain of windows may have begun, seconds.
+        ranges: Returns the offset ranges of tokens.v1 for a span of Kafka's time (Unix milliseconds), by
+            partition.
+        reach_s: Most seconds by which a chain of windows may begin before a window of it.
         stride_s: Seconds of footage in a record of tokens.v1.
         quotas: Quotas by tenant; None: no job is rejected for its size.
-        running_jobs: The running jobs, or None to check no quotas.
-        patience_s: How long a request waits for its plan before others go on.
-        retry_limit_s: How long a job is retried while a dependency is unavailable.
+        running_jobs: The running jobs, whose use counts towards quotas; None: they count as nothing.
+        patience_s: Seconds for which a request is planned synchronously.
+        retry_limit_s: Seconds for which planning is retried while a dependency is unavailable.
         clock: Unix seconds.
     """
 
@@ -148,7 +150,7 @@ class PlanHandler(Handler[JobState]):
         return JobState(camera, own.digest, own.cancelled, own.refused, offset, stored.partition, own.tenant)
 
     def handle(self, state: JobState, record: Record) -> Result:
-        """Plan a request, pass its cancellation on, or skip a request that is known already."""
+        """Plan a request, pass on a cancellation, or ignore a repeated request."""
         if not record.value:  # the request was deleted
             self._drop(state.job)
             return Result(forget=True)
@@ -168,7 +170,7 @@ class PlanHandler(Handler[JobState]):
         return Result([_to_reduce(outcome)], checkpoint=_checkpoint(state), counts={"cancelled": 1})
 
     def tick(self, state: JobState, now: float) -> Result | None:
-        """Write a plan that took long, or start one that had to wait."""
+        """Write a plan that is finished by now, or start one that had to wait."""
         if state.request_offset is None:
             return None
         future = self._plans.get(state.job)
@@ -181,7 +183,7 @@ class PlanHandler(Handler[JobState]):
         return self.tick(state, 0.0)
 
     def released(self, camera: str, partition: int) -> None:
-        """Drop the plan of a job that another worker plans now."""
+        """Drop the plan of a job that now belongs to another worker."""
         self._drop(camera)
 
     def close(self) -> None:
@@ -189,7 +191,7 @@ class PlanHandler(Handler[JobState]):
         self._threads.close()
 
     def _begin(self, state: JobState, job: RecordingJob, asked: str, record: Record) -> Result:
-        """Plan a request at once, or note in the checkpoint that it waits for its plan."""
+        """Plan a request at once if that is fast, or store in the checkpoint that it waits for its plan."""
         if job.cancelled:
             return _result(state, asked, refused(job, _CANCELLED_EARLY), True)
         alone = self._threads.is_idle(tenant_of(job.tenant))
@@ -209,7 +211,9 @@ class PlanHandler(Handler[JobState]):
         return future
 
     def _read_and_plan(self, state: JobState) -> Future[RecordingPlan] | None:
-        """Plan a request that was left by another worker, or that found too many of its tenant's waiting."""
+        """Read a waiting request again and plan it: another worker left it, or too many of its tenant's were
+        waiting.
+        """
         assert state.request_offset is not None
         try:
             (record,) = self._records.read(RECORDINGS.name, state.partition, [state.request_offset])
@@ -220,7 +224,9 @@ class PlanHandler(Handler[JobState]):
             return future
 
     def _finish(self, state: JobState, asked: str, future: Future[RecordingPlan] | None) -> Result | None:
-        """Return the plan if it is ready; after a transient failure it is made again later."""
+        """Return the result with the plan if it is ready, else None; after a transient failure it is planned
+        again later.
+        """
         if future is None or not future.done():
             return None
         self._plans.pop(state.job, None)
@@ -236,7 +242,9 @@ class PlanHandler(Handler[JobState]):
             future.cancel()
 
     def rejected(self, state: JobState, record: Record, reason: DeadLetter) -> Result | None:
-        """Answer a request that becomes a dead letter; the answer of a job that exists stays."""
+        """Answer a request that becomes a dead letter. If its id belongs to an existing job, that job's
+        answer stays.
+        """
         if state.stands:
             return None
         plan = refused(RecordingJob(id=state.job), f"{reason.reason}: {reason.detail}")
@@ -260,16 +268,16 @@ class PlanHandler(Handler[JobState]):
             if self._clock() - self._now_ms(record) / 1000 < self._retry_limit_s:
                 raise
             return refused(job, f"unavailable for {self._retry_limit_s:g} s: {error}")
-        except Exception as error:  # the job gets an answer, whatever went wrong
+        except Exception as error:  # any failure: the job still gets an answer
             _log.exception("a job cannot be planned", job=job.id)
             return refused(job, f"internal-error: {type(error).__name__}: {error}")
 
     def _within_quota(self, plan: RecordingPlan) -> RecordingPlan:
-        """Return the plan, or a rejected one if its tenant's jobs would use too much together."""
+        """Return the plan, or a rejection if the tenant's jobs together would exceed its quota."""
         if not plan.parts:
             return plan
         job, tenant, use = plan.job, tenant_of(plan.job.tenant), use_of(plan)
-        # Under a lock, so that of two requests the second one counts the first.
+        # Locked, so that the second of two concurrent requests counts the first.
         with self._counting:
             running = Use() if self._running_jobs is None else self._running_jobs.running(tenant, job.id)
             if fault := quota_of(self._quotas, tenant).fault(tenant, running, use):
@@ -295,7 +303,7 @@ class PlanHandler(Handler[JobState]):
 
 
 def _result(state: JobState, asked: str, plan: RecordingPlan, cancelled: bool) -> Result:
-    """Return the result with a plan; the service that collects outcomes writes its parts."""
+    """Return the result that writes a plan; the role `reduce` then writes the plan's parts."""
     state.digest, state.cancelled, state.refused = asked, cancelled, not plan.parts
     state.request_offset = None
     outcome = RecordingOutcome(job=state.job, plan=plan)

@@ -20,7 +20,7 @@ from lookout.wire import WireError, from_bytes, tenant_of
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """The resources of jobs.
+    """The resources that jobs use.
 
     Attributes:
         jobs: Number of jobs.
@@ -35,7 +35,7 @@ class Use:
     questions: int = 0
 
     def __add__(self, other: Use) -> Use:
-        """Return the sum of both."""
+        """Return the sum of two uses."""
         return Use(*(getattr(self, row.name) + getattr(other, row.name) for row in fields(self)))
 
 
@@ -50,7 +50,7 @@ class JobQuota(BaseModel):
     questions: int | None = Field(default=None, ge=0)
 
     def fault(self, tenant: str, running: Use, job: Use) -> str | None:
-        """Return why a job may not run along with the others; None: it may.
+        """Return why a job may not run together with the others; None if it may.
 
         Args:
             tenant: The job's tenant.
@@ -93,10 +93,10 @@ class Rows(Protocol):
 
 
 class RunningJobs:
-    """What the running jobs use, by tenant. Thread-safe.
+    """Sums what running jobs use, by tenant. Thread-safe.
 
     Args:
-        table: Follows the checkpoints of the service that collects outcomes.
+        table: The table of the checkpoints of the role `reduce`.
     """
 
     def __init__(self, table: Rows) -> None:
@@ -104,7 +104,7 @@ class RunningJobs:
         self._jobs: dict[str, tuple[str, Use]] = {}
 
     def running(self, tenant: str, without: str) -> Use:
-        """Return what a tenant's jobs use.
+        """Return what a tenant's running jobs use.
 
         Args:
             tenant: Its name.
@@ -135,6 +135,6 @@ def _state_in(value: bytes | None) -> ReduceState:
     state = ReduceState()
     try:
         from_bytes(value or b"", Checkpoint).own.Unpack(state)
-    except (WireError, DecodeError):  # the service that owns the checkpoint reports it
+    except (WireError, DecodeError):  # the role that owns the checkpoint reports the error
         state.Clear()
     return state

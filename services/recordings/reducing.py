@@ -49,7 +49,7 @@ EVENTS = {
 REASONS = {"bad-outcome": "an outcome that cannot be read"}
 
 
-#: outcomes of a back-test that are read at a time; each has up to a megabyte
+#: outcomes of a back-test that are read at the same time; each has up to a megabyte
 _AT_ONCE = 16
 
 
@@ -60,14 +60,14 @@ class Reduction:
     Attributes:
         job: Its id.
         partition: Partition of its plan and outcomes.
-        plan_offset: Offset of its plan; None: it has not arrived.
+        plan_offset: Offset of its plan; None: the plan has not arrived yet.
         parts: Number of all parts.
         offsets: Offsets of outcomes, by the part's number.
-        expires_ms: Unix milliseconds; 0: never.
-        ended: Its answers are written.
-        sent: How many parts were written, from the first one of the plan on.
+        expires_ms: When it expires, Unix milliseconds; 0: never.
+        ended: Whether its final answers are written.
+        sent: How many parts of the plan were written so far, in order.
         tenant: Its tenant.
-        use: What it needs.
+        use: The resources that it uses.
         plan: The plan; None: it is read again when needed.
     """
 
@@ -84,22 +84,24 @@ class Reduction:
     plan: RecordingPlan | None = None
 
     def become(self, other: Reduction) -> None:
-        """Copy the fields of another one."""
+        """Copy all fields of another progress."""
         for name in self.__slots__:
             setattr(self, name, getattr(other, name))
 
 
 class ReduceHandler(Handler[Reduction]):
-    """Collects outcomes. A checkpoint holds their offsets; at the end they are read again.
+    """Collects outcomes of parts. The checkpoint has only their offsets; at the end the outcomes are read
+    again.
 
-    Only a few parts of a job are written at a time, and each outcome brings the next one. So the parts of all
-    jobs take turns, and a small job does not wait for a large one to end.
+    Only a few parts of a job are written at a time; each outcome releases the next part. So the parts of all
+    jobs alternate, and a small job does not wait for the end of a large one.
 
     Args:
         records: Reads plans and outcomes again.
         partitions: Partitions of the topic of parts.
-        most_parts: Most parts of a tenant's jobs that wait or run at a time; each job has at least one.
-        running_jobs: The running jobs; None: each job counts as the only one.
+        most_parts: Most parts of a tenant's jobs that wait or run at the same time; each job may have at
+            least one.
+        running_jobs: The running jobs, which share `most_parts`; None: each job counts as the only one.
         hidden: Returns what is erased now.
         tick_every: Seconds between checks for expired jobs.
         clock: Unix seconds.
@@ -143,7 +145,7 @@ class ReduceHandler(Handler[Reduction]):
         )
 
     def handle(self, state: Reduction, record: Record) -> Result:
-        """Take a plan, the outcome of a part, or a cancellation."""
+        """Process a plan, the outcome of a part, or a cancellation."""
         # Reading outcomes again may fail and be retried, so the state changes only after success.
         after = replace(state, offsets=dict(state.offsets))
         result = self._handled(after, record)
@@ -168,10 +170,11 @@ class ReduceHandler(Handler[Reduction]):
         return self._end(state, RecordingAnswers.STATE_CANCELLED)
 
     def tick(self, state: Reduction, now: float) -> Result | None:
-        """End an expired job with what was answered, and write parts that a job may have by now.
+        """End an expired job with the answers so far, or write further parts of a job that may have more by
+        now.
 
-        A job may have more parts at a time than before if others ended, or if it was planned while an
-        earlier release collected outcomes.
+        A job may have more parts than before because other jobs ended, or because an earlier release planned
+        it.
         """
         if state.ended or state.plan_offset is None:
             return None
@@ -191,7 +194,7 @@ class ReduceHandler(Handler[Reduction]):
         return Result([Output(ANSWERS.name, state.job, None)])
 
     def _begin(self, state: Reduction, record: Record, plan: RecordingPlan) -> Result:
-        refused = state.ended and not state.parts  # it was rejected, so another request may use its id
+        refused = state.ended and not state.parts  # the job was rejected, so another request may use its id
         if state.plan_offset is not None and not refused:
             return Result(counts={"repeated": 1})
         state.ended, state.sent, state.plan = False, 0, plan
@@ -217,7 +220,8 @@ class ReduceHandler(Handler[Reduction]):
 
         Args:
             state: The job's progress.
-            freed: Partition of the part that ended, which gets the next one: a fast worker gets more parts.
+            freed: Partition of the part that just ended. The next part goes there, so that a fast worker gets
+                more parts.
         """
         if state.sent >= state.parts:
             return []
@@ -225,7 +229,7 @@ class ReduceHandler(Handler[Reduction]):
         if state.plan is None:
             (first,) = self._read(state, [state.plan_offset])
             state.plan = first.plan
-        if not has_parts(state.plan):  # its parts came with it
+        if not has_parts(state.plan):  # a plan whose parts were written together with it
             state.sent = state.parts
             return []
         begin = state.sent
@@ -233,7 +237,7 @@ class ReduceHandler(Handler[Reduction]):
         outputs = []
         for number in range(begin, state.sent):
             part = planned_part(state.plan, number, state.partition)
-            # Neighbours start in different partitions, so that all workers share a recording.
+            # Neighbouring parts start in different partitions, so that all workers share a recording.
             place, freed = (state.partition + number) % self._partitions if freed is None else freed, None
             key = f"{part.job}/{part.number}"
             outputs.append(Output(RECORDING_PARTS.name, key, part.SerializeToString(), partition=place))
@@ -248,7 +252,7 @@ class ReduceHandler(Handler[Reduction]):
     def _progress(self, state: Reduction, freed: int | None = None) -> Result:
         try:
             parts = self._parts(state, None if freed is None or freed >= self._partitions else freed)
-        except RecordsGoneError:  # the plan is past its retention
+        except RecordsGoneError:  # retention has removed the plan
             return self._end(state, RecordingAnswers.STATE_EXPIRED)
         answers = RecordingAnswers(
             id=state.job, state=RecordingAnswers.STATE_RUNNING, parts=state.parts, done=len(state.offsets)

@@ -1,4 +1,4 @@
-"""Runs parts; each one gets exactly one outcome."""
+"""Runs parts of jobs; each part gets exactly one outcome."""
 
 from __future__ import annotations
 
@@ -47,24 +47,23 @@ here."""
 
 
 class _StoppedError(Exception):
-    """Nobody waits for the part any more; the text says why."""
+    """The part's answer is no longer needed; the text says why."""
 
 
 class PartsHandler(Handler[None]):
-    """Runs parts, one after the other: a part uses every core, or the GPU.
-
-    Other threads that call it meanwhile get the pixels of the next parts from decode pods.
+    """Runs parts one after the other, because a part uses every core or the GPU. Other threads that call
+    `handle` meanwhile fetch the pixels of the next parts from decode pods.
 
     Args:
-        analyzer: The model.
+        analyzer: Runs the model.
         sources: Where recordings are read.
         partitions: Partitions of the topic of outcomes.
         model_digest: Digest of the model.
-        cancelled: Whether a job is cancelled.
+        cancelled: Returns whether a job is cancelled.
         past: Runs parts of back-tests, or None if this instance runs none.
-        ahead: Gets pixels from decode pods; None: every part is decoded here, while it is prefilled.
+        ahead: Fetches pixels from decode pods; None: every part is decoded here, while it is prefilled.
         decoders: Decoding processes; None: the cores that this process may use.
-        idle_s: Seconds without a part after which the recording of the last one is closed.
+        idle_s: Seconds without a part after which the open recording is closed.
         clock: Unix seconds.
     """
 
@@ -97,7 +96,7 @@ class PartsHandler(Handler[None]):
         """Do nothing: a part has no state."""
 
     def handle(self, state: None, record: Record) -> Result:
-        """Answer a part, or say why it has no answers."""
+        """Answer a part, or write why it has no answers."""
         part = self._part(record)
         pixels = self._pixels(part)
         with self._recording.turn():
@@ -114,7 +113,7 @@ class PartsHandler(Handler[None]):
         return _result(part, unanswered(part, f"{reason.reason}: {reason.detail}"), record)
 
     def revoked(self, partition: int) -> None:
-        """Stop parts of this partition: another worker answers them."""
+        """Stop parts of this partition, because another worker answers them."""
         self._gone.add(partition)
 
     def close(self) -> None:
@@ -126,13 +125,12 @@ class PartsHandler(Handler[None]):
             part = received(RecordingPart, record)
         except WireError as error:
             raise BadRecordError("bad-part", str(error)) from error
-        if part.home >= self._partitions:  # Kafka would reject the outcome, and the whole transaction with it
+        if part.home >= self._partitions:  # a wrong partition would fail the whole transaction
             raise BadRecordError("bad-part", f"home {part.home}: there are {self._partitions} partitions")
         return part
 
     def _pixels(self, part: RecordingPart) -> U8 | None:
-        """Get the part's pixels from a decode pod, before its turn: the previous part is answered
-        meanwhile."""
+        """Fetch the part's pixels from a decode pod, while the previous part is being answered."""
         if self._ahead is None or part.HasField("backtest"):
             return None
         try:

@@ -1,4 +1,4 @@
-"""Decode pods for recordings: they make a part's pixels for the worker that will answer it."""
+"""Runs in decode pods for recordings: makes a part's pixels for the worker that will answer it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class SamplesMaker:
         """Make the pixels of a part.
 
         Raises:
-            LineageBrokenError: They cannot be made here; the worker decodes the part itself and reports why.
+            LineageBrokenError: The pixels cannot be made here; the worker then decodes the part itself and
+                reports why.
         """
         if not isinstance(record, RecordingPart) or samples_ref(record, self._size).id != ref.id:
             raise LineageBrokenError(f"{ref.id} is not the part's, or of another model's input size")

@@ -30,7 +30,7 @@ class RecordingsSettings(FetchSettings, WindowPlanSettings):
         description="bytes that are fetched for a part; the whole recording, into the temporary folder, "
         "where its host serves no ranges",
     )
-    #: limit of seconds for one fetch; a range has 60 at most
+    #: time limit of one fetch in seconds; fetching a range may take 60 at most
     uri_timeout_s: ClassVar[float] = 600.0
     decoders: int | None = Field(
         None, ge=1, le=1024, description="decoding processes of a part; unset: the cores that it may use"
@@ -69,7 +69,7 @@ class RecordingsSettings(FetchSettings, WindowPlanSettings):
 
     @model_validator(mode="after")
     def _one_thread_a_part(self) -> Self:
-        # One thread answers a part; each of the others waits for the pixels of a later one.
+        # One thread answers a part; each of the others fetches the pixels of a later part.
         if self.ahead:
             object.__setattr__(self, "threads", 1 + self.ahead)
         return self

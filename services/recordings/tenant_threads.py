@@ -1,4 +1,4 @@
-"""Threads that tenants share: work that waits for hosts holds up only its own tenant's."""
+"""Threads that tenants share, so that slow hosts delay only the work of the same tenant."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 THREADS: Final = 16
-#: most threads of one tenant at a time, so that only many slow tenants together can use up all
+#: most threads of one tenant, so that only many slow tenants together can occupy all
 THREADS_OF_A_TENANT: Final = 2
-#: most waiting work of one tenant; more is not accepted
+#: most waiting work items of one tenant; further ones are not accepted
 WAITING_OF_A_TENANT: Final = 64
 
 
 class TenantThreads(Generic[T]):
-    """Runs work of tenants by turns. Thread-safe."""
+    """Runs work items of tenants in turn. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -36,7 +36,9 @@ class TenantThreads(Generic[T]):
             return len(self._waiting.get(tenant, ())) < WAITING_OF_A_TENANT
 
     def submit(self, tenant: str, work: Callable[[], T]) -> Future[T] | None:
-        """Run work when its tenant's turn comes. None: too much of the tenant's work waits already."""
+        """Queue work to run when its tenant's turn comes; return None if too much of the tenant's work waits
+        already.
+        """
         with self._lock:
             waiting = self._waiting.setdefault(tenant, deque())
             if len(waiting) >= WAITING_OF_A_TENANT:
@@ -47,13 +49,13 @@ class TenantThreads(Generic[T]):
         return future
 
     def close(self) -> None:
-        """Start nothing more; do not wait for what runs."""
+        """Start no further work, and do not wait for running work."""
         with self._lock:
             self._waiting.clear()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _begin(self) -> None:
-        """Hand out free threads; the tenant that got one longest ago comes first."""
+        """Give free threads to waiting work; the tenant that got a thread longest ago comes first."""
         for tenant in list(self._waiting):
             if self._running.total() >= THREADS:
                 return
@@ -79,8 +81,9 @@ class TenantThreads(Generic[T]):
             future.set_result(result)
 
     def _free(self, tenant: str) -> None:
-        """Free the tenant's thread; called before its result is visible, so that its reader finds the
-        thread free."""
+        """Free the tenant's thread. Called before the result is visible, so that whoever reads it finds the
+        thread free.
+        """
         with self._lock:
             self._running[tenant] -= 1
             if not self._running[tenant]:

@@ -10,7 +10,8 @@ from typing import Final
 
 _CALLERS: Final = 10_000
 _FREE_FAILURES: Final = 5
-#: streams for a person's tabs and devices; each costs a connection, and a database read for each change
+#: event streams of one caller, enough for a person's tabs and devices; each costs a connection, and a
+#: database read for each change
 _FOLLOWERS: Final = 20
 _LONGEST_WAIT_S: Final = 300.0
 
@@ -19,7 +20,7 @@ class CallRate:
     """A token bucket of calls for each caller, which refills evenly.
 
     Args:
-        per_minute: Calls per minute; as many may come at once.
+        per_minute: Calls per minute, and the largest burst.
         clock: Monotonic seconds.
     """
 
@@ -54,7 +55,7 @@ class Followers:
         self._open: Counter[str] = Counter()
 
     def begin(self, caller: str) -> bool:
-        """Count one more stream; False if the caller has as many as it may."""
+        """Count one more stream; return False if the caller already has `limit` streams."""
         with self._lock:
             if self._open[caller] >= self.limit:
                 return False
@@ -62,7 +63,7 @@ class Followers:
             return True
 
     def end(self, caller: str) -> None:
-        """Count one stream less."""
+        """Count one stream fewer."""
         with self._lock:
             self._open[caller] -= 1
             if self._open[caller] <= 0:

@@ -13,10 +13,10 @@ _LIMIT = 4096
 
 
 class SignInLink:
-    """The link's secret. Each is accepted once, and replaced in its file by a new one.
+    """The link's current secret. A secret is accepted once; then a new one replaces it in the file.
 
     Args:
-        path: The file.
+        path: The file with the secret.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""One-time values: records which were used, for all replicas."""
+"""Records which one-time values were used, for all replicas of the gateway."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class UsedOnce:
         self._database = database
 
     def take(self, value: str, seconds: float) -> bool:
-        """Record a use of a value; True if it is the first.
+        """Record that a value is used; return whether this is its first use.
 
         Args:
-            value: A secret that was checked already.
+            value: The one-time secret, already verified.
             seconds: How long the value itself is valid; afterwards its use is forgotten.
         """
         now_ms = int(time.time() * 1000)

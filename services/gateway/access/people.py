@@ -22,8 +22,8 @@ _ROLES: Final = {
 def person(settings: OidcSettings, claims: Mapping[str, Any]) -> Principal | None:
     """Return the caller whom verified claims describe; None if none of the groups has a grant.
 
-    Only the first matching grant counts: the union of an operator of one tenant and a viewer of another would
-    be an operator of both.
+    Only the first matching grant counts. Merged grants would give too much: an operator of one tenant who is
+    a viewer of another would become an operator of both.
     """
     groups = _groups(claims, settings.claim)
     grant = next((grant for grant in settings.grants if grant.group in groups), None)
@@ -40,7 +40,9 @@ def person(settings: OidcSettings, claims: Mapping[str, Any]) -> Principal | Non
 
 
 def actor_of(claims: Mapping[str, Any]) -> str:
-    """A person's name with a part of the subject's digest, since names may change hands or be chosen."""
+    """Return a person's name with a part of the digest of the claim `sub`, since a name may be chosen freely
+    or pass to another person.
+    """
     name = next(
         (
             value
@@ -54,7 +56,7 @@ def actor_of(claims: Mapping[str, Any]) -> str:
 
 
 def _groups(claims: Mapping[str, Any], path: str) -> frozenset[str]:
-    value: Any = claims.get(path)  # a claim's own name may have dots, as a URL does
+    value: Any = claims.get(path)  # a claim's name may itself contain dots, as a URL does
     if value is None:
         value = claims
         for part in path.split("."):

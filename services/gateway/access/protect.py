@@ -13,7 +13,7 @@ from lookout.services.gateway.problems import problem_response
 
 #: bytes of a request's body; recordings are uploaded by a route of their own
 BODY_BYTES: Final = 1 << 20
-#: seconds for the whole body, however slowly it comes
+#: time limit for receiving the whole body, in seconds
 BODY_S: Final = 30.0
 _POLICY: Final = "; ".join(
     (
@@ -47,7 +47,7 @@ class _TooLargeError(Exception):
 
 
 class _TooSlowError(Exception):
-    """A body does not end within its time limit."""
+    """A body is not complete within its time limit."""
 
 
 class Protection:
@@ -72,7 +72,7 @@ class Protection:
 
         async def receive_some() -> Message:
             nonlocal received, is_complete
-            if is_complete or not limited:  # a caller that asks again waits for the end of the connection
+            if is_complete or not limited:  # after the body, `receive` waits for the disconnection
                 return await receive()
             try:
                 async with asyncio.timeout_at(deadline):

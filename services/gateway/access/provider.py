@@ -23,19 +23,21 @@ from lookout.runtime.observe import logs
 from lookout.services.gateway.oidc_settings import OidcSettings
 from lookout.text import clean
 
-#: only signatures with a private key: if shared secrets were allowed, the public key could forge signatures
+#: only asymmetric signatures: with HMAC allowed, a token could be forged with the public key as the shared
+#: secret
 ALGORITHMS: Final = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "Ed25519", "EdDSA"),
 )
 CALLBACK: Final = "/oidc/callback"
 SIGN_OUT: Final = "/oidc/sign-out"
-#: seconds by which clocks may differ
+#: seconds by which the clocks of provider and gateway may differ
 LEEWAY_S: Final = 60
-#: how long a key that the provider withdrew still counts; the second, if the provider does not answer
+#: seconds for which fetched keys are used, so that a withdrawn key still counts; the second if the provider
+#: does not answer
 _FRESH_S: Final = 600.0
 _STALE_S: Final = 3600.0
-#: seconds between two calls for keys, whoever sends tokens of unknown keys
+#: least seconds between two fetches of keys, however many tokens name unknown keys
 _AGAIN_S: Final = 10.0
 _TIMEOUT_S: Final = 10.0
 _ANSWER_BYTES: Final = 1 << 20
@@ -44,7 +46,7 @@ _KEY_TYPES: Final = ("RSA", "EC", "OKP")
 
 
 class ProviderError(LookoutError):
-    """The provider does not answer, or not as OpenID Connect specifies."""
+    """The provider does not answer, or its answer does not follow OpenID Connect."""
 
 
 class TokenError(LookoutError):
@@ -60,8 +62,8 @@ class Endpoints:
         token: Where a code is exchanged for tokens.
         keys: Where its public keys (JWKS) are.
         end_session: Where people sign out; empty: unknown.
-        basic: Whether the client authenticates itself with HTTP Basic; otherwise in the form.
-        names_itself: Whether its answers have the parameter `iss` (RFC 9207).
+        basic: Whether the client authenticates itself with HTTP Basic; otherwise with form fields.
+        names_itself: Whether its redirects back carry the parameter `iss` (RFC 9207).
     """
 
     authorization: str

@@ -34,7 +34,7 @@ class SignIns:
         Args:
             principal: Who signed in.
             address: Where from.
-            how: link or oidc.
+            how: `link` or `oidc`.
         """
         self._failures.clear(address)
         self._note(principal, address, "sign-in", how)
@@ -44,7 +44,7 @@ class SignIns:
 
         Args:
             address: Where from.
-            how: link, oidc or token.
+            how: `link`, `oidc` or `token`.
             actor: Who tried, if known.
         """
         self._failures.add(address)

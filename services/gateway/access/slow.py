@@ -8,13 +8,14 @@ from typing import Final
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-#: seconds from the begin of a connection or request until its headers must be complete
+#: seconds from the start of a connection or request within which its headers must be complete
 HEAD_S: Final = 15.0
 
 
 class PatientProtocol(H11Protocol):
-    """uvicorn's protocol with a time limit for headers; alone, it waits as long as a byte comes now
-    and then."""
+    """uvicorn's protocol with a time limit for headers. Without one, a client that sends a byte now and then
+    keeps its connection for ever.
+    """
 
     _late: asyncio.TimerHandle | None = None
 
@@ -24,7 +25,9 @@ class PatientProtocol(H11Protocol):
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes. A whole head stops the time limit; the begin of the next head starts another."""
+        """Take bytes. Complete headers stop the time limit; the first bytes of the next request start
+        another.
+        """
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
             self._stop_waiting()

@@ -1,4 +1,6 @@
-"""When questions about cameras were asked: what a report and coverage measure answers against."""
+"""Finds when questions about cameras were asked: the time against which reports and coverage measure
+answers.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,16 @@ from lookout.wire import CAMERA_OFFLINE, names_id
 
 UNSEEN: Final = "unseen"
 PAUSED: Final = "paused"
-#: before it was set up: nothing was asked yet, so nothing was missed
+#: reason for time before a camera or watch was set up: nothing was asked, so nothing was missed
 UNSET: Final = "unset"
-#: how long an answer may take: until then a missing answer does not count, be it the first or the newest
+#: how long an answer may take, in milliseconds: a first or newest answer counts as missing only after that
 _SETTLING_MS: Final = 120_000
 
 
 class Missing(NamedTuple):
-    """A stretch of which no verdict covers `time_ms`, in Unix milliseconds, and why."""
+    """A stretch of time (Unix milliseconds) in which `time_ms` milliseconds have no verdict, and the
+    reason.
+    """
 
     begin_ms: int
     end_ms: int
@@ -42,13 +46,14 @@ class AskedTime:
     """A question about a camera, and when it was asked within a range.
 
     Attributes:
-        series: The camera and the watch; its key is 0 where it never had a verdict.
-        begin_ms: When asking began, or the range did; Unix milliseconds, as are the others.
+        series: The camera and the watch; the key is 0 if they never had a verdict.
+        begin_ms: When asking began, but not before the range. All times are Unix milliseconds.
         seen_ms: End of the last minute with a verdict in the range, or `begin_ms`.
-        end_ms: When asking ended: not before `seen_ms`.
+        end_ms: When asking ended, but not before `seen_ms`.
         reason: Why time after `seen_ms` has no verdict: `UNSEEN` or `PAUSED`.
-        away: Begins and ends of times in between in which it was not asked.
-        changes: When the camera or the watch was added or removed, and which of these, by time.
+        away: Begin and end of each interruption, in which the question was not asked.
+        changes: Additions and removals of the camera and the watch, by time: (time, name such as
+            `camera-added`).
     """
 
     series: SeriesRow
@@ -60,14 +65,13 @@ class AskedTime:
     changes: tuple[tuple[int, str], ...] = ()
 
     def buckets(self, size_ms: int) -> range:
-        """Return the begins of the buckets of this time."""
+        """Return the begins of the buckets (Unix milliseconds) that this time touches."""
         return range(self.begin_ms // size_ms * size_ms, self.end_ms, size_ms)
 
     def missing(self, at_ms: int, size_ms: int, bucket: Bucket | None) -> Iterator[Missing]:
-        """Find what no verdict covers of a bucket: before the last verdict, and after it.
-
-        Buckets may be longer than a minute; the silence after the last verdict begins with its minute anyway.
-        The last verdict ends somewhere within its minute: that much is not missing.
+        """Find the time of a bucket that no verdict covers: up to the last verdict (`seen_ms`), and after it.
+        Also in buckets longer than a minute, the silence begins at `seen_ms`. The last verdict may end
+        anywhere within its minute, so up to a minute before `seen_ms` does not count as missing.
         """
         begin_ms, end_ms = max(at_ms, self.begin_ms), min(at_ms + size_ms, self.end_ms)
         middle_ms = min(max(begin_ms, self.seen_ms), end_ms)
@@ -76,7 +80,7 @@ class AskedTime:
         if at_ms < self.seen_ms == self.end_ms <= at_ms + size_ms:
             left_ms -= MINUTE_MS
         if begin_ms < self.seen_ms <= at_ms + size_ms and self.seen_ms < self.end_ms:
-            # The last verdict ends within its minute: what is missing of that belongs to the silence.
+            # The last verdict ends within its minute: the missing rest of the minute belongs to the silence.
             middle_ms -= min(MINUTE_MS, max(0, left_ms - (end_ms - middle_ms)))
         after_ms = max(0, min(left_ms, end_ms - middle_ms))
         if (before_ms := left_ms - after_ms) > 0:
@@ -86,8 +90,9 @@ class AskedTime:
 
 
 class _First(NamedTuple):
-    """The first verdict of a series: when it began, since when the history would have had others, and when
-    the newest one ended."""
+    """The first verdict of a series: when it began, since when the history is complete, and when the newest
+    verdict ended.
+    """
 
     begin_ms: int
     known_ms: int
@@ -115,9 +120,9 @@ def asked_times(
 ) -> Iterator[AskedTime]:
     """Find when the questions about cameras were asked.
 
-    A question is asked from when its watch was set up on, or its camera if that was later: a camera that
-    publishes by itself is set up with its first verdict. It is asked while the watch covers the camera and
-    neither is removed. Verdicts of other times count as well.
+    A question is asked from the time when both its watch and its camera are set up, while the watch covers
+    the camera and neither is removed. A camera that publishes by itself is set up with its first verdict.
+    Time with verdicts counts as asked in any case.
 
     Args:
         connection: A connection to the history.
@@ -156,7 +161,7 @@ def asked_times(
 
 
 def _changes(spans: list[Span[Any]], kind: str) -> Iterator[tuple[int, str]]:
-    """When a camera or a watch was added and removed; spans that touch are changes of it."""
+    """Find when a camera or a watch was added and removed. Spans that touch are changes, not removals."""
     for place, span in enumerate(spans):
         if not place or spans[place - 1].end_ms < span.begin_ms:
             yield span.begin_ms, f"{kind}-added"
@@ -165,9 +170,8 @@ def _changes(spans: list[Span[Any]], kind: str) -> Iterator[tuple[int, str]]:
 
 
 def _set_up(pulled: list[Span[str]], begun_ms: int, heard_ms: int) -> list[Span[str]]:
-    """When a camera was set up: from its first verdict on if that came earlier, or while it was to be pulled.
-
-    One that was removed and is heard none the less publishes by itself.
+    """Find when a camera was set up: while an agent was to pull it, or from its first verdict on if that came
+    earlier. A camera that was removed but still sends footage publishes by itself.
     """
     if not pulled or heard_ms > pulled[-1].end_ms + _SETTLING_MS:
         return [Span(begun_ms, FOREVER, "")]
@@ -175,7 +179,7 @@ def _set_up(pulled: list[Span[str]], begun_ms: int, heard_ms: int) -> list[Span[
 
 
 def _both(watches: list[Span[Watch]], places: list[Span[str]], series: SeriesRow) -> Iterator[Span[Watch]]:
-    """When a watch covered a camera while that was set up."""
+    """Find when a watch covered a camera while the camera was set up."""
     for asks in watches:
         if covers(asks.value, series.camera, series.tenant):
             for place in places:
@@ -187,7 +191,7 @@ def _both(watches: list[Span[Watch]], places: list[Span[str]], series: SeriesRow
 def _asked(
     connection: Connection, series: SeriesRow, first: _First | None, spans: list[Span[Watch]], span: _Range
 ) -> AskedTime | None:
-    """When a question about a camera was asked within a range; None: not at all.
+    """Find when a question about a camera was asked within a range; None if it was not.
 
     Args:
         connection: A connection to the history.
@@ -196,7 +200,7 @@ def _asked(
         spans: When the watch covered the camera.
         span: The range.
     """
-    # Before the first verdict a paused watch missed nothing.
+    # A pause before the first verdict does not count as asked time.
     first_ms = FOREVER if first is None else first.begin_ms
     spans = [piece for piece in spans if not piece.value.disabled or piece.end_ms > first_ms]
     since_ms, last_ms = first_ms, 0
@@ -225,10 +229,9 @@ def _asked(
 
 
 def _first_verdicts(connection: Connection, begin_ms: int) -> dict[int, _First]:
-    """The first verdict of each series; when exactly it began matters after `begin_ms` only.
-
-    If the history was built again, Kafka may have lost verdicts before: of a partition that was not read from
-    its first record on, nothing is known of the time before the history's first verdict.
+    """Return the first verdict of each series, by its key; its begin is exact only if it is after `begin_ms`.
+    A history that was rebuilt lacks verdicts that Kafka no longer had. For a partition that was not read from
+    offset 0, it is complete only from the history's first verdict on.
     """
 
     def first(level: int) -> sqlalchemy.ScalarSelect[int]:
@@ -257,9 +260,8 @@ def _first_verdicts(connection: Connection, begin_ms: int) -> dict[int, _First]:
 
 
 def _begin(connection: Connection, series: int, level: int, at_ms: int) -> int:
-    """When the first verdict of a bucket began.
-
-    That is known while verdicts are kept one by one. Later they are taken to reach to the bucket's end.
+    """Find when the first verdict of a bucket began, in Unix milliseconds. The time is exact while single
+    verdicts are kept. Later it is estimated, as if the verdicts reached to the end of the bucket.
     """
     mine = (BUCKETS.c.level == level, BUCKETS.c.series == series, BUCKETS.c.start_ms == at_ms)
     row = connection.execute(sqlalchemy.select(BUCKETS).where(*mine)).one()

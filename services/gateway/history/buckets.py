@@ -1,4 +1,4 @@
-"""Sums of verdicts by minute, hour and day, and each verdict of a minute in a few bytes."""
+"""Sums of verdicts by minute, hour and day, and the single verdicts of a minute in a packed form."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ LEVELS: Final = (MINUTE_MS, HOUR_MS, DAY_MS)
 #: columns of the table with milliseconds by outcome, in the order of `OUTCOMES`
 TIMES: Final = tuple(f"{outcome.value}_ms" for outcome in OUTCOMES)
 
-#: a piece of a minute: begin and end in milliseconds, index of the outcome (plus 8 if a verdict ends here),
-#: p(yes)
+#: a packed piece of a minute: begin and end in milliseconds of the minute, index of the outcome (plus 8 if a
+#: verdict ends here), p(yes)
 _PIECE: Final = struct.Struct("<HHBf")
 _ENDS: Final = 8
 
@@ -52,7 +52,7 @@ class Bucket:
     detail: bytearray | None = None
 
     def row(self) -> dict[str, Any]:
-        """The columns of its row."""
+        """Return the columns of its row in the table."""
         return {
             "verdicts": self.verdicts,
             "answers": self.answers,
@@ -70,7 +70,7 @@ class Bucket:
 
 
 def bucket_of(row: Any) -> Bucket:
-    """A bucket from its row."""
+    """Return the bucket of a row."""
     return Bucket(
         row.verdicts,
         row.answers,
@@ -94,14 +94,14 @@ def pieces(row: VerdictRow, newest_ms: int) -> Iterator[tuple[int, int, int, boo
 
     Args:
         row: The verdict.
-        newest_ms: Until when its series is covered.
+        newest_ms: Unix milliseconds until which earlier verdicts cover its series.
 
     Yields:
         The begin of the minute, begin and end of the piece, and whether the verdict ends there.
     """
     last = (row.end_ms - 1) // MINUTE_MS * MINUTE_MS if row.end_ms > 0 else 0
     start = max(row.start_ms, newest_ms, row.end_ms - LONGEST_MS)
-    if start >= row.end_ms:  # it covers nothing new, but it counts as a verdict
+    if start >= row.end_ms:  # it covers no new time, but is counted as a verdict
         yield last, row.end_ms, row.end_ms, True
         return
     while True:
@@ -114,7 +114,7 @@ def pieces(row: VerdictRow, newest_ms: int) -> Iterator[tuple[int, int, int, boo
 
 
 def covered_until(row: VerdictRow, newest_ms: int) -> int:
-    """Return until when a series is covered after a verdict."""
+    """Return until when (Unix milliseconds) a series is covered after a verdict."""
     return max(newest_ms, row.end_ms) if row.start_ms < row.end_ms else newest_ms
 
 

@@ -25,7 +25,7 @@ _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 #: key of PostgreSQL's advisory lock that a replica takes while it changes the schema
 _SCHEMA_LOCK: Final = 0x6C6F_6F6B
 _BUSY_MS: Final = 30_000
-#: pages of SQLite's log after which it is copied into the file
+#: pages of SQLite's write-ahead log after which it is copied into the database file
 _CHECKPOINT_PAGES: Final = 4000
 
 
@@ -49,7 +49,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A connection whose reads all see the same state."""
+        """Open a connection whose reads all see the same state."""
         with self._reads.connect() as connection:
             if not self.is_sqlite:
                 connection.execution_options(isolation_level="REPEATABLE READ")
@@ -57,12 +57,12 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """A transaction, committed at the end or rolled back by an exception."""
+        """Open a transaction, which is committed at the end and rolled back by an exception."""
         with self._writes.begin() as connection:
             yield connection
 
     def upsert(self, table: sqlalchemy.Table) -> Any:
-        """An INSERT that replaces the row with the same primary key."""
+        """Make an INSERT that replaces the row with the same primary key."""
         insert: Any = (sqlite if self.is_sqlite else postgresql).insert(table)
         keys = [column.name for column in table.primary_key]
         changed = {
@@ -71,7 +71,7 @@ class Database:
         return insert.on_conflict_do_update(index_elements=keys, set_=changed)
 
     def insert_new(self, table: sqlalchemy.Table) -> Any:
-        """An INSERT that leaves an existing row unchanged."""
+        """Make an INSERT that leaves an existing row unchanged."""
         insert: Any = (sqlite if self.is_sqlite else postgresql).insert(table)
         return insert.on_conflict_do_nothing()
 
@@ -130,9 +130,8 @@ def new_key(made: sqlalchemy.CursorResult[Any]) -> int:
 
 
 def _sqlite(url: str, begin: str) -> sqlalchemy.Engine:
-    """Make an engine whose transactions start with `BEGIN {begin}`.
-
-    One that writes takes the lock at once, instead of failing when it is half done.
+    """Make an engine whose transactions start with `BEGIN {begin}`. With IMMEDIATE a writing transaction
+    takes the lock at its start, instead of failing halfway.
     """
     engine = sqlalchemy.create_engine(url, connect_args={"timeout": _BUSY_MS / 1000}, pool_size=16)
 

@@ -24,7 +24,7 @@ def erase(connection: Connection, erasure: Erasure) -> None:
     """Remove what is known of a camera's erased time: sums, incidents with people's notes, events, dead
     letters.
 
-    Sums that the range touches are removed whole: a day's sum does not survive the erasure of an hour of it.
+    A sum that overlaps the erased range is removed entirely: erasing one hour removes that day's sum.
     """
     begin_ms, end_ms = erasure.begin_us // 1000, -(-erasure.end_us // 1000)
     cameras = sqlalchemy.select(CAMERAS.c.key).where(CAMERAS.c.id == erasure.camera)
@@ -51,7 +51,8 @@ def erase(connection: Connection, erasure: Erasure) -> None:
         connection.execute(INCIDENTS.delete().where(INCIDENTS.c.id == incident))
     said = OUTAGES.c.camera == erasure.camera, OUTAGES.c.first_ms < end_ms, OUTAGES.c.last_ms >= begin_ms
     connection.execute(OUTAGES.delete().where(*said))
-    # Events and dead letters know when they were written, not when footage was taken: remove all of them.
+    # Events and dead letters have the time of writing, not of the footage, so all of the camera's are
+    # removed.
     connection.execute(EVENTS.delete().where(EVENTS.c.camera == erasure.camera))
     connection.execute(LETTERS.delete().where(LETTERS.c.key == erasure.camera))
     if erasure.whole:

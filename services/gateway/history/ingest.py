@@ -22,7 +22,7 @@ from lookout.services.gateway.history.records import STREAMS, TABLES, Records
 from lookout.services.gateway.history.tables import OFFSETS
 from lookout.wire import MAX_MESSAGE_BYTES
 
-#: records of one transaction at most, how long it waits for the first one, and then for more
+#: most records of one transaction; seconds to wait for its first record, and then for further ones
 _BATCH: Final = 10_000
 _WAIT_S: Final = 0.25
 _GATHER_S: Final = 0.05
@@ -72,7 +72,7 @@ class Ingest:
 
     def _follow(self) -> None:
         options = {
-            "auto.offset.reset": "earliest",  # retention has removed what was not read
+            "auto.offset.reset": "earliest",  # retention has removed records that were not read
             "fetch.message.max.bytes": MAX_MESSAGE_BYTES,
             "queued.max.messages.kbytes": 64 << 10,
             "fetch.wait.max.ms": 100,
@@ -89,7 +89,7 @@ class Ingest:
                 self._store(self._read(reader))
 
     def _read(self, reader: TopicReader) -> list[Message]:
-        """Wait for a record; return it with those that come soon after."""
+        """Wait for a record; return it with those that arrive shortly after."""
         messages: list[Message] = []
         message, until = reader.next(_WAIT_S), time.monotonic() + _GATHER_S
         while message is not None and len(messages) < self._batch:
@@ -103,7 +103,7 @@ class Ingest:
 
         Raises:
             MovedOnError: Another process has stored some of them.
-            sqlalchemy.exc.DBAPIError: The database is away.
+            sqlalchemy.exc.DBAPIError: The database does not answer.
         """
         if not messages:
             return
@@ -130,7 +130,7 @@ class Ingest:
             self._store_whole(messages, left_out=True)
 
     def _store_whole(self, messages: list[Message], *, left_out: bool = False) -> None:
-        """Store records and their offsets, all or nothing; of records that are left out only the offsets."""
+        """Store records and their offsets in one transaction; with `left_out`, only the offsets."""
         moved: dict[Place, int] = {}
         with self._database.writing() as connection:
             batch = self._records.begin(connection)
@@ -169,7 +169,7 @@ class Ingest:
 
 
 def _is_of_a_record(error: Exception) -> bool:
-    """Whether an error is caused by what was stored, not by the database."""
+    """Whether an error is caused by the content of a record, not by the database."""
     if isinstance(error, MovedOnError):
         return False
     if isinstance(error, sqlalchemy.exc.DBAPIError):

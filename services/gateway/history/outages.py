@@ -1,4 +1,6 @@
-"""What agents said of cameras from which they got nothing: Redis keeps it only while they say it."""
+"""Stores the reasons that agents give for cameras that send nothing; Redis keeps them only during the
+outage.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,14 @@ from lookout.v1.gateway_pb2 import UnwatchedTime
 
 
 def note(database: Database, said: Mapping[str, str], now_ms: int) -> None:
-    """Note what agents say now.
+    """Store the reasons that agents give now.
 
-    The same words within an hour are one row: a connection that comes and goes makes no row each time.
+    The same reason again within an hour extends its row, so that an unstable connection does not add a row
+    each time.
 
     Args:
         database: The history's database.
-        said: Words by camera, none of them empty.
+        said: The reason by camera, not empty.
         now_ms: Unix milliseconds.
     """
     with database.writing() as connection:
@@ -42,7 +45,9 @@ def note(database: Database, said: Mapping[str, str], now_ms: int) -> None:
 
 
 def explain(connection: Connection, stretches: Iterable[UnwatchedTime]) -> None:
-    """Say of times in which nothing came what the cameras' agents said longest in each."""
+    """Fill in, for each stretch in which nothing came from a camera, the reason that its agent gave for most
+    of it.
+    """
     silent = [stretch for stretch in stretches if stretch.reason == UNSEEN]
     if not silent:
         return

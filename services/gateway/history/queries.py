@@ -84,9 +84,8 @@ def tenants_of(connection: Connection, camera: str) -> list[str]:
 
 
 def footage_until(connection: Connection, camera: str) -> int:
-    """Until when a camera has footage, as its windows and the films sent for it say; Unix milliseconds.
-
-    A film ends when it is sent, and decode may not have read it yet.
+    """Return the end of a camera's footage in Unix milliseconds, from its windows and the films sent for it.
+    A film ends at the time when it is sent, and decode may not have read it yet.
     """
     seen = sqlalchemy.select(sqlalchemy.func.max(CAMERAS.c.seen_ms)).where(CAMERAS.c.id == camera)
     films = sqlalchemy.select(AUDIT.c.time_ms, AUDIT.c.body).where(AUDIT.c.action == FILM_SENT)
@@ -99,7 +98,9 @@ def footage_until(connection: Connection, camera: str) -> int:
 
 
 def wholly_seen(connection: Connection, principal: Principal, pattern: str | None) -> list[str]:
-    """The ids of cameras of which a caller sees every tenant: landmarks do not say whose they are."""
+    """Return the ids of cameras for which the caller sees every tenant. Needed for landmarks, which do not
+    record a tenant.
+    """
     cameras = sorted({row.id for row in cameras_of(connection, principal, pattern)})
     if principal.unlimited:
         return cameras
@@ -118,7 +119,7 @@ def _in_scope(
         for row in connection.execute(query)
         if (pattern is None or names_id(pattern, row.id)) and principal.sees(row.id, row.tenant)
     ]
-    # Incidents of many cameras are found quickly in order of time; an index by camera would need a sort.
+    # For many cameras the index by time is faster: an index by camera would need a sort.
     return [column.in_(keys) if len(keys) <= _FEW_CAMERAS else (column + 0).in_(keys)]
 
 
@@ -143,12 +144,12 @@ def _incident_rows() -> Select[Any]:
 def incidents(
     connection: Connection, principal: Principal, criteria: IncidentFilter, after: str, limit: int
 ) -> tuple[list[Any], str]:
-    """Incidents, newest first, and where the next page begins (an empty text after the last page).
+    """Return incidents, newest first, and the value of `after` for the next page (empty after the last page).
 
     Raises:
         ProblemError: `after` is not a value from an earlier page.
     """
-    # The page is found in an index; rows with their alerts are read only for the page.
+    # The index alone gives the ids of the page; full rows with their alerts are read only for these.
     query = sqlalchemy.select(INCIDENTS.c.id, INCIDENTS.c.start_ms)
     query = query.where(*_in_scope(connection, principal, criteria.camera, INCIDENTS.c.camera))
     if criteria.watch is not None:
@@ -188,7 +189,7 @@ def _place(after: str) -> tuple[int, str]:
 
 
 def _questions(connection: Connection, words: str) -> list[int]:
-    """Questions in which every searched word is the begin of a word, in any case."""
+    """Return the keys of questions in which every searched word is a prefix of a word, ignoring case."""
     criteria = words.casefold().split()
     texts = connection.execute(sqlalchemy.select(QUESTIONS))
     return [
@@ -203,7 +204,7 @@ def _words(text: str) -> list[str]:
 
 
 def incident(connection: Connection, principal: Principal, identity: str) -> tuple[Any, list[bytes]] | None:
-    """An incident with its acts; None if the caller may see no such incident."""
+    """Return an incident's row and the actions on it; None if the caller may see no such incident."""
     row = connection.execute(
         sqlalchemy.select(INCIDENTS, CAMERAS.c.tenant, CAMERAS.c.id.label("camera_id"))
         .join(CAMERAS, CAMERAS.c.key == INCIDENTS.c.camera)
@@ -226,13 +227,13 @@ def add_acts(connection: Connection, incidents: Sequence[IncidentView]) -> None:
 
 
 def newest_alert(connection: Connection, identity: str) -> Alert | None:
-    """The newest alert of an incident; None if the history has none."""
+    """Return the newest alert of an incident; None if the history has none."""
     body = connection.scalar(sqlalchemy.select(INCIDENTS.c.alert).where(INCIDENTS.c.id == identity))
     return None if body is None else from_json(body, Alert)
 
 
 def open_incidents(connection: Connection) -> Mapping[int, int]:
-    """The number of incidents of each camera that are not closed."""
+    """Return the number of open incidents by the camera's key."""
     rows = connection.execute(
         sqlalchemy.select(INCIDENTS.c.camera, sqlalchemy.func.count())
         .where(sqlalchemy.not_(INCIDENTS.c.closed))
@@ -242,7 +243,9 @@ def open_incidents(connection: Connection) -> Mapping[int, int]:
 
 
 def camera_faults(connection: Connection) -> Mapping[int, str]:
-    """Faults of cameras: the cause of each one's open incident of the watch `camera-health`."""
+    """Return the faults of cameras: the cause in each camera's open incident of the watch `camera-health`, by
+    the camera's key.
+    """
     rows = connection.execute(
         sqlalchemy.select(INCIDENTS.c.camera, INCIDENTS.c.alert)
         .where(INCIDENTS.c.watch == CAMERA_HEALTH, sqlalchemy.not_(INCIDENTS.c.closed))
@@ -338,14 +341,15 @@ def series_of(
 def sums(
     connection: Connection, series: Iterable[SeriesRow], since_ms: int, until_ms: int, size_ms: int
 ) -> dict[int, dict[int, Bucket]]:
-    """Sums of series in buckets of one size, without buckets that have no verdict.
+    """Return the sums of series in buckets of one size; buckets without a verdict are left out.
 
     Args:
         connection: A connection to the history.
         series: The series.
         since_ms: Begin, Unix milliseconds.
         until_ms: End, Unix milliseconds.
-        size_ms: Length of a bucket: a part of a minute, or minutes, hours or days.
+        size_ms: Length of a bucket in milliseconds: a divisor of a minute, or a number of minutes, hours or
+            days.
 
     Returns:
         The sums by the key of the series and the begin of the bucket.
@@ -428,9 +432,8 @@ class CostOf:
 def costs(
     connection: Connection, principal: Principal, camera: str | None, since_ms: int, until_ms: int
 ) -> list[CostOf]:
-    """The cost of the questions that a caller may see, by camera and watch, to the hour.
-
-    What the questions of a window share is divided evenly among them.
+    """Return the cost of the questions that a caller may see, by camera and watch; the range is rounded to
+    hours. The shared cost of a window is divided evenly among its questions.
     """
     series = series_of(connection, principal, camera, None)
     spent = sums(connection, series, since_ms, until_ms, HOUR_MS)
@@ -490,7 +493,9 @@ def incidents_by_tenant(
 def incident_starts(
     connection: Connection, principal: Principal, camera: str | None, since_ms: int, until_ms: int
 ) -> list[int]:
-    """When the incidents of a range that a caller may see began, in Unix milliseconds."""
+    """Return when the incidents that a caller may see began, for those that began within a range; Unix
+    milliseconds.
+    """
     query = sqlalchemy.select(INCIDENTS.c.start_ms).where(
         *_in_scope(connection, principal, camera, INCIDENTS.c.camera),
         INCIDENTS.c.start_ms >= since_ms,
@@ -502,7 +507,7 @@ def incident_starts(
 def verdict_places(
     connection: Connection, series: Iterable[SeriesRow], since_ms: int, until_ms: int
 ) -> dict[int, tuple[int, int]]:
-    """Where the verdicts of a range are in verdicts.v1: the first and the last offset by partition."""
+    """Return where verdicts.v1 has the verdicts of a range: the first and the last offset by partition."""
     places: dict[int, tuple[int, int]] = {}
     for entry in series:
         query = sqlalchemy.select(BUCKETS.c.partition, BUCKETS.c.first, BUCKETS.c.last).where(
@@ -519,12 +524,12 @@ def verdict_places(
 
 
 def verdict_near(connection: Connection, camera: str, at_ms: int) -> tuple[int, int] | None:
-    """Partition and offset in verdicts.v1 of a camera's verdict whose window is near a time.
+    """Return the partition and offset in verdicts.v1 of a verdict of a camera whose window is near a time.
 
     Args:
         connection: A connection to the history.
         camera: The camera's id.
-        at_ms: Unix milliseconds; windows of other hours are not near.
+        at_ms: The time, Unix milliseconds; only verdicts of the same hour are considered.
     """
     distance = sqlalchemy.func.abs(BUCKETS.c.start_ms - at_ms)
     query = (

@@ -76,7 +76,8 @@ from lookout.wire import (
     to_json,
 )
 
-#: topics that are read to their ends first: who may read what, what was erased, and what is hidden
+#: topics that are read to their ends first, since they say who may read what, what was erased and what is
+#: masked
 TABLES: Final = (
     ACCESS.name,
     ERASURES.name,
@@ -101,14 +102,14 @@ STREAMS: Final = (
     *DEAD_LETTERS,
 )
 EVENT_NUMBER: Final = "event"
-#: age of a record after which followers no longer get it
+#: age of a record, in milliseconds, above which it is not sent to followers of events
 _EVENT_AGE_MS: Final = 7 * 86_400_000
 _KEY_CHARS: Final = 600
 
 
 @dataclass(slots=True)
 class Batch:
-    """One transaction.
+    """The state of one transaction.
 
     Attributes:
         connection: Its connection.
@@ -120,11 +121,11 @@ class Batch:
 
 
 class Records:
-    """Puts records into the history.
+    """Writes records into the history's tables.
 
     Args:
         database: The history's database.
-        masks: Says which masks the fleet signed; by default all count.
+        masks: Checks that the fleet signed a mask; by default all masks are accepted.
     """
 
     def __init__(self, database: Database, masks: MaskSigner | None = None) -> None:
@@ -170,7 +171,7 @@ class Records:
         )
 
     def forget(self) -> None:
-        """Drop what a failed transaction changed in memory."""
+        """Drop the in-memory state that a failed transaction changed."""
         self.book.forget()
         self._fence = None
 
@@ -224,12 +225,12 @@ class Records:
         self._tell(batch, message, Event(kind="incident", camera=alert.camera, tenant=tenant, incident=view))
 
     def _reported(self, connection: Connection, name: str, end_ms: int) -> None:
-        """Note that a scheduled report was written, so that it is not written again."""
+        """Record that a scheduled report was written, so that it is not written again."""
         newest = max(end_ms, int(self._database.fact(connection, name) or 0))
         connection.execute(self._database.upsert(FACTS), {"name": name, "value": str(newest)})
 
     def _want(self, connection: Connection, alert: Alert, written_ms: int) -> None:
-        """Let the evidence of a closed incident be kept if the version of its watch says so."""
+        """Mark a closed incident's evidence to be kept if its watch's version at that time asks for that."""
         if alert.kind != Alert.KIND_CLOSED or written_ms < time.time() * 1000 - _EVENT_AGE_MS:
             return
         query = sqlalchemy.select(VERSIONS.c.body).where(
@@ -254,7 +255,7 @@ class Records:
                 "body": to_json(act),
             },
         )
-        if stored is None:  # a copy of an act that was read before
+        if stored is None:  # a copy of an action that was read earlier
             return
         view = self._refresh(batch.connection, act.incident)
         event = Event(kind="action", camera=act.camera, tenant=tenant_of(act.tenant), action=act)
@@ -279,7 +280,9 @@ class Records:
         return incident_view(alert, triage, tenant=alert.tenant)
 
     def _triage(self, connection: Connection, alert: Alert) -> Triage:
-        """An incident's triage state from its acts and its label; the later opinion counts."""
+        """Return an incident's triage state from the actions on it and its label; the later of the two
+        counts.
+        """
         bodies = connection.scalars(
             sqlalchemy.select(ACTS.c.body).where(ACTS.c.incident == alert.incident).order_by(ACTS.c.offset)
         )
@@ -321,7 +324,7 @@ class Records:
         self._tell(batch, message, Event(kind="watch", tenant=watch.tenant, watch=watch))
 
     def _version(self, batch: Batch, message: Message, watch: Watch, *, removed: bool = False) -> None:
-        """Note a record of a watch; its removal has version -1 and no body."""
+        """Store a record of a watch; a removal is stored with version -1 and no body."""
         row = {
             "watch": watch.id,
             "offset": message.offset(),
@@ -334,7 +337,7 @@ class Records:
         batch.connection.execute(self._database.upsert(VERSIONS), row)
 
     def _camera(self, batch: Batch, message: Message) -> None:
-        """Store a camera, and note from when on agents pull it or no longer do."""
+        """Store a camera, and since when agents pull it or no longer do."""
         self._document(batch, message)
         source = Camera() if message.value() is None else _read(message, Camera)
         if source is not None:
@@ -380,7 +383,7 @@ class Records:
             self._delete(batch, message)
             return
         self._put(batch, message, value, "", "")
-        if "@" in key:  # a confirmation, or a member
+        if "@" in key:  # the key of a confirmation or of a member, not of an erasure
             return
         erasure = _read(message, Erasure)
         if erasure is not None:
@@ -403,7 +406,7 @@ class Records:
         view = JobView()
         if isinstance(parsed, RecordingJob):
             view.request.CopyFrom(parsed)
-        else:  # only its progress; the answers are fetched on request
+        else:  # the event has only the progress; clients fetch the answers
             view.answers.id, view.answers.state = parsed.id, parsed.state
             view.answers.parts, view.answers.done = parsed.parts, parsed.done
         self._tell(batch, message, Event(kind="job", tenant=tenant_of(tenant), job=view))
@@ -429,7 +432,9 @@ class Records:
             )
 
     def _state(self, batch: Batch, message: Message) -> None:
-        """Take a camera from a checkpoint of decode, which also names cameras that nothing watches."""
+        """Store when a camera was last heard, from decode's checkpoint. Checkpoints also exist for cameras
+        that no watch covers.
+        """
         camera, checkpoint = record_of(message).camera, _read(message, Checkpoint)
         if checkpoint is None or not is_camera_id(camera):
             return
@@ -445,7 +450,7 @@ class Records:
         written_us, camera = message.timestamp()[1] * 1000, key_text(message.key())
         erasures = self._erased(batch.connection).of(camera)
         if any(written_us <= erasure.requested_us for erasure in erasures):
-            return  # `erase` removed those that were read earlier
+            return  # written before the erasure; `erase` removed those that were read earlier
         pairs = record_of(message).headers
         view = DeadLetterView(
             topic=str(message.topic()),
@@ -481,7 +486,7 @@ class Records:
         )
 
     def _tell(self, batch: Batch, message: Message, event: Event) -> None:
-        """Number an event, unless it is too old for followers."""
+        """Store an event under the next number, unless it is too old for followers."""
         written_ms = message.timestamp()[1]
         if written_ms < time.time() * 1000 - _EVENT_AGE_MS:
             return
@@ -513,7 +518,7 @@ class Records:
         )
 
     def _note_fault(self, batch: Batch, topic: str, key: str, error: RuleError) -> None:
-        """Note why the newest record of a row cannot be used; the one before it stays in force."""
+        """Store why the newest record of a key cannot be used; the one before it stays in force."""
         batch.connection.execute(
             DOCUMENTS.update()
             .where(DOCUMENTS.c.topic == topic, DOCUMENTS.c.key == key[:_KEY_CHARS])
@@ -565,7 +570,7 @@ class Records:
 
 
 def reported_fact(tenant: str) -> str:
-    """The name of the value that holds the end of a tenant's newest scheduled report, Unix milliseconds."""
+    """Return the name of the fact with the end of a tenant's newest scheduled report (Unix milliseconds)."""
     return f"reported/{stable_id(tenant)[:32]}"
 
 
@@ -593,7 +598,7 @@ _KINDS: Final[dict[str, type[Any]]] = {
 
 
 def _read(message: Message, kind: type[Any]) -> Any:
-    """The message in a record; None if it is not valid."""
+    """Parse the message in a record; None if it is not valid."""
     try:
         return received(kind, record_of(message))
     except WireError:
@@ -604,8 +609,9 @@ def _with_opinion(alert: Alert, known: bytes | None) -> Alert | None:
     """Add a second model's opinion to the newest alert of its incident.
 
     Args:
-        alert: What was read. An opinion says nothing else that is new: the alert before it stays the newest.
-        known: The newest alert of the incident; None: it was not read.
+        alert: The alert that was read. If it is an opinion, the alert before it stays the newest and gets the
+            opinion.
+        known: The newest alert of the incident so far; None: none was read.
 
     Returns:
         The newest alert now; None: the opinion is about an unknown incident.

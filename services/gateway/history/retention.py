@@ -26,9 +26,9 @@ from lookout.services.gateway.history.tables import (
 )
 from lookout.services.gateway.settings import GatewaySettings
 
-#: events, requests and dead letters are followed up within days
+#: days for which events, requests and dead letters are kept
 _SHORT_DAYS: Final = 7
-#: step by which older rows are removed while the database is too large
+#: factor by which the ages are lowered in each step while the database is too large
 _STEP: Final = 0.8
 
 
@@ -47,7 +47,9 @@ class Retention:
         self._database, self._settings, self._clock = database, settings, clock
 
     def remove(self) -> None:
-        """Remove what is too old; then younger details and minutes, until the rest fits."""
+        """Remove rows that are too old; while the database is too large, also younger details, then younger
+        minutes.
+        """
         settings = self._settings
         detail, minutes = settings.detail_days, settings.minutes_days
         self._remove(detail, minutes)

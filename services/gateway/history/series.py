@@ -42,7 +42,8 @@ class _Series:
 
 
 class SeriesBook:
-    """Cameras and series in memory while records are counted. Call `forget` after a failed transaction.
+    """Cameras and series (one camera and watch) in memory while records are counted. Call `forget` after a
+    failed transaction.
 
     Args:
         database: The history's database.
@@ -65,13 +66,13 @@ class SeriesBook:
         return self._camera(connection, tenant, identity).key
 
     def seen(self, connection: Connection, tenant: str, identity: str, seen_ms: int) -> None:
-        """Note that a camera was heard until a time."""
+        """Record that a camera was heard until a time."""
         camera = self._camera(connection, tenant, identity)
         if seen_ms > camera.seen_ms:
             camera.seen_ms, camera.changed = seen_ms, True
 
     def _decided(self, connection: Connection, row: VerdictRow) -> None:
-        """Note the outcome of a camera's window."""
+        """Record the outcome of a camera's window."""
         self.seen(connection, row.tenant, row.camera, row.end_ms)
         camera = self._camera(connection, row.tenant, row.camera)
         if row.end_ms >= camera.decided_ms:
@@ -171,7 +172,7 @@ class SeriesBook:
         return _Series(new_key(insertion), 0, 0)
 
     def _bucket(self, connection: Connection, series: _Series, level: int, start: int) -> Bucket:
-        if start >= series.last_ms:  # the series has nothing so new
+        if start >= series.last_ms:  # the series has no verdict so new, so there is no row
             return Bucket()
         query = sqlalchemy.select(BUCKETS).where(
             BUCKETS.c.level == level, BUCKETS.c.series == series.key, BUCKETS.c.start_ms == start

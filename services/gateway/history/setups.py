@@ -37,7 +37,8 @@ def watch_spans(connection: Connection) -> dict[str, list[Span[Watch]]]:
         changes = [
             (row.active_ms or row.written_ms, None if row.version < 0 else _asks(row.body)) for row in records
         ]
-        # The topic keeps the newest version: of those before, only the audit log knows that they were.
+        # The compacted topic keeps only the newest version; earlier changes are known only from the audit
+        # log.
         first_ms, first = changes[0]
         early = [
             (at_ms, first if written else None) for at_ms, written, _ in audited[name] if at_ms < first_ms
@@ -47,14 +48,15 @@ def watch_spans(connection: Connection) -> dict[str, list[Span[Watch]]]:
 
 
 def _asks(body: bytes) -> Watch:
-    """Keep which cameras a version covers and whether it is paused: versions that differ otherwise
-    are one span."""
+    """Reduce a version of a watch to the cameras that it covers and whether it is paused, so that versions
+    that differ only in other fields form one span.
+    """
     watch = from_json(body, Watch)
     return Watch(tenant=watch.tenant, cameras=watch.cameras, disabled=watch.disabled)
 
 
 def camera_spans(connection: Connection) -> dict[tuple[str, str], list[Span[str]]]:
-    """When agents were to pull each camera, by its id and tenant."""
+    """Return when agents were to pull each camera, by id and tenant."""
     rows = connection.execute(sqlalchemy.select(SOURCES).order_by(SOURCES.c.camera, SOURCES.c.offset))
     changes: dict[str, list[tuple[int, str | None]]] = defaultdict(list)
     for row in rows:
@@ -75,7 +77,9 @@ def camera_spans(connection: Connection) -> dict[tuple[str, str], list[Span[str]
 
 
 def _spans(changes: Iterable[tuple[int, Value | None]]) -> Iterator[Span[Value]]:
-    """Turn changes into spans. A change holds from its time on, and replaces those planned for later."""
+    """Turn changes into spans. A change applies from its time on, and replaces earlier records planned for
+    later times.
+    """
     changed: list[tuple[int, Value | None]] = []
     for begin_ms, value in changes:
         while changed and changed[-1][0] >= begin_ms:

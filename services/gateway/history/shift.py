@@ -1,4 +1,6 @@
-"""The content of a report about a time: hours with incidents, cameras, and stretches without answers."""
+"""The content of a report about a range of time: incidents by hour, cameras, and stretches without
+answers.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +19,19 @@ from lookout.services.gateway.history.views import view_of_row
 from lookout.services.gateway.principal import Principal
 from lookout.v1.gateway_pb2 import ReportCamera, ReportHour, ShiftReport, UnwatchedTime
 
-#: incidents and stretches that a report lists
+#: most incidents and stretches that a report lists
 _INCIDENTS: Final = 200
 STRETCHES: Final = 1000
-#: shorter stretches are the rounding of windows to minutes
+#: milliseconds; shorter stretches come from rounding windows to minutes
 _LEAST_MS: Final = 1000
-#: a range that ends no longer ago reaches until now: queries take time
+#: milliseconds; a range that ended less than this ago counts as reaching until now, since queries take time
 _NOW_MS: Final = 10_000
 
 
 @dataclass(slots=True)
 class Unwatched:
-    """A stretch in which a question about a camera had no answer; `time_ms` of it are unanswered.
-
-    `began` and `ended` say which addition or removal it began and ended with.
+    """A stretch in which a question about a camera had no answer for `time_ms` milliseconds. `began` and
+    `ended` name the addition or removal with which it began or ended, if any.
     """
 
     camera: str
@@ -46,7 +47,7 @@ class Unwatched:
 
     @property
     def watched_ms(self) -> int:
-        """How much of its length was watched after all."""
+        """Milliseconds of its length that were watched after all."""
         return self.end_ms - self.begin_ms - self.time_ms
 
     def touches(self, later: Unwatched) -> bool:
@@ -67,13 +68,14 @@ class Hour:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """What was watched in a time.
+    """What was watched in a range of time.
 
     Attributes:
         hours: By time.
         cameras: The milliseconds that were watched and not watched, by camera and tenant.
         unwatched: Stretches without answers, by camera and watch.
-        unset: Stretches before it was set up, which nothing counts.
+        unset: Stretches before a camera or question was set up; they count neither as watched nor as
+            unwatched.
     """
 
     hours: list[Hour]
@@ -91,15 +93,16 @@ def shift_report(
     *,
     stretches: int = STRETCHES,
 ) -> ShiftReport:
-    """A report about a time from the history: incidents, hours, cameras and what was not watched.
+    """Make a report about a range of time from the history: incidents, hours, cameras and unwatched
+    stretches.
 
     Args:
         connection: A connection to the history.
-        principal: The reader, who decides what it may hold.
+        principal: The reader; the report holds only what the reader may see.
         camera: An id or glob; None: all.
         begin_ms: Unix milliseconds.
         end_ms: Unix milliseconds, after `begin_ms`.
-        stretches: Stretches without answers that it lists at most.
+        stretches: Most stretches without answers that it lists.
     """
     criteria = queries.IncidentFilter(camera=camera, since_ms=begin_ms, until_ms=end_ms)
     rows, next_page = queries.incidents(connection, principal, criteria, "", _INCIDENTS)
@@ -134,9 +137,8 @@ def shift(
     end_ms: int,
     now_ms: float,
 ) -> Shift:
-    """The hours of a time, its cameras, and the stretches that were not watched.
-
-    Stretches are found to the minute if few series are asked for, else to the hour.
+    """Return the hours of a range of time, its cameras, and the stretches that were not watched. Stretches
+    are exact to the minute for few series, else to the hour.
     """
     asked = list(
         asked_times(connection, principal, camera, None, begin_ms=begin_ms, end_ms=end_ms, now_ms=now_ms)
@@ -172,11 +174,9 @@ def shift(
 
 
 def _joined(pieces: Sequence[Unwatched]) -> Iterator[Unwatched]:
-    """Join pieces of a question that touch.
-
-    What was watched of the first piece lies before the stretch, and what was watched of the last one after
-    it: if that is a minute at most, the stretch begins and ends there, so that its length is the time that
-    is missing.
+    """Join adjacent pieces of one question. If at most a minute of the first piece was watched, that minute
+    is taken to precede the stretch; likewise a watched minute of the last piece is taken to follow it. So the
+    stretch's length is the missing time.
     """
     groups: list[list[Unwatched]] = []
     for piece in pieces:
@@ -196,7 +196,7 @@ def _joined(pieces: Sequence[Unwatched]) -> Iterator[Unwatched]:
 
 
 def _bounded(stretch: Unwatched, asked: AskedTime, now_ms: float) -> Unwatched:
-    """Say of a stretch with what it began and ended, or that it goes on."""
+    """Add to a stretch the addition or removal with which it began or ended, and whether it is ongoing."""
 
     def change(at_ms: int, what: str) -> str:
         near = (name for time_ms, name in asked.changes if abs(time_ms - at_ms) < _LEAST_MS)
@@ -208,7 +208,9 @@ def _bounded(stretch: Unwatched, asked: AskedTime, now_ms: float) -> Unwatched:
 
 
 def _unset(asked: Iterable[AskedTime], begin_ms: int) -> Iterator[Unwatched]:
-    """Stretches before a camera was set up, and before single questions that came later."""
+    """Find the stretches before a camera was set up, and before those of its questions that were added
+    later.
+    """
     firsts: dict[tuple[str, str], int] = {}
     for question in asked:
         name = question.series.camera, question.series.tenant
@@ -227,8 +229,9 @@ def _unset(asked: Iterable[AskedTime], begin_ms: int) -> Iterator[Unwatched]:
 
 
 def _stretches(asked: AskedTime, buckets: Mapping[int, Bucket], size_ms: int) -> list[Unwatched]:
-    """The stretches of a question about a camera that were not watched, bucket by bucket, each with its main
-    reason."""
+    """Return the stretches in which a question about a camera was not watched, by bucket, each with its main
+    reason.
+    """
     out: list[Unwatched] = []
     series = asked.series
     names = series.camera, series.tenant, series.watch
@@ -248,7 +251,7 @@ def _stretches(asked: AskedTime, buckets: Mapping[int, Bucket], size_ms: int) ->
 
 
 def _merged(names: tuple[str, str, str], stretches: Sequence[Missing]) -> Iterator[Unwatched]:
-    """Stretches of one bucket that begin together are one, with its main reason."""
+    """Merge stretches of one bucket that begin together; the longest gives the reason."""
     for begin_ms in sorted({stretch.begin_ms for stretch in stretches}):
         same = [stretch for stretch in stretches if stretch.begin_ms == begin_ms]
         if (time_ms := sum(stretch.time_ms for stretch in same)) >= _LEAST_MS:
@@ -274,8 +277,8 @@ def _unwatched(stretch: Unwatched) -> UnwatchedTime:
         ended=stretch.ended,
         ongoing=stretch.ongoing,
     )
-    # Whole seconds: whoever subtracts what a table shows gets the length that it shows, and stretches that
-    # touch do so in the table.
+    # Rounded to whole seconds, so that in a table end minus begin equals the length shown, and adjacent
+    # stretches have equal times.
     begin_s, end_s = (stretch.begin_ms + 500) // 1000, (stretch.end_ms + 500) // 1000
     message.start.FromSeconds(begin_s)
     message.end.FromSeconds(end_s)

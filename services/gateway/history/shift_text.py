@@ -1,4 +1,4 @@
-"""A report in sentences. They are templates, so that they say nothing that the report does not."""
+"""Puts a report into sentences. They are templates, so they say only what the report says."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _REASONS: Final = {UNSEEN: "nothing came", PAUSED: "the question was paused"}
 
 @dataclass(frozen=True, slots=True)
 class _Clock:
-    """Writes times of a time zone, with the day where a report is about several."""
+    """Formats times in a time zone, with the day if a report covers several days."""
 
     zone: tzinfo
     dated: bool
@@ -39,7 +39,7 @@ def sentences(report: ShiftReport, zone: str = "UTC") -> Iterator[ReportSentence
 
     Args:
         report: Complete except for its sentences.
-        zone: The time zone of their times.
+        zone: The time zone in which the sentences give times.
 
     Yields:
         Sentences with the ids of the incidents that they speak of.
@@ -92,7 +92,7 @@ def _of_question(question: str, found: Sequence[IncidentView], at: _Clock) -> Re
 
 
 def _open(incidents: Sequence[IncidentView], at: _Clock) -> Iterator[ReportSentence]:
-    """Sentences on incidents that nobody has taken up, and those that people called wrong."""
+    """Yield sentences about incidents that nobody has taken up, and those that people called false."""
     new = [incident for incident in incidents if incident.state == IncidentState.INCIDENT_STATE_NEW]
     wrong = [incident for incident in incidents if incident.HasField("right") and not incident.right]
     if new:
@@ -129,7 +129,7 @@ def _watched(report: ShiftReport, at: _Clock) -> ReportSentence:
 
 
 def _unset(report: ShiftReport, at: _Clock) -> Iterator[ReportSentence]:
-    """A sentence on cameras that were not set up when the time began."""
+    """Yield a sentence about cameras that were not set up yet when the range began."""
     late = [stretch for stretch in report.unset if not stretch.watch]
     if late:
         named = [f"{clean(stretch.camera, 100)} until {at(stretch.end.ToMilliseconds())}" for stretch in late]
@@ -142,7 +142,7 @@ def _ids(incidents: Iterable[IncidentView]) -> list[str]:
 
 
 def _began_ms(incident: IncidentView) -> int:
-    """When it became yes; the window that opened it begins before what there is to see."""
+    """Return when an incident became visible (`raised`): the window that opened it begins earlier."""
     return (incident.raised if incident.HasField("raised") else incident.start).ToMilliseconds()
 
 
@@ -156,7 +156,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _span(seconds: float) -> str:
-    """A length of time, as the console writes it: to the second below an hour, then to the minute."""
+    """Format a duration as the console does: in seconds below an hour, otherwise in minutes."""
     whole = round(seconds)
     if whole < 3600:
         parts = [(whole // 60, "min"), (whole % 60, "s")]

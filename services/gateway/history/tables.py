@@ -131,7 +131,7 @@ INCIDENTS = Table(
     Column("right", Boolean),
     Column("notes", Integer, nullable=False),
     Column("alert", LargeBinary, nullable=False),
-    # Lists come from these indexes alone, in their order, without reading the rows and their alerts.
+    # These indexes alone give lists in their order, without reading rows with their alerts.
     Index(
         "ix_incidents_start_ms",
         "start_ms",

@@ -19,15 +19,15 @@ OUTCOMES: Final = tuple(Outcome)
 _PLACES: Final = {outcome.value: place for place, outcome in enumerate(OUTCOMES)}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
-#: longest time that one window accounts for
+#: longest time that one window accounts for, in milliseconds
 LONGEST_MS: Final = 3_600_000
 
 
 class VerdictRow(NamedTuple):
-    """The countable parts of a verdict.
+    """The fields of a verdict that the history counts.
 
-    `outcome` is an index of `OUTCOMES`; `p_yes` is NaN without an answer; `shared` are FLOPs of the window,
-    `own` those of the question, `device_us` the question's part of the device time.
+    `outcome` is an index into `OUTCOMES`; `p_yes` is NaN without an answer; `shared` and `own` are FLOPs of
+    the window and of the question; `device_us` is the question's part of the device time in microseconds.
     """
 
     tenant: str
@@ -43,9 +43,8 @@ class VerdictRow(NamedTuple):
 
 
 def read_row(value: bytes, key: str, written_ms: int) -> VerdictRow | None:
-    """Read the countable parts of a record of verdicts.v1.
-
-    The usual form is read directly, any other by the parser of the wire, with the same result.
+    """Read the counted fields of a record of verdicts.v1. The form that `to_json` writes is read directly,
+    any other by the wire parser, with the same result.
 
     Args:
         value: The record's value.
@@ -67,7 +66,7 @@ def read_row(value: bytes, key: str, written_ms: int) -> VerdictRow | None:
 
 
 def _fast(fields: dict[str, Any]) -> VerdictRow | None:
-    """The row of a verdict in the form that `to_json` writes; None if a field has another form."""
+    """Return the row of a verdict in the form that `to_json` writes; None if a field has another form."""
     camera, watch, tenant = fields["camera"], fields["watch"], fields.get("tenant", "")
     if not (type(camera) is type(watch) is type(tenant) is str):
         return None

@@ -1,4 +1,4 @@
-"""Incidents whose evidence still has to be kept, because their watch says so."""
+"""Incidents whose evidence is still to be stored, because their watch asks for that."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Wanted:
         self._database = database
 
     def incidents(self) -> dict[str, str]:
-        """Incidents, oldest first, with their watches."""
+        """Return the watch of each incident, oldest incident first."""
         query = sqlalchemy.select(WANTED.c.incident, WANTED.c.watch).order_by(WANTED.c.time_ms)
         with self._database.reading() as connection:
             return {row.incident: row.watch for row in connection.execute(query)}
 
     def remove(self, incident: str) -> None:
-        """Remove an incident: its evidence is kept, or it has none."""
+        """Remove an incident from the list, once its evidence is stored or it has none."""
         with self._database.writing() as connection:
             connection.execute(WANTED.delete().where(WANTED.c.incident == incident))

@@ -1,4 +1,4 @@
-"""What a player must know about a clip: as the API tells it, and as kept evidence stores it."""
+"""What a player must know about a clip, in the form that the API returns and kept evidence stores."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _CODECS: Final = re.compile(r'video/mp4; codecs="([^"]*)"')
 
 
 def media_type(clip: JoinedClip) -> str:
-    """The media type in the form that `canPlayType` takes."""
+    """Return the media type in the form that a browser's `canPlayType` takes."""
     return f'video/mp4; codecs="{clip.codecs}"'
 
 
 def clip_facts(camera: str, piece: Piece) -> ClipFacts:
-    """The facts about a clip of a camera."""
+    """Return the facts about a clip of a camera."""
     clip = piece.clip
     assert clip is not None
     begin_us = clip.spans[0].at_us
@@ -41,7 +41,7 @@ def clip_facts(camera: str, piece: Piece) -> ClipFacts:
 
 
 def joined_clip(facts: ClipFacts) -> JoinedClip:
-    """A clip without bytes that has these facts."""
+    """Make a clip without bytes from its facts."""
     match = _CODECS.fullmatch(facts.media_type)
     spans = tuple(
         ClipSpan(round(span.at_s * 1e6), span.start.ToMicroseconds(), span.end.ToMicroseconds())

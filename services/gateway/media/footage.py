@@ -1,4 +1,4 @@
-"""Reads what Kafka holds of a camera's time: frames records, and the segments that they name."""
+"""Reads what Kafka still has of a camera's footage: frames records, and the segments that they name."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from lookout.wire import FRAMES, SEGMENTS, TOKENS, VERDICTS, WireError, headers,
 #: most requests that read Kafka at the same time
 _READERS: Final = 4
 _ANSWER_S: Final = 10.0
-#: how early footage may be sent, by cameras whose clocks are ahead
+#: how far before its own time footage may reach Kafka, from a camera whose clock is ahead
 _LONGEST_MS: Final = 86_400_000
-#: how late a stage may be if nothing says when it read its input
+#: how late a stage may write about footage, if no record says when it did
 _LATE_MS: Final = 600_000
-#: the same if a record of about that time is known
+#: the same if a record of about the same time is known
 _NEAR_MS: Final = 180_000
-#: how much earlier records may be than where they are expected: tried one after the other. Decode may have
-#: been less late then
+#: how much before the expected place to read: tried in this order, since decode may have been less late at
+#: that time
 _EARLIER_MS: Final = (15_000, _LATE_MS)
 _EARLIER_ANYWHERE_MS: Final = (15_000, _LATE_MS, _LONGEST_MS)
 
-#: how much the clocks of services may differ
+#: how far the clocks of services may differ
 _CLOCKS_MS: Final = 60_000
 
 _Reader = TypeVar("_Reader", TopicReader, RecordReader)
@@ -61,12 +61,12 @@ class FilmedSegment:
 
     @property
     def start_us(self) -> int:
-        """Unix time of its begin in microseconds."""
+        """Its begin in Unix microseconds."""
         return self.record.segment.start_us + self.record.wall_offset_us
 
     @property
     def end_us(self) -> int:
-        """Unix time of its end in microseconds."""
+        """Its end in Unix microseconds."""
         return self.record.segment.end_us + self.record.wall_offset_us
 
 
@@ -116,20 +116,20 @@ class Footage:
             except RecordsGoneError:
                 return None
         filmed = filmed_segment(records[0])
-        # A topic that was made again may have another camera's record at the same place.
+        # In a topic that was deleted and created again, another camera's record may be at this offset.
         return filmed if filmed is not None and filmed.record.camera == camera else None
 
     def between(
         self, camera: str, from_us: int, to_us: int, near: RecordRef | None = None
     ) -> list[FilmedSegment]:
-        """Return the segments that a camera filmed in a time, by epoch and stream time.
+        """Return the segments that a camera filmed in a range of time, sorted by epoch and stream time.
 
         Args:
             camera: The camera's id.
             from_us: Unix microseconds.
             to_us: The end, which is excluded.
-            near: A frames record or verdict of about this time. Without it they are looked up by Kafka's
-                time, and not found if decode was late by more than ten minutes.
+            near: A frames record or verdict of about this time. Without it, segments are looked up by Kafka's
+                record time, and are not found if decode wrote them more than ten minutes late.
 
         Raises:
             TransientError: Kafka does not answer in time.
@@ -142,7 +142,7 @@ class Footage:
                 for filmed in filmed_segments:
                     if filmed.start_us < to_us and filmed.end_us > from_us:
                         segments[filmed.record.epoch, filmed.record.segment.start_us] = filmed
-                # A camera's records are in order: what precedes this one ended before it began.
+                # A camera's records are in order, so none before this one reaches into the range.
                 if any(filmed.start_us <= from_us for filmed in filmed_segments):
                     break
         return [segments[key] for key in sorted(segments)]
@@ -168,16 +168,16 @@ class Footage:
             return record.value
         try:
             return self._uris.fetch(uri_of(record.value))
-        except BadRecordError as error:  # the host no longer has it, or was never allowed
+        except BadRecordError as error:  # its host no longer has it, or fetching from it is not allowed
             logs.get("gateway").info("a segment is not there", camera=record.camera, error=str(error))
             return None
 
     def computed(self, filmed: FilmedSegment, row: int) -> Mask | None:
-        """Which merge groups of a sampled picture were computed and kept; None if no record says so.
+        """Return which merge groups of a sampled picture were computed and kept; None if no record says.
 
         Args:
             filmed: The picture's record.
-            row: Which of its frames.
+            row: Index of the picture among the record's frames.
 
         Returns:
             bool [rows, columns] of the grid of groups.
@@ -202,7 +202,7 @@ class Footage:
                 if message is None or message.key() != filmed.record.camera.encode():
                     continue
                 block = _block(record_of(message), filmed)
-                # A segment may lie in several blocks: its frames are in one of them.
+                # A segment may span several blocks; each frame is in one of them.
                 computed = None if block is None else _computed(block, filmed, row)
                 if computed is not None:
                     return computed
@@ -223,7 +223,7 @@ class Footage:
             yield ClipSegment(data, filmed.record.epoch, origin_us, filmed.record.wall_offset_us)
 
     def _where(self, camera: str, from_us: int, to_us: int, near: RecordRef | None) -> _Range:
-        """Locate the records of a range by a record of about that time."""
+        """Estimate where the records of a range are, from a record of about that time."""
         plain = _Range(from_us // 1000, to_us // 1000 + _LATE_MS)
         if near is None:
             return plain
@@ -233,13 +233,13 @@ class Footage:
             except RecordsGoneError:
                 return plain
             with suppress(RecordsGoneError):
-                # For a verdict use the frames that it shows, since it came later than they did.
+                # For a verdict, use the frames record that it shows, since the verdict was written later.
                 if (shown := _shown_by(record)) is not None:
                     record = reader.read(FRAMES.name, shown.partition, [shown.offset], _ANSWER_S)[0]
         span = _span_of(record)
         if span is None or record.camera != camera:
             return plain
-        # Footage may be sent faster than it was filmed, and never earlier.
+        # Footage may be sent faster than it was filmed, but not before it was filmed.
         at_ms, begin_ms, end_ms = record.timestamp_ms, *span
         before_ms, after_ms = max(0, end_ms - from_us // 1000), max(0, to_us // 1000 - begin_ms)
         return _Range(at_ms - before_ms, at_ms + after_ms + _NEAR_MS, record.partition)
@@ -283,7 +283,7 @@ class Footage:
 
     @contextmanager
     def _taken(self, readers: queue.LifoQueue[_Reader]) -> Iterator[_Reader]:
-        """Lend the block one of the readers, which nobody else uses meanwhile.
+        """Give the `with` block a reader of its own.
 
         Raises:
             TransientError: Kafka does not answer.
@@ -311,7 +311,7 @@ def filmed_segment(record: Record) -> FilmedSegment | None:
 
 
 def _block(record: Record, filmed: FilmedSegment) -> StrideBlock | None:
-    """The block in a record of tokens.v1 if it was made from `filmed`; else None."""
+    """Return the block in a record of tokens.v1 if it was made from `filmed`; else None."""
     try:
         tokens = received(TokensRecord, record)
     except WireError:
@@ -341,14 +341,16 @@ def _computed(block: StrideBlock, filmed: FilmedSegment, row: int) -> Mask | Non
 
 
 def _shown_by(record: Record) -> RecordRef | None:
-    """The first frames record that a verdict shows."""
+    """Return the first frames record that a verdict names as evidence; None for other records."""
     if (verdict := _verdict_of(record)) is None:
         return None
     return next((shown.record for shown in verdict.evidence if shown.record.topic == FRAMES.name), None)
 
 
 def _span_of(record: Record) -> tuple[int, int] | None:
-    """The time of a frames record or a verdict, in Unix milliseconds."""
+    """Return the begin and end of a frames record or a verdict in Unix milliseconds; None for other
+    records.
+    """
     if record.topic == FRAMES.name:
         filmed = filmed_segment(record)
         return None if filmed is None else (filmed.start_us // 1000, filmed.end_us // 1000)
@@ -358,7 +360,7 @@ def _span_of(record: Record) -> tuple[int, int] | None:
 
 
 def _verdict_of(record: Record) -> Verdict | None:
-    """The verdict of a record; None if it is of another topic, or not valid."""
+    """Return the verdict in a record; None if the record is of another topic or not valid."""
     if record.topic != VERDICTS.name:
         return None
     try:

@@ -25,7 +25,7 @@ from lookout.v1.media_pb2 import KeptEvidence
 #: seconds that a clip shows before and after its incident
 PAD_S: Final = 5.0
 WIDTH: Final = 1280
-#: time after which no more footage of a closed incident comes
+#: microseconds after an incident's end after which no more footage of it arrives
 _SETTLED_US: Final = 120_000_000
 
 
@@ -38,9 +38,9 @@ class Keeping:
         fence: Says what was erased.
         limit: Bytes above which no more is kept.
         days: Days after an incident's end for which its evidence is kept.
-        masks: The cameras' privacy masks.
+        masks: The privacy masks of cameras.
         newest: Returns the newest alert of an incident; None if the history has none.
-        wanted: Incidents whose watches let their evidence be kept; None: no watch does.
+        wanted: Incidents whose watches ask for their evidence to be kept; None: no watch can.
         clock: Unix seconds.
     """
 
@@ -62,8 +62,9 @@ class Keeping:
         self._wanted, self._masks = wanted, masks
         # Held while the store changes, so that a confirmed erasure leaves nothing that is just being written.
         self._lock = threading.Lock()
-        self._erased: list[Erasure] = []  # the history may not know them yet
-        # Of erased times, removed by a sweep before the erasure itself came: its receipt counts it.
+        self._erased: list[Erasure] = []  # erasures seen here, which the history may not have read yet
+        # Evidence of erased times that a sweep removed before `erase` was called, whose receipt counts it
+        # too.
         self._swept = deque[KeptEvidence](maxlen=10_000)
 
     def find(self, incident: str, sees: Sees) -> KeptEvidence | None:
@@ -82,7 +83,7 @@ class Keeping:
         Args:
             alert: The incident's newest alert.
             sees: What the caller may see.
-            actor: Who keeps it.
+            actor: Who asked to keep it.
 
         Raises:
             ProblemError: There is neither picture nor clip, it was erased, or the store is full.
@@ -90,7 +91,7 @@ class Keeping:
         """
         kept_before = self.store.find(alert.incident)
         if kept_before is not None and kept_before.complete and self._is_masked(kept_before):
-            return kept_before  # Kafka may have less of it by now
+            return kept_before  # not made again: Kafka may have less of the footage by now
         made = [
             _tried(lambda: self._media.evidence(alert, sees, PictureSize(WIDTH))),
             _tried(lambda: self._clip(alert, sees)),
@@ -123,7 +124,7 @@ class Keeping:
             self.store.remove(incident)
 
     def _is_masked(self, kept: KeptEvidence) -> bool:
-        """Whether evidence was stored with all of the camera's mask."""
+        """Whether evidence was stored with everything hidden that the camera's mask hides now."""
         return not self._masks.lacks(kept.camera, kept.masks)
 
     def clip(self, kept: KeptEvidence) -> Piece | None:
@@ -162,7 +163,7 @@ class Keeping:
             self._erased.append(erasure)
             evidence, halves, _ = self.store.list()
             hit = {kept.incident for kept in (*evidence, *self._swept) if _is_erased(fence, kept)}
-            # Nobody knows which camera an incomplete entry belongs to.
+            # An entry without a manifest may belong to any camera, so it is removed as well.
             for incident in hit | halves:
                 self.store.remove(incident)
                 count += 1
@@ -173,7 +174,8 @@ class Keeping:
     def sweep(self) -> None:
         """Keep the evidence that watches want, and remove what is too old or was erased.
 
-        Evidence of incidents that were open when it was kept is stored again.
+        Evidence that was kept while its incident was open, or without the present mask, is stored again once
+        the incident is complete.
 
         Raises:
             TransientError: Kafka or the store does not answer.
@@ -192,7 +194,7 @@ class Keeping:
             ):
                 try:
                     self.keep(alert, lambda *_: True, kept.kept_by)
-                except ProblemError as error:  # what was stored stays
+                except ProblemError as error:  # the evidence stored earlier stays
                     logs.get("gateway").info("not kept again", incident=kept.incident, error=str(error))
 
     def _sweep_away(self, kept: KeptEvidence, is_erased: bool) -> None:
@@ -202,8 +204,9 @@ class Keeping:
                 self._swept.append(kept)
 
     def _keep_wanted(self) -> None:
-        """Keep evidence of each incident whose watch wants it, once: if somebody removes it, it stays
-        removed."""
+        """Keep the evidence of each incident whose watch asks for it, once: if somebody removes it later, it
+        stays removed.
+        """
         if self._wanted is None:
             return
         for incident, watch in self._wanted.incidents().items():
@@ -250,18 +253,18 @@ class Keeping:
 
 
 def clip_span(alert: Alert, pad_s: float) -> tuple[int, int]:
-    """The time of an incident's clip in Unix microseconds: at most the incident's first five minutes.
+    """Return begin and end of an incident's clip in Unix microseconds: at most five minutes, from its begin.
 
     Args:
         alert: The incident's newest alert.
-        pad_s: Seconds before and after it.
+        pad_s: Seconds added before and after the incident.
     """
     begin_us = alert.start.ToMicroseconds() - round(pad_s * 1e6)
     return begin_us, min(alert.end.ToMicroseconds() + round(pad_s * 1e6), begin_us + LONGEST_US)
 
 
 def near_of(alert: Alert) -> RecordRef | None:
-    """The place of a record of about an incident's time."""
+    """Return where a record of about the incident's time is; None without evidence."""
     return alert.evidence[0].record if alert.evidence else None
 
 

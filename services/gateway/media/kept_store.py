@@ -1,4 +1,4 @@
-"""The store of kept evidence: a folder or an object store, which alone knows what is kept.
+"""The store of kept evidence: a folder or an object store, without any other index.
 
 INCIDENT/kept.json      the message KeptEvidence, written last INCIDENT/clip.mp4 INCIDENT/picture.jpg
 """
@@ -21,9 +21,9 @@ from lookout.wire import WireError, from_json, to_json
 CLIP: Final = "clip.mp4"
 PICTURE: Final = "picture.jpg"
 _MANIFEST: Final = "kept.json"
-#: ids of incidents, which are hexadecimal: nothing else may become part of an object's name
+#: valid ids of incidents; no other text may become part of an object's name
 _ID: Final = re.compile(r"[0-9A-Za-z_-]{1,64}")
-#: another gateway may have stored or removed something
+#: seconds for which manifests are cached; another gateway may have changed the store
 _FRESH_S: Final = 5.0
 
 
@@ -72,7 +72,7 @@ class KeptStore:
                 return None
 
     def put(self, evidence: KeptEvidence, clip: bytes | None, picture: bytes | None) -> None:
-        """Store evidence instead of what was kept of its incident.
+        """Store the evidence of an incident, and replace what was kept of it before.
 
         Raises:
             TransientError: The store does not answer; put it again.
@@ -84,7 +84,8 @@ class KeptStore:
         self._forget(evidence.incident)
 
     def remove(self, incident: str) -> None:
-        """Remove what is kept of an incident; its manifest goes last, so that a removal can be continued.
+        """Remove what is kept of an incident; the manifest is removed last, so that an interrupted removal
+        can be continued.
 
         Raises:
             TransientError: The store does not answer; remove it again.
@@ -98,7 +99,7 @@ class KeptStore:
         self._forget(incident)
 
     def list(self) -> tuple[list[KeptEvidence], set[str], int]:
-        """List everything: the evidence, incidents with files but no manifest, and the bytes.
+        """List the complete evidence, the incidents with files but no manifest, and the bytes of all files.
 
         Raises:
             TransientError: The store does not answer.

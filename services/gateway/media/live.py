@@ -31,11 +31,11 @@ from lookout.video.segments.fragments import moved, split
 from lookout.video.segments.types import JoinedClip
 from lookout.wire import FRAMES, tenant_of
 
-#: most views of the gateway, of one tenant's cameras, and of one viewer
+#: most concurrent live views: of the gateway, of one tenant's cameras, and of one viewer
 VIEWS: Final = 64
 _TENANT_VIEWS: Final = 16
 _VIEWER_VIEWS: Final = 4
-#: how far a viewer may be behind the newest footage
+#: how far a viewer may lag behind the newest footage, in microseconds
 BEHIND_US: Final = 3_000_000
 #: a camera whose newest segment is older than this counts as sending nothing
 SILENT_S: Final = 30.0
@@ -58,7 +58,7 @@ class Viewer:
     Attributes:
         name: The name under which its views are counted.
         sees: What the caller may see.
-        holds: Whether that is still so; asked again and again.
+        holds: Whether the caller still has that right; checked repeatedly during a view.
     """
 
     name: str
@@ -67,8 +67,7 @@ class Viewer:
 
 
 class _Camera:
-    """The newest segments of a camera id, of which a viewer may be `BEHIND_US` behind, and when the last
-    came."""
+    """The segments of a camera id within `BEHIND_US` of the newest, and when the last one arrived."""
 
     def __init__(self) -> None:
         self.recent: deque[FilmedSegment] = deque()
@@ -98,7 +97,7 @@ class Live:
         self._reader = TopicReader(settings, "live", options={"auto.offset.reset": "latest"})
         self._cameras: dict[str, _Camera] = {}
         self._views: list[View] = []
-        self._unread: set[int] = set()  # partitions that were not yet read up to now
+        self._unread: set[int] = set()  # partitions that were not yet read up to their ends
         self._changed = threading.Condition()
         self._viewed_at = 0.0
         self._stopped = False
@@ -125,14 +124,14 @@ class Live:
                 view.wake()
 
     async def open(self, camera: str, viewer: Viewer) -> View:
-        """Begin a view at the newest keyframe; it counts until its `close`.
+        """Begin a view at the newest keyframe; it counts towards the limits until its `close`.
 
         Args:
             camera: The camera's id.
             viewer: The viewer.
 
         Raises:
-            ProblemError: The camera sends nothing that the viewer may see or a browser plays, or there are
+            ProblemError: The camera sends nothing that the viewer may see or a browser can play, or there are
                 too many views.
         """
         view = View(self, self._media, camera, viewer)
@@ -209,7 +208,7 @@ class Live:
             self._unread.discard(partition)
 
     def _take(self, filmed: FilmedSegment, arrived: float) -> None:
-        for frame in filmed.record.segment.frames:  # most of a record's bytes, and not needed here
+        for frame in filmed.record.segment.frames:  # most of a record's bytes, unused here
             frame.ClearField("motion")
             frame.ClearField("residual")
         camera = filmed.record.camera
@@ -243,11 +242,11 @@ class View:
         self._head = self._first = b""
         self._number = 1
         self._last: FilmedSegment | None = None
-        self._ends_us = 0  # end of what was shown, in the time of the sent stream
+        self._ends_us = 0  # end of the footage sent so far, in the time of the sent stream
         self._checked_at = self._loop.time()
 
     def wake(self) -> None:
-        """Wake the view: a segment of the camera came, or the gateway ends."""
+        """Wake the view, because a segment of the camera arrived or the gateway ends."""
         self._loop.call_soon_threadsafe(self._woken.set)
 
     def close(self) -> None:
@@ -274,7 +273,9 @@ class View:
             await self._wait(wait_s)
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """Yield the bytes of the view until the camera, the caller's rights, or this kind of video ends."""
+        """Yield the bytes of the view until the camera falls silent, the caller loses the right to see it, or
+        the format of the video changes.
+        """
         data: bytes | None = self._first
         self._first = b""
         while data is not None:
@@ -295,7 +296,7 @@ class View:
             if filmed is not None:
                 try:
                     return await asyncio.to_thread(self._media_of, filmed)
-                except (ProblemError, LookoutError) as error:  # damaged or erased: leave a hole
+                except (ProblemError, LookoutError) as error:  # damaged or erased: skip the segment
                     logs.get("gateway").info("not shown live", camera=self.camera, error=str(error)[:300])
                     continue
             if self._loop.time() > silent_at:
@@ -310,7 +311,7 @@ class View:
             return
 
     def _following(self) -> FilmedSegment | None:
-        """The segment to show next: the newest for a new view, else the oldest that was not shown."""
+        """Return the segment to show next: the newest for a new view, else the oldest that was not shown."""
         segments = [
             filmed
             for filmed in self._live.newest(self.camera)
@@ -328,7 +329,9 @@ class View:
         return (new.epoch, new.segment.start_us) > (old.epoch, old.segment.start_us)
 
     def _media_of(self, filmed: FilmedSegment) -> bytes | None:
-        """The fragments of a segment at their time; None if they need another header, which ends the view."""
+        """Return a segment's fragments, shifted to their time in the sent stream; None if they need another
+        header, which ends the view.
+        """
         last, self._last = self._last, filmed
         piece = self._media.live(filmed, newest=last is None)
         clip = piece.clip
@@ -349,7 +352,9 @@ class View:
 
 
 def _step_us(before: FilmedSegment, filmed: FilmedSegment, clip: JoinedClip) -> int:
-    """The time between two segments if it is less than a frame lasts, else 0: longer holes are closed."""
+    """Return the time between two segments in microseconds if it is shorter than a frame, else 0, which
+    closes longer gaps.
+    """
     if before.record.epoch != filmed.record.epoch:
         return 0
     step_us = filmed.record.segment.start_us - before.record.segment.end_us
@@ -357,7 +362,8 @@ def _step_us(before: FilmedSegment, filmed: FilmedSegment, clip: JoinedClip) -> 
 
 
 class LiveResponse(StreamingResponse):
-    """The answer with a view. The view is always closed, and a viewer that takes nothing is dropped.
+    """The HTTP response of a view. It always closes the view, and drops a viewer that accepts no data for a
+    while.
 
     Args:
         view: The view.

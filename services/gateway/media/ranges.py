@@ -13,17 +13,17 @@ _RANGE: Final = re.compile(r"bytes=(\d{0,15})-(\d{0,15})", re.IGNORECASE)
 
 
 def ranged(request: Request, data: bytes, media_type: str, headers: Mapping[str, str]) -> Response:
-    """Answer with the whole, or the range that the request asks for.
+    """Answer with all bytes, or with the range that the request asks for.
 
     Args:
         request: With or without the headers range and if-range.
-        data: The whole.
+        data: All bytes.
         media_type: Its media type.
         headers: Headers of the answer, with the etag.
     """
     headers = {**headers, "accept-ranges": "bytes"}
     match = _RANGE.fullmatch(request.headers.get("range", "").strip())
-    # For several ranges, or another version, the whole is a valid answer.
+    # For several ranges, or a range of another version, all bytes are a valid answer.
     if match is None or request.headers.get("if-range", headers["etag"]) != headers["etag"]:
         return Response(data, 200, headers, media_type)
     first, last = match.groups()

@@ -27,25 +27,25 @@ from lookout.video.sandbox import SandboxPool, SandboxSettings
 from lookout.video.segments.types import CodecError, JoinedClip, JoinRequest, Reason
 from lookout.wire import tenant_of
 
-#: longest footage in one clip
+#: longest footage in one clip, in microseconds
 LONGEST_US: Final = 300_000_000
-#: where live fragments have their first picture: reordered pictures are decoded before it
+#: time of the first picture in live fragments, above 0 because reordered pictures have earlier decoding times
 LIVE_US: Final = 60_000_000
 _ENDLESS_US: Final = 1 << 62
-#: how much the picture of a time may be earlier or later
+#: how far the picture for a time may be from that time, in microseconds
 NEAREST_US: Final = 5_000_000
 #: most bytes of the segments of one clip
 _CLIP_BYTES: Final = 128 << 20
 _CACHE_BYTES: Final = 256 << 20
-#: a clip is made again after this long if footage of its time may still come
+#: seconds for which a piece is cached: while footage of its time may still arrive, and after that
 _OPEN_S: Final = 10.0
 _CLOSED_S: Final = 600.0
-#: time after which no more footage of a time comes
+#: microseconds after a time after which no more footage of it arrives
 _SETTLED_US: Final = 120_000_000
 _QUALITY: Final = 85
 _DIMMED: Final = 4
 _WORKERS: Final = 2
-#: time limit of a decoder: encoding five minutes of a masked camera takes longest
+#: CPU seconds that a decoder process may use; encoding five minutes of a masked camera takes longest
 _CPU_S: Final = 240.0
 #: views of the same thing by the same person within this time count as one
 _VIEW_S: Final = 60.0
@@ -61,7 +61,7 @@ class PictureSize:
     Attributes:
         width: Largest width in pixels.
         patches: Whether parts that were not computed are dimmed.
-        whole: Whether it shows all that was filmed, not the model's input.
+        whole: Whether it shows the whole picture as filmed, instead of the model's input.
     """
 
     width: int
@@ -91,12 +91,13 @@ class Piece:
 
 
 class Media:
-    """Makes clips and pictures. Thread-safe; the same one is made only once at a time.
+    """Makes clips and pictures, and caches them. Thread-safe; threads that ask for the same one share the
+    work.
 
     Args:
         footage: Where segments come from.
-        fence: Erasures, as the history knows them now.
-        masks: Privacy masks, as the history knows them now.
+        fence: Returns the erasures that the history knows now.
+        masks: The privacy masks that the history knows now.
         masked_clips: Whether clips of masked footage are encoded again, or rejected.
     """
 
@@ -125,7 +126,7 @@ class Media:
         self._footage.close()
 
     def clip(self, camera: str, from_us: int, to_us: int, sees: Sees, near: RecordRef | None = None) -> Piece:
-        """Return a clip of a camera's time.
+        """Return a clip of what a camera filmed in a range of time.
 
         Args:
             camera: The camera's id.
@@ -135,13 +136,13 @@ class Media:
             near: A frames record or verdict of about this time.
 
         Raises:
-            ProblemError: Nothing was filmed then that the caller may see, or there is no clip of it.
+            ProblemError: Nothing that the caller may see was filmed then, or no clip can be made of it.
         """
         key = ("clip", camera, from_us, to_us)
         return self._checked(camera, self._made(key, lambda: self._clip(camera, from_us, to_us, near)), sees)
 
     def evidence(self, alert: Alert, sees: Sees, size: PictureSize) -> Piece:
-        """Return the picture that an incident's newest alert names first.
+        """Return the first picture that an incident's newest alert names as evidence.
 
         The alert of a camera's fault names none: its picture shows the camera when the fault began.
 
@@ -190,20 +191,20 @@ class Media:
 
         Args:
             filmed: The segment.
-            newest: Begin at its newest keyframe that a sampled picture follows, instead of at its begin.
+            newest: Begin at its last keyframe with a sampled picture after it, instead of at its start.
 
         Raises:
-            ProblemError: There is no clip of it, or it was erased.
+            ProblemError: No clip can be made of it, or it was erased.
         """
         camera = filmed.record.camera
         key = ("live", camera, filmed.place, newest)
         return self._checked(camera, self._made(key, lambda: self._live(filmed, newest)), lambda *_: True)
 
     def is_new_view(self, *view: str) -> bool:
-        """Whether this view was not counted within the last minute.
+        """Count a view; return False if the same view was counted within the last minute.
 
         Args:
-            view: The viewer, what it sees, and its address.
+            view: What identifies the view: the viewer, what is viewed, and the address.
         """
         with self._lock:
             is_new = view not in self._views
@@ -222,7 +223,7 @@ class Media:
         return piece
 
     def _made(self, key: tuple[Any, ...], make: Callable[[], Piece | None]) -> Piece | None:
-        """Return a piece from memory, or make it; `key` begins with its kind and its camera."""
+        """Return a piece from the cache, or make it; `key` begins with the kind and the camera."""
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
         try:
@@ -238,7 +239,7 @@ class Media:
                 self._making.pop(key, None)
 
     def _known(self, key: tuple[Any, ...]) -> Piece | None:
-        """Return a piece from memory; one that was erased or masked since it was made is dropped."""
+        """Return a piece from the cache; one whose footage was erased or masked since then is dropped."""
         fence = self._fence()
         with self._lock:
             piece = self._cache.get(key)
@@ -276,7 +277,9 @@ class Media:
     def _joined(
         self, filmed_segments: Sequence[FilmedSegment], request: JoinRequest
     ) -> tuple[JoinedClip, frozenset[str]]:
-        """Join segments to a file, with all masks that hide something of them."""
+        """Join segments to one file; return it with the fingerprints of the masks that hide something of
+        it.
+        """
         filmed = filmed_segments[0]
         camera = filmed.record.camera
         names = dict.fromkeys(name for segment in filmed_segments for name in segment.record.labels.masks)
@@ -347,7 +350,7 @@ class Media:
 
 
 def dimmed(pixels: U8, computed: Mask) -> U8:
-    """Darken all of a picture that was not computed.
+    """Darken the parts of a picture that were not computed.
 
     Args:
         pixels: uint8 [height, width, 3].

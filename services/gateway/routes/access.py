@@ -103,7 +103,7 @@ def revoke(request: Request, principal: Administrator, asked: Asked, identity: _
 
 
 def _within(principal: Principal, token: ApiToken) -> bool:
-    """Whether a token may see no more than the caller who makes it."""
+    """Whether a token sees no more cameras than the caller who creates it."""
     if principal.cameras and not (token.cameras and set(token.cameras) <= set(principal.cameras)):
         return False
     return not principal.tenants or (bool(token.tenants) and set(token.tenants) <= set(principal.tenants))

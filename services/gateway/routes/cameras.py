@@ -133,7 +133,7 @@ def check_owner(parts: Parts, principal: Principal, camera: str) -> None:
 
 
 def _exists(parts: Parts, camera: str) -> bool:
-    """Whether a camera of this id sent something, or is to be pulled."""
+    """Whether a camera of this id has sent something, or agents are to pull it."""
     with parts.database.reading() as connection:
         known = queries.document(connection, CAMERAS.name, camera)
         return known is not None or bool(queries.tenants_of(connection, camera))

@@ -24,9 +24,9 @@ from lookout.video.sandbox import open_recording
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
 _LONGEST_S: Final = 300.0
-#: bytes that are fetched from a host that serves no ranges
+#: most bytes to fetch from a host that does not serve ranges
 _FETCH_BYTES: Final = 512 << 20
-#: clips that are cut at a time, and seconds for which others wait
+#: how many clips are cut at the same time, and seconds for which others wait
 _CUTS: Final = threading.BoundedSemaphore(2)
 _WAIT_S: Final = 20.0
 _BYTES: Final = {"schema": {"type": "string", "format": "binary"}}
@@ -46,7 +46,7 @@ def recording_clip(
 ) -> Response:
     """A span of a recording as it is stored, from the keyframe before it, without sound; 5 minutes at most.
 
-    The gateway reads what was uploaded, and addresses that it may fetch from.
+    The gateway reads uploaded recordings, and addresses that it may fetch from.
     """
     if not 0 < end_s - start_s <= _LONGEST_S:
         raise ProblemError(400, f"start_s, end_s: a clip has more than 0 and at most {_LONGEST_S:g} seconds")

@@ -75,7 +75,8 @@ def erase(
         signer = ErasureSigner.of(parts.settings)
         for erasure in requests:
             signer.sign(erasure)
-        # Labels first: if that fails, nothing was requested, and the same call again does all of it.
+        # Labels are removed first: if that fails, no erasure was requested, and repeating the call does
+        # everything.
         if labels := _labels(parts, requests):
             rows_of_labels = label_rows(labels, principal.actor, remove=True)
             parts.writes.write_only(principal, asked, LABELS.name, rows_of_labels)
@@ -103,7 +104,7 @@ def _newest_epoch(parts: Parts, camera: str) -> tuple[int, int] | None:
 
 
 def _labels(parts: Parts, requests: list[Erasure]) -> list[Label]:
-    """The labels of the erased time."""
+    """Return the labels of incidents in the erased time."""
     fence = Fence(requests)
     with parts.database.reading() as connection:
         labels = [from_json(row.body, Label) for row in queries.documents(connection, LABELS.name)]

@@ -1,4 +1,4 @@
-"""Events as they happen."""
+"""The stream of events as they happen."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def events(
     last_event_id: Annotated[str | None, Header(max_length=60)] = None,
     after: Annotated[str | None, Query(max_length=60, description="as the header last-event-id")] = None,
 ) -> Response:
-    """Incidents, what people do with them, watches, jobs and dead letters, as they come.
+    """Incidents, what people do with them, watches, jobs and dead letters, as they happen.
 
     A follower that reconnects with the id of its last event misses none.
     """

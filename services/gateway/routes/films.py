@@ -40,7 +40,7 @@ from lookout.wire import (
 router = APIRouter(prefix="/v1", tags=["cameras"])
 #: the path whose bodies may be as large as films
 PATH: Final = "/v1/films"
-#: two films might not fit into the pod's temporary folder
+#: one film at a time: two might not fit into the pod's temporary folder
 _one_at_a_time: Final = asyncio.Lock()
 _Camera = Annotated[str, Query(max_length=200, description="its id")]
 _Tenant = Annotated[str, Query(max_length=63, description="whose camera it is; empty: default")]
@@ -61,7 +61,7 @@ async def send_film(
 
     def publish(path: str) -> Film:
         sent: list[RecordPlace] = []
-        parts.writes.catch_up(AUDIT.name)  # decode may not have read the camera's film before this one
+        parts.writes.catch_up(AUDIT.name)  # decode may not have read the camera's previous film yet
         with parts.database.reading() as connection:
             footage_until_ms = queries.footage_until(connection, camera)
         try:
@@ -72,7 +72,7 @@ async def send_film(
                 lambda data, more: sent.extend(parts.writes.publish(SEGMENTS.name, camera, data, more)),
                 footage_until_ms,
             )
-        finally:  # also if the rest of the film cannot be read
+        finally:  # also if only a part of the film could be read
             if sent:
                 audit = entry(queries.FILM_SENT, camera, camera=camera, tenant=tenant)
                 parts.writes.note(principal, asked, audit)

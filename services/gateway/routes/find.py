@@ -38,7 +38,7 @@ from lookout.wire import to_json
 router = APIRouter(prefix="/v1/find", tags=["find"])
 _LATER_S = 10.0
 _SIMILAR_S = 30.0
-#: recall's rejections that say what is wrong, and their HTTP status
+#: gRPC codes with which recall rejects a wrong request, and the HTTP status for each
 _TOLD = {
     grpc.StatusCode.INVALID_ARGUMENT: 400,
     grpc.StatusCode.NOT_FOUND: 404,
@@ -57,7 +57,7 @@ _JPEG: Final = "image/jpeg"
 
 
 async def _jpeg(request: Request) -> bytes:
-    """The picture in a request's body; none in that of a GET."""
+    """Return the picture in a request's body; empty for a GET."""
     if request.method != "POST":
         return b""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _JPEG:
@@ -188,10 +188,10 @@ def find_similar(
 
 
 def _times(since: str | None, until: str | None) -> tuple[int | None, int | None]:
-    """Unix milliseconds of a search's bounds.
+    """Parse the bounds of a search to Unix milliseconds.
 
     Raises:
-        ProblemError: They are not times, or leave nothing between them.
+        ProblemError: A bound is not a time, or `since` is not before `until`.
     """
     since_ms, until_ms = parse_ms("since", since), parse_ms("until", until)
     if since_ms is not None and until_ms is not None and since_ms >= until_ms:
@@ -208,8 +208,9 @@ def _recall(parts: Parts) -> str:
 def _region(
     parts: Parts, principal: Principal, camera: str | None, at: str | None, zone: str | None, picture: bytes
 ) -> PictureRegion | None:
-    """The part of a picture that a search starts from; the caller must see the whole camera. None: it starts
-    from no picture."""
+    """Return the part of a picture that a search starts from; None if it starts from no picture. The caller
+    must see the camera in all its tenants.
+    """
     try:
         points = [Point(x=x, y=y) for x, y in parse_points(zone)] if zone else []
     except RuleError as error:
@@ -231,7 +232,9 @@ def _region(
 
 
 def _visible(parts: Parts, principal: Principal, pattern: str) -> list[str]:
-    """What recall searches: the pattern if the caller sees every camera, else the cameras that it sees."""
+    """Return the cameras for recall to search: the pattern if the caller sees every camera, else the ids of
+    those that it sees.
+    """
     if principal.unlimited:
         return [pattern]
     with parts.database.reading() as connection:

@@ -1,4 +1,4 @@
-"""Whether the gateway answers: the one public route."""
+"""The health check, which needs no sign-in."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ router = APIRouter()
 
 @router.get("/healthz", response_class=PlainTextResponse, tags=["health"], openapi_extra={"security": []})
 def healthz() -> Response:
-    """Whether the gateway answers; /readyz on the metrics port says what it waits for."""
+    """Answer if the gateway runs; /readyz on the metrics port says what it waits for."""
     return PlainTextResponse("ok\n")

@@ -41,7 +41,7 @@ router = APIRouter(prefix="/v1", tags=["history"])
 _HOUR_MS: Final = 3_600_000
 #: lengths of a bucket, in seconds
 SIZES: Final = (1, 2, 5, 10, 30, 60, 300, 600, 900, 1800, 3600, 21_600, 86_400)
-#: verdicts of one answer, and how many records are read for it at most
+#: most verdicts in one answer, and most records that are read for it
 _VERDICTS: Final = 2000
 _READ: Final = 500_000
 _ANSWER_S: Final = 10.0

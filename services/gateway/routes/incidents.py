@@ -75,8 +75,9 @@ def list_incidents(
 
 
 def _note_search(parts: Parts, principal: Principal, asked: Asking, words: str) -> None:
-    """Write to the audit log who searched for what. The pages of one search, and its repetition, count as
-    one."""
+    """Write to the audit log who searched for what. Several pages of one search, or its repetition, are one
+    entry.
+    """
     if parts.media.is_new_view(principal.actor, asked.address, "incident.search", words):
         parts.writes.note(principal, asked, entry("incident.search", words))
 
@@ -149,8 +150,8 @@ def act(
 def _label(parts: Parts, principal: Principal, act: IncidentAction) -> None:
     """Write the label that an act implies to labels.v1, for back-tests and reports.
 
-    It is written before the act, and not as the request's own record: a request that is repeated after a kill
-    then writes both.
+    The label is written before the action, and without the request's id: if the process dies in between, the
+    repeated request writes both.
     """
     if act.kind not in (RESOLVE, FALSE_POSITIVE, REOPEN) or act.watch == CAMERA_HEALTH:
         return

@@ -105,8 +105,9 @@ def _ask(parts: Parts, principal: Principal, asked: Asking, job: RecordingJob) -
 
 
 def _sees(principal: Principal, job: RecordingJob) -> bool:
-    """Whether a caller may see a job: one of its tenants and, if its cameras are limited, a back-test of
-    these alone."""
+    """Whether a caller may see a job: the job must be of its tenants. A caller limited to some cameras sees
+    only back-tests whose watch covers no others.
+    """
     if not principal.sees_tenant(job.tenant):
         return False
     return not principal.cameras or (job.HasField("backtest") and principal.owns_watch(job.backtest.watch))
@@ -139,10 +140,10 @@ def _jobs(parts: Parts, principal: Principal, *, backtests: bool) -> JobList:
 
 
 def job_of(parts: Parts, principal: Principal, identity: str) -> JobView:
-    """A job with its answers, if the caller may see it.
+    """Return a job with its answers.
 
     Raises:
-        ProblemError: There is none that the caller may see.
+        ProblemError: There is no such job, or the caller may not see it.
     """
     with parts.database.reading() as connection:
         row = queries.document(connection, RECORDINGS.name, identity)

@@ -1,4 +1,4 @@
-"""Labels: whether an incident or a search's moment was right."""
+"""Labels: people's opinions whether an incident, or a moment that a search found, was right."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def remove_label(
 
 
 def _written(parts: Parts, principal: Principal, incident: str) -> tuple[Label, str] | None:
-    """A label in force on a camera that the caller may see, and the camera's tenant."""
+    """Return a current label and the tenant of its camera; None if the caller may see no such label."""
     with parts.database.reading() as connection:
         visible = {camera.id: camera.tenant for camera in queries.cameras_of(connection, principal)}
         rows = queries.documents(connection, LABELS.name)
@@ -72,7 +72,7 @@ def _written(parts: Parts, principal: Principal, incident: str) -> tuple[Label, 
 
 
 def _incident(parts: Parts, principal: Principal, incident: str, right: bool) -> tuple[Label, str]:
-    """The label of an incident, and the tenant of its camera."""
+    """Make the label of an incident; return it with the tenant of its camera."""
     with parts.database.reading() as connection:
         hit = queries.incident(connection, principal, incident)
     if hit is None:
@@ -91,7 +91,7 @@ def _incident(parts: Parts, principal: Principal, incident: str, right: bool) ->
 
 
 def _moment(parts: Parts, principal: Principal, opinion: Opinion) -> tuple[Label, str]:
-    """The label of what a search found on a camera that the caller may see, and the camera's tenant."""
+    """Make the label of a moment that a search found; return it with the tenant of its camera."""
     moment = opinion.moment
     with parts.database.reading() as connection:
         cameras = [row for row in queries.cameras_of(connection, principal) if row.id == moment.camera]

@@ -23,7 +23,7 @@ from lookout.wire import CAMERAS, MASKS, from_json, tenant_of, to_json
 
 router = APIRouter(prefix="/v1/cameras", tags=["masks"])
 _Camera = Annotated[str, Path(max_length=200)]
-#: a version is written after the newest one: two requests at once would each write the same one
+#: one change at a time: two concurrent requests would write the same version number
 _TURN: Final = threading.Lock()
 
 
@@ -78,8 +78,7 @@ def _masks(parts: Parts, camera: str) -> CameraMasks:
 
 
 def _check_seen(parts: Parts, principal: Principal, camera: str) -> str:
-    """Check that the caller may see a camera, and return its tenant; a camera that has sent nothing
-    has none.
+    """Check that the caller may see a camera; return its tenant, empty for a camera that has sent nothing.
 
     Raises:
         ProblemError: The caller may not see it.
@@ -91,7 +90,7 @@ def _check_seen(parts: Parts, principal: Principal, camera: str) -> str:
         tenants.append(tenant_of(row.tenant))
     if not tenants and principal.unlimited:
         return ""
-    # A mask is the camera's, whoever sends under its id.
+    # A mask applies to the camera id in every tenant, so the caller must see all of them.
     if not tenants or not all(principal.sees(camera, tenant) for tenant in tenants):
         raise not_found("camera", camera)
     return tenants[0]

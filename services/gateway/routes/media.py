@@ -232,12 +232,12 @@ async def camera_live(request: Request, principal: Viewer, asked: Asked, camera:
 
 
 def _alert(parts: Parts, principal: Principal, identity: str) -> tuple[Alert, KeptEvidence | None]:
-    """The newest alert of an incident, and what is kept of it."""
+    """Return the newest alert of an incident, and its kept evidence."""
     kept = None
     if parts.keeping is not None:
         try:
             kept = parts.keeping.find(identity, principal.sees)
-        except TransientError as error:  # what Kafka has is shown anyway
+        except TransientError as error:  # footage that Kafka has is shown anyway
             logs.get("gateway").warning("kept evidence is away", error=str(error)[:300])
     with parts.database.reading() as connection:
         row_and_acts = queries.incident(connection, principal, identity)
@@ -245,11 +245,11 @@ def _alert(parts: Parts, principal: Principal, identity: str) -> tuple[Alert, Ke
         return from_json(row_and_acts[0].alert, Alert), kept
     if kept is None:
         raise not_found("incident", identity)
-    return kept.alert, kept  # the history may have been rebuilt after alerts.v1 lost it
+    return kept.alert, kept  # the history may have been rebuilt after the alert expired in alerts.v1
 
 
 def _sees(parts: Parts, principal: Principal, camera: str) -> Sees:
-    """What a caller may see of a camera.
+    """Return what a caller may see of a camera.
 
     Raises:
         ProblemError: The caller may see nothing of it.
@@ -262,7 +262,7 @@ def _sees(parts: Parts, principal: Principal, camera: str) -> Sees:
 
 
 def _near(parts: Parts, camera: str, at_us: int) -> RecordRef | None:
-    """The place of a record of about a time: footage may have come long after it was filmed."""
+    """Return where a record of about a time is, since footage may have arrived long after it was filmed."""
     with parts.database.reading() as connection:
         place = queries.verdict_near(connection, camera, at_us // 1000)
     return place and RecordRef(topic=VERDICTS.name, partition=place[0], offset=place[1])
@@ -281,7 +281,7 @@ def _incident_clip(parts: Parts, principal: Principal, identity: str, pad: float
 
 
 def _keeping(parts: Parts) -> Keeping:
-    """The store of kept evidence.
+    """Return the store of kept evidence.
 
     Raises:
         ProblemError: There is none.
@@ -302,7 +302,7 @@ def _camera_clip(parts: Parts, principal: Principal, camera: str, begin: str, en
 def _note(
     parts: Parts, principal: Principal, asked: Asking, action: str, subject: str, camera: str, piece: Piece
 ) -> None:
-    """Write to the audit log who saw what. A player asks for many ranges of one clip, which is one view."""
+    """Write to the audit log who saw what. A player's many range requests for one clip count as one view."""
     if parts.media.is_new_view(principal.actor, asked.address, action, subject):
         tenant = min(piece.tenants, default="")
         parts.writes.note(principal, asked, entry(action, subject, camera=camera, tenant=tenant))

@@ -31,14 +31,14 @@ from lookout.wire.limits import NOTIFICATIONS as MOST
 
 router = APIRouter(prefix="/v1/notifications", tags=["notifications"])
 _Id = Annotated[str, Path(max_length=200)]
-#: seconds for a test, which waits for its target and for a picture
+#: time limit of a test in seconds, which includes its target's answer and a picture
 _TEST_S: Final = 45.0
 _STATES_S: Final = 3.0
 
 
 @router.get("", **route(NotificationList))
 def list_notifications(request: Request, principal: Administrator) -> Response:
-    """Every notification. They hold no secrets, which are files of the service notify."""
+    """Every notification. They contain no secrets; those are files of the service notify."""
     _check_unlimited(principal)
     with parts_of(request).database.reading() as connection:
         rows = queries.documents(connection, NOTIFICATIONS.name)
@@ -65,7 +65,9 @@ def put_notification(
     identity: _Id,
     target: Annotated[Notification, Depends(body_of(Notification))],
 ) -> Response:
-    """Add a notification, or change it. Open incidents stay with those who were told of them."""
+    """Add a notification, or change it. Further messages about open incidents go to those who were told of
+    them.
+    """
     _check_unlimited(principal)
     parts = parts_of(request)
     target.id = identity
@@ -139,7 +141,7 @@ def _check_unlimited(principal: Principal) -> None:
 
 
 def check_place(parts: Parts, identity: str) -> None:
-    """Check that the gateway may write a notification, and that it does not exceed the limit."""
+    """Check that the gateway may write a notification, and that there are not too many."""
     with parts.database.reading() as connection:
         rows = {row.key: row for row in queries.documents(connection, NOTIFICATIONS.name)}
     if identity in rows and rows[identity].owner == headers.KUBERNETES:

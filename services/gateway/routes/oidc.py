@@ -29,7 +29,7 @@ _COOKIE: Final = "lookout-sign-in"
 _PATH: Final = "/oidc"
 #: seconds that a person has to sign in at the provider
 _PATIENCE_S: Final = 900
-#: seconds after which no provider accepts a code of the same sign-in
+#: seconds for which a finished sign-in is remembered; after that no provider accepts its code any more
 _USED_S: Final = 86_400.0
 
 

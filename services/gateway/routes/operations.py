@@ -98,7 +98,7 @@ def dead_letter(
 
 
 def _day(since: str | None, until: str | None) -> tuple[int, int]:
-    """A range of time in Unix milliseconds; the last day by default."""
+    """Parse a range of time to Unix milliseconds; the default is the last day."""
     end_ms = parse_ms("until", until) or int(time.time() * 1000)
     begin_ms = parse_ms("since", since)
     begin_ms = max(0, end_ms - DAY_MS) if begin_ms is None else begin_ms
@@ -108,7 +108,7 @@ def _day(since: str | None, until: str | None) -> tuple[int, int]:
 
 
 def _money(settings: GatewaySettings, device_s: float) -> float | None:
-    """The price of device time; None if no price is set."""
+    """Return the price of device time; None if no price is set."""
     return None if settings.price_per_hour is None else settings.price_per_hour * device_s / 3600
 
 
@@ -194,7 +194,7 @@ def fleet(request: Request, principal: Administrator) -> Response:
             )
         )
     except KafkaException as error:
-        # If Kafka does not answer, the findings are worth more than an error.
+        # If Kafka does not answer, still show the findings instead of an error.
         found = list(fleet_state.findings(settings))
         logs.get("gateway").warning("the fleet's lag is not known", error=error_text(error.args[0]))
         return answer(FleetView(version=lookout.__version__, findings=found))

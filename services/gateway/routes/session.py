@@ -18,7 +18,8 @@ from lookout.v1.access_pb2 import Role
 from lookout.v1.gateway_pb2 import SessionView
 
 router = APIRouter(tags=["session"])
-#: seconds that a used link is remembered: two gateways may read a secret before one of them replaces it
+#: seconds for which a used link is remembered, because two gateways may read its secret before one replaces
+#: it
 _LINK_S = 86_400.0
 _REDIRECT: dict[str, Any] = route(None, status=303)
 
@@ -62,7 +63,7 @@ def is_secure(parts: Parts) -> bool:
 
 @router.get("/v1/session", **route(SessionView))
 def session(request: Request, principal: Viewer) -> Response:
-    """Who calls, and what the caller may see."""
+    """Who the caller is, and what it may see and do."""
     parts = parts_of(request)
     of_provider = parts.provider is not None and principal.issuer == parts.provider.issuer
     view = principal.view(SIGN_OUT if of_provider else "")

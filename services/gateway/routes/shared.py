@@ -1,4 +1,4 @@
-"""Pictures and clips of incidents for whoever has a signed link, until the link expires."""
+"""Pictures and clips of incidents for anybody with a signed link, until the link expires."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ def holder(
     until: Annotated[int, Query(ge=0, description="Unix seconds at which the link ends")] = 0,
     signature: Annotated[str, Query(max_length=100)] = "",
 ) -> Principal:
-    """A person with a signed link, which shows only its own path.
+    """Return the caller that a signed link stands for; it may only read the link's own path.
 
     Raises:
-        ProblemError: It was not signed by this installation, or has expired; or too many calls came.
+        ProblemError: The link was not signed by this installation or has expired, or there were too many
+            calls.
     """
     parts = parts_of(request)
     key = parts.link_key

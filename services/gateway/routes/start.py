@@ -1,4 +1,4 @@
-"""First steps: what models can be asked, and a test alert."""
+"""First steps: which questions and models can be used, and a test alert."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def trained_questions(request: Request, principal: Viewer) -> Response:
 
 @router.get("/second-models", **route(ListSecondModelsResponse))
 def list_second_models(request: Request, principal: Operator) -> Response:
-    """The second models that a watch with `verify` may name; the first is asked where it names none."""
+    """The second models that a watch with `verify` may name; a watch that names none asks the first."""
     settings = parts_of(request).settings
     models = None if settings.notify is None else second_models(settings, settings.notify)
     return answer(models or ListSecondModelsResponse())
@@ -54,7 +54,7 @@ def list_second_models(request: Request, principal: Operator) -> Response:
 
 @router.post("/test-alert", **route(TestAlert))
 def send_test_alert(request: Request, principal: Administrator, asked: Asked) -> Response:
-    """Write a test alert: every active notification is told of it, whatever it filters.
+    """Write a test alert, which every active notification delivers, whatever its filters.
 
     The answer comes once the gateway has read the alert back from alerts.v1; `/v1/notifications` says how the
     deliveries go.

@@ -32,13 +32,13 @@ _Body = Annotated[Watch, Depends(body_of(Watch))]
 _Base = Annotated[
     int | None, Query(ge=0, description="the version that is changed; refused (409) if it is not the newest")
 ]
-#: longest snooze: it must end before the version that it replaces may be compacted away
+#: longest snooze, which must end before Kafka may compact the replaced version away
 _SNOOZE_MS: Final = AHEAD_MS - 3_600_000
 
 
 @router.get("", **route(WatchList))
 def list_watches(request: Request, principal: Viewer) -> Response:
-    """Every watch that asks a camera which the caller may see."""
+    """Every watch that covers a camera which the caller may see."""
     with parts_of(request).database.reading() as connection:
         rows = queries.watches(connection, principal)
         owned = queries.owned(connection, WATCHES.name)
@@ -101,7 +101,7 @@ def snooze(
             on.CopyFrom(before)
             on.version, on.disabled = off.version + 1, False
             on.active_from.CopyFrom(target.until)
-            # Both go in one batch of the client: of two records in one partition Kafka takes both, or none.
+            # Two records in one batch for one partition: Kafka stores both, or neither.
             rows = [(identity, checked(off)), (identity, checked(on))]
             places = parts.writes.write_only(principal, asked, WATCHES.name, rows)
             parts.writes.note(principal, asked, entry("watch.snooze", identity, tenant=before.tenant))
@@ -167,7 +167,7 @@ def _change(
 
 
 def _same(target: Watch, before: Watch) -> bool:
-    """Whether a watch asks what its newest version does, and that is in force.
+    """Whether a watch equals its newest version, and that version is already in force.
 
     Raises:
         WatchError: The watch is invalid.
@@ -182,20 +182,21 @@ def _same(target: Watch, before: Watch) -> bool:
 
 
 def _check_second_model(parts: Parts, target: Watch, before: Watch | None) -> None:
-    """Check a second model that is new to a watch: one that was removed since must not keep it from being
-    disabled."""
+    """Check a watch's second model if it is new. An unchanged one is not checked: the watch can be disabled
+    even if its model was removed.
+    """
     if parts.settings.notify is not None and (before is None or before.verify_with != target.verify_with):
         check_second_model(target, parts.settings, parts.settings.notify)
 
 
 def _standing(parts: Parts) -> Standing:
-    """The current content of the topic of watches."""
+    """Read the current content of watches.v1."""
     messages = read_topic(parts.settings, "gateway-watches", WATCHES.name)
     return standing_of((message.key() or b"", message.value()) for message in messages)
 
 
 def _own(parts: Parts, principal: Principal, identity: str, newest: Watch | None = None) -> Watch:
-    """A watch that the caller may change."""
+    """Return a watch that the caller may change."""
     with parts.database.reading() as connection:
         visible = {watch.id: watch for watch in queries.watches(connection, principal)}
         owned = queries.owned(connection, WATCHES.name)
@@ -221,7 +222,9 @@ def _watch(parts: Parts, principal: Principal, identity: str) -> WatchView:
 
 
 def _view(records: list[Watch], read_only: bool) -> WatchView:
-    """The view of a watch from its records, oldest first: the newest record, and what is in force now."""
+    """Return the API's view of a watch: its newest record, and the record in force now. `records` are oldest
+    first.
+    """
     now_ms = time.time() * 1000
     newest = max(records, key=lambda watch: watch.version)
     active = [watch for watch in records if watch.active_from.ToMilliseconds() <= now_ms]

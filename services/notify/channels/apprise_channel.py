@@ -1,7 +1,7 @@
-"""Apprise: Slack, Teams, Telegram, e-mail, ntfy, Matrix, PagerDuty and what else it knows.
+"""Delivers through Apprise: Slack, Teams, Telegram, e-mail, ntfy, Matrix, PagerDuty and others.
 
-Chats get each event as a message, and floods grouped. Services that page people get each incident as one
-page, which the end of the incident resolves.
+Chat services get each event as a message, and many at once as one message. Paging services get each incident
+as one page, which the end of the incident resolves.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lookout.v1.notifications_pb2 import Apprise, NotificationEvent
 from lookout.v1.watches_pb2 import SEVERITY_CRITICAL
 
 _TITLE: Final = "Lookout"
-#: services that page people, by the schema of their URL: the attribute of Apprise's plugin with the key that
+#: for each paging service, by the schema of its URL: the attribute of Apprise's plugin for the key that
 #: messages about one page share
 _PAGE_KEYS: Final = {
     **dict.fromkeys(("pagerduty", "squadcast", "goalert", "incidentio", "ilert", "firehydrant"), "dedup"),
@@ -33,7 +33,8 @@ _PAGE_KEYS: Final = {
     "signl4": "external_id",
     "pagertree": "thirdparty",
 }
-#: seconds between two requests to a service that pages; Apprise waits 5.5 s, a minute for eleven incidents
+#: seconds between two requests to a paging service; Apprise's own 5.5 s would take a minute for eleven
+#: incidents
 _PAGE_S: Final = 0.5
 #: actions that end an incident
 _ENDS: Final = frozenset({IncidentAction.KIND_RESOLVE, IncidentAction.KIND_FALSE_POSITIVE})
@@ -114,7 +115,7 @@ class ChatChannel(_AppriseChannel, GroupingChannel):
 class PagingChannel(_AppriseChannel):
     """A service that pages people: each incident is one page, which its end resolves.
 
-    It is told nothing else: a note about an incident that ended would page somebody again.
+    Other events are not sent: a note about an ended incident would page somebody again.
     """
 
     def send(self, message: Message) -> None:
@@ -124,14 +125,14 @@ class PagingChannel(_AppriseChannel):
         for service in self._apprise:
             if key := _page_key(service):
                 setattr(service, key, event.alert.incident or event.action.incident or message.id)
-                # A success resolves the page, anything else raises it.
+                # Apprise maps success to resolving the page, any other type to raising it.
                 service.action = "map"  # type: ignore[attr-defined]
                 service.request_rate_per_sec = _PAGE_S
         super().send(message)
 
 
 def _page_key(service: apprise.NotifyBase) -> str | None:
-    """The attribute with the key of a page; None: the service does not page."""
+    """Return the plugin's attribute for the key of a page; None if the service does not page."""
     schemas = service.schemas()  # type: ignore[no-untyped-call]
     return next((_PAGE_KEYS[schema] for schema in schemas if schema in _PAGE_KEYS), None)
 
@@ -144,8 +145,7 @@ def _concerns_a_page(event: NotificationEvent) -> bool:
 
 
 def _kind(event: NotificationEvent) -> apprise.NotifyType:
-    """What an event is to Apprise. Services that page resolve at a success, and some do nothing at an
-    information."""
+    """Return Apprise's type for an event. Paging services resolve on SUCCESS, and some ignore INFO."""
     if event.HasField("action"):
         if event.action.kind in _ENDS:
             return apprise.NotifyType.SUCCESS
@@ -160,7 +160,7 @@ def _kind(event: NotificationEvent) -> apprise.NotifyType:
 
 
 class _FailureText(logging.Handler):
-    """The first warning that Apprise logs during a delivery, of any notification."""
+    """Captures the first warning that Apprise logs during a delivery; it may be from another notification."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

@@ -29,20 +29,21 @@ from lookout.wire import CAMERA_HEALTH, CAMERA_OFFLINE, WireError, from_json, st
 _PORT: Final = 1883
 _TLS_PORT: Final = 8883
 _QOS: Final = 1
-#: seconds after which a broker that is silent counts as away
+#: keep-alive interval in seconds, after which a silent broker counts as disconnected
 _KEEPALIVE_S: Final = 30
 _GOODBYE_S: Final = 2.0
-#: most reads of what a broker retains, until one finds nothing to take back
+#: most passes over the broker's retained messages; the last one must find nothing to remove
 _LOOKS: Final = 10
-#: places of an entity's own retained messages in its discovery
+#: keys of a discovery message that name the entity's own retained topics
 _OWN_PLACES: Final = ("state_topic", "json_attributes_topic", "image_topic")
-#: what Home Assistant takes for a state that is not known
+#: the payload that Home Assistant shows as an unknown state
 _UNKNOWN: Final = "None"
-#: reasons of closing that say that the answer is no, or that the schedule has ended
+#: reasons for closing an incident that mean that its state is known to be off: the answer is no, or the
+#: schedule has ended
 _SEEN_ENDS: Final = frozenset({"cleared", "schedule"})
 _ONLINE: Final = "online"
 _OFFLINE: Final = "offline"
-#: watches whose incidents are problems of a camera itself, as people read them
+#: names shown to people of the watches whose incidents are faults of the camera itself
 _PROBLEMS: Final = {CAMERA_OFFLINE: "Offline", CAMERA_HEALTH: "Camera"}
 
 
@@ -55,10 +56,11 @@ class MqttChannel(ConnectedChannel):
         secrets: Where its password is.
         allowed: Where messages may go.
         picture: Returns the bytes of an incident's picture, or None if it is not available.
-        name: The notification's id, which the client's name contains.
+        name: The notification's id, a part of the MQTT client's name.
         watches: The watches that may be snoozed; None: none may.
-        wanted: Whether an event was asked for; of others only the camera's availability is published.
-        trial: Another client, which says nothing of whether the service is connected.
+        wanted: Whether the notification wants an event; of other events only the camera's availability is
+            published.
+        trial: Whether this is a second client for a test, which does not publish the service's availability.
     """
 
     def __init__(
@@ -115,8 +117,8 @@ class MqttChannel(ConnectedChannel):
     def retire(self, others: Sequence[Notification] = ()) -> None:
         client = self._open()
         heirs = [heir for heir in others if heir.HasField("mqtt") and place_of(heir.mqtt) == self._place]
-        # A broker may send retained messages in any order, and drop some of very many. What one read finds is
-        # taken back before the next; the last read finds nothing.
+        # A broker may send retained messages in any order, and drop some if there are very many. So repeat:
+        # read, remove what was found, until a read finds nothing.
         for _ in range(_LOOKS):
             changes = self._changes(self._retained(client), heirs)
             for place, payload in changes.items():
@@ -129,22 +131,23 @@ class MqttChannel(ConnectedChannel):
             )
         for place in (self._availability, self._switches.availability):
             self._publish(client, place, b"", retain=True)
-        self._client = None  # a clean disconnect would leave its availability
+        self._client = None  # `close` would publish its availability again
         client.disconnect()
         client.loop_stop()
 
     def _retained(self, client: paho.Client) -> dict[str, bytes]:
-        """Return the retained messages of discovery, of entities' attributes and of cameras' availability.
+        """Return the retained messages of discovery, of entities' attributes and of availability, by topic.
 
-        The broker has sent all of them once a message comes back that was published after it confirmed the
-        subscription.
+        A message published after the subscription is confirmed marks the end: when it comes back, the broker
+        has sent all retained ones.
 
         Raises:
             DeliveryError: The broker does not answer, or does not let this user read discovery.
         """
         end = f"{self._topic}/{self._name}/end"
-        # To Home Assistant an empty message takes back an entity, here one that never was. A broker confirms
-        # subscriptions to topics that it hides, and sends nothing of them: without this it would look empty.
+        # A probe that should come back as well: for topics that this user may not read, a broker may confirm
+        # the subscription but send nothing, as if there were none. Home Assistant takes the empty message as
+        # the removal of an entity that does not exist.
         probe = f"{self._discovery}/sensor/{self._name}/config"
         retained: dict[str, bytes] = {}
         confirmed: SimpleQueue[int] = SimpleQueue()
@@ -165,7 +168,7 @@ class MqttChannel(ConnectedChannel):
         _, subscription = client.subscribe([(place, _QOS) for place in filters])
         with contextlib.suppress(Empty):
             while confirmed.get(timeout=self._allowed.timeout_s) != subscription:
-                continue  # that of switches is confirmed, too
+                continue  # the confirmation of the switches' subscription
             self._publish(client, probe, b"")
             self._publish(client, end, b"")
             ended.wait(self._allowed.timeout_s)
@@ -182,16 +185,17 @@ class MqttChannel(ConnectedChannel):
         return topic.startswith(f"{self._topic}/")
 
     def _changes(self, retained: Mapping[str, bytes], heirs: Sequence[Notification]) -> dict[str, bytes]:
-        """Return what to publish to take back the entities that this notification announced last.
+        """Return the messages that remove the entities which this notification announced last, payload by
+        topic.
 
-        An entity whose newest incident another notification was told of as well is left to that one.
+        An entity is passed on to another notification that was told of its newest incident as well.
 
         Args:
             retained: Payloads by topic.
-            heirs: Other notifications of the same entities.
+            heirs: Other notifications that publish to the same place.
         """
         changes: dict[str, bytes] = {}
-        unused, used = set[str](), set[str]()  # topics of availability
+        unused, used = set[str](), set[str]()  # availability topics of removed and of remaining entities
         for topic, payload in retained.items():
             try:
                 config = json.loads(payload)
@@ -213,7 +217,7 @@ class MqttChannel(ConnectedChannel):
                     place["topic"] = availability_topic(self._topic, heir)
             used.update(announced)
             changes[topic] = json.dumps(config).encode()
-        # Cameras of which only the availability was published have no entity.
+        # Some cameras have a published availability but no entity.
         unused |= {topic for topic in retained if _is_of_camera(topic.removeprefix(f"{self._topic}/"))}
         return changes | dict.fromkeys(unused - used - {self._availability}, b"")
 
@@ -222,7 +226,7 @@ class MqttChannel(ConnectedChannel):
         self._known.clear()
         self._switches.forget()
         if client is not None:
-            # A broker sends the will only if a connection breaks.
+            # Publish "offline" here: a broker sends the client's will only if the connection breaks.
             if client.is_connected() and not self._trial:
                 farewell = client.publish(self._availability, _OFFLINE.encode(), _QOS, retain=True)
                 with contextlib.suppress(ValueError, RuntimeError):
@@ -285,7 +289,7 @@ class MqttChannel(ConnectedChannel):
         """Publish, and wait until the broker has the message.
 
         Raises:
-            DeliveryError: It does not answer.
+            DeliveryError: The broker does not confirm the message.
         """
         info = client.publish(topic, payload, _QOS, retain=retain)
         info.wait_for_publish(self._allowed.timeout_s)
@@ -294,7 +298,7 @@ class MqttChannel(ConnectedChannel):
             raise DeliveryError(f"{self._target.host}: the broker does not confirm a message")
 
     def _announce(self, client: paho.Client, event: NotificationEvent) -> None:
-        """Announce the entities of a camera and watch to Home Assistant, once per connection."""
+        """Announce the entities of the event's camera and watch to Home Assistant, once per connection."""
         happened = event.action if event.HasField("action") else event.alert
         key = entity_key(happened.camera, happened.watch)
         if key in self._known:
@@ -330,17 +334,19 @@ class MqttChannel(ConnectedChannel):
 
 
 def client_name(notification: str) -> str:
-    """The client name under which a notification connects."""
+    """Return the MQTT client name under which a notification connects."""
     return f"lookout-{stable_id(notification)[:12]}"
 
 
 def availability_topic(topic: str, notification: str) -> str:
-    """The topic that says whether a notification is connected."""
+    """Return the topic that says whether a notification is connected."""
     return f"{topic}/{client_name(notification)}/availability"
 
 
 def _heir(attributes: bytes, heirs: Sequence[Notification]) -> str | None:
-    """Another notification that was told of an entity's newest incident; None if there is none."""
+    """Return the id of another notification that was told of an entity's newest incident; None if there is
+    none.
+    """
     try:
         event = from_json(attributes, NotificationEvent)
     except WireError:
@@ -352,15 +358,18 @@ def _heir(attributes: bytes, heirs: Sequence[Notification]) -> str | None:
 
 
 def state_of(alert: Alert) -> str:
-    """The state of a sensor after an alert. If the incident's end was not seen, it is unknown, which is not
-    off."""
+    """Return the state of a sensor after an alert. If the incident closed without a known end, the state is
+    unknown instead of off.
+    """
     if alert.kind != Alert.KIND_CLOSED:
         return ON
     return OFF if alert.reason in _SEEN_ENDS else _UNKNOWN
 
 
 def camera_availability(alert: Alert) -> str | None:
-    """Whether a camera is watched, if an alert says so: while nobody watches, a state is unknown."""
+    """Return a camera's availability (online or offline) if an alert tells it; else None. While a camera is
+    offline, its states are unknown.
+    """
     if alert.watch == CAMERA_OFFLINE:
         return _ONLINE if alert.kind == Alert.KIND_CLOSED else _OFFLINE
     if alert.watch == CAMERA_HEALTH and alert.cause == _OFFLINE and alert.kind != Alert.KIND_CLOSED:
@@ -371,27 +380,31 @@ def camera_availability(alert: Alert) -> str | None:
 
 
 def _is_of_camera(place: str) -> bool:
-    """Whether a topic, without its prefix, is a camera's availability, not that of a notification."""
+    """Whether a topic, given without its prefix, is the availability of a camera rather than of a
+    notification.
+    """
     return re.fullmatch(r"[0-9a-f]{16}/availability", place) is not None
 
 
 def camera_topic(topic: str, camera: str) -> str:
-    """The topic that says whether a camera is watched."""
+    """Return the topic that says whether a camera is watched."""
     return f"{topic}/{stable_id('mqtt', camera)[:16]}/availability"
 
 
 def entity_key(camera: str, watch: str) -> str:
-    """The topic level of a camera and watch, whose ids may contain characters that MQTT reserves."""
+    """Return the topic level for a camera and watch: a digest, since ids may contain characters that MQTT
+    reserves.
+    """
     return stable_id("mqtt", camera, watch)[:16]
 
 
 def discovery(
     topic: str, availability: str, camera: str, watch: str, question: str
 ) -> dict[str, dict[str, Any]]:
-    """Home Assistant's discovery messages for a camera and watch, by component.
+    """Return Home Assistant's discovery messages for a camera and watch, by component.
 
-    A fault of a camera is a problem of its device. While a camera is offline, the answers about it are
-    unavailable.
+    A camera's fault is announced as a problem (device class) of its device. While a camera is offline, its
+    entities are unavailable.
 
     Args:
         topic: Prefix of the topics of states.

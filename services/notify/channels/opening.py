@@ -23,7 +23,7 @@ from lookout.v1.notifications_pb2 import Notification, NotificationEvent
 
 #: most bytes of a picture
 _PICTURE: Final = 8 << 20
-#: seconds for the pictures of a second opinion, and until the gateway is asked for them again
+#: seconds within which to fetch pictures for a second opinion, and pause before asking the gateway again
 _FRAMES_S: Final = 10.0
 _AGAIN_S: Final = 1.0
 
@@ -47,10 +47,9 @@ class Channels:
         self._contact = f"lookout@{urlsplit(settings.public_url or '').hostname or 'localhost'}"
 
     def identity(self, notification: Notification) -> bytes:
-        """Return what the channel of a notification depends on; if it changes, the channel must be opened
-        again.
-
-        A secret may change in its file, under the same name: by `lookout notify add`, or in Kubernetes.
+        """Return a fingerprint of what a notification's channel depends on; if it changes, the channel must
+        be opened again. It includes secrets, which may change in their files under the same name (`lookout
+        notify add`, Kubernetes).
         """
         configuration = notification.SerializeToString(deterministic=True)
         files = secret_files(notification)
@@ -61,7 +60,7 @@ class Channels:
 
         Args:
             notification: The notification.
-            trial: For one test message, while the notification's own channel stays as it is.
+            trial: Whether the channel is for one test message, next to the notification's own open channel.
 
         Raises:
             DeliveryError: A secret is missing or wrong.
@@ -70,7 +69,8 @@ class Channels:
             case "webhook":
                 return WebhookChannel(notification.webhook, self._secrets, self._allowed)
             case "apprise":
-                # Apprise knows a hundred services: importing it takes as long as the rest of this service.
+                # Imported late: Apprise has a hundred services, and its import takes as long as the rest of
+                # this service's start.
                 from lookout.services.notify.channels.apprise_channel import apprise_channel
 
                 return apprise_channel(notification.apprise, self._secrets, self._allowed, self.picture)
@@ -97,7 +97,7 @@ class Channels:
                 raise DeliveryError("this release knows no such channel", final=True)
 
     def _switches(self, notification: Notification) -> WatchSwitches | None:
-        """The watches that a notification's target may snooze; None if it may snooze none."""
+        """Return the watches that a notification's target may snooze; None if it may snooze none."""
         file = notification.mqtt.token_file
         if not file:
             return None
@@ -116,15 +116,15 @@ class Channels:
     def frames(self, alert: Alert, count: int) -> list[bytes]:
         """Fetch pictures of an incident, spread evenly over its time, the oldest first, none twice.
 
-        If the gateway has none of that time, the only one is the incident's best picture; if that does not
-        exist either, there are none.
+        If the gateway has no picture of that time, the result is the incident's best picture alone, or empty
+        if that is missing too.
 
-        The gateway reads alerts as this service does, and may learn of a new incident a little later: it is
-        asked again for some seconds.
+        The gateway may read a new incident's alert a little later than this service, so it is asked again for
+        some seconds.
 
         Args:
             alert: The incident.
-            count: Most pictures; 1: the best one.
+            count: Most pictures; with 1, the best one.
         """
         until = time.monotonic() + _FRAMES_S
         event = NotificationEvent(alert=alert, picture_url="wanted")

@@ -1,4 +1,4 @@
-"""Sends HTTP requests to targets; what fails is an error of delivery."""
+"""Sends HTTP requests to targets; every failure is a `DeliveryError`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lookout.services.notify.messages import DeliveryError
 
 
 def post(allowed: UriFetcher, address: str, headers: dict[str, str], body: bytes) -> tuple[str, int]:
-    """Post a body, and ignore the answer's body, however long it is.
+    """Post a body; the answer's body is not read.
 
     Args:
         allowed: Where messages may go.
@@ -48,7 +48,7 @@ def request(
         body: The body.
         method: HTTP method.
         limit: Most bytes of an answer; 0: none are read.
-        deadline: When everything must have ended; None: the limit of `allowed`, from now on.
+        deadline: Time limit of the whole request; None: the time-out of `allowed`, from now on.
 
     Returns:
         The target's host, the status of its answer, and the answer.

@@ -1,4 +1,4 @@
-"""Home Assistant switches that snooze watches: the gateway does it, with the rights of a token."""
+"""Home Assistant switches that snooze watches, through the gateway and with the rights of a token."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from lookout.wire import names_id, stable_id, to_json
 
 ON: Final = "ON"
 OFF: Final = "OFF"
-#: how long a switch snoozes: it turns itself off after a day if nobody does so earlier
+#: how long a switch snoozes a watch, unless somebody turns it off earlier
 SNOOZE: Final = timedelta(hours=24)
 _BODY: Final = 16 << 20
-#: most commands obeyed in one turn, in case a sender repeats them without a pause
+#: most commands queued between two turns, in case a sender repeats them without a pause
 _COMMANDS: Final = 100
 
 Publish = Callable[[str, bytes], None]
@@ -39,7 +39,7 @@ class Switch:
         watch: The watch's id.
         question: The watch's question.
         is_enabled: Whether it is asked now.
-        is_snoozed: Whether it is not asked now, but will be again without further action.
+        is_snoozed: Whether it is paused until a set time.
     """
 
     watch: str
@@ -49,7 +49,7 @@ class Switch:
 
     @classmethod
     def of(cls, view: Mapping[str, Any]) -> Self:
-        """The switch of a watch as the gateway shows it (`WatchView`).
+        """Build the switch from a watch as the gateway shows it (`WatchView`).
 
         Raises:
             KeyError: It is not a view of a watch.
@@ -75,11 +75,11 @@ class WatchSwitches:
         self._allowed = UriFetcher(("http", "https"), (host,), ("0.0.0.0/0", "::/0"), timeout_s=MESSAGE_S)
 
     def views(self) -> dict[str, Switch]:
-        """The watches that can be snoozed, by id, without Kubernetes resources, which only kubectl can
-        change.
+        """Return the watches that can be snoozed, by id. Kubernetes resources are left out, since only
+        kubectl can change them.
 
         Raises:
-            DeliveryError: The gateway does not answer, or not to this token.
+            DeliveryError: The gateway does not answer, or rejects the token.
         """
         try:
             listed = json.loads(self._call("GET", "/v1/watches"))["watches"]
@@ -137,9 +137,9 @@ class SnoozeSwitches:
         self._watches, self._name, self._discovery = watches, name, discovery
         self._base = f"{topic}/{name}/snooze"
         self._log = logs.get("notify")
-        self._standing: set[str] = set()  # keys of switches that the broker has
-        self._states: dict[str, tuple[bytes, bytes]] = {}  # discovery and state of each, as published
-        self._availability = b""  # as published
+        self._standing: set[str] = set()  # keys of switches retained at the broker
+        self._states: dict[str, tuple[bytes, bytes]] = {}  # last published discovery and state, by key
+        self._availability = b""  # last published
         self._commands: SimpleQueue[tuple[str, str]] = SimpleQueue()
 
     @property
@@ -158,7 +158,7 @@ class SnoozeSwitches:
         self._availability = b""
 
     def take(self, topic: str, payload: bytes, retained: bool) -> None:
-        """Take a message from the broker; `turn` obeys it on another thread."""
+        """Take a message from the broker; `turn` carries out its command on another thread."""
         key, _, kind = topic.removeprefix(f"{self._base}/").partition("/")
         if kind == "state" and retained and payload:
             self._standing.add(key)
@@ -171,7 +171,7 @@ class SnoozeSwitches:
         return not self._commands.empty()
 
     def turn(self, availability: str, publish: Publish) -> None:
-        """Obey waiting commands, and publish what changed.
+        """Carry out waiting commands, and publish what changed.
 
         Args:
             availability: Topic that says whether the service is connected.
@@ -224,14 +224,14 @@ class SnoozeSwitches:
         for watch, view in views.items():
             command = newest.get(self._key(watch), "")
             try:
-                # A watch that somebody has disabled is neither snoozed nor woken.
+                # A watch that somebody has disabled stays disabled.
                 if command == ON and view.is_enabled:
                     self._watches.snooze(watch)
                 elif command == OFF and view.is_snoozed:
                     self._watches.wake(watch)
             except DeliveryError as error:
                 self._log.warning("a switch of Home Assistant is not obeyed", watch=watch, error=str(error))
-            if command:  # its switch shows the actual state, even if nothing changed
+            if command:  # publish the actual state again, even if unchanged
                 self._states.pop(self._key(watch), None)
         return bool(newest)
 
@@ -240,7 +240,7 @@ class SnoozeSwitches:
 
 
 def switch(base: str, key: str, availability: str, view: Switch) -> dict[str, Any]:
-    """Home Assistant's discovery message for the switch of a watch.
+    """Return Home Assistant's discovery message for the switch of a watch.
 
     Args:
         base: Prefix of the topics of switches.

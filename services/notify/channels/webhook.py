@@ -49,7 +49,7 @@ class WebhookChannel(Channel):
 
 
 def cloud_event(message: Message) -> bytes:
-    """A message as a CloudEvent in structured mode, JSON."""
+    """Return a message as a CloudEvent in structured mode (JSON)."""
     event = message.event
     subject = event.action.camera if event.HasField("action") else event.alert.camera
     return json.dumps(

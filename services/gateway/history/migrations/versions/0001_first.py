@@ -1,4 +1,4 @@
-"""The first schema. Explicit, so that a later change of `tables.py` does not change what it makes."""
+"""The first schema, written out so that later changes of `tables.py` do not affect it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sqlalchemy import (
 revision = "0001"
 down_revision = None
 
-#: SQLite gives numbers of its own to columns of this type alone
+#: the only type of columns for which SQLite assigns numbers
 _KEY = BigInteger().with_variant(Integer, "sqlite")
 
 

@@ -10,6 +10,6 @@ down_revision = "0005"
 
 
 def upgrade() -> None:
-    """Add the columns; of versions that were read before nobody is known."""
+    """Add the columns; for versions that were read earlier, the author is unknown."""
     op.add_column("versions", Column("actor", String(200), nullable=False, server_default=""))
     op.add_column("versions", Column("written_ms", BigInteger, nullable=False, server_default="0"))

@@ -1,4 +1,4 @@
-"""When cameras were to be pulled."""
+"""The times in which agents were to pull each camera."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ down_revision = "0006"
 
 
 def upgrade() -> None:
-    """Create the table; of cameras that were read before, their newest record is known."""
+    """Create the table; cameras that were read earlier get a row from their newest record."""
     sources = op.create_table(
         "sources",
         Column("camera", String(200), nullable=False),

@@ -1,4 +1,4 @@
-"""What agents said of cameras from which they got nothing."""
+"""The reasons that agents gave for cameras that sent nothing."""
 
 from __future__ import annotations
 

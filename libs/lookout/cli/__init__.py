@@ -12,8 +12,9 @@ def main() -> None:
         from lookout.cli.app import main as run
 
         run()
-    except KeyboardInterrupt:  # also while the commands are imported
+    except KeyboardInterrupt:  # Ctrl-C, also during imports
         sys.exit(130)
     finally:
-        # The interpreter's last collections would walk every object of torch, about a second of CPU time.
+        # Exempt objects from the garbage collection at exit, which would visit every object of torch: a
+        # second of CPU.
         gc.freeze()

@@ -42,7 +42,7 @@ def alerts(
     since: Annotated[
         str,
         typer.Option(
-            help="Show alerts since then first: now, start, how long ago (90s, 15m, 6h, 2d), or a time "
+            help="Begin with alerts of this moment: now, start, how long ago (90s, 15m, 6h, 2d), or a time "
             "(2026-05-01T13:30)."
         ),
     ] = "now",
@@ -52,7 +52,7 @@ def alerts(
     ] = None,
     follow: Annotated[
         bool,
-        typer.Option("--follow/--no-follow", help="Wait for new alerts, or stop after those there are."),
+        typer.Option("--follow/--no-follow", help="Wait for new alerts, or stop after existing ones."),
     ] = True,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per line, as in Kafka.")
@@ -125,7 +125,7 @@ class LinePrinter:
 
 
 def opinion_text(opinion: SecondOpinion) -> str:
-    """The second model's answer in a few words."""
+    """Return the second model's answer in a few words."""
     of_model = f" of {clean(opinion.model, 60)}" if opinion.model else ""
     cost = f"{opinion.seconds:.1f} s, {opinion.tokens} tokens"
     match opinion.answer:
@@ -138,7 +138,7 @@ def opinion_text(opinion: SecondOpinion) -> str:
 
 
 def wall_clock(alert: Alert) -> str:
-    """When an alert's newest window ended, in this machine's local time."""
+    """Return when an alert's newest window ended, in this machine's local time."""
     return local_time(alert.end.ToMicroseconds())
 
 

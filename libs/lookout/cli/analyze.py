@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from lookout.video.files import RecordingReader, Source
     from lookout.video.segments import CodecError
 
-#: limit of a command's decoding threads or sandboxed processes; a larger number is a typing error
+#: most decoding threads or sandboxed processes of a command; a larger number is taken for a typing error
 THREADS = 1024
 
 STOPPED = "stopped; run the same command again to continue"
@@ -263,7 +263,7 @@ def _settings(options: Mapping[str, Any]) -> AnalysisSettings:
     from lookout.recordings.analysis.settings import AnalysisSettings, with_options
 
     settings = AnalysisSettings()
-    for name, value in options.items():  # one at a time, so that an error names its option
+    for name, value in options.items():  # one option at a time, so that an error names the option
         try:
             settings = with_options(settings, {name: value})
         except LookoutError as error:
@@ -273,7 +273,7 @@ def _settings(options: Mapping[str, Any]) -> AnalysisSettings:
 
 
 def _begin(text: str | None) -> datetime | None:
-    """When the recording begins, from the text of --begins; None without the option.
+    """Parse --begins, the time when the recording begins; None without the option.
 
     Raises:
         CliError: The text is not a time.
@@ -288,7 +288,7 @@ def _begin(text: str | None) -> datetime | None:
 
 @dataclass
 class _Batch:
-    """Recordings of one command, answered one after the other by one model."""
+    """The recordings of one command, which one model answers one after the other."""
 
     analyzer: Analyzer
     questions: Sequence[str]
@@ -324,7 +324,7 @@ class _Batch:
             except CodecError as error:
                 self.refused.append(_refused(name, error, alone=len(names) == 1))
                 continue
-            self.opened.setdefault(analysis.source, self.opened[name])  # a URL's public form
+            self.opened.setdefault(analysis.source, self.opened[name])  # the URL without its password
             self.analyses.append(analysis)
             yield analysis
 
@@ -350,7 +350,7 @@ class _Batch:
         return clips
 
     def write_page(self, page: Path) -> None:
-        """Write one page of all answers; none if no recording was read or rejected."""
+        """Write one page with all answers, unless no recording was read or rejected."""
         if not self.analyses and not self.refused:
             return
         from lookout.cli.answer_files import write_answers
@@ -377,7 +377,7 @@ class _Batch:
                 progress=noted,
                 sandbox=self.sandbox,
                 begins=self.begins,
-                anyway=True,  # questions are admitted once, before the model loads
+                anyway=True,  # check the questions once, before the model loads
             )
 
 
@@ -398,7 +398,7 @@ def _opened(name: str, sandbox: bool, threads: int | None, fresh: bool, files: E
 
 
 def _shown(name: str) -> str:
-    """A source for messages: a URL without its password."""
+    """Return a source's name for messages: a URL without its password."""
     return public_url(name) if "://" in name else name
 
 
@@ -436,12 +436,11 @@ def _check(threads: int | None) -> None:
 
 
 def _check_clips(clips: Path | None, source: str) -> None:
-    """Reject a folder for clips that cannot be written, or that lies inside the analysed folder.
-
-    The next run would analyse clips in the analysed folder as footage.
+    """Reject a folder for clips that cannot be written to, or that lies inside the analysed folder: the next
+    run would analyse clips there as footage.
 
     Raises:
-        CliError: The folder is one of these.
+        CliError: The folder is rejected.
     """
     if clips is None:
         return
@@ -527,7 +526,7 @@ def _name(source: str | Source | RecordingReader) -> str:
 
 @contextmanager
 def _bar(source: str) -> Iterator[Callable[[Done], None]]:
-    """A progress bar with the rate of each stage, on standard error."""
+    """Show a progress bar on standard error, with the rate of each stage."""
     name = source.rstrip("/").rpartition("/")[2] or source
     columns = (
         TextColumn("{task.description}"),

@@ -26,11 +26,11 @@ def write_answers(
     """Write the answers: a table of all parts (.csv), the ranges that say yes (.srt), or a page.
 
     Args:
-        path: The file to write. Subtitles need a file for each recording: from the second on, the recording's
-            number follows the stem.
+        path: The file to write. Subtitles are one file per recording: from the second on, the recording's
+            number is appended to the stem.
         analyses: The recordings, in order.
-        opened: Where a page's pictures are read, by the recording's name.
-        how: Further arguments of `write_recording_page`.
+        opened: The source of a page's pictures, by the recording's name.
+        how: Further arguments for `write_recording_page`.
 
     Returns:
         The files written.
@@ -57,7 +57,7 @@ def write_answers(
 
 
 def _row(row: Mapping[str, Any]) -> tuple[object, ...]:
-    """The cells of a table's row."""
+    """Return the cells of a table's row."""
     cells: dict[str, Any] = {name: "" if value is None else value for name, value in row.items()}
     for name in ("recording", "question", "text", "gap"):
         cells[name] = spreadsheet_cell(cells[name])
@@ -70,7 +70,7 @@ def _row(row: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def _cues(analysis: Analysis) -> Iterator[str]:
-    """SubRip cues in order of time: one for each range in which a question's answer is yes."""
+    """Yield SubRip cues in order of time, one for each range in which a question's answer is yes."""
     ranges = sorted(
         (start_s, end_s, answer.question) for answer in analysis.answers for start_s, end_s in answer.yes_s
     )
@@ -80,16 +80,15 @@ def _cues(analysis: Analysis) -> Iterator[str]:
 
 
 def _clock(analysis: Analysis, start_s: float) -> str:
-    """A line with the date and time at which a cue begins; empty if unknown."""
+    """Return a line with the date and time at which a cue begins; empty if unknown."""
     time = analysis.time_at(start_s)
     return "" if time is None else f"\n{time:%Y-%m-%d %H:%M:%S}"
 
 
 def _subtitle(text: str) -> str:
-    """Untrusted text as a line of a subtitle, a format that has no escape for markup.
-
-    An invisible word joiner after `<` keeps players from reading `<b>` as a tag. Players take text in braces
-    for a style, or hide it, so braces become parentheses.
+    """Return untrusted text as a line of a subtitle; the format cannot escape markup. An invisible word
+    joiner after `<` keeps players from reading `<b>` as a tag. Players treat text in braces as a style, so
+    braces become parentheses.
     """
     return clean(text).replace("<", "<\u2060").translate(_ROUND)
 

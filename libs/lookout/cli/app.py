@@ -57,7 +57,7 @@ class _NamedOutput(TextIOWrapper):
     """Standard output that names itself in its errors, such as a full disk."""
 
     def __init__(self, output: TextIOWrapper) -> None:
-        encoding, errors = output.encoding, output.errors  # cannot be read after `detach`
+        encoding, errors = output.encoding, output.errors  # not available after `detach`
         lines, through = output.line_buffering, output.write_through
         buffer = output.detach()
         super().__init__(buffer, encoding, errors, line_buffering=lines, write_through=through)
@@ -90,11 +90,11 @@ def _drop_output() -> None:
 
 def main() -> None:
     """Run the command; print an error as one line and exit with code 1."""
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # commands have bars of their own
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # commands show their own progress bars
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # characters that the locale cannot encode
+        if isinstance(stream, TextIOWrapper):  # escape characters that the locale cannot encode
             stream.reconfigure(errors="backslashreplace")
-    if type(sys.stdout) is TextIOWrapper:  # not if a test has replaced it
+    if type(sys.stdout) is TextIOWrapper:  # unless a test has replaced it
         sys.stdout = _NamedOutput(sys.stdout)
     try:
         if os.environ.get("LOOKOUT_PREFIX"):
@@ -149,7 +149,9 @@ def _check_words(words: Sequence[str]) -> None:
 
 
 def _is_kafka(error: Exception) -> bool:
-    """Whether Kafka's client raised `error`; a command that does not use the client has not imported it."""
+    """Whether Kafka's client raised `error`. The client is not imported for this check: a command without it
+    has no such error.
+    """
     kafka = sys.modules.get("confluent_kafka")
     return kafka is not None and isinstance(error, kafka.KafkaException)
 

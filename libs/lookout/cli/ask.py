@@ -39,7 +39,7 @@ app = typer.Typer(
 )
 app.command("rebuild")(rebuild)
 _TEXT_TOKENS = 64
-#: a memory that ends this much before its file did not see all of it
+#: microseconds; a memory that ends earlier than this before its file's end is incomplete
 _EARLY_S = 4.0
 FolderArgument = Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of memories.")]
 
@@ -125,7 +125,7 @@ def ask(
     recall: RecallOption = None,
 ) -> None:
     """Ask what a file or a camera showed earlier: p(yes) or text, the times it used, coverage, cost."""
-    # None: the question decides. "What happened?" is answered in words, "was anyone there?" by p(yes) alone.
+    # None: text for "what happened?", p(yes) alone for "was anyone there?"
     length: dict[str, Any] = {"text": None if describe is None else describe > 0}
     length["words"] = describe or _TEXT_TOKENS
     if fleet:
@@ -227,7 +227,7 @@ def _ask_files(
 
 
 def _check_options(options: Mapping[str, Any], folders: Mapping[str, Path | None]) -> None:
-    """Reject options that would make the command fail only after a recording was watched.
+    """Reject wrong options before a recording is watched, which takes long.
 
     Raises:
         CliError: `since` is not before `until`, or a folder is a file.
@@ -254,7 +254,7 @@ def _remembered(folder: Path, file: Path) -> Entry | None:
 
 
 def _early_end(entry: Entry, file: Path) -> str:
-    """A warning for a memory that ends long before its file (full disk, Ctrl-C); else empty."""
+    """Return a warning if a memory ends long before its file (full disk, Ctrl-C); else an empty text."""
     from lookout.video.files import VideoReader
     from lookout.video.segments import CodecError
 
@@ -372,7 +372,7 @@ def list_memories(folder: FolderArgument, as_json: Annotated[bool, typer.Option(
 
 
 def _listed(entry: Entry) -> dict[str, Any]:
-    """Return a memory as a row of the list; of a damaged one the row says what is wrong."""
+    """Return a memory as a row of the list; for a damaged memory, the row says what is wrong."""
     from lookout.past.memory.listing import extent_of
 
     row: dict[str, Any] = {
@@ -386,7 +386,7 @@ def _listed(entry: Entry) -> dict[str, Any]:
         "damage": entry.damage,
     }
     extent = extent_of(entry.path)
-    if extent is None:  # only here is torch imported, which takes longer than the list
+    if extent is None:  # imported only here: torch takes longer than the list
         log_plainly()
         from lookout.past.memory import HistoryError, MemoryFolder
 
@@ -427,7 +427,7 @@ def repair(
     folder: FolderArgument,
     camera: Annotated[str | None, typer.Option(help="Only this camera.  [default: all]")] = None,
 ) -> None:
-    """Remove what is damaged, and print what is lost. The rest of a memory does not change."""
+    """Remove the damaged parts of memories, and print what is lost. Undamaged parts stay unchanged."""
     from lookout.past.memory import shelf
 
     log_plainly()
@@ -443,7 +443,7 @@ def remove(
     since: Annotated[str | None, typer.Option(help="Start time.  [default: everything]")] = None,
     until: Annotated[str | None, typer.Option(help="Only before this time.")] = None,
 ) -> None:
-    """Erase a camera, or a time range of it: afterwards no file holds anything of it."""
+    """Erase a camera, or a time range of it, from every file of the folder."""
     from lookout.past.memory import shelf
 
     log_plainly()

@@ -105,7 +105,7 @@ def recall_of(bootstrap: str | None, recall: str | None) -> tuple[str, Any]:
 
 
 def failure(error: Any, address: str) -> str:
-    """Why recall rejected a request or did not answer it, as a message."""
+    """Return a message that says why recall rejected a request or did not answer it."""
     code, detail = error.code(), error.details()
     if code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND):
         return str(detail)

@@ -182,7 +182,7 @@ def _ask_here(
 ) -> Backtest:
     """Run the back-test in this process."""
     labels = _labels_of(address, job) if labelled else []
-    # After the checks that are quick: these import the models.
+    # Imported after the quick checks, because models take seconds to import.
     from lookout.models.families.inference import inference_only
     from lookout.past.backtests.jobs import scope_of
     from lookout.past.verification import fleet_backtest
@@ -204,7 +204,7 @@ def _ask_here(
 def _job(
     watch: Watch, begin_ms: int | None, end_ms: int | None, identity: str | None, tenant: str
 ) -> RecordingJob:
-    check_watch(watch)  # also without a job: what is tried here is enabled later
+    check_watch(watch)  # also without a job, since a question that is tried here may be enabled later
     name, owner = in_utf8("--id", identity or new_id()), in_utf8("--tenant", tenant)
     job = RecordingJob(id=name, tenant=owner, backtest=BacktestJob(watch=watch))
     if begin_ms is not None:
@@ -243,7 +243,7 @@ def _labels_of(bootstrap: str, past: BacktestJob) -> list[Label]:
 
 
 def _newest(labels: list[Label]) -> list[Label]:
-    """Return the newest labels, as many as a job accepts."""
+    """Return the newest labels, at most as many as a job accepts."""
     if len(labels) > JOB_LABELS:
         echo(
             f"--labels: a back-test takes the newest {JOB_LABELS} of {len(labels)} labels; ask about "

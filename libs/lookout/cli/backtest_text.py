@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def nothing_asked(cameras: Sequence[str]) -> str:
-    """Say that a back-test found no window, in which case the absence of incidents means nothing.
+    """Return a message that a back-test found no window, so that the absence of incidents means nothing.
 
     Args:
         cameras: Ids or patterns that the back-test was about; empty: all cameras.
@@ -103,7 +103,7 @@ def show_answer(
 
 
 def answer_facts(answer: BacktestAnswer, watch: Watch | None) -> PastFacts:
-    """What a page says about a back-test that ran as a job.
+    """Return the facts for the page of a back-test that ran as a job.
 
     Args:
         answer: The answer.
@@ -184,7 +184,7 @@ def _other_tenant(camera: str) -> str:
 
 
 def labels_json(scores: Sequence[LabelScore], threshold: float, precision: float | None) -> dict[str, Any]:
-    """Precision and recall of a question measured on labels, for JSON; empty without labels.
+    """Return the precision and recall of a question on labels, for JSON; empty without labels.
 
     Args:
         scores: The labels with their scores.
@@ -230,7 +230,7 @@ def _share(share: LabelShare) -> str:
 
 
 def _answer_json(identity: str, answer: BacktestAnswer, incidents: Sequence[PastIncident]) -> dict[str, Any]:
-    """A job's answer in the form of `Backtest.as_json`, with the facts that only a job has."""
+    """Return a job's answer in the form of `Backtest.as_json`, with further facts that only a job has."""
     cost, watched = answer.cost, answer.watched_s
     return {
         "job": identity,

@@ -148,7 +148,7 @@ def remove(name: NameArgument, bootstrap: BootstrapOption = None) -> None:
 
 
 def _cameras(address: str) -> dict[str, Camera]:
-    """Read the cameras in the topic. One whose newest record cannot be read is left out."""
+    """Read the cameras in the topic, by id. A camera whose newest record cannot be read is left out."""
     check_reachable(address, CAMERAS.name)
     cameras: dict[str, Camera] = {}
     with reading(address, [CAMERAS.name], Position(oldest=True)) as reader:
@@ -180,10 +180,11 @@ def _fleet_at(address: str) -> FleetAddress:
 
 
 def _without_secret(url: str) -> tuple[str, tuple[str, str] | None]:
-    """Split user name and password off an address; None instead of them if it has none.
+    """Split user name and password off an address; return (address, (user, password)), or (address, None)
+    without them.
 
     Raises:
-        CliError: It is not the address of a camera.
+        CliError: The text is not the address of a camera.
     """
     try:
         parts = urlsplit(url)
@@ -222,7 +223,7 @@ def _check(camera: Camera) -> None:
 
 
 def _secret_name(name: str) -> str:
-    """The name of a camera's secret folder, a digest: a file name cannot hold every id."""
+    """Return the name of a camera's secret folder: a digest, since not every id is a valid file name."""
     return hashlib.blake2b(name.encode(), digest_size=12).hexdigest()
 
 

@@ -28,11 +28,11 @@ def canary(
     ] = CanaryRule.windows,
     differ: Annotated[
         float,
-        typer.Option(min=0.0, max=1.0, help="Share of windows in which yes and no may differ."),
+        typer.Option(min=0.0, max=1.0, help="Largest share of windows in which the answers may differ."),
     ] = CanaryRule.differ,
     unanswered: Annotated[
         float,
-        typer.Option(min=0.0, max=1.0, help="Share of the fleet's answers that the canary may lack."),
+        typer.Option(min=0.0, max=1.0, help="Largest share of the fleet's answers that the canary may lack."),
     ] = CanaryRule.unanswered,
     camera: CameraPattern = None,
     watch: WatchPattern = None,
@@ -72,7 +72,7 @@ def _verdicts(
             try:
                 verdict = from_json(message.value() or b"", Verdict)
             except WireError:
-                continue  # others may write to the topic
+                continue  # other programs may write to the topic
             if names_id(camera or "*", verdict.camera) and names_id(watch or "*", verdict.watch):
                 yield verdict
 

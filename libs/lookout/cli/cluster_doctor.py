@@ -13,7 +13,7 @@ from lookout.runtime.fleet_checks import CheckResult, State
 _OLDEST = (1, 30)
 _CLOCK_S = 5.0
 _CALL_S = 10.0
-#: what `helm install` of the chart creates: API group, resource
+#: the kinds of objects that `helm install` of the chart creates: API group, resource
 _CREATES = (
     ("", "services"),
     ("", "serviceaccounts"),
@@ -191,7 +191,7 @@ def _pods(client: Any, namespace: str) -> Iterator[CheckResult]:
 
 
 def _lost_nodes(client: Any) -> dict[str, str]:
-    """The nodes that are not ready, with the reason; empty if the caller may not list nodes."""
+    """Return the nodes that are not ready, with the reason; empty if the caller may not list nodes."""
     try:
         nodes = client.CoreV1Api().list_node(_request_timeout=_CALL_S).items
     except client.ApiException as error:

@@ -1,4 +1,6 @@
-"""The commands by name. Each is imported only when it runs, so that none waits for the imports of others."""
+"""The commands by name. Each is imported only when it runs, so that no command waits for the imports of
+others.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from lookout.text import without_credentials
 
 
 def without_long_words(text: str, limit: int) -> str:
-    """Return a text in which words of `limit` characters or more are cut after sixty."""
+    """Return a text in which words of `limit` characters or more are cut to sixty."""
     return re.sub(rf"\S{{{limit},}}", lambda word: f"{word[0][:60]}...", text)
 
 
@@ -33,9 +35,9 @@ class CommandPlace:
         module: Its module in `lookout.cli`.
         name: A function, or with `group` an app.
         text: The first line of its help.
-        logs: Whether log lines are made plain before it runs. Without it, structlog is not imported, whose
-            import takes longer than all else that a small command does; a command that opens more calls
-            `log_plainly` itself.
+        logs: Whether to call `log_plainly` before it runs. If not, structlog is not imported, whose import
+            takes longer than everything else in a small command; such a command calls `log_plainly` itself
+            before it opens anything that logs.
     """
 
     module: str
@@ -201,7 +203,7 @@ def _commands_of(group: Any) -> Iterator[Any]:
             yield command
 
 
-#: options that few people need, in the help of any command after those that many need
+#: options that few people need; in every command's help they come after the others
 _ADVANCED: Final = frozenset(
     [
         "anyway",
@@ -226,7 +228,7 @@ _ADVANCED: Final = frozenset(
         "tolerance",
     ]
 )
-#: options of a command with --fleet that mean nothing without it
+#: options that only apply together with --fleet
 _WITH_FLEET: Final = frozenset(["bootstrap", "identity", "recall", "tenant", "wait"])
 
 
@@ -241,7 +243,7 @@ def _sort_help(command: Any) -> None:
 
 
 def _check_numbers(command: Any) -> None:
-    """Make a command reject infinite numbers and NaN, which the ranges of options let through."""
+    """Make a command reject infinite numbers and NaN, which the ranges of its options do not exclude."""
     run, options = command.callback, {option.name: option.opts[0] for option in command.params}
 
     @wraps(run)
@@ -255,7 +257,7 @@ def _check_numbers(command: Any) -> None:
 
 
 def log_plainly() -> None:
-    """Write log lines for people: on stderr, without colours, untrusted texts escaped."""
+    """Format log lines for people: on stderr, without colours, untrusted texts escaped."""
     import structlog
 
     from lookout.text import clean_event
@@ -274,7 +276,7 @@ def log_plainly() -> None:
 
 @contextmanager
 def _presentable() -> Iterator[None]:
-    """Keep passwords in addresses and words of thousands of characters out of usage errors."""
+    """Remove passwords in addresses, and words of thousands of characters, from usage errors."""
     try:
         yield
     except TyperException as error:
@@ -284,12 +286,12 @@ def _presentable() -> Iterator[None]:
 
 
 class CommandGroup(TyperGroup):
-    """All commands. Listing them imports none."""
+    """The group of all commands. Listing them imports none of them."""
 
     _listing = False
 
     def make_context(self, *arguments: Any, **more: Any) -> Any:
-        """Read the words before the command's name."""
+        """Parse the words before the command's name."""
         with _presentable():
             return super().make_context(*arguments, **more)
 
@@ -299,7 +301,7 @@ class CommandGroup(TyperGroup):
             return super().invoke(ctx)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Names in the order of the list."""
+        """Return the names in the order of the list."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -311,7 +313,9 @@ class CommandGroup(TyperGroup):
         return load_command(cmd_name)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the list of commands without rich: importing its Markdown takes longer than all else here."""
+        """Write the list of commands without rich, because importing its Markdown takes longer than
+        everything else here.
+        """
         self._listing, markup = True, self.rich_markup_mode
         self.rich_markup_mode = None
         try:

@@ -28,9 +28,9 @@ T = TypeVar("T")
 
 _NO_LEADER_YET = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 _ANSWER_S = 10.0
-#: for all requests to Kafka together, before records are read
+#: seconds for all requests to Kafka together before records are read
 _OPEN_S = 30.0
-#: after a failed connection, until Kafka counts as lost; then between two checks whether it is back
+#: seconds after a failed connection until Kafka counts as lost, and then between checks whether it is back
 _OUTAGE_S = 2.0
 #: milliseconds that Kafka holds a fetch while it has no record
 _WAIT_MS = 100
@@ -43,7 +43,7 @@ def find_bootstrap(given: str | None) -> str:
         CliError: No fleet runs, several do, or the address is not valid UTF-8.
     """
     if address := given or os.environ.get("LOOKOUT_KAFKA"):
-        return in_utf8("--bootstrap", address)  # librdkafka fails silently on others
+        return in_utf8("--bootstrap", address)  # librdkafka fails silently on other text
     from lookout.local import running_fleets
 
     fleets = running_fleets()
@@ -63,9 +63,9 @@ class LibraryErrors:
 
     def __call__(self, error: object) -> None:
         if self.last and isinstance(error, KafkaError) and error.code() == KafkaError._ALL_BROKERS_DOWN:
-            return  # the reason is known already
+            return  # a message without a further reason
         words = str(error.str() if hasattr(error, "str") else error)
-        self.last = words.split(" (after ", 1)[0]  # the rest: the client's state, how often
+        self.last = words.split(" (after ", 1)[0]  # cut off the client's state and the number of repetitions
 
     def explained(self, error: KafkaError) -> str:
         """Explain why a record was not accepted; a time-out alone does not say why."""
@@ -73,7 +73,7 @@ class LibraryErrors:
 
 
 def client_options(bootstrap: str, complaints: LibraryErrors | None = None) -> dict[str, object]:
-    """Options of every Kafka client of the commands, security settings included.
+    """Return the options of every Kafka client of the commands, with the security settings.
 
     Raises:
         CliError: A Kafka security setting is wrong.
@@ -91,7 +91,7 @@ def client_options(bootstrap: str, complaints: LibraryErrors | None = None) -> d
 def _security(bootstrap: str) -> dict[str, str]:
     from lookout.local.addresses import kafka_login, running_fleets
 
-    # A broker that `lookout up` started has settings of its own, whatever the environment says.
+    # A broker that `lookout up` started has its own settings, which override the environment.
     for fleet in running_fleets():
         if fleet.bootstrap == bootstrap and fleet.own_kafka:
             try:
@@ -108,7 +108,7 @@ def _security(bootstrap: str) -> dict[str, str]:
 
 
 def kafka_settings(bootstrap: str) -> dict[str, Any]:
-    """Kafka settings for code that reads as a stage does: the local fleet's, else LOOKOUT_KAFKA_*.
+    """Return Kafka settings as a stage has them: those of the local fleet, else LOOKOUT_KAFKA_*.
 
     Raises:
         CliError: A Kafka security setting is wrong.
@@ -127,7 +127,8 @@ def kafka_settings(bootstrap: str) -> dict[str, Any]:
 
 
 def grpc_security(bootstrap: str) -> GrpcSecurity:
-    """The gRPC security settings of the fleet at `bootstrap`: the local fleet's token, else LOOKOUT_GRPC_*.
+    """Return the gRPC security settings of the fleet at `bootstrap`: the local fleet's token, else
+    LOOKOUT_GRPC_*.
 
     Raises:
         CliError: A gRPC security setting is wrong.
@@ -206,7 +207,9 @@ def read_erasures(bootstrap: str) -> ErasureLog:
 
 
 def fleet_masks(bootstrap: str) -> Masks:
-    """The cameras' current privacy masks; none if the fleet is of an earlier release without the topic."""
+    """Return the cameras' current privacy masks; empty if the fleet is of an earlier release without the
+    topic.
+    """
     from lookout.rules.masks import Masks
 
     return Masks(signed_masks(bootstrap).newest)
@@ -228,14 +231,16 @@ def signed_masks(bootstrap: str) -> SignedMasks:
 
 
 def erasure_signer(bootstrap: str) -> ErasureSigner:
-    """Return what signs and checks records of erasures, with the fleet's token if this machine has it."""
+    """Return the object that signs and checks records of erasures, with the fleet's token if this machine has
+    it.
+    """
     from lookout.past.erasures.signing import ErasureSigner
 
     return ErasureSigner.of(grpc_security(bootstrap))
 
 
 def mask_signer(bootstrap: str) -> MaskSigner:
-    """Return what signs and checks masks, with the fleet's token if this machine has it."""
+    """Return the object that signs and checks masks, with the fleet's token if this machine has it."""
     from lookout.runtime.store.mask_signing import MaskSigner
 
     return MaskSigner.of(grpc_security(bootstrap))
@@ -256,8 +261,8 @@ def check_signs(bootstrap: str, signer: ErasureSigner | MaskSigner) -> None:
 class Outage:
     """Reports once when Kafka cannot be reached, and once when it is back.
 
-    A client that loses its broker retries forever and silently. `failed` takes the client's connection
-    errors; `news` then asks whether Kafka still answers, over another broker or a new connection.
+    A client that loses its broker retries silently for ever. `failed` receives the client's connection
+    errors; `news` then checks whether Kafka still answers, through another broker or a new connection.
 
     Args:
         options: Options of a Kafka client (`client_options`).
@@ -276,7 +281,7 @@ class Outage:
     def news(self) -> str | None:
         """Return what has changed as a sentence, or None.
 
-        Waits for an answer of Kafka if a connection failed; otherwise returns at once.
+        Waits for an answer from Kafka if a connection failed; otherwise returns at once.
         """
         if time.monotonic() < self._ask_at:
             return None
@@ -341,10 +346,10 @@ class CommittedReader:
             raise
 
     def poll(self, timeout: float) -> Message | None:
-        """Return the next record, or None if none came in time.
+        """Return the next record, or None if there was none within `timeout` seconds.
 
-        Connection errors are waited out. That Kafka cannot be reached, and that it is back, is printed on
-        standard error.
+        Connection errors are waited out. Standard error says when Kafka cannot be reached and when it is
+        back.
         """
         message = self._reader.record(timeout)
         self._outage.tell()
@@ -380,20 +385,20 @@ class CommittedReader:
         self._reader.close()
 
     def _at(self, place: tuple[str, int]) -> int:
-        """The offset that is read next."""
+        """Return the offset that is read next."""
         return self._reader.positions.get(place, self._starts.get(place, 0))
 
     def _begin(self, start: Position) -> dict[tuple[str, int], int]:
         """Return the offset at which each partition begins."""
         if start.at_ms is None:
-            # Where open transactions begin: what is being written now is new when it is committed.
+            # "Now" is where open transactions begin: their records count as new once they are committed.
             return self._edges(partial(self._reader.ends, committed=True))
         at_ms = start.at_ms
         return self._edges(lambda topic, numbers, left_s: self._reader.at(topic, numbers, at_ms, left_s))
 
     def _edges(self, ask: Callable[[str, list[int], float], dict[int, int]]) -> dict[tuple[str, int], int]:
-        """Return an offset of each partition. One request asks for all of a topic: with one request each, a
-        broker under load took seconds for each.
+        """Return an offset of each partition. One request asks for all partitions of a topic, because a
+        broker under load takes seconds for each request.
 
         Raises:
             CliError: A topic does not exist, or Kafka does not answer in time.
@@ -435,7 +440,7 @@ class CommittedReader:
 
 @contextmanager
 def reading(bootstrap: str, topics: list[str], start: Position) -> Iterator[CommittedReader]:
-    """A CommittedReader that is closed at the end."""
+    """Open a CommittedReader, and close it at the end."""
     reader = CommittedReader(bootstrap, topics, start)
     try:
         yield reader

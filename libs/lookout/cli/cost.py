@@ -90,7 +90,7 @@ def month_span(month: str, now: datetime) -> tuple[datetime, datetime]:
 
 
 def cost_lines(rows: Any, price: float) -> list[CostLine]:
-    """The lines of a sheet, the most expensive first.
+    """Return the lines of a sheet, the most expensive first.
 
     Args:
         rows: `rows` of the gateway's `/v1/costs`.
@@ -105,7 +105,7 @@ def cost_lines(rows: Any, price: float) -> list[CostLine]:
 
 
 def markdown_sheet(lines: list[CostLine], month: str, price: float, currency: str) -> str:
-    """Two tables: the sums of each tenant, and the watches of each camera."""
+    """Format two Markdown tables: the sums of each tenant, and the watches of each camera."""
     tenants = defaultdict(list)
     for line in lines:
         tenants[line.tenant].append(line)
@@ -123,7 +123,7 @@ def markdown_sheet(lines: list[CostLine], month: str, price: float, currency: st
 
 
 def csv_sheet(lines: list[CostLine], month: str, price: float, currency: str) -> str:
-    """A CSV table with one row for each watch of a camera."""
+    """Format a CSV table with one row for each watch of a camera."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(("month", *_COLUMNS, "currency"))
@@ -136,7 +136,7 @@ def csv_sheet(lines: list[CostLine], month: str, price: float, currency: str) ->
 
 
 def json_sheet(lines: list[CostLine], month: str, price: float, currency: str) -> str:
-    """A JSON object with the sums and one row for each watch of a camera."""
+    """Format a JSON object with the sums and one row for each watch of a camera."""
     verdicts, hours, total = _sums(lines)
     sheet = {"month": month, "price_per_hour": price, "currency": currency}
     sheet |= {"verdicts": verdicts, "device_hours": hours, "cost": total}
@@ -197,7 +197,7 @@ def _signed_in(opener: urllib.request.OpenerDirector) -> str:
             try:
                 opener.open(link, timeout=_ANSWER_S).close()
             except urllib.error.HTTPError as error:
-                if error.code != 303:  # the usual answer: it redirects to the console
+                if error.code != 303:  # success redirects to the console, which is not followed
                     raise CliError(f"{fleet.gateway} rejects the sign-in: {error.code}") from None
             except OSError as error:
                 raise CliError(f"{fleet.gateway} does not answer: {clean(str(error))}") from None

@@ -63,7 +63,7 @@ def coverage(
 
 
 def _nothing(camera: str | None, watch: str | None, since: str) -> str:
-    """Explain why there may be no verdict."""
+    """Return a message that explains why there may be no verdict."""
     if not camera and not watch and since == "start":
         return "No verdict yet: publish segments and add a watch."
     asked = [
@@ -78,7 +78,9 @@ def _nothing(camera: str | None, watch: str | None, since: str) -> str:
 
 
 def remarks(verdicts: Iterable[Verdict]) -> list[str]:
-    """One line for each camera with windows that have no answer or show damage: how many, and why."""
+    """Return one line for each camera that has windows without an answer or with damage: how many, and
+    why.
+    """
     causes: dict[str, dict[str, set[tuple[int, int]]]] = defaultdict(lambda: defaultdict(set))
     for verdict in verdicts:
         window = verdict.epoch, verdict.window
@@ -100,7 +102,7 @@ def remarks(verdicts: Iterable[Verdict]) -> list[str]:
 
 
 def with_unseen(intervals: Iterable[CoverageInterval]) -> list[dict[str, Any]]:
-    """Return intervals as plain data, with `unseen` ones in between.
+    """Return intervals as plain data, with `unseen` intervals in the gaps between them.
 
     Args:
         intervals: Disjoint, in time order per camera and watch (`lookout.rules.coverage_intervals`).
@@ -155,7 +157,9 @@ def _wanted(verdict: Verdict, camera: str | None, watch: str | None) -> bool:
 
 
 def coverage_table(intervals: list[dict[str, Any]]) -> Table:
-    """Seconds of each camera and watch by outcome, without outcomes that never occur."""
+    """Make a table with the seconds of each camera and watch by outcome, without outcomes that never
+    occur.
+    """
     seconds: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: dict.fromkeys(_COLUMNS, 0.0))
     for interval in intervals:
         seconds[interval["camera"], interval["watch"]][interval["outcome"]] += interval["seconds"]

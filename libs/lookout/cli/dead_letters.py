@@ -1,4 +1,4 @@
-"""Reports what a running fleet could not process, as it happens."""
+"""Reports records that a running fleet could not process, as it happens."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from lookout.runtime.worker.topic_reader import END, ClientOptions, TopicReader
 from lookout.text import clean
 from lookout.wire import PIPELINE, RECORDING_FLOWS, headers
 
-_LIMIT = 500  # read in one call
-_AGAIN_S = 30.0  # seconds until the same trouble of a camera is reported again
+_LIMIT = 500  # most records read in one call
+_AGAIN_S = 30.0  # seconds until the same problem of a camera is reported again
 
 Trouble = tuple[str, str, str]  # topic, camera, reason
 _OF_JOBS = frozenset(flow.dead_letters.name for flow in RECORDING_FLOWS)
@@ -43,7 +43,7 @@ class DeadLetterNews:
         self._reported: dict[Trouble, float] = {}
 
     def news(self) -> list[str]:
-        """Return a sentence for each kind of trouble that is new, or that was not reported for 30 s.
+        """Return a sentence for each kind of problem that is new or was not reported for 30 s.
 
         A further sentence says that Kafka is lost, or back. Returns at once, unless a connection has failed.
         """
@@ -62,7 +62,7 @@ class DeadLetterNews:
         camera = key.decode(errors="replace") if isinstance(key, bytes) else str(key)
         reason = headers.text(pairs, headers.REASON) or "unknown"
         trouble = (message.topic() or "", camera, reason)
-        # In other dead letters the header came with the record, and its sender could invent a number.
+        # Only quota letters: in others the header came from the record's sender, who could invent a number.
         records = headers.number(pairs, headers.RECORDS) if reason == headers.QUOTA else None
         self._counts[trouble] += records or 1
         self._details[trouble] = headers.text(pairs, headers.DETAIL) or ""

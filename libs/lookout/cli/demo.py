@@ -43,13 +43,13 @@ from lookout.wire.headers import CAPTURED_AT, encode
 console = TerminalConsole(highlight=False)
 
 _CUT_S = 2.0
-_SILENCE_S = 4.0  # after this much silence a camera's last window closes
+_SILENCE_S = 4.0  # seconds of silence after which a camera's last window closes
 _CLOSING_S = 20.0
 _STALL_S = 300.0
 _TEND_EVERY_S = 1.0
-_NAMED = 6  # cameras
+_NAMED = 6  # most cameras named
 _KEPT = (GATEWAY, CAMERA_AGENT, NOTIFY.name, RECALL, *RECORDINGS_ROLES)
-_MEMORY = "2h"  # of each camera: what the console's search reads
+_MEMORY = "2h"  # past of each camera that the console can search
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class DemoResult:
 
     @property
     def answered(self) -> int:
-        """Windows with an answer, of all cameras."""
+        """Number of windows with an answer, all cameras together."""
         return sum(camera.windows for camera in self.run.cameras.values())
 
 
@@ -148,7 +148,9 @@ def _fleet(
     *,
     keep: bool,
 ) -> Fleet:
-    """The fleet of a demo: one that is kept offers what `lookout up` does, with memory and recordings."""
+    """Make the fleet of a demo; a fleet that keeps running offers what `lookout up` does, with memory and
+    recordings.
+    """
     own.setdefault(Stage.DECODE, {}).setdefault("silence_s", f"{_SILENCE_S:g}")
     return Fleet(
         kafka=kafka,
@@ -180,7 +182,7 @@ def _prepare(fleet: Fleet, files: Sequence[Path], status: Status) -> tuple[list[
 
 
 def _films() -> Path:
-    """The folder of rendered films; of a kept demo, recordings may be asked about there."""
+    """Return the folder of rendered films, about which a kept demo can answer questions as recordings."""
     from lookout.local.addresses import cache_folder
 
     folder = cache_folder() / "demo"
@@ -189,7 +191,9 @@ def _films() -> Path:
 
 
 def rendered_sources(tell: Callable[[str], None]) -> list[DemoSource]:
-    """Return the rendered cameras with the truth of what happens in them; those not cached are rendered."""
+    """Return the rendered cameras with the truth of what happens in them; films that are not cached are
+    rendered.
+    """
     from watchbench.cameras import DEMO, camera as rendered
 
     folder = _films()
@@ -218,7 +222,7 @@ def footage_sources(files: Sequence[Path]) -> list[DemoSource]:
 
 
 def slug_of_file(path: Path) -> str:
-    """A camera id from a file's name."""
+    """Make a camera id from a file's name."""
     letters = "".join(char if char.isalnum() or char in "-_." else "-" for char in path.stem)
     return letters.strip("-.")[:60] or "camera"
 
@@ -229,7 +233,9 @@ def _names(sources: Sequence[DemoSource]) -> str:
 
 
 def product_watches() -> list[Watch]:
-    """The product's questions, asked of all cameras; an incident needs two of three windows."""
+    """Return watches with the product's questions for all cameras; an incident needs a yes in two of three
+    windows.
+    """
     rule = Rule(threshold=0.5, clear_threshold=0.4, k=2, n=3)
     return [
         Watch(id=slug(question), version=1, question=question, rule=rule)
@@ -241,7 +247,7 @@ def play(fleet: Fleet, sources: list[DemoSource], watches: list[Watch]) -> DemoR
     """Publish everything and follow the results until every window of every camera has an outcome.
 
     Raises:
-        CliError: There was no progress for minutes; the message says how far the demo got.
+        CliError: There was no progress for minutes; the message names what is unfinished.
     """
     outcome = DemoResult(FleetRecord(), sources, watches)
     for watch in watches:
@@ -262,7 +268,7 @@ def play(fleet: Fleet, sources: list[DemoSource], watches: list[Watch]) -> DemoR
             player.follow(0.0)
         publisher.confirm()
         player.follow_to_the_end()
-    # A Kafka from --kafka may carry other cameras, which do not belong to the demo.
+    # A broker given with --kafka may have records of other cameras.
     played = {source.id for source in sources}
     outcome.run.cameras = {name: camera for name, camera in outcome.run.cameras.items() if name in played}
     return outcome
@@ -310,7 +316,7 @@ class _Player:
         self._tended = time.monotonic()
 
     def follow(self, seconds: float) -> bool:
-        """Take the records that have arrived and supervise the fleet. True if there were any."""
+        """Take the records that have arrived, and supervise the fleet; return whether there were records."""
         received = False
         message = self._reader.poll(seconds)
         while message is not None:
@@ -334,13 +340,13 @@ class _Player:
                     f"no progress for {_STALL_S:.0f} s; unfinished: {', '.join(unfinished[:5])}. "
                     f"The services' logs are in {self._fleet.logs}"
                 )
-        # The last incidents close right after the last outcomes: let that arrive.
+        # The last incidents close right after the last outcomes, so wait for that.
         deadline = time.monotonic() + _CLOSING_S
         while self._open() and time.monotonic() < deadline:
             self.follow(0.5)
 
     def _open(self) -> bool:
-        """Whether an incident has not ended yet."""
+        """Whether an incident is still open."""
         cameras = self._outcome.run.cameras.values()
         return any(incident.closed is None for camera in cameras for incident in camera.incidents.values())
 
@@ -364,7 +370,7 @@ class _Player:
         self._bar.update(self._task, total=max(total, 1e-3), completed=min(decided, total), detail=detail)
 
     def _clock(self, alert: Alert) -> str:
-        """When its newest window ended, counted from the start of the stream."""
+        """Return when an alert's newest window ended, counted from the start of the stream."""
         camera = self._outcome.run.camera(alert.camera)
         seconds = camera.stream_us(alert.epoch, alert.end.ToMilliseconds()) // 1_000_000
         return f"{seconds // 60:3d}:{seconds % 60:02d}"

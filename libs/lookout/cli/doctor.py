@@ -214,7 +214,7 @@ def _kafka(given: str | None) -> Iterator[CheckResult]:
 
 def _redis(given: str | None, bootstrap: str | None) -> Iterator[CheckResult]:
     fleets = running_fleets()
-    # Of several fleets, the one whose Kafka is checked.
+    # If several fleets run, take the one whose Kafka is checked.
     kafka = bootstrap or os.environ.get("LOOKOUT_KAFKA")
     own = [fleet.redis_url for fleet in fleets if kafka is None or fleet.bootstrap == kafka]
     url = given or (own[0] if len(own) == 1 else None)

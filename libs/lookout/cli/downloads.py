@@ -2,8 +2,8 @@
 
 A stopped download resumes where it ended, and a second question about the same URL downloads nothing.
 
-fsspec's caches are not used: over HTTP they assume that a URL's bytes never change, and they restart a
-download that broke off.
+fsspec's caches are not used, because over HTTP they assume that a URL's bytes never change, and they restart
+an interrupted download from the beginning.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Facts:
     version: str
 
     def differs(self, size: int | None, version: str) -> str:
-        """Return what changed; empty if it is the same recording."""
+        """Return what differs from a size and version, in words; empty if it is the same recording."""
         if size is not None and size != self.size:
             return f"it had {self.size} bytes, now {size}"
         if version != self.version:
@@ -50,8 +50,7 @@ class _Facts:
 
 
 class Downloads:
-    """A user's downloads, each in a folder of its own. Runs that read a download share the lock of its
-    folder.
+    """A user's downloads, each in its own folder. Runs that read a download hold a shared lock on its folder.
 
     Args:
         folder: Folder of all downloads.
@@ -81,10 +80,11 @@ class Downloads:
             source: The URL; closed after the download.
             progress: Called with the bytes done and the bytes in all.
             fresh: Ignore an earlier download.
-            notice: Called with a sentence if the recording changed since it was downloaded.
+            notice: Called with a sentence if the recording has changed since it was downloaded.
 
         Raises:
-            CodecError: The recording cannot be read or stored. The bytes that arrived stay for the next run.
+            CodecError: The recording cannot be read or stored. The next run continues from the bytes that
+                arrived.
         """
         name = hashlib.blake2b(source.url.encode(), digest_size=12).hexdigest()
         entry = self._folder / name
@@ -113,7 +113,9 @@ class Downloads:
         fresh: bool,
         notice: Callable[[str], object],
     ) -> bool:
-        """Bring the whole recording into its folder; False if another run prevents it."""
+        """Download the rest of the recording into its folder; return False if another run's lock prevents
+        it.
+        """
         if _locked(entry, handle, fcntl.LOCK_EX):
             self._touch(entry)
             self._fill(entry, source, progress, fresh, notice)
@@ -156,10 +158,11 @@ class Downloads:
         os.utime(entry, (self._now(), self._now()))
 
     def _prune(self, current: Path | None = None, wanted: int = 0) -> None:
-        """Remove unusable downloads, those unused for a day, and the oldest until `wanted` bytes fit.
+        """Remove unusable downloads, those unused for a day, and then the oldest ones until `wanted` bytes
+        fit.
 
         Args:
-            current: The download that needs the room; it stays.
+            current: The download that needs the space; it is not removed.
             wanted: Bytes that it still needs.
         """
         entries = sorted((entry for entry in self._folder.iterdir() if entry.is_dir()), key=_used_s)
@@ -175,7 +178,7 @@ class Downloads:
 
 
 def _facts_of(entry: Path) -> _Facts | None:
-    """Read which version of a recording a folder holds; None if it does not say, or names no version."""
+    """Read which version of a recording a folder has; None if unknown."""
     try:
         facts = _Facts(**json.loads(read_file(entry / _FACTS, limit=4096)))
     except (OSError, ValueError, TypeError):
@@ -194,12 +197,12 @@ def _locked(entry: Path, handle: int, how: int) -> bool:
 
 
 def _cleared(entry: Path) -> None:
-    for name in (_WHOLE, _PART, _FACTS):  # last the version: bytes never lie next to another version's facts
+    for name in (_WHOLE, _PART, _FACTS):  # facts last: bytes never lie beside those of another version
         (entry / name).unlink(missing_ok=True)
 
 
 def _removed(entry: Path) -> bool:
-    """Remove a folder unless a run uses it; True if it was removed."""
+    """Remove a folder unless a run uses it; return whether it was removed."""
     try:
         handle = os.open(entry, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError:

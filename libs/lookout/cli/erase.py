@@ -71,7 +71,7 @@ GoneOption = Annotated[
 ]
 
 _ANSWER_S = 10.0
-#: options that may be given with --check, --gone and --receipt, none of which erases
+#: options that are allowed with --check, --gone and --receipt, which erase nothing
 _TAKES = {"check": ("check",), "gone": ("gone", "bootstrap"), "receipt": ("receipt", "key", "bootstrap")}
 _KEY_FILE = "receipt-key.pem"
 
@@ -157,11 +157,11 @@ def _erase(
     signer = _signer(address)
     for request in requests:
         signer.sign(request)
-    # Labels first: if that fails, nothing was requested, and the same command again does all of it.
+    # Labels are removed first: if that fails, no erasure was requested, and the same command can be repeated.
     _remove_labels(address, requests)
     send_and_confirm(address, ERASURES.name, {request.id: to_json(request) for request in requests})
     console = TerminalConsole(stderr=True)
-    for request in requests:  # it is requested now, whatever follows, and its receipt has this id
+    for request in requests:  # printed at once: receipts are found by id
         echo(request.id)
     for request in requests[1:]:
         text = "the camera's clock is ahead: its footage from {} to {} is erased as well, as {}"
@@ -230,7 +230,9 @@ def _leave_out(address: str, instance: str) -> None:
 
 
 def _signer(address: str) -> ErasureSigner:
-    """Return what signs erasures with the fleet's token; the token is checked (`check_signs`)."""
+    """Return the signer of erasures, after a check that this machine has the fleet's token
+    (`check_signs`).
+    """
     signer = erasure_signer(address)
     check_signs(address, signer)
     return signer
@@ -253,7 +255,7 @@ def _wait(address: str, identity: str, deadline: float) -> list[str]:
         while True:
             try:
                 waiting = [member.instance for member in read_erasures(address).open_at(identity)]
-            except (CliError, KafkaException):  # Kafka is away for a moment: services wait for it, too
+            except (CliError, KafkaException):  # a short outage of Kafka, during which services wait as well
                 if time.monotonic() > deadline:
                     raise
                 continue
@@ -353,7 +355,7 @@ def _retention(address: str, erasure: Erasure | None) -> dict[str, int | None]:
         kept = int(future.result()["retention.ms"].value)
         out[resource.name] = None if kept < 0 else kept
     if erasure is not None and LABELS.compact_within_ms:
-        # Deleted at the request; Kafka first closes the log segment with the deletion, then compacts it.
+        # Deleted on request, but kept until Kafka closes the log segment with the deletion and compacts it.
         passed_ms = max(0, erasure.requested_us - erasure.end_us) // 1000
         out[LABELS.name] = passed_ms + 2 * LABELS.compact_within_ms
     return out

@@ -99,7 +99,7 @@ def find(
 
 
 def _verified(responses: Iterable[FindResponse], as_json: bool, address: str) -> None:
-    """Print the messages of a search as they come."""
+    """Print the messages of a search as they arrive."""
     import grpc
 
     console = TerminalConsole(stderr=True)
@@ -123,7 +123,7 @@ def _region(like: str | None, at: str | None, zone: str | None) -> PictureRegion
     """Return the part of a picture that --like, --at and --zone name; None without --like.
 
     Raises:
-        CliError: The options do not name one.
+        CliError: The options are incomplete or contradict each other.
     """
     if like is None:
         if at is not None or zone is not None:
@@ -144,7 +144,7 @@ def _own_region(path: Path, other: str | None, zone: str | None) -> PictureRegio
     """Return the part of a picture in a file.
 
     Raises:
-        CliError: It is not a JPEG of the size that recall takes.
+        CliError: The file is not a JPEG of a size that recall accepts.
     """
     from lookout.past.find.client import picture
     from lookout.past.find.types import JPEG, PICTURE_BYTES
@@ -169,7 +169,7 @@ def _corners(zone: str | None) -> list[tuple[float, float]]:
     """Return the corners of --zone; none without it.
 
     Raises:
-        CliError: It is not a polygon.
+        CliError: The text is not a polygon.
     """
     from lookout.rules import RuleError
     from lookout.rules.zones import parse_points

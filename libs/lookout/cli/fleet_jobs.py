@@ -24,7 +24,7 @@ from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob
 from lookout.wire import ANSWERS, RECORDINGS, WireError, from_json, key_text, to_json
 
 news = TerminalConsole(stderr=True)
-#: seconds without an answer after which a hint suggests the reason
+#: seconds without an answer after which a hint about possible reasons is printed
 _SILENT_S = 20.0
 OVER = {
     RecordingAnswers.STATE_DONE,
@@ -56,7 +56,7 @@ class Job:
 
     @property
     def refusal(self) -> RecordingAnswers | None:
-        """Its answers if it was rejected, else None; a corrected request may take its id."""
+        """Its answers if it was rejected, else None. A corrected request may reuse its id."""
         refused = self.answers is not None and self.answers.state == RecordingAnswers.STATE_REFUSED
         return self.answers if refused else None
 
@@ -106,11 +106,11 @@ def send_job(
         page: File to write a page to.
         as_json: Print JSON.
         precision: For a back-test: also find the threshold that reaches this precision.
-        moving: Fields of a back-test (`since`, `until`) that were given relative to now. If the job exists
-            already, they take its values.
+        moving: Fields of a back-test (`since`, `until`) that were given relative to now. If the job already
+            exists, its values are used instead.
 
     Raises:
-        CliError: The job is invalid, its id belongs to another request, or Kafka does not take it.
+        CliError: The job is invalid, its id belongs to another request, or Kafka rejects it.
     """
     from lookout.recordings.jobs import JobError, check_job, job_digest
 
@@ -140,7 +140,8 @@ def send_job(
 
 
 def take_times(job: RecordingJob, standing: RecordingJob, names: Sequence[str]) -> None:
-    """Give a back-test the times of an earlier request, for which "24h ago" was another moment.
+    """Copy the times of an earlier, equal request to a back-test, because "24h ago" meant another moment
+    then.
 
     Args:
         job: The new request.
@@ -189,7 +190,7 @@ def read_jobs(bootstrap: str) -> dict[str, Job]:
             try:
                 rows[key] = from_json(value, kind)
             except WireError:
-                continue  # the service's dead letters report it
+                continue  # reported as a dead letter by the service
     return {key: Job(requests.get(key), answers.get(key)) for key in requests | answers}
 
 
@@ -212,7 +213,7 @@ def awaited(bootstrap: str, identity: str, after: RecordingAnswers | None = None
     ):
         task = bar.add_task("waiting for other jobs", total=None)
         answers: RecordingAnswers | None = None
-        for message in reader.until_now():  # if a job was rejected and sent again, the newest answers count
+        for message in reader.until_now():  # skip answers to an earlier request
             answers = _answers_in(message, identity) or answers
         while True:
             if answers is not None and answers != after:
@@ -228,7 +229,7 @@ def awaited(bootstrap: str, identity: str, after: RecordingAnswers | None = None
 
 
 def _answers_in(message: Message | None, identity: str) -> RecordingAnswers | None:
-    """The answers in a record; None if it is about another job or invalid, as in `read_jobs`."""
+    """Return the answers in a record; None if they are about another job or invalid."""
     if message is None or key_text(message.key()) != identity:
         return None
     try:
@@ -277,7 +278,7 @@ def tell(
     if page is not None and (analyses or refused):
         from lookout.cli.answer_files import write_answers
 
-        # Pictures are read here, where this machine sees the same files.
+        # The page's pictures are read on this machine, if it has the same files.
         here = {analysis.source: unquote(urlsplit(analysis.source).path) for analysis in analyses}
         for path in write_answers(page, analyses, here, refused=refused, answered=answered):
             say(news, "page: {}", path)

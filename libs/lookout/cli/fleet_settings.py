@@ -61,13 +61,13 @@ def settings_of_services(
 def settings_of_replay(
     folder: Path, common: Mapping[str, str], own: Mapping[str, Mapping[str, str]]
 ) -> dict[str, dict[str, str]]:
-    """Return a fleet's settings, given as for `lookout up`, for a command that computes its past again.
+    """Return a fleet's settings, given as for `lookout up`, for a command that recomputes the fleet's past.
 
     Args:
         folder: Folder of the model.
         common: Settings without a service's name.
-        own: Settings of one service, by its name. Those of services that are no stages are ignored: they
-            compute nothing of the past.
+        own: Settings of one service, by its name. Only those of stages are used, since other services do not
+            affect the computation.
 
     Raises:
         CliError: No stage has such a setting, or a value is wrong.
@@ -88,7 +88,9 @@ _WITH = {
 
 
 def _has(kind: type[ServiceSettings], name: str) -> bool:
-    """Whether a service has a setting; of `store__memory_bytes`, the record `store` that it is a field of."""
+    """Whether a service has a setting. For a nested one, such as `store__memory_bytes`, whether it has the
+    record `store`.
+    """
     return name.split("__", maxsplit=1)[0] in kind.model_fields
 
 

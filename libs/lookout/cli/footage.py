@@ -14,7 +14,7 @@ _ADDRESS = re.compile(r"(\w+):/+(.*)", re.DOTALL)
 def footage_files(path: Path) -> list[Path]:
     """Return the file itself, or the video files in a folder and below, sorted by name.
 
-    Video files are recognised by suffix; hidden ones are left out.
+    Video files are recognised by suffix; hidden files are left out.
 
     Raises:
         CliError: The path does not exist, is neither a file nor a folder, or the folder holds no video.
@@ -24,7 +24,7 @@ def footage_files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     if not path.exists():
-        if address := _ADDRESS.match(str(path)):  # `Path` drops one of its slashes
+        if address := _ADDRESS.match(str(path)):  # `Path` has dropped one slash of a URL
             url = public_url(f"{address[1]}://{address[2]}")
             raise CliError(f"{url} is an address: only files and folders are read here")
         raise CliError(f"there is no file or folder {path}")

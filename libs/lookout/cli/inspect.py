@@ -74,7 +74,7 @@ def _print(found: list[Inspection]) -> None:
             style="yellow" if inspection.error else None,
         )
     console = TerminalConsole()
-    if not console.is_terminal:  # a pipe has no width: file names stay whole
+    if not console.is_terminal:  # no limit in a pipe, so that file names stay whole
         console.width = max(console.width, 90 + max(len(item.path) for item in found))
     if any(item.frames for item in found):
         console.print(table)

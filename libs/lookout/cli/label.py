@@ -29,7 +29,7 @@ from lookout.wire import (
     received,
 )
 
-#: fewest characters of an id that must be given
+#: least number of characters of an id that must be given
 _LEAST: Final = 6
 
 

@@ -34,7 +34,7 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The camera's 
 
 @app.command("list")
 def list_(bootstrap: BootstrapOption = None) -> None:
-    """List the cameras that have something hidden now."""
+    """List the cameras with a mask in force."""
     masks = {name: own for name, own in _read(find_bootstrap(bootstrap)).items() if _hides(own.versions[-1])}
     if not masks:
         out.print(

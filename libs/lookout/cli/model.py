@@ -1,4 +1,4 @@
-"""The options that say which model runs, and on which device."""
+"""The options for the model and the device that it runs on."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ AnywayOption = Annotated[
 def admit_questions(
     folder: Path, questions: Sequence[str], *, text: bool = False, anyway: bool = False
 ) -> None:
-    """Reject questions that a model was not trained for, and say how good it is at the others.
+    """Reject questions that a model was not trained for, and print how well it answers the others.
 
     Args:
         folder: The model's checkpoint.
         questions: The questions.
         text: Whether answers in words are wanted.
-        anyway: Only warn.
+        anyway: Warn instead of rejecting.
 
     Raises:
         QuestionError: A question is rejected.
@@ -69,7 +69,7 @@ def find_model(given: Path | None) -> Path:
     """Return the folder given, else that of the small model included.
 
     Raises:
-        CliError: It holds no checkpoint.
+        CliError: The folder holds no checkpoint.
     """
     try:
         return models.find_model(given)
@@ -83,7 +83,7 @@ def find_device(given: str | None) -> str:
     Raises:
         CliError: This machine does not have it.
     """
-    if given is None or given == "cpu":  # needs no check with torch, whose import takes seconds
+    if given is None or given == "cpu":  # needs no check; torch takes seconds to import
         return "cpu"
     from lookout.models.device import check_device
 

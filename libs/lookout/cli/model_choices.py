@@ -36,7 +36,7 @@ def read_material(folder: Path, source: Path, asked: Sequence[str]) -> Material:
     Args:
         folder: The checkpoint's folder.
         source: A labels file, a clip, or a folder of clips.
-        asked: Questions about clips without labels; none: those that the folder lists.
+        asked: Questions about clips without labels; empty: those that the checkpoint's folder lists.
 
     Raises:
         CliError: There are no clips or no questions.
@@ -59,7 +59,7 @@ def choose_settings(
     device: str,
     dtype: str | None,
 ) -> dict[str, Any]:
-    """Compare settings on clips, print tables and the line of settings, and return them for the last line.
+    """Compare settings on clips, print tables and the chosen settings, and return the settings as JSON data.
 
     Args:
         console: Where they are printed.

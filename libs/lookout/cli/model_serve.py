@@ -45,7 +45,7 @@ class AskedError(LookoutError):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request asks. question: as watches write it; pictures: JPEG, oldest first."""
+    """A parsed request. `question`: in the form of a watch's question; `pictures`: JPEG, oldest first."""
 
     question: str
     pictures: tuple[bytes, ...]
@@ -54,7 +54,7 @@ class Asked:
 def read_request(body: bytes) -> Asked:
     """Parse the question and the pictures of a request (OpenAI's `/v1/chat/completions`).
 
-    The question is the last text; an earlier one says what the pictures are.
+    The question is the last text; an earlier text explains the pictures.
 
     Raises:
         AskedError: The request has no valid pictures, or asks for more than yes, no or one of a list.
@@ -114,8 +114,8 @@ class Judge:
         pixels = self._pool.decode(film(asked.pictures), request).pixels
         if len(pixels) != count:
             raise AskedError(f"image_url: {len(pixels)} of {count} pictures can be decoded")
-        # A model that was trained on windows sees one in which the pictures share the time; a single picture
-        # fills a stride in which nothing moves.
+        # The model was trained on windows, so the pictures are spread over one window; a single picture fills
+        # a stride without motion.
         samples = sampling.block_samples * (sampling.window_blocks if count > 1 else 1)
         frames = pixels[np.arange(samples) * count // samples]
         times = [index / sampling.fps for index in range(len(frames))]
@@ -208,7 +208,8 @@ def serve(
 ) -> None:
     """Answer questions about pictures with a second checkpoint, for second opinions.
 
-    It is an OpenAI-compatible endpoint: yes or no, or one of a list, with its probability. Ctrl-C ends it.
+    It serves an OpenAI-compatible endpoint, which answers yes or no, or one of a list, with its probability.
+    Ctrl-C ends it.
 
     Example:
 

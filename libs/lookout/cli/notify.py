@@ -104,7 +104,7 @@ def add(
     tenant: TenantOption = "",
     bootstrap: BootstrapOption = None,
 ) -> None:
-    """Tell somebody of incidents from now on; the same NAME again changes it.
+    """Notify somebody of incidents from now on; the same NAME again changes the notification.
 
     If the fleet runs on this machine, keys and passwords go into a file in its folder, not into Kafka.
     Otherwise put them into the service's folder (LOOKOUT_NOTIFY_SECRETS), and name their files with --secret.
@@ -144,10 +144,10 @@ def add(
 
 
 def _set_channel(notification: Notification, keeper: _SecretKeeper, urls: dict[str, str | None]) -> None:
-    """Put the one channel that was given into a notification.
+    """Set the channel of a notification from the URLs given.
 
     Raises:
-        CliError: None or several were given, or there is nowhere to put the secret.
+        CliError: No URL or several were given, or there is nowhere to put the secret.
     """
     given = [(channel, url) for channel, url in urls.items() if url is not None]
     if len(given) != 1:
@@ -223,7 +223,7 @@ def snooze(
     ],
     bootstrap: BootstrapOption = None,
 ) -> None:
-    """Tell a notification nothing of incidents that open until then. Their later events are not told either.
+    """Until TIME, send nothing about newly opened incidents, nor about their later events.
 
     Example:
 
@@ -239,10 +239,10 @@ def snooze(
 
 
 def _one(notifications: dict[str, Notification], name: str) -> Notification:
-    """Return a notification by its name.
+    """Return a notification by its id.
 
     Raises:
-        CliError: There is none; the text names those that there are.
+        CliError: No notification has this id; the text lists those that exist.
     """
     if name not in notifications:
         names = ", ".join(clean(known, 60) for known in sorted(notifications)[:10]) or "none"
@@ -282,13 +282,14 @@ def send_test(name: NameArgument, bootstrap: BootstrapOption = None) -> None:
 def remove(name: NameArgument, bootstrap: BootstrapOption = None) -> None:
     """Remove a notification, and its secrets if the fleet runs on this machine.
 
-    With MQTT, the service needs the file with the password until it has taken the entities back. Of a fleet
-    on this machine it then removes the file. Elsewhere keep the file until the entities are gone.
+    With MQTT, the service needs the file with the password until it has removed the entities from Home
+    Assistant. In a fleet on this machine it then removes the file itself. Elsewhere keep the file until the
+    entities are gone.
     """
     address = find_bootstrap(bootstrap)
     notification = _one(_standing(address), name)
     send_and_confirm(address, NOTIFICATIONS.name, {name: None})
-    # With MQTT, the service needs the password to take entities back, and then removes it.
+    # With MQTT, the service needs the password to remove entities, and then deletes the file.
     _SecretKeeper(address, name, []).forget(has_password=not notification.HasField("mqtt"))
     say(out, "[green]✓[/] removed {}", name)
 
@@ -310,10 +311,10 @@ def _standing(address: str) -> dict[str, Notification]:
 
 
 def _mqtt(url: str, keeper: _SecretKeeper) -> Mqtt:
-    """Return a broker from its URL.
+    """Parse the URL of a broker.
 
     Raises:
-        CliError: It is not the URL of a broker.
+        CliError: The text is not the URL of a broker.
     """
     try:
         parts = urlsplit(url)
@@ -331,13 +332,13 @@ def _mqtt(url: str, keeper: _SecretKeeper) -> Mqtt:
 
 
 class _SecretKeeper:
-    """Puts secrets into the folder of a fleet on this machine. For other fleets, the user names
-    their files.
+    """Writes secrets into the folder of a fleet on this machine. For other fleets, the user gives the names
+    of files that already exist there.
 
     Args:
         address: Kafka's address of the fleet.
         name: Id of the notification.
-        names: Files that the user named.
+        names: Names of files that the user gave (--secret).
     """
 
     def __init__(self, address: str, name: str, names: list[str]) -> None:
@@ -346,7 +347,7 @@ class _SecretKeeper:
         self._texts: dict[str, str] = {}
 
     def put(self, text: str) -> str:
-        """Remember a secret for `write`; return the name of its file.
+        """Hold a secret for `write`; return the name of its file.
 
         Raises:
             CliError: The fleet does not run here, and no file was named.
@@ -358,7 +359,7 @@ class _SecretKeeper:
         return self._file
 
     def put_token(self, text: str) -> str:
-        """Remember a token for `write`; return the name of its file.
+        """Hold a token for `write`; return the name of its file.
 
         Raises:
             CliError: The fleet does not run here.
@@ -368,7 +369,9 @@ class _SecretKeeper:
         return self._token_file
 
     def key(self) -> list[str]:
-        """Return the files with a webhook's keys: those that were named, else one that is generated once."""
+        """Return the files with a webhook's keys: those given with --secret, else one with a generated
+        key.
+        """
         if self.names:
             return self.names
         path = self._check_here(self._fleet) / self._file
@@ -378,7 +381,7 @@ class _SecretKeeper:
         return [self._file]
 
     def write(self) -> None:
-        """Write the remembered secrets."""
+        """Write the secrets held."""
         for file, text in self._texts.items():
             replace_file(self._check_here(self._fleet) / file, text.encode())
 

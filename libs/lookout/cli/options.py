@@ -105,13 +105,12 @@ def check_page(page: Path | None, kinds: Sequence[str] = PAGES, option: str = "-
     """Reject a page that could not be written, and create its folder.
 
     Args:
-        page: Where it will be written.
-        kinds: Endings that its name may have; an existing file with another ending is never replaced.
-        option: The option that names it, for messages.
+        page: The file to write; None: no check.
+        kinds: Allowed endings of the file's name; an existing file with another ending is never replaced.
+        option: The option that names the file, for messages.
 
     Raises:
-        CliError: It is a folder, another file, or a page of a kind that the command does not write, or no
-            file can be created there.
+        CliError: The path is a folder, has an ending that the command does not write, or cannot be created.
     """
     if page is None:
         return
@@ -133,13 +132,15 @@ def check_page(page: Path | None, kinds: Sequence[str] = PAGES, option: str = "-
 
 
 def page_kind(page: Path) -> str:
-    """A page's kind, from the end of its name: `.srt` for both answers.srt and .srt."""
+    """Return a page's kind from the ending of its name: `.srt` for both answers.srt and .srt."""
     return page.suffix.lower() or page.name.lower()
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where to begin reading: at the oldest record, at the next one, or at a moment (Unix milliseconds)."""
+    """Where to begin reading a topic: at the oldest record, at the next new one, or at a time (Unix
+    milliseconds).
+    """
 
     at_ms: int | None = None
     oldest: bool = False
@@ -148,12 +149,12 @@ class Position:
 def refuse_given(context: typer.Context, names: Iterable[str], why: str) -> None:
     """Reject options that would be ignored.
 
-    An option from the environment may be meant for other commands and is skipped.
+    An option set by an environment variable may be meant for other commands, so it is not rejected.
 
     Args:
         context: The command's context.
-        names: The options by the names of their parameters (`bootstrap` for --bootstrap).
-        why: Follows the option's name in the message.
+        names: Names of the options' parameters (`bootstrap` for --bootstrap).
+        why: The rest of the message, after the option's name.
 
     Raises:
         CliError: The command line gives one of them.

@@ -34,7 +34,7 @@ def echo(text: object = "", **options: Any) -> None:
 
 
 def escaped(value: object, limit: int = CHARACTERS) -> str:
-    """A value as text that may stand in rich's markup."""
+    """Return a value as text that is safe inside rich's markup."""
     return escape(clean(value, limit))
 
 
@@ -50,13 +50,12 @@ def say(console: Console, markup: str, *values: object) -> None:
 
 
 def stage(console: Console, text: str) -> Status:
-    """Show a status line while something is done.
-
-    In a file or pipe it is printed once: a slow start must not look like a hang.
+    """Show a status line during the `with` block. In a file or pipe the line is printed once, so that a slow
+    start does not look like a hang.
 
     Args:
         console: Where to show it.
-        text: What is done.
+        text: What is being done.
     """
     if not console.is_terminal:
         say(console, "{} ...", text)

@@ -114,7 +114,7 @@ class Publisher:
         Raises:
             CliError: Kafka rejected a segment, or did not answer.
         """
-        limit_s = 2 * self._timeout_s  # longer than a segment may take, so that each failure has a reason
+        limit_s = 2 * self._timeout_s  # longer than a segment's own limit, so that each failure has a reason
         unsent = self._producer.flush(limit_s)
         self._raise_failures()
         if unsent:
@@ -143,7 +143,7 @@ TenantOption = Annotated[
 ]
 PriorityOption = Annotated[
     Literal["low", "normal", "high"],
-    typer.Option(help="When the fleet falls behind, low is left out first, high last."),
+    typer.Option(help="When the fleet falls behind, low is skipped first, high last."),
 ]
 CapturedAtOption = Annotated[
     str | None,
@@ -210,7 +210,7 @@ def publish(
     publisher, failed = Publisher(address), 0
     with _progress(transient=False) as bar, cutter() as pool, cutter() as masker, ExitStack() as stack:
         start_s = given_s or _past_start_s(pool, cameras, rate, together="{name}" in camera)
-        # Whole milliseconds, as the header has them: segments that are sent again then have the same times.
+        # Whole milliseconds, as in the header, so that segments sent again have the same times.
         start_us = int(start_s * 1e3) * 1000
         if None not in cameras:
             stack.enter_context(_telling_how_to_repeat(publisher, start_us))
@@ -234,7 +234,7 @@ def publish(
 
 
 def _past_start_s(pool: SandboxPool, files: Iterable[Path | None], rate: Rate, *, together: bool) -> float:
-    """Return the begin of footage without a given time in Unix seconds, so that none of it lies in the
+    """Choose the begin (Unix seconds) of footage whose time was not given, so that none of it lies in the
     future.
 
     Args:
@@ -249,8 +249,7 @@ def _past_start_s(pool: SandboxPool, files: Iterable[Path | None], rate: Rate, *
 
 @contextmanager
 def _telling_how_to_repeat(publisher: Publisher, start_us: int) -> Iterator[None]:
-    """Add to a failure after the first segment how to publish again, so that the fleet recognises
-    duplicates.
+    """Add to an error after the first segment how to publish again, so that the fleet recognises duplicates.
 
     Args:
         publisher: Sends the segments.
@@ -279,7 +278,7 @@ def _length_s(pool: SandboxPool, file: Path | None) -> float:
 
 
 def _cut(pool: SandboxPool, file: Path | None, seconds: float) -> Iterator[Piece]:
-    """The segments of a file, or of standard input."""
+    """Cut a file, or standard input, into segments."""
     return cut_pipe(pool, sys.stdin.buffer, seconds) if file is None else cut_file(pool, file, seconds)
 
 
@@ -302,7 +301,7 @@ def _masks_of(address: str, cameras: Iterable[str]) -> Masks:
 
 
 def _masked(pool: SandboxPool, pieces: Iterator[Piece], applied: AppliedMask) -> Iterator[Piece]:
-    """Yield segments without what a mask hides.
+    """Yield segments with a mask applied.
 
     Args:
         pool: Masks the segments; a different pool cuts them.
@@ -310,7 +309,7 @@ def _masked(pool: SandboxPool, pieces: Iterator[Piece], applied: AppliedMask) ->
         applied: The mask.
 
     Raises:
-        CodecError: A segment cannot be decoded and encoded again; it and those after it are not sent.
+        CodecError: A segment cannot be decoded and encoded again; it and later ones are not sent.
     """
     for piece in pieces:
         data = piece.data
@@ -345,7 +344,7 @@ def sources_of(source: str) -> list[Path | None]:
     """Return the files to publish; None is standard input.
 
     Raises:
-        CliError: There is no such file, or it is an address.
+        CliError: There is no such file, or the source is a URL.
     """
     if source == "-":
         return [None]
@@ -361,7 +360,7 @@ def camera_of(camera: str, path: Path | None) -> str:
     """Return the id under which a file (None: standard input) is published.
 
     Raises:
-        CliError: It is not a valid camera id, or holds an unknown placeholder.
+        CliError: The result is not a valid camera id, or `camera` has an unknown placeholder.
     """
     if unknown := re.search(r"\{\w*\}", camera.replace("{name}", "")):
         raise CliError(f"--camera {camera!r}: {unknown[0]} is unknown; {{name}} stands for each file's name")
@@ -378,7 +377,7 @@ def _conclude(confirmed: int, failed: int, files: int) -> None:
     """Print what was sent.
 
     Raises:
-        typer.Exit: A file was not sent whole.
+        typer.Exit: A file was not sent completely.
     """
     broken = f"; {failed} of {count_text(files, 'file')} could not be cut whole" if failed else ""
     console = TerminalConsole(stderr=True)
@@ -409,19 +408,21 @@ def publish_one(
     """Send the pieces of one source under one camera id.
 
     Args:
-        published: Names the camera; counts what was sent, also of a source that breaks off.
-        start_us: Wall clock of the first picture, Unix microseconds; each segment's own is in its header.
+        published: The camera and the counts of what was sent, which are also right if the source breaks off.
+        start_us: Wall clock of the first picture, Unix microseconds; the header of each segment has the
+            segment's own.
         tell: Called after every segment.
         labels: Headers of every segment in addition to its time.
-        ends: Whether the source is a recording. Its last segment is marked, so that its end is no outage.
+        ends: Whether the source is a recording. If so, its last segment is marked, so that its end does not
+            count as an outage.
     """
     begin, end_us = time.monotonic(), 0
     for piece, headers in with_headers(pieces, start_us, labels, ends=ends):
         if rate is Rate.REAL:
-            if not ends:  # after a gap, what came through a pipe is there already
+            if not ends:  # after a gap in a pipe, the next segment has already arrived
                 begin -= max(0, piece.start_us - end_us) / 1e6
             end_us = piece.start_us + piece.duration_us
-            # A camera can send a segment only once its last picture is taken.
+            # As a camera does, send a segment only after its last picture's time.
             _wait_until(publisher, begin + (piece.start_us + piece.duration_us) / 1e6)
         publisher.send(published.camera, piece.data, headers)
         published.segments += 1
@@ -431,14 +432,12 @@ def publish_one(
 
 
 def cutter() -> SandboxPool:
-    """A process that cuts files and pipes and can do nothing else (on Linux; elsewhere it is less
-    confined)."""
+    """Start a process that cuts files and pipes, confined to that on Linux (less elsewhere)."""
     return SandboxPool(1, SandboxSettings(strict=sys.platform == "linux"))
 
 
 def cut_file(pool: SandboxPool, path: Path, seconds: float) -> Iterator[Piece]:
-    """Cut a file, which is untrusted, in a sandbox: pieces start at keyframes and are small enough
-    to send."""
+    """Cut an untrusted file in a sandbox. Pieces start at keyframes and are small enough for Kafka."""
     return pool.cut(path, target_s=seconds, max_bytes=MAX_SEGMENT_BYTES)
 
 

@@ -42,7 +42,7 @@ def rebuild(
     setting: SettingOption = None,
     bootstrap: BootstrapOption = None,
 ) -> None:
-    """Compute lost chapters again while Kafka holds their segments, and put them into the durable tier.
+    """Recompute lost chapters while Kafka still holds their segments, and put them into the durable tier.
 
     Windows are computed again in the same chains as in the fleet. Give the settings of the fleet with
     --preset and --set.
@@ -60,7 +60,7 @@ def rebuild(
     address = find_bootstrap(bootstrap)
     check_reachable(address, TOKENS.name)
     log_plainly()
-    # After the checks that are quick: these import the models.
+    # Imported after the quick checks, because models take seconds to import.
     from lookout.models.families.inference import inference_only
     from lookout.past.chapters.durable import DurableTier
     from lookout.past.chapters.reading import ChapterSources, Holders
@@ -84,7 +84,7 @@ def rebuild(
 
 
 def _present(sources: ChapterSources, name: str) -> list[Chapter]:
-    """Return a camera's chapters that are available, and print why others are missing."""
+    """Return the available chapters of a camera, and print why others are missing."""
     resolved = sources.find(name, None, None).get(name)
     console = TerminalConsole(stderr=True)
     for cause in resolved.missing if resolved is not None else ():
@@ -106,7 +106,7 @@ def _tier(given: str | None) -> str:
 
 
 def _holders(bootstrap: str) -> list[str]:
-    """Return the prefill workers of the local fleet at an address."""
+    """Return the gRPC addresses of prefill in the local fleet whose Kafka has this address."""
     from lookout.local import running_fleets
 
     return [

@@ -1,4 +1,4 @@
-"""A recording's analysis as text."""
+"""Formats a recording's analysis as text."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from lookout.structured import shares_text
 if TYPE_CHECKING:
     from lookout.recordings.analysis import Analysis
 
-#: who gave the answers that come from a journal
+#: the source named for answers from a journal
 EARLIER = "answered by an earlier run (--fresh to repeat)"
 
 
 def clock_time(found: Analysis, at_s: float) -> str:
-    """The time of day at a place in the recording, with the date if it is not the first day's; empty if
-    unknown."""
+    """Return the time of day at a place in the recording, with the date after the first day; empty if
+    unknown.
+    """
     time = found.time_at(at_s)
     if time is None or found.begins is None:
         return ""
@@ -27,14 +28,16 @@ def clock_time(found: Analysis, at_s: float) -> str:
 
 
 def span_text(found: Analysis, start_s: float, end_s: float) -> str:
-    """A span of the recording, with the times of day if they are known."""
+    """Format a span of the recording, with the times of day if they are known."""
     span = f"{clock(start_s)} to {clock(end_s)}"
     start_time, end_time = clock_time(found, start_s), clock_time(found, end_s)
     return f"{span} ({start_time} to {end_time})" if start_time else span
 
 
 def begin_text(found: Analysis) -> str:
-    """When the recording begins and according to what, to follow its length; empty if unknown."""
+    """Return when the recording begins, and the source of that time, as text to follow its length; empty if
+    unknown.
+    """
     if found.begins is None:
         return ""
     zone = "UTC" if not found.begins.utcoffset() else f"{found.begins:%z}"
@@ -43,7 +46,7 @@ def begin_text(found: Analysis) -> str:
 
 
 def damage_lines(found: Analysis) -> list[str]:
-    """What damage in the file removed or changed, one line each."""
+    """Return one line for each effect of damage in the file."""
     lines = [f"gap {clock(gap.start_s)} - {clock(gap.end_s)}: {gap.reason}" for gap in found.gaps]
     damaged, frames = sum(part.damaged for part in found.parts), sum(part.frames for part in found.parts)
     if damaged:
@@ -52,7 +55,7 @@ def damage_lines(found: Analysis) -> list[str]:
 
 
 def cost_line(found: Analysis, answered: str = EARLIER) -> str:
-    """The cost of the answers in one line.
+    """Format the cost of the answers in one line.
 
     Args:
         found: The answers.

@@ -58,7 +58,7 @@ def _list(bootstrap: str, group: str, as_json: bool) -> None:
     table = Table(box=None, header_style="bold", pad_edge=False)
     about = "recordings" if group == "recordings" else "cameras"
     for name in ("job", "tenant", "state", "parts", about, "questions"):
-        # An id that is broken over two lines cannot be copied; a generated id has 19 characters.
+        # An id must stay on one line, or it cannot be copied; a generated id has 19 characters.
         width = min(32, max(map(len, jobs), default=0)) if name == "job" else None
         table.add_column(name, overflow="fold", min_width=width)
     for identity, job in ordered:
@@ -88,7 +88,7 @@ def show_job(
     as_json: JsonOption = False,
     bootstrap: BootstrapOption = None,
 ) -> None:
-    """Show a job's answers, or how far it is."""
+    """Show a job's answers, or its progress."""
     where = find_bootstrap(bootstrap)
     job = _known(where, identity)
     check_page(page, WEB_PAGES if job.group == "backtests" else PAGES)

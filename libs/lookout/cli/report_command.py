@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lookout.services.gateway.prose import ProseWriter
 
 console = TerminalConsole()
-#: how far back the sentences go where --since names no time
+#: how far back the sentences go if --since names no time
 _LONGEST = timedelta(days=31)
 
 
@@ -46,7 +46,7 @@ def report(
     ] = None,
     prose: Annotated[
         bool,
-        typer.Option("--prose", help="Have a model tell it: LOOKOUT_PROSE_URL, LOOKOUT_PROSE_MODEL."),
+        typer.Option("--prose", help="Let a model write it: LOOKOUT_PROSE_URL, LOOKOUT_PROSE_MODEL."),
     ] = False,
     bootstrap: BootstrapOption = None,
 ) -> None:
@@ -84,7 +84,7 @@ def report(
 def _read(
     address: str, since: str, cameras: Sequence[str], writer: ProseWriter | None
 ) -> tuple[FleetRecord, list[str]]:
-    """The run of cameras (none: all), and what happened, in words.
+    """Read the record of cameras (empty: all); return it with sentences about what happened.
 
     Raises:
         CliError: Kafka does not answer, or has no record of a camera.
@@ -95,7 +95,7 @@ def _read(
         tables, missing = None, ""
         try:
             tables = stack.enter_context(shift.shift_tables(address))
-        except MissingPackageError as error:  # in a plain install: what to install for sentences
+        except MissingPackageError as error:  # plain install: say what to install for the sentences
             missing = f"no sentences about it: {error}"
         with reading(address, list(TOPICS), start) as reader:
             for message in reader.until_now():
@@ -112,10 +112,10 @@ def _read(
 
 
 def _choose(run: FleetRecord, since: str, cameras: Sequence[str]) -> None:
-    """Leave out all cameras but those that were asked for.
+    """Keep only the cameras that were asked for.
 
     Raises:
-        CliError: There is no record of one.
+        CliError: A camera has no record.
     """
     if not run.cameras:
         when = "" if since == "start" else f" of the last {since}"

@@ -12,7 +12,9 @@ _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def ending_quietly() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the block as Ctrl-C does; further signals are ignored while it cleans up."""
+    """Let SIGTERM and SIGHUP end the `with` block as Ctrl-C does; further signals are ignored during its
+    cleanup.
+    """
 
     def ask(number: int, frame: FrameType | None) -> None:
         for another in _ASKING:

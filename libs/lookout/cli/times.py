@@ -1,4 +1,4 @@
-"""Times on the command line: a place in a recording, or a moment of the cameras' past."""
+"""Parses times on the command line: a place in a recording, or a moment of the cameras' past."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lookout.text import clean
 from lookout.values import moment_of
 from lookout.wire.headers import FIRST_CAPTURED_MS, LAST_CAPTURED_MS
 
-#: the latest place in a recording, a century; beyond, it is a typing error
+#: the latest place in a recording, in seconds: a century; a later one is a typing error
 LATEST_S = 100 * 365 * 86400
 #: how a moment of the past is written, for help texts
 PAST = "start, how long ago (90s, 15m, 6h, 2d), or a time (2026-05-01T13:30)"
@@ -60,7 +60,7 @@ def parse_since(text: str, option: str = "--since") -> Position:
     if text in ("now", "start"):
         return Position(oldest=text == "start")
     if match := re.fullmatch(_LENGTH, text):
-        length_s = min(float(match[1]) * _UNITS[match[2]], time.time())  # nothing is older than 1970
+        length_s = min(float(match[1]) * _UNITS[match[2]], time.time())  # no record is older than 1970
         return Position(at_ms=int((time.time() - length_s) * 1000))
     name = f"{option} {clean(text, 60)!r}"
     moment = moment_of(name, text, CliError)
@@ -69,7 +69,7 @@ def parse_since(text: str, option: str = "--since") -> Position:
             f"{name} must be now, start, a duration such as 90s, 15m, 6h or 2d, or a time such as "
             "2026-05-01T13:30"
         )
-    # Kafka has meanings of its own for times below zero: -1 is the end of a partition.
+    # Kafka gives negative times a meaning of its own: -1 is the end of a partition.
     return Position(at_ms=max(0, int(moment.timestamp() * 1000)))
 
 
@@ -77,7 +77,7 @@ def parse_until(text: str, option: str) -> float:
     """Parse an end in the future, a duration from now (8h) or a date and time, to Unix seconds.
 
     Raises:
-        CliError: The text is neither, or the time is over.
+        CliError: The text is neither, or the time has passed.
     """
     match = re.fullmatch(_LENGTH, text)
     if match is None:
@@ -105,7 +105,7 @@ def parse_span(since: str, until: str, *, ahead: bool = False) -> tuple[int | No
         ahead: Allow a span with both bounds to lie in the future, for a camera whose clock was ahead.
 
     Raises:
-        CliError: One of them cannot be read, `since` is not before `until`, or it is in the future.
+        CliError: A text cannot be parsed, or `since` is in the future or not before `until`.
     """
     if until == "start" or since == "now":
         raise CliError("--since now and --until start leave nothing to ask: give --since 24h")

@@ -48,8 +48,8 @@ def grow(
 ) -> None:
     """Add partitions to the cameras' topics while the fleet runs.
 
-    A camera whose key now belongs to another partition begins a new stream epoch there, and its old partition
-    is told that it left. After an interruption, run the command again to complete what is left.
+    A camera whose key now belongs to another partition begins a new stream epoch there, and a record tells
+    its old partition that it left. If the command was interrupted, run it again.
     """
     from lookout.runtime.worker.growth import add_partitions
 
@@ -63,7 +63,7 @@ def grow(
 
 
 def _follow(options: Mapping[str, object], wait_s: float) -> int:
-    """Tell old partitions about cameras that moved, for `wait_s` seconds, and return how many moved."""
+    """For `wait_s` seconds, tell old partitions about cameras that moved; return how many did."""
     from lookout.runtime.worker.growth import Moves
 
     outage = Outage(options)

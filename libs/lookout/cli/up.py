@@ -149,7 +149,7 @@ def up(
 
 
 def _check_servers(context: typer.Context, kafka: str | None, redis: str | None) -> None:
-    """Reject options of servers that are not started here."""
+    """Reject options for servers that this command does not start."""
     if kafka is not None:
         refuse_given(
             context, ("port",), "is for a Kafka that is started here: not with --kafka or LOOKOUT_KAFKA"
@@ -159,7 +159,7 @@ def _check_servers(context: typer.Context, kafka: str | None, redis: str | None)
 
 
 def _say_unread(ignored: list[str]) -> None:
-    """Name variables of the environment that a local fleet ignores."""
+    """Print which environment variables a local fleet ignores."""
     if ignored:
         console.print(
             f"[yellow]![/] ignored: {escaped(', '.join(ignored))}; "
@@ -217,7 +217,7 @@ def _folders(folders: list[Path]) -> list[Path]:
     """Check the folders of recordings.
 
     Raises:
-        CliError: One is not a folder, or has a comma in its name, which would make it two.
+        CliError: A path is not a folder, or has a comma in its name, which separates folders in the setting.
     """
     for folder in folders:
         if not folder.is_dir():
@@ -230,7 +230,9 @@ def _folders(folders: list[Path]) -> list[Path]:
 
 
 def unread_settings(environ: Mapping[str, str]) -> list[str]:
-    """LOOKOUT_ variables that a local fleet does not read: its services get their settings from --set."""
+    """Return the LOOKOUT_ variables that a local fleet does not read, since its services get their settings
+    from --set.
+    """
     security = (*KafkaSecurity.model_fields, *RedisSecurity.model_fields, *GrpcSecurity.model_fields)
     read = _READ | {f"LOOKOUT_{name.upper()}" for name in security}
     return sorted(name for name in environ if name.startswith("LOOKOUT_") and name not in read)
@@ -241,8 +243,7 @@ def parse_settings(
 ) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """Parse NAME=VALUE for all services and STAGE.NAME=VALUE for one, with or without the LOOKOUT_ prefix.
 
-    Settings of the preset come first, so that a pair overrides them. The device that `--device` names is
-    added.
+    A pair overrides a setting of the preset. The device of `--device` is added.
 
     Raises:
         typer.BadParameter: A pair has another form.
@@ -272,14 +273,14 @@ def _start(fleet: Fleet, status: Status) -> Fleet:
 
 
 def _others(fleet: Fleet) -> list[str]:
-    """Warn if several fleets run: commands then need an address."""
+    """Return a warning if several fleets run, because commands then need an address."""
     if all(address.bootstrap == fleet.bootstrap for address in running_fleets()):
         return []
     return [f"[yellow]![/] another fleet runs here: give commands --bootstrap {fleet.bootstrap}", ""]
 
 
 def _passwords(fleet: Fleet) -> list[str]:
-    """Lines that say where other producers and consumers find the password of Kafka."""
+    """Return lines that say where other producers and consumers find Kafka's password."""
     if fleet.client_properties is None:
         return []
     from lookout.local.kcat import kcat_fault
@@ -292,7 +293,7 @@ def _passwords(fleet: Fleet) -> list[str]:
 
 
 def _past(fleet: Fleet) -> list[str]:
-    """Lines that say how to ask about the past; none if no past is kept."""
+    """Return lines that say how to ask about the past; empty without a memory."""
     if not any(service.stage == RECALL for service in fleet.services):
         return []
     return [
@@ -303,7 +304,7 @@ def _past(fleet: Fleet) -> list[str]:
 
 
 def _recordings(fleet: Fleet) -> list[str]:
-    """Lines that say how to ask about recordings; none if that service does not run."""
+    """Return lines that say how to ask about recordings; empty if that service does not run."""
     if not any(service.stage in RECORDINGS_ROLES for service in fleet.services):
         return []
     return [
@@ -315,10 +316,10 @@ def _recordings(fleet: Fleet) -> list[str]:
 
 def _welcome(fleet: Fleet) -> None:
     limit = MAX_MESSAGE_BYTES
-    # The file holds the address too. Its path may have blanks, so it is quoted for a shell.
+    # The file contains the address, too. Its path may have blanks, so it is quoted for a shell.
     properties = fleet.client_properties
     kafka = f"-F {shlex.quote(str(properties))}" if properties else f"-b {fleet.bootstrap}"
-    # Lines to copy: neither framed nor wrapped.
+    # Printed without a frame and unwrapped, so that lines can be copied.
     lines = [
         "[bold green]✓ the fleet is up[/]",
         "",

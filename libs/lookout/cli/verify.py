@@ -38,10 +38,10 @@ def verify(
     setting: SettingOption = None,
     bootstrap: BootstrapOption = None,
 ) -> None:
-    """Compute committed verdicts again from Kafka, and compare p(yes).
+    """Recompute committed verdicts from Kafka, and compare p(yes).
 
     Each chain of windows is replayed from its key window. Give the settings of the fleet with --preset and
-    --set. Verdicts whose records are past their retention count as expired. The exit code is 1 if a verdict
+    --set. A verdict whose records Kafka no longer has counts as expired. The exit code is 1 if a verdict
     differs.
     """
     from lookout.models.families.inference import inference_only

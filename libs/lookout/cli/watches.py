@@ -30,7 +30,7 @@ from lookout.wire.limits import LEAST_THRESHOLD
 
 app = typer.Typer(help="Manage standing questions: add, list, remove.", no_args_is_help=True)
 out = TerminalConsole()
-_BESIDE_ID = 60  # columns of `list` for everything except the id
+_BESIDE_ID = 60  # width of the columns of `list` other than the id
 
 CameraOption = Annotated[
     list[str] | None,
@@ -65,7 +65,7 @@ KeepOption = Annotated[
 ]
 PriorityOption = Annotated[
     Literal["low", "normal", "high"],
-    typer.Option(help="When the fleet falls behind, low is left out first, high last."),
+    typer.Option(help="When the fleet falls behind, low is skipped first, high last."),
 ]
 SeverityOption = Annotated[
     Literal["info", "warning", "critical"],
@@ -138,7 +138,9 @@ def read_watches(bootstrap: str) -> dict[str, Watch]:
 
 
 def standing_watches(bootstrap: str) -> Standing:
-    """Read the watches in the topic. After a record that cannot be used, the one before it stays in force."""
+    """Read the watches in the topic. If the newest record of a watch cannot be used, the one before it stays
+    in force.
+    """
     check_reachable(bootstrap, WATCHES.name)
     with reading(bootstrap, [WATCHES.name], Position(oldest=True)) as reader:
         return standing_of((message.key() or b"", message.value()) for message in reader.until_now())
@@ -240,29 +242,29 @@ def _confirm(watch: Watch) -> None:
 
 
 def check_patterns(patterns: list[str] | None) -> None:
-    """Refuse an empty --camera.
+    """Reject an empty --camera.
 
     Raises:
-        CliError: One is empty.
+        CliError: A pattern is empty.
     """
     if patterns and not all(pattern.strip() for pattern in patterns):
         raise CliError("--camera is empty: name a camera or a pattern, or leave it out for all cameras")
 
 
 def gate_of(watch: str, motion: bool) -> Gate | None:
-    """The gate that the options describe; None: the watch is always asked."""
+    """Return the gate that the options describe; None: the watch is always asked."""
     return Gate(watch=watch, motion=motion) if watch or motion else None
 
 
 def gate_text(gate: Gate) -> str:
-    """What must hold before a watch is asked; empty without a gate."""
+    """Describe what must hold before a watch is asked; empty without a gate."""
     conditions = [f"{gate.watch} answers yes"] if gate.watch else []
     conditions += ["something moves"] if gate.motion else []
     return f"while {' and '.join(conditions)}" if conditions else ""
 
 
 def _advise(question: str) -> None:
-    """Print advice about a question that is not a yes/no question."""
+    """Print advice if a question is not a yes/no question."""
     if advice := question_advice(question):
         say(TerminalConsole(stderr=True), "[yellow]{}[/]", advice)
 
@@ -284,7 +286,7 @@ def _admit(bootstrap: str, question: str, describe: bool, anyway: bool) -> None:
 
 
 def question_advice(question: str) -> str | None:
-    """Warn about a question that is not a yes/no question: its watch still gets answers."""
+    """Return a warning if a question is not a yes/no question (its watch still gets answers); else None."""
     from lookout.models.questions import asks_yes_no
 
     if asks_yes_no(question):
@@ -300,7 +302,7 @@ def _check_others(bootstrap: str, watch: Watch, standing: Mapping[str, Watch]) -
     models that notify knows.
 
     Raises:
-        WatchError: It exceeds a limit, or names a gate or a second model that cannot be asked.
+        WatchError: There are too many watches, or it names a gate or a second model that cannot be asked.
     """
     check_crowd(watch, standing)
     check_gate(watch, standing)
@@ -323,7 +325,8 @@ def _replaced(standing: Mapping[str, Watch], name: str, question: str | None) ->
         question: Its question, if the id was made from it; None if the user gave the id.
 
     Raises:
-        CliError: A watch with another question has the id that was made, or a new watch cannot have this id.
+        CliError: The generated id belongs to a watch with another question, or the id is not allowed for a
+            new watch.
     """
     existing = standing.get(name)
     if not existing and (fault := name_fault(name)):
@@ -428,7 +431,7 @@ def list_(
 def print_watches(console: Console, watches: Mapping[str, Watch]) -> None:
     """Print a table of watches, by id."""
     table = Table(box=None, header_style="bold", pad_edge=False)
-    # An id is copied from here into other commands: it is never broken, not even on a narrow terminal.
+    # Ids are copied from here into other commands, so they are never wrapped, even on a narrow terminal.
     longest = max(len(clean(name)) for name in watches)
     table.add_column("id", no_wrap=True, min_width=longest)
     for column in ("version", "question", "cameras", "rule"):
@@ -440,7 +443,7 @@ def print_watches(console: Console, watches: Mapping[str, Watch]) -> None:
     console.print(table, width=max(console.width, longest + _BESIDE_ID), crop=False)
 
 
-@app.command("remove", hidden=True)  # as `lookout memory remove`
+@app.command("remove", hidden=True)  # named as in `lookout memory remove`
 @app.command("rm")
 def remove(
     identities: Annotated[
@@ -451,8 +454,8 @@ def remove(
     """Remove watches; their open incidents close."""
     address = find_bootstrap(bootstrap)
     keys = standing_watches(address).keys
-    # Ids as the list shows them, so that a key that cannot be typed (control characters, 100 kB) can be
-    # removed, too.
+    # Ids are compared in the form of the list, so that a key that cannot be typed (control characters, 100
+    # kB) can be removed, too.
     keys_by_text = {**{clean(name, 200): key for name, key in keys.items()}, **keys}
     if missing := [clean(name, 60) for name in identities if name not in keys_by_text]:
         names = ", ".join(clean(name, 60) for name in sorted(keys)[:NAMED]) or "none"
@@ -463,19 +466,19 @@ def remove(
 
 
 def cameras_text(watch: Watch) -> str:
-    """The cameras that a watch asks, as text."""
+    """Describe the cameras that a watch covers."""
     cameras = ", ".join(watch.cameras) or "all cameras"
     return f"{cameras} of tenant {watch.tenant}" if watch.tenant else cameras
 
 
 def priority_text(watch: Watch) -> str:
-    """A watch's priority, to follow other words; empty if it is normal."""
+    """Describe a watch's priority, as text to follow other words; empty if it is normal."""
     names = {number: name for name, number in PRIORITIES.items() if name != "normal"}
     return f", priority {names[watch.priority]}" if watch.priority in names else ""
 
 
 def rule_text(watch: Watch) -> str:
-    """A watch's rule in a few words, or why it is not valid."""
+    """Describe a watch's rule in a few words, or say why it is not valid."""
     rule = watch.rule
     if fault := rule_fault(rule):
         return f"left out: {fault}"
@@ -498,7 +501,7 @@ def rule_text(watch: Watch) -> str:
 
 
 def rule_fault(rule: Rule) -> str | None:
-    """Why a rule is not valid; None if it is."""
+    """Return why a rule is not valid; None if it is valid."""
     try:
         rule_of(rule)
     except RuleError as error:
@@ -507,13 +510,13 @@ def rule_fault(rule: Rule) -> str | None:
 
 
 def span_text(span: ScheduleEntry) -> str:
-    """A ScheduleEntry as `parse_span` reads it."""
+    """Format a ScheduleEntry as `parse_span` reads it."""
     days = ",".join(_DAYS[day - 1] for day in span.weekdays)
     return " ".join(filter(None, (days, f"{span.start}-{span.end}", span.time_zone)))
 
 
 def slug(question: str) -> str:
-    """A readable id from the main words of a question."""
+    """Make a readable id from the main words of a question."""
     skipped = {
         "is",
         "are",

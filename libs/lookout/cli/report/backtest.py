@@ -27,7 +27,7 @@ TITLE = "What the question would have reported"
 _WATCH = "backtest"
 _OUTCOMES = {
     Outcome.ANSWERED: Verdict.OUTCOME_ANSWERED,
-    Outcome.IDLE: Verdict.OUTCOME_ANSWERED,  # the previous answer, repeated: nothing had changed
+    Outcome.IDLE: Verdict.OUTCOME_ANSWERED,  # an answer that was repeated, since nothing had changed
     Outcome.GAP: Verdict.OUTCOME_GAP,
     Outcome.SKIPPED: Verdict.OUTCOME_SKIPPED,
     Outcome.DEGRADED: Verdict.OUTCOME_DEGRADED,
@@ -46,8 +46,8 @@ class PastFacts:
         cameras: Cameras with a window.
         watched_s: Seconds that were answered, all cameras together.
         windows: Windows by outcome.
-        question_share: What the question adds to the cost of watched cameras; None: unknown.
-        dense_share: What was computed, as a share of computing every window in full; None: unknown.
+        question_share: The question's share of the cost of watched cameras; None: unknown.
+        dense_share: The computed work as a share of computing every window in full; None: unknown.
         notices: Further notes for the reader.
     """
 
@@ -117,9 +117,9 @@ def write_past_page(
         facts: The back-test's facts.
         incidents: The incidents that it shows.
         timeline: Windows by camera; None: the page has no curves.
-        album: Where pictures come from.
+        album: The source of pictures.
         command: The command that made the page.
-        wall: Times are Unix milliseconds; otherwise milliseconds of a file.
+        wall: Whether times are Unix milliseconds; if not, milliseconds within a file.
     """
     run = past_record(facts, incidents, timeline or {}, wall=wall)
     return write_page(path, run, album, _page_facts(facts, len(incidents), timeline is not None, command))
@@ -169,7 +169,7 @@ def _camera(
             _WATCH,
             question,
             0,
-            past.raised_ms,  # not the begin of its first window, which may overlap an earlier incident
+            past.raised_ms,  # not the begin of its first window, which may be within an earlier incident
             past.end_ms,
             past.peak,
             past.peak,
@@ -182,7 +182,7 @@ def _camera(
 
 
 def _shot(frame: Evidence, time_us: int, number: int) -> EvidenceFrame:
-    """Return the frame that shows an incident best, without its computed parts."""
+    """Return the frame that shows an incident best, without a mask of computed parts."""
     unknown = np.zeros((0, 0), np.bool_)
     return EvidenceFrame(0, time_us, number, False, unknown, place_of(frame.record), frame.row)
 

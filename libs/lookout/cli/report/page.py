@@ -25,10 +25,10 @@ from lookout.v1.verdicts_pb2 import Verdict
 Span = tuple[float, float]
 
 SHOTS = 14
-_INCIDENTS_SHOWN = 8  # of a camera; the rest is folded
-_CAMERAS_SHOWN = 24  # with incidents; the rest is folded
+_INCIDENTS_SHOWN = 8  # incidents of a camera; further ones are folded
+_CAMERAS_SHOWN = 24  # cameras with incidents; further ones are folded
 _INCIDENT_SHOTS = 8
-_LETTERS = 100  # unusable records shown of a camera: someone who floods a topic must not fill the page
+_LETTERS = 100  # unusable records shown per camera: a flooded topic must not fill the page
 _NEAR_US = 1_500_000
 _OUTCOMES: dict[int, str] = {
     Verdict.OUTCOME_GAP: "gap",
@@ -54,7 +54,7 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class PageFacts:
-    """Facts on the page beyond the run."""
+    """Facts for the page in addition to the run."""
 
     title: str
     command: str
@@ -62,7 +62,7 @@ class PageFacts:
     notices: Sequence[str] = ()
     truth: Mapping[str, Truth] = field(default_factory=dict)  # by camera
     lead: str = ""  # replaces the sentence that counts cameras and questions
-    tiles: Mapping[str, str] = field(default_factory=dict)  # number by label, shown after the incidents
+    tiles: Mapping[str, str] = field(default_factory=dict)  # figures by label, shown after the incidents
 
 
 def write_page(path: Path, run: FleetRecord, album: Pictures | None, facts: PageFacts) -> Path:
@@ -74,7 +74,7 @@ def write_page(path: Path, run: FleetRecord, album: Pictures | None, facts: Page
 
 
 def render(data: Mapping[str, Any], facts: PageFacts) -> str:
-    """The page's HTML; it loads nothing from outside."""
+    """Return the page's HTML, which loads nothing from outside."""
     folder = files("lookout.cli.report")
     data = _visible(data)
     environment = jinja2.Environment(
@@ -82,7 +82,7 @@ def render(data: Mapping[str, Any], facts: PageFacts) -> str:
     )
     environment.filters.update(percent=percent, clock=minutes_text, count=count, things=count_text)
     template = environment.from_string(folder.joinpath("page.html.j2").read_text(encoding="utf-8"))
-    # A "<" inside a script element could end it, or begin a comment.
+    # "<" is escaped: inside a script element it could end the element or begin a comment.
     payload = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
     return template.render(
         page=data,
@@ -107,7 +107,7 @@ def _visible(value: Any) -> Any:
 
 
 def page_data(run: FleetRecord, album: Pictures | None, facts: PageFacts) -> dict[str, Any]:
-    """Plain data for the template and the script. Times are seconds on each camera's axis."""
+    """Return the plain data for the template and the script. Times are seconds on each camera's axis."""
     watches = list(run.questions)
     cameras = [
         _camera(camera, run, watches, album, facts.truth.get(camera.id, Truth()))
@@ -141,7 +141,7 @@ def page_data(run: FleetRecord, album: Pictures | None, facts: PageFacts) -> dic
 
 
 def _incidents(camera: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A camera's incidents in order of time, each with the key frame that shows it."""
+    """Return a camera's incidents in order of time, each with the key frame that shows it."""
     incidents = [
         {
             **incident,
@@ -160,7 +160,7 @@ def _totals(cameras: Any) -> dict[str, float | None]:
     patches = [(camera.patches_encoded, camera.patches_total) for camera in cameras]
     tokens = [camera.tokens for camera in cameras]
     costs = [cost for camera in cameras for cost in camera.costs.values()]
-    question_flops = sum(sum(camera.question_flops.values()) for camera in cameras)  # the same in both sums
+    question_flops = sum(sum(camera.question_flops.values()) for camera in cameras)  # part of both sums
     spent = sum(cost.flops_vision + cost.flops_prefill for cost in costs)
     return {
         "patches_saved": _saved(sum(p[0] for p in patches), sum(p[1] for p in patches)),
@@ -172,12 +172,12 @@ def _totals(cameras: Any) -> dict[str, float | None]:
 
 
 def saved_patches(camera: CameraRun) -> float | None:
-    """Share of the ViT patches that were never computed."""
+    """Return the share of the ViT patches that were never computed; None without patches."""
     return _saved(camera.patches_encoded, camera.patches_total)
 
 
 def saved_tokens(camera: CameraRun) -> float | None:
-    """Share of the dense windows' visual tokens that were never computed."""
+    """Return the share of the dense windows' visual tokens that were never computed; None without tokens."""
     return _saved(*camera.tokens)
 
 
@@ -280,7 +280,7 @@ def _incident(
     incident: ReportedIncident, camera: CameraRun, axis: Axis, label: Label | None
 ) -> dict[str, Any]:
     end_us = camera.stream_us(incident.epoch, incident.end_wall_ms)
-    if incident.closed is None:  # its newest alert may be old: it lasts until the last decided time
+    if incident.closed is None:  # still open, so it lasts until the last decided time
         end_us = max(end_us, camera.decided_us.get(incident.epoch, 0))
     return {
         "id": incident.id,
@@ -323,7 +323,7 @@ def choose_shots(camera: CameraRun, wrong: Set[str] = frozenset()) -> list[tuple
     """Choose key frames: the evidence of incidents (those labelled `wrong` last), then
     frames spread over the time.
 
-    Partly computed frames say more than anchors, which are whole.
+    Partly computed frames are preferred to anchors, which are computed whole and show no pruning.
     """
     ordered = sorted(camera.shots, key=lambda shot: (shot.epoch, shot.time_us))
     if not ordered:
@@ -353,7 +353,7 @@ def choose_shots(camera: CameraRun, wrong: Set[str] = frozenset()) -> list[tuple
 
 
 def _wall(begin_ms: int, end_ms: int) -> str:
-    """A span of wall-clock time as text, in UTC."""
+    """Format a span of wall-clock time in UTC."""
     begin, end = (datetime.fromtimestamp(moment / 1000, UTC) for moment in (begin_ms, end_ms))
     return f"{begin:%Y-%m-%d %H:%M:%S} – {end:%H:%M:%S} UTC"
 
@@ -385,7 +385,9 @@ def _shots(camera: CameraRun, axis: Axis, album: Pictures | None, wrong: Set[str
 
 
 def _thumbnail(camera: Mapping[str, Any], incident: Mapping[str, Any]) -> int | None:
-    """The index of the key frame nearest to an incident's best evidence; None if no key frame shows it."""
+    """Return the index of the key frame nearest to an incident's best evidence; None if no key frame shows
+    it.
+    """
     shots, evidence = camera["shots"], incident["evidence"]
     target = evidence[0] if evidence else incident["b"]
     begin, end = min([incident["a"], *evidence]), max([incident["b"], *evidence])

@@ -37,9 +37,10 @@ T = TypeVar("T")
 
 WIDTH = 448
 _QUALITY = 78
-#: seconds that pictures which are not available may cost in all, shared equally by the page's cameras
+#: seconds that unavailable pictures may cost in total, shared equally by the page's cameras
 PATIENCE_S = 120.0
-#: seconds: the least share of a camera; the limits of reading a record, fetching a tensor, making it again
+#: seconds: the least share of a camera; then the limits for reading a record, fetching a tensor and
+#: recomputing one
 _LEAST_S = 1.0
 _ANSWER_S = 5.0
 
@@ -52,7 +53,7 @@ def data_uri(pixels: U8, quality: int = _QUALITY) -> str:
 
 
 class _Patience(StoreSettings):
-    """A page waits for pictures for less time than a stage."""
+    """Time limits of fetching pictures for a page, shorter than those of a stage."""
 
     fetch_s: ClassVar[float] = 5.0
     materialize_s: ClassVar[float] = 20.0
@@ -65,7 +66,7 @@ class RecordFetcher:
         self._reader = RecordReader(ClientOptions(client_options(bootstrap)), "lookout-report")
 
     def read(self, place: Place) -> Record | None:
-        """One record, or None if it is gone."""
+        """Return one record, or None if it is gone."""
         topic, partition, offset = place
         try:
             return self._reader.read(topic, partition, [offset], _ANSWER_S)[0]
@@ -77,7 +78,7 @@ class RecordFetcher:
 
 
 class Pictures(Protocol):
-    """Where the page gets the pictures of shots; one that is not available is left out."""
+    """The source of the pictures of shots; unavailable ones are left out."""
 
     def filmed(self, camera: CameraRun, shots: Sequence[EvidenceFrame]) -> Mapping[EvidenceFrame, U8]:
         """Pictures as filmed, at the page's size: uint8 [height, width, 3], RGB."""
@@ -89,14 +90,14 @@ class Pictures(Protocol):
 
 
 class Album:
-    """Fetches the pictures of shots; the page does without those that are not available.
+    """Fetches the pictures of shots; unavailable ones are left out of the page.
 
     Args:
         bootstrap: Kafka's address, for the segments' bytes.
         decoders: gRPC addresses of decode, for the model's own pixels; empty: only pictures as filmed.
         masks: The cameras' privacy masks.
         cameras: Number of cameras on the page, which share `PATIENCE_S`. References to missing records cost
-            time; a camera that has used up its share gets no further pictures.
+            time; a camera that has used up its share of it gets no further pictures.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class Album:
         self._sandbox = SandboxPool(1, SandboxSettings())
         self._peers = Peers(_Patience(), security=grpc_security(bootstrap))
         self._share_s = max(_LEAST_S, PATIENCE_S / max(1, cameras))
-        self._lost_s: defaultdict[str, float] = defaultdict(float)  # by camera, spent in vain
+        self._lost_s: defaultdict[str, float] = defaultdict(float)  # wasted seconds, by camera
         self._tensors = TensorClient(self._peers, replicas={STAGE_FRAMES: list(decoders)})
         self._decoders = list(decoders)
 
@@ -121,7 +122,7 @@ class Album:
         return pictures
 
     def seen(self, camera: CameraRun, shots: Iterable[EvidenceFrame]) -> dict[EvidenceFrame, U8]:
-        """Fetch the model's input by rows from decode's tensor store, which makes evicted tensors again."""
+        """Fetch rows of the model's input from decode's tensor store, which recomputes evicted tensors."""
         pictures: dict[EvidenceFrame, U8] = {}
         if not self._decoders:
             return pictures
@@ -134,7 +135,7 @@ class Album:
         return pictures
 
     def _tried(self, camera: CameraRun, get: Callable[[], T | None]) -> T | None:
-        """Return what `get` gives; if it gives nothing, charge the time to the camera and return None."""
+        """Return the result of `get`; if it is None or fails, charge the time to the camera."""
         if self._lost_s[camera.id] >= self._share_s:
             return None
         since = time.monotonic()
@@ -149,8 +150,7 @@ class Album:
     def _by_record(
         self, camera: CameraRun, shots: Iterable[EvidenceFrame]
     ) -> dict[Place, list[EvidenceFrame]]:
-        """Group shots by their frames record; records that the run has not taken yet are read by
-        their place."""
+        """Group shots by their frames record; records that the run lacks are read from Kafka."""
         groups: dict[Place, list[EvidenceFrame]] = {}
         for shot in shots:
             if shot.input not in camera.frames:
@@ -170,7 +170,7 @@ class Album:
             record = received(FramesRecord, read)
         except WireError:
             return None
-        # A topic that was made again may have another camera's record at the same place.
+        # In a topic that was deleted and created again, another camera's record may be at this offset.
         return record if record.HasField("segment") and record.camera == camera.id else None
 
     def close(self) -> None:
@@ -203,8 +203,8 @@ class FootageAlbum:
     """Pictures from video files.
 
     Args:
-        files: The file of each camera; times of shots are times in the file.
-        sandbox: Decode in sandboxed processes.
+        files: The file of each camera; times of shots are relative to the file's start.
+        sandbox: Whether to decode in sandboxed processes.
     """
 
     def __init__(self, files: Mapping[str, Path], sandbox: bool = True) -> None:
@@ -223,11 +223,11 @@ class FootageAlbum:
         return dict(zip(shots, samples.pixels, strict=True))
 
     def seen(self, camera: CameraRun, shots: Sequence[EvidenceFrame]) -> dict[EvidenceFrame, U8]:
-        """Return nothing: the model's input of a file is not kept."""
+        """Return an empty mapping, because the model's input of a file is not kept."""
         return {}
 
 
 def _shown(width: int, height: int) -> tuple[int, int]:
-    """Height and width of a file's pictures on the page."""
+    """Return height and width of a file's pictures on the page."""
     scale = min(1.0, WIDTH / width)
     return max(2, round(height * scale)), max(2, round(width * scale))

@@ -1,7 +1,7 @@
 """The page of analysed recordings: a timeline for each recording, a line for each question, and a player.
 
-A click plays that moment. The player plays the footage if it is found next to the page, else clips that the
-page contains (a page sent by mail).
+A click plays that moment. The player uses the footage's file if the page can reach it, else clips embedded in
+the page (for instance in a page sent by mail).
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ STRONGEST_S: Final = 8.0
 
 @dataclass(slots=True)
 class _Footage:
-    """What the page shows of a recording.
+    """The pictures and clips of a recording on the page.
 
     Attributes:
         room: Bytes that further clips may take.
         codec: Name of the codec.
         pictures: Pictures as data URLs, by time in seconds.
         clips: Clips for the script.
-        ranges: How many ranges say yes.
-        covered: How many of these a clip shows.
+        ranges: Number of ranges whose answer is yes.
+        covered: Number of these ranges that a clip shows.
     """
 
     room: int
@@ -80,7 +80,8 @@ def write_recording_page(
     Args:
         path: File to write.
         found: The recordings, in order.
-        opened: Where a recording's pictures and clips are read, by its name; a missing one is opened by name.
+        opened: The source of each recording's pictures and clips, by the recording's name; missing ones are
+            opened by name.
         refused: The recordings that could not be read, each with the reason.
         sandbox: Decode in sandboxed processes.
         answered: Who answered, if this run did not.
@@ -119,13 +120,13 @@ _HOW = (
 
 
 def _heading(source: str) -> str:
-    """A file's name as a heading, with the whole path as its tooltip."""
+    """Render a file's name as a heading, with the whole path as its tooltip."""
     name = PurePath(unquote(urlsplit(source).path) if "://" in source else source).name or source
     return f'<h2 title="{escape(source, quote=True)}">{escape(name)}</h2>'
 
 
 def _link(source: str, page: Path) -> str:
-    """The relative address of the footage from the page; empty if it is not a file on this machine."""
+    """Return the footage's address relative to the page; empty if it is not a file on this machine."""
     if "://" in source or not os.path.isfile(source):
         return ""
     return quote(os.path.relpath(source, page.parent))
@@ -190,7 +191,7 @@ def _question(found: Analysis, place: int, pictures: dict[float, str]) -> str:
 
 
 def _tick(found: Analysis, at_s: float) -> str:
-    """A mark of the axis, with the time of day below it if known."""
+    """Render a tick of the axis, with the time of day below it if known."""
     time = clock_time(found, at_s)
     return f"<span>{clock(at_s)}{f'<br>{time}' if time else ''}</span>"
 
@@ -200,7 +201,7 @@ def _caption(found: Analysis, at_s: float) -> str:
 
 
 def _seen(found: Analysis, place: int, pictures: dict[float, str]) -> str:
-    """The pictures that an answer is based on."""
+    """Render the pictures that an answer is based on."""
     times = [at for at, _ in found.answers[place].seen_s][:PICTURES]
     out = [
         f'<figure data-at="{at:.3f}"><img src="{pictures[at]}" alt="the picture at {clock(at)}">'
@@ -212,7 +213,7 @@ def _seen(found: Analysis, place: int, pictures: dict[float, str]) -> str:
 
 
 def _footage(found: Analysis, source: str | Source | RecordingReader, sandbox: bool, room: int) -> _Footage:
-    """Read pictures and clips from the recording; without them if it cannot be read any more.
+    """Read pictures and clips from the recording; empty if it can no longer be read.
 
     Args:
         found: The answers.
@@ -230,12 +231,12 @@ def _footage(found: Analysis, source: str | Source | RecordingReader, sandbox: b
             footage.pictures = _pictures(found, reader)
             _take_clips(found, reader, footage)
     except CodecError:
-        pass  # the page shows the answers without them
+        pass  # the page then shows the answers without pictures
     return footage
 
 
 def _take_clips(found: Analysis, reader: RecordingReader, footage: _Footage) -> None:
-    """Add clips of the ranges that say yes, the strongest first, as many as fit into the page."""
+    """Add clips of the ranges whose answer is yes, highest p(yes) first, as many as fit into the page."""
     from lookout.recordings.analysis.clips import clip_ranges, shortened
 
     ranges = clip_ranges(found)

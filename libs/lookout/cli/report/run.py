@@ -45,18 +45,17 @@ def place_of(ref: RecordRef) -> Place:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EvidenceFrame:
-    """One frame the model saw: where its pixels are, and which merge groups were computed.
-
-    keep: bool [rows, cols] on the grid of merge groups.
+    """One frame that the model saw: where its pixels are, and which merge groups were computed. `keep`: bool
+    [rows, cols] on the grid of merge groups.
     """
 
     epoch: int
     time_us: int
-    window: int  # the window whose newest block it is in
+    window: int  # the window whose newest block contains it
     anchor: bool
     keep: npt.NDArray[np.bool_]
-    input: Place  # its frames record
-    row: int  # of that record's pixels
+    input: Place  # place of its frames record
+    row: int  # index into that record's pixels
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ class ReportedIncident:
 
 @dataclass(slots=True)
 class UnusedRecord:
-    """A record the fleet could not use."""
+    """A record that the fleet could not use."""
 
     camera: str
     topic: str
@@ -124,7 +123,7 @@ class CameraRun:
     closed_frames: set[int] = field(default_factory=set)  # epochs that ended in frames.v1
     closed_watches: dict[int, set[str]] = field(default_factory=dict)  # watches with a gap verdict, by epoch
     codec: str = ""
-    begin_ms: int | None = None  # Unix milliseconds of the axis' begin, where the axis is the wall clock
+    begin_ms: int | None = None  # Unix milliseconds of the axis' begin, if the axis is the wall clock
 
     @property
     def seconds(self) -> float:
@@ -151,7 +150,7 @@ class CameraRun:
         )
 
     def stream_us(self, epoch: int, wall_ms: int) -> int:
-        """Stream time of a moment on the wall clock."""
+        """Return the stream time of a moment on the wall clock, in microseconds."""
         return max(0, wall_ms * 1000 - self.walls_us.get(epoch, wall_ms * 1000))
 
     def finished(self, watches: Iterable[str]) -> bool:
@@ -171,14 +170,15 @@ class FleetRecord:
     thresholds: dict[str, float] = field(default_factory=dict)  # by watch
     events: int = 0
     untrained: set[str] = field(default_factory=set)  # watches whose question the model was not trained for
-    labels: dict[str, Label] = field(default_factory=dict)  # what people say, by incident
+    labels: dict[str, Label] = field(default_factory=dict)  # people's labels, by incident
 
     def camera(self, identity: str) -> CameraRun:
         return self.cameras.setdefault(identity, CameraRun(identity))
 
     def take(self, message: Message) -> Alert | UnusedRecord | None:
-        """Take one record of any of `TOPICS`; return an alert or unusable record that a person may want to
-        read at once."""
+        """Add one record of any of `TOPICS`; return it if it is an alert or an unusable record, for a live
+        display.
+        """
         self.events += 1
         topic = message.topic()
         if topic not in _MESSAGES:
@@ -255,7 +255,7 @@ class FleetRecord:
             return None
         camera, end_ms = self.camera(alert.camera), alert.end.ToMilliseconds()
         incidents = camera.incidents
-        if alert.kind == Alert.KIND_OPINION:  # it may come after the incident closed, and does not change it
+        if alert.kind == Alert.KIND_OPINION:  # does not change the incident, which may be closed
             return alert
         earlier = incidents.get(alert.incident)
         incident = ReportedIncident(

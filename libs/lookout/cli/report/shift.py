@@ -1,4 +1,4 @@
-"""A report of a shift from the topics of a fleet: what its gateway says, without a gateway."""
+"""Makes the gateway's report of a shift from the topics of a fleet, without a gateway."""
 
 from __future__ import annotations
 
@@ -26,33 +26,34 @@ if TYPE_CHECKING:
     from lookout.v1.gateway_pb2 import ShiftReport
 
 _SHIFT_S = 8 * 3600
-#: what people said and what is asked, which may be older than the incidents it is about
+#: topics with people's actions, labels and the watches, which are read from their beginning: records may be
+#: older than the incidents that they concern
 _SAID = (LABELS.name, ACTIONS.name, WATCHES.name, CAMERAS.name)
 _DECIDED = (ALERTS.name, VERDICTS.name)
 
 
 @dataclass(frozen=True, slots=True)
 class ShiftTables:
-    """Tables as a gateway has them, in one transaction; whoever reads the topics fills them."""
+    """A gateway's tables, filled from topics by the caller in one transaction."""
 
     records: Records
     batch: Batch
 
     def take(self, message: Message) -> None:
-        """Take a record of any topic; those that a report says nothing of are passed over."""
+        """Take a record of any topic; records that a report does not use are ignored."""
         if message.topic() in _DECIDED or message.topic() in _SAID:
             self.records.take(self.batch, message)
 
     def report(
         self, cameras: Sequence[str], begin_ms: int, end_ms: int, writer: ProseWriter | None = None
     ) -> ShiftReport:
-        """Report what was taken of a time.
+        """Make a report about a range of time from the records taken.
 
         Args:
             cameras: Ids and patterns.
             begin_ms: Unix milliseconds.
             end_ms: Unix milliseconds, after `begin_ms`.
-            writer: Has a model write it as well; None: no model does.
+            writer: Lets a model write prose as well; None: no prose.
         """
         from lookout.services.gateway.history.shift import shift_report
         from lookout.services.gateway.history.shift_text import sentences
@@ -69,7 +70,7 @@ class ShiftTables:
 
 @contextmanager
 def shift_tables(bootstrap: str) -> Iterator[ShiftTables]:
-    """Tables with what people said, which are removed at the end.
+    """Open tables that already contain people's actions and labels; they are removed at the end.
 
     Raises:
         CliError: Kafka does not answer.
@@ -97,12 +98,11 @@ def shift_tables(bootstrap: str) -> Iterator[ShiftTables]:
 
 
 def prose_writer() -> ProseWriter:
-    """The model that `LOOKOUT_PROSE_URL` and `LOOKOUT_PROSE_MODEL` name, as for a gateway.
-
-    Its address may be private, without `LOOKOUT_URI_NETWORKS`: whoever runs a command chooses what it calls.
+    """Return the model that `LOOKOUT_PROSE_URL` and `LOOKOUT_PROSE_MODEL` name, as for a gateway. Its address
+    may be private without `LOOKOUT_URI_NETWORKS`, because the user of the command chooses it.
 
     Raises:
-        CliError: They name none.
+        CliError: The variables are not set.
         StartupError: Their values are not valid.
         MissingPackageError: The packages of the gateway are not installed.
     """
@@ -134,17 +134,17 @@ def report(
 ) -> ShiftReport:
     """Report what happened on cameras: incidents, hours, what was not watched, and all of it in sentences.
 
-    The topics are read into tables of the gateway, which are removed afterwards: both say the same.
+    The topics are read into temporary tables of a gateway, so that this report equals the gateway's.
 
     Args:
         cameras: An id or a pattern with `*`, or several.
         since: Begin; a time without a zone is local. None: eight hours before the end.
         until: End; None: now.
         bootstrap: Kafka's address (host:port); None: that of the fleet that runs here.
-        prose: Have the model of `LOOKOUT_PROSE_URL` write it as well (`prose_writer`).
+        prose: Let the model of `LOOKOUT_PROSE_URL` write prose as well (`prose_writer`).
 
     Returns:
-        The report; unusual spans are in those of a gateway with memory alone.
+        The report, without unusual spans, which only a gateway with memory reports.
 
     Raises:
         ValueError: `since` is not before `until`.

@@ -1,5 +1,4 @@
-"""Changes that people make to a fleet, as records. The command line and the gateway write them with the same
-functions."""
+"""Writes the changes that people make to a fleet as records; shared by the command line and the gateway."""
 
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
         Writer as Writer,
     )
 
-# `lookout watch` needs neither gRPC nor Redis, which signing and writing import.
+# Imported lazily: `lookout watch` needs neither gRPC nor Redis, which signing and writing import.
 _LAZY = {
     "erasures": ["erasure_requests"],
     "labels": ["label_rows"],

@@ -22,16 +22,15 @@ def erasure_requests(
     by: str,
     newest_epoch: Callable[[str], tuple[int, int] | None],
 ) -> list[Erasure]:
-    """Return the records of a request: its range and, if it has no end, footage of a clock that is ahead.
-
-    Such footage gets a range of its own. One range up to its end would also hide everything filmed until
-    then, once the clock is right.
+    """Return the records of a request: one for its range and, if the range has no end, one for footage whose
+    camera clock is ahead. That footage gets its own range, because a single range up to its end would also
+    hide everything filmed until then, once the clock is right.
 
     Args:
         camera: The camera's id.
         begin_us: Wall time, Unix microseconds; None: from the beginning.
         end_us: Wall time; None: up to now.
-        by: Who asks.
+        by: Name of the person who asks.
         newest_epoch: Returns begin and end of a camera's newest epoch in wall time, Unix microseconds; None
             if it has no epoch.
 

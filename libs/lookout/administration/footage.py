@@ -1,4 +1,4 @@
-"""Footage that people publish: segments, and the headers that say when they were filmed."""
+"""Adds headers to footage that people publish, which say when each segment was filmed."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ def with_headers(
     """Yield each piece with the headers of its record.
 
     Args:
-        pieces: In order.
+        pieces: The segments, in order.
         start_us: Wall clock of the first picture, Unix microseconds.
         labels: Headers of every segment in addition to its time.
-        ends: Whether the source is a recording. Its last segment is marked, so that its end is no outage; if
-            the pieces end with an error, none is. Each piece then waits for the next one.
+        ends: Whether the source is a recording. If so, its last segment is marked, so that its end does not
+            count as an outage; after an error in the middle no segment is marked. Each piece is held back
+            until the next one is there.
     """
     for piece, is_last in _with_last(pieces) if ends else ((piece, False) for piece in pieces):
         facts = {CAPTURED_AT: str((start_us + piece.start_us) // 1000), **labels}
@@ -40,7 +41,7 @@ def with_headers(
 
 
 def _with_last(pieces: Iterable[P]) -> Iterator[tuple[P, bool]]:
-    """Yield pieces, each with whether it is the last; if they end with an error, none is."""
+    """Yield pieces, each with whether it is the last; none is if the pieces end with an error."""
     previous: P | None = None
     try:
         for piece in pieces:

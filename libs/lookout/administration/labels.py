@@ -13,8 +13,8 @@ def label_rows(labels: Sequence[Label], by: str, *, remove: bool = False) -> dic
 
     Args:
         labels: People's opinions; unset times and names are filled in.
-        by: Who gives them.
-        remove: Remove them.
+        by: Name of the person who gives them.
+        remove: Whether to remove the labels instead.
     """
     for entry in labels:
         if not entry.HasField("labelled"):

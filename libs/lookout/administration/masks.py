@@ -26,15 +26,15 @@ def next_masks(
 ) -> CameraMasks:
     """Return a camera's masks with a new version that applies from now on.
 
-    If there are too many versions, the oldest are left out. Footage from before the remaining ones that is
-    not decoded yet is then hidden completely.
+    If there are too many versions, the oldest are dropped. Footage that is older than the remaining versions,
+    and not decoded yet, is then hidden completely.
 
     Args:
         camera: Its id.
         before: Its masks so far.
         hide: Polygons inside which nothing is shown.
         keep: Polygons outside which nothing is shown, if there are any.
-        by: Who writes the version.
+        by: Name of the person who writes the version.
 
     Raises:
         MaskError: The masks are invalid or too large.
@@ -47,7 +47,7 @@ def next_masks(
     number = masks.versions[-1].version + 1 if masks.versions else 1
     version = masks.versions.add(version=number, hide=hide, keep=keep, by=by[:200])
     version.since.GetCurrentTime()
-    if len(masks.versions) > 1:  # a slow clock must not make this look like an older record
+    if len(masks.versions) > 1:  # not before the last version, even if this clock is slow
         earliest = masks.versions[-2].since.ToNanoseconds() + 1000
         version.since.FromNanoseconds(max(version.since.ToNanoseconds(), earliest))
     try:
@@ -63,9 +63,8 @@ def next_masks(
 
 
 def uncovers(before: CameraMasks | None, after: CameraMasks) -> bool:
-    """Whether the newest version may show something that the previous one hides.
-
-    It does not if it has all of the previous version's polygons to hide, and no other polygons to keep.
+    """Whether the newest version may show something that the previous one hides. It cannot if it has all
+    polygons that the previous version hides, and no further polygons to keep.
     """
     old = before.versions[-1] if before is not None and before.versions else MaskVersion()
     new = after.versions[-1]

@@ -1,4 +1,4 @@
-"""The second models that a watch may ask, of which the service notify knows."""
+"""Asks the service notify which second models a watch may name."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def second_models(security: GrpcSecurity, address: str) -> ListSecondModelsRespo
 
 
 def check_second_model(watch: Watch, security: GrpcSecurity, address: str) -> None:
-    """Check that the second model that a watch names exists. Where notify does not answer, people are told of
-    an incident with the reason instead.
+    """Check that the second model that a watch names exists. If notify does not answer, the check passes;
+    people are then notified without a second opinion, with the reason.
 
     Raises:
-        WatchError: It does not exist; the text names those that do.
+        WatchError: The model does not exist; the text lists those that do.
     """
     response = second_models(security, address) if watch.verify_with else None
     names = [] if response is None else [model.name for model in response.models]

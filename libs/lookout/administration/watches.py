@@ -1,5 +1,4 @@
-"""Watches: what their topic holds, which version comes next, and changes that two people make at the same
-time."""
+"""Reads the topic of watches, chooses the version of a changed watch, and resolves concurrent changes."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from lookout.v1.watches_pb2 import Watch
 from lookout.wire import CAMERA_OFFLINE, key_text, to_json
 from lookout.wire.limits import ALL_WATCHES, CAMERA_WATCHES
 
-#: most attempts to write a change under a version of its own
+#: most attempts to write a change under an unused version
 _RACES: Final = 5
 
 
@@ -24,14 +23,14 @@ class WatchError(LookoutError):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What the topic of watches holds now.
+    """The current content of the topic of watches.
 
     Attributes:
         watches: The newest valid record of each id.
         unusable: By key, as text: why its newest record cannot be used.
-        keys: Every key with a record, as text and as it is in Kafka.
-        written: By id: the valid records that the topic still has, oldest first, those from before the watch
-            was removed included.
+        keys: Every key with a record: its text, and its bytes in Kafka.
+        written: By id: the valid records that the topic still has, oldest first, including those from before
+            a removal.
     """
 
     watches: dict[str, Watch] = field(default_factory=dict)
@@ -42,8 +41,8 @@ class Standing:
     def version_after(self, identity: str) -> int:
         """Return the next version of a watch, which no record of its id has.
 
-        Versions of a watch that was removed and added again continue after its old ones: otherwise an
-        incident of an old version would continue under the new question.
+        After a removal, versions continue from the old ones; otherwise an incident of an old version would
+        continue under the new question.
 
         Raises:
             WatchError: There is no further version.
@@ -58,7 +57,7 @@ class Standing:
         """Apply one record."""
         identity = key_text(key)
         self.unusable.pop(identity, None)
-        if value is None:  # nothing else removes a watch; an empty value leaves it in force
+        if value is None:  # only a null value removes a watch; an empty value does not
             self.watches.pop(identity, None)
             self.keys.pop(identity, None)
             return
@@ -73,7 +72,7 @@ class Standing:
 
 
 def standing_of(rows: Iterable[tuple[bytes, bytes | None]]) -> Standing:
-    """Return what the topic holds, from its records. An invalid record leaves the previous one in force."""
+    """Build the content of the topic from its records. An invalid record leaves the previous one in force."""
     standing = Standing()
     for key, value in rows:
         standing.take(key, value)
@@ -81,7 +80,7 @@ def standing_of(rows: Iterable[tuple[bytes, bytes | None]]) -> Standing:
 
 
 def checked(watch: Watch) -> bytes:
-    """Return a watch as its record, with its question put on one line as readers expect it.
+    """Return a watch as the value of its record, with its question on one line, as readers expect.
 
     Raises:
         WatchError: The watch is invalid.
@@ -98,7 +97,7 @@ def check_crowd(watch: Watch, standing: Mapping[str, Watch]) -> None:
     """Check that a new watch does not exceed the limits of all watches, or of one camera's.
 
     Raises:
-        WatchError: It exceeds one; the text names the limit.
+        WatchError: A limit is exceeded; the text names it.
     """
     if watch.id not in standing and len(standing) >= ALL_WATCHES:
         raise WatchError(f"there are {len(standing)} watches, {ALL_WATCHES} at most: remove some first")
@@ -141,7 +140,7 @@ def check_gate(watch: Watch, standing: Mapping[str, Watch]) -> None:
                     f"gate: watch {clean(gate, 60)} does not exist: add it first, or choose another"
                 )
             return
-        if len(path) > len(standing) + 2:  # a cycle that the watch is not part of
+        if len(path) > len(standing) + 2:  # a cycle without this watch
             return
         gate = gate_watch.gate.watch
 
@@ -149,10 +148,9 @@ def check_gate(watch: Watch, standing: Mapping[str, Watch]) -> None:
 def change_watch(
     watch: Watch, read: Callable[[], Standing], write: Callable[[Mapping[str, bytes | None]], object]
 ) -> None:
-    """Write a watch under a version of its own, although others may have written that version meanwhile.
-
-    Of two writers with the same version, the first gets an error and the last writes again with the next
-    version, so that incidents of the first one's watch close.
+    """Write a watch under a version that no other record has, even if somebody changes it at the same time.
+    If two writers use the same version, the first gets an error, and the last writes again with the next
+    version, so that incidents of the first writer's version close.
 
     Args:
         watch: The watch; its version is raised if another record has it.

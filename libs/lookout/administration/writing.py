@@ -1,4 +1,4 @@
-"""Writes people's records: confirmed by Kafka, with their author and the request that they belong to."""
+"""Writes records of people's changes, with their author and request, and waits until Kafka confirms them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONFIRM_S: Final = 60.0
 
 
 class WriteError(LookoutError):
-    """Kafka did not take a record; the text has its reason."""
+    """Kafka did not accept a record; the text has the reason."""
 
 
 def this_user() -> str:
@@ -31,7 +31,7 @@ def this_user() -> str:
     return f"{getpass.getuser()}@{socket.gethostname()}"[:200]
 
 
-#: keys and values; None deletes. In a sequence of pairs a key may occur twice
+#: keys and values; None deletes. A sequence of pairs may contain a key twice
 Records = Mapping[str, bytes | None] | Mapping[bytes, bytes | None] | Sequence[tuple[str, bytes | None]]
 
 
@@ -41,7 +41,7 @@ class Origin:
 
     Attributes:
         actor: The name of a token or person, or user@host for a command.
-        key: Identifies the request; of several copies, readers take the first record.
+        key: Identifies the request; if it was written several times, readers use the first record.
     """
 
     actor: str = field(default_factory=this_user)
@@ -103,14 +103,14 @@ class Writer:
         """Write records (None deletes) and wait until Kafka has them; return where they are.
 
         Args:
-            topic: Where they go.
+            topic: The topic to write to.
             records: Keys and values.
-            origin: Who writes; None: this user.
+            origin: The author and request; None: this user.
             on_done: Called with the key of each record that Kafka has.
             more: Headers in addition to those of the origin.
 
         Raises:
-            WriteError: Kafka refused a record or did not answer in time.
+            WriteError: Kafka rejected a record or did not answer in time.
         """
         places: list[RecordPlace] = []
         failures: list[str] = []
@@ -129,7 +129,7 @@ class Writer:
         pairs = [*(origin or Origin()).headers(), *more]
         for key, value in records.items() if isinstance(records, Mapping) else records:
             self._hand_over(topic, key=key, value=value, headers=pairs, on_delivery=delivered)
-        # Longer than a record may take, so that every record is confirmed or has failed by then.
+        # Longer than a record's own time limit, so that every record is confirmed or has failed by then.
         deadline = time.monotonic() + 2 * self._timeout_s
         while records and not complete.is_set() and time.monotonic() < deadline:
             self._producer.poll(0.05)
@@ -143,10 +143,8 @@ class Writer:
     def send(
         self, topic: str, key: str, value: bytes, origin: Origin, failed: Callable[[str], object]
     ) -> None:
-        """Pass a record to the client and return at once; `failed` is called with the reason if Kafka does
-        not take it.
-
-        `failed` is called on the thread of a later call.
+        """Pass a record to the client and return at once. If Kafka does not accept it, `failed` is called
+        with the reason, on the thread of a later call.
         """
 
         def delivered(error: KafkaError | None, _message: Message) -> None:

@@ -1,7 +1,7 @@
 """A whole fleet on one machine, with a real Kafka and Redis that need no installation.
 
-Addresses of running fleets are imported at once, all else when it is first used: commands that only look for
-a fleet need no server.
+Only the addresses of running fleets are imported at once; everything else is imported at its first use,
+because commands that only look for a fleet need no server.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Addresses of the local fleets that run. Commands need them at once, so this module imports no server."""
+"""Addresses of the local fleets that run. Imports no server, because commands need the addresses quickly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lookout.local.processes import is_held
 
 
 def cache_folder() -> Path:
-    """The folder of Lookout's downloads: LOOKOUT_CACHE, else one in the user's cache folder."""
+    """Return the folder of Lookout's downloads: LOOKOUT_CACHE, else one in the user's cache folder."""
     given = os.environ.get("LOOKOUT_CACHE")
     return Path(given) if given else Path(platformdirs.user_cache_dir("lookout"))
 
@@ -47,10 +47,10 @@ class FleetAddress:
     """Where a running local fleet can be reached; written to the cache folder, where other commands
     find it.
 
-    `security` has the settings by which clients reach the fleet's own Kafka and Redis (without the LOOKOUT_
-    prefix): they name files with passwords and hold none. `gateway` is the URL of the HTTP API;
-    `sign_in_file` has the secret of its next sign-in link. `model` is the folder of the fleet's checkpoint;
-    empty: unknown.
+    `security` has the settings with which clients reach the fleet's own Kafka and Redis (without the LOOKOUT_
+    prefix); passwords are in files that it names. `gateway` is the URL of the HTTP API, and `sign_in_file`
+    the file with the secret of its next sign-in link. `model` is the folder of the fleet's checkpoint; empty:
+    unknown.
     """
 
     bootstrap: str
@@ -68,7 +68,7 @@ class FleetAddress:
     model: str = ""
 
     def sign_in_link(self) -> str | None:
-        """A link that signs in once; None if no gateway runs.
+        """Return a link that signs in once; None if no gateway runs.
 
         Raises:
             OSError: The file with its secret cannot be read.
@@ -78,14 +78,13 @@ class FleetAddress:
         return f"{self.gateway}/sign-in/{Path(self.sign_in_file).read_text()}"
 
     def environment(self) -> dict[str, str]:
-        """`security` as environment variables."""
+        """Return `security` as environment variables."""
         return {f"LOOKOUT_{name.upper()}": value for name, value in self.security.items()}
 
 
 def kafka_login(security: Mapping[str, str]) -> dict[str, str]:
-    """librdkafka options from the settings of a local Kafka; none if it needs no password.
-
-    They are those of `KafkaSecurity.kafka_security`, without the imports that validate what a person wrote.
+    """Return librdkafka options from the settings of a local Kafka; empty if it needs no password. They equal
+    those of `KafkaSecurity.kafka_security`, without the slow imports that validate settings.
 
     Raises:
         OSError: The file with the password cannot be read.
@@ -101,7 +100,7 @@ def kafka_login(security: Mapping[str, str]) -> dict[str, str]:
 
 
 def running_fleets() -> list[FleetAddress]:
-    """The announced fleets of this user that run now, newest first.
+    """Return the announced fleets of this user that run now, newest first.
 
     Several users may share the cache folder. Files of others are ignored: they could name a broker that takes
     this user's footage.
@@ -121,10 +120,10 @@ def running_fleets() -> list[FleetAddress]:
 
 
 def announcements() -> Path:
-    """The folder with a file for each running fleet of this user."""
+    """Return the folder with a file for each running fleet of this user."""
     return cache_folder() / "fleets"
 
 
 def announcement() -> Path:
-    """The file with the address of this process's fleet."""
+    """Return the file for the address of this process's fleet."""
     return announcements() / f"{os.getpid()}.json"

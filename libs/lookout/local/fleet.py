@@ -1,4 +1,4 @@
-"""The whole fleet on one machine: broker, directory and services, started and ended together."""
+"""A whole fleet on one machine: Kafka, Redis, topics and services, started and stopped together."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ from lookout.wire import CANARY, NAME_PREFIX, NOTIFY, Stage, all_topics, canary_
 
 Progress = Callable[[str], None]
 
-#: settings that decide who may call the services; without them the fleet makes a token
+#: settings that restrict who may call the services; without them the fleet generates a token
 _GRPC_CREDENTIALS = frozenset(
     {"grpc_token", "grpc_token_file", "grpc_cert_file", "grpc_key_file", "grpc_ca_file"}
 )
-_READY_S = 600.0  # a loaded machine takes minutes to import torch twice
+_READY_S = 600.0  # long, because on a loaded machine importing torch twice takes minutes
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 15.0
-_SETTLED_S = 30.0  # after running this long, a service's pauses start short again
-_MISCONFIGURED = 2  # exit code of a service with wrong settings: a restart cannot help
-_GIVE_UP_AFTER = 4  # deaths in a row of a service that was never ready, or failed starts in a row of a server
+_SETTLED_S = 30.0  # seconds of running after which the restart pauses are short again
+_MISCONFIGURED = 2  # exit code of a service with wrong settings, which is not restarted
+_GIVE_UP_AFTER = 4  # consecutive early exits of a service, or failed starts of a server
 _READS_FROM: dict[str, dict[str, str]] = {
     Stage.PRUNE_ENCODE: {"LOOKOUT_FRAME_REPLICAS": Stage.DECODE},
     Stage.PREFILL: {"LOOKOUT_TOKEN_REPLICAS": Stage.PRUNE_ENCODE},
@@ -78,12 +78,12 @@ _READS_FROM: dict[str, dict[str, str]] = {
 
 
 def service_module(stage: str) -> str:
-    """The module that `python -m` runs for a stage."""
+    """Return the module that `python -m` runs for a stage."""
     return f"lookout.services.{stage.replace('-', '_')}"
 
 
 class Service:
-    """One process of a stage. It is started again after pauses that grow when it ends."""
+    """One process of a stage. If it ends, it is restarted, after pauses that grow."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Service:
         return self._child.pid if self._child and self._child.alive else None
 
     def set_defaults(self, settings: Mapping[str, str]) -> None:
-        """Add settings that apply unless they were given."""
+        """Set defaults of settings that were not given."""
         self._environment = {**settings, **self._environment}
 
     def start(self) -> None:
@@ -132,7 +132,7 @@ class Service:
             return False
         try:
             waiting_for = ask_ready(self.metrics_port, 2.0)
-        except (OSError, HTTPException):  # until the service has the port, another program may answer there
+        except (OSError, HTTPException):  # before the service has the port, another program may answer there
             waiting_for = "it does not answer yet"
         if waiting_for is not None:
             self.waiting_for = waiting_for
@@ -155,7 +155,7 @@ class Service:
             code, tail = self._child.kill(), self._child.tail()
             self._child = None
             self._deaths += 1
-            # A service that was ready once is started again for ever: the cause may be the data or the
+            # A service that was ready once is restarted for ever: the cause may be in the data or the
             # machine, and pass.
             if not self.was_ready and (code == _MISCONFIGURED or self._deaths >= _GIVE_UP_AFTER):
                 raise LocalError(f"{self.name} cannot start (exit code {code}); its log ends:\n{tail}")
@@ -189,7 +189,7 @@ class Service:
 
 
 class Fleet(Startable):
-    """Broker, directory, topics and services of one machine. Everything happens on the main thread.
+    """Kafka, Redis, topics and services on one machine. Used from the main thread only.
 
     Args:
         folder: Data, spools and logs; if not given, a temporary folder that is removed at the end.
@@ -199,8 +199,8 @@ class Fleet(Startable):
         partitions: Partitions of the pipeline's topics.
         settings: Settings for all services, without the LOOKOUT_ prefix ({"fps": "2"}).
         stage_settings: Settings for one stage only.
-        stages: Which services run.
-        modules: What `python -m` runs for a stage instead of its service, with its arguments.
+        stages: The pipeline's services to run.
+        modules: Modules, with arguments, that `python -m` runs for a stage instead of its service.
         python_path: A folder from which these modules are imported.
         announced: Whether other commands on this machine find the fleet without an address.
         memory: How much of its past a camera keeps ("2h"); recall then runs in addition to the stages.
@@ -208,7 +208,7 @@ class Fleet(Startable):
         open_servers: Whether the Kafka and the Redis that are started need no password.
         gateway: Whether the HTTP API runs as well.
         cameras: Whether the service that pulls cameras runs as well.
-        notifications: Whether the service that tells people of incidents runs as well.
+        notifications: Whether the service that notifies people of incidents runs as well.
         canary: Settings of a canary's prune-encode and prefill, with its share; None: no canary.
     """
 
@@ -266,7 +266,7 @@ class Fleet(Startable):
         self._announced = announced
         self._progress: Progress = lambda _: None
         self._lock = FileLock(self.folder / ".running", timeout=0)
-        self._failures: Counter[str] = Counter()  # of servers, in a row
+        self._failures: Counter[str] = Counter()  # consecutive failed starts of servers
         self.services: list[Service] = []
         setting_names = [name for values in (self._common, *self._own.values()) for name in values]
         secured = not _GRPC_CREDENTIALS.isdisjoint(setting_names)
@@ -285,7 +285,7 @@ class Fleet(Startable):
         self._stages = (*self._stages, *roles)
 
     def _add_canary(self, settings: Mapping[str, str]) -> None:
-        """Run a second prune-encode and prefill, whose answers are only compared."""
+        """Run a second prune-encode and prefill, whose answers are only compared with the fleet's."""
         for stage in (Stage.PRUNE_ENCODE, Stage.PREFILL):
             name = f"{CANARY}-{stage}"
             self._own[name] = {**self._own.get(stage, {}), **self._own.get(name, {}), **settings}
@@ -321,7 +321,7 @@ class Fleet(Startable):
         gateway."""
         own = self._own.setdefault(NOTIFY.name, {})
         own.setdefault("notify_secrets", str(private_folder(self.folder / NOTIFY_SECRETS)))
-        own.setdefault("notify_hosts", "*")  # only users of this machine can write a notification
+        own.setdefault("notify_hosts", "*")  # only local users can write notifications
         self._stages = (*self._stages, NOTIFY.name)
         if self._gateway is None:
             return None
@@ -364,20 +364,21 @@ class Fleet(Startable):
 
     @property
     def client_properties(self) -> Path | None:
-        """A file with which librdkafka clients (kcat -F) reach Kafka; None unless this fleet's own Kafka has
-        a password."""
+        """Return the file with which librdkafka clients (kcat -F) reach Kafka; None unless this fleet's own
+        Kafka has a password.
+        """
         accounts = self._kafka.accounts if self._kafka else None
         return None if accounts is None else accounts.properties_file
 
     def pids(self) -> dict[str, int]:
-        """The process of every server and service that runs now, by name."""
+        """Return the process id of every server and service that runs now, by name."""
         servers = {"kafka": self._kafka, "redis": self._redis}
         pids = {name: server.pid for name, server in servers.items() if server is not None}
         pids |= {service.name: service.pid for service in self.services}
         return {name: pid for name, pid in pids.items() if pid is not None}
 
     def kafka_security(self) -> Mapping[str, str]:
-        """librdkafka options of this fleet's clients, without the address.
+        """Return the librdkafka options of this fleet's clients, without the address.
 
         Raises:
             LocalError: A Kafka security setting is wrong.
@@ -390,7 +391,7 @@ class Fleet(Startable):
             raise LocalError(str(error)) from None
 
     def _redis_security(self) -> RedisSecurity:
-        """How the services log in to a Redis that this fleet did not start.
+        """Return how the services log in to a Redis that this fleet did not start.
 
         Raises:
             LocalError: A Redis security setting is wrong.
@@ -402,7 +403,7 @@ class Fleet(Startable):
             raise LocalError(str(error)) from None
 
     def on_progress(self, tell: Progress) -> None:
-        """Set a function that is called during the start with a sentence about what the fleet waits for."""
+        """Set a function that `start` calls with sentences about what the fleet waits for."""
         self._progress = tell
 
     def start(self) -> Self:
@@ -435,16 +436,16 @@ class Fleet(Startable):
             self.bootstrap, self._partitions, topics=topics, security=self.kafka_security()
         )
         if self._token_file is not None:
-            # After the servers, before the services that read it.
+            # written after the servers start, before the services that read it
             new_password(self._token_file)
         if self._link_key is not None:
             lasting_password(self._link_key)
             push_key = self.folder / PUSH_KEY
             if (
                 not push_key.exists()
-            ):  # a new key would end the permissions that people gave in their browsers
+            ):  # kept across starts: a new key would end the permissions that people gave in their browsers
                 replace_file(push_key, new_push_key())
-        if self._kafka:  # topics of a broker that this fleet did not start are left as they are
+        if self._kafka:  # topics of a broker that this fleet did not start are not changed
             existing = [topic for topic in topics if topic.name not in created]
             reconcile_topics(self.bootstrap, existing, security=self.kafka_security())
         private_folder(self.folder / "tmp")
@@ -453,19 +454,18 @@ class Fleet(Startable):
             for stage in self._stages
         ]
         for service in self.services:
-            # The ports of all services are known only now.
+            # Only now are the ports of all services known.
             service.set_defaults(self._replicas(service.stage))
             service.start()
         self._await_ready()
         if self._announced:
             announcements().mkdir(parents=True, exist_ok=True)
-            # Only when everything answers: whoever finds the fleet by this file may use it at once.
+            # Written once everything answers, because commands use the fleet as soon as they find this file.
             hold(announcement(), json.dumps(asdict(self.address)))
         return self
 
     def supervise(self) -> list[str]:
-        """Start processes again that ended, and return what happened as sentences. Call it about once a
-        second.
+        """Restart processes that ended, and return what happened as sentences. Call it about once a second.
 
         Raises:
             LocalError: A server or a service fails at every start; the message has its last reason.
@@ -517,32 +517,36 @@ class Fleet(Startable):
         inherited = {
             name: value
             for name, value in os.environ.items()
-            # A setting in this command's environment must not reach the services by accident.
+            # Settings in this command's environment must not reach the services.
             if name in passed or not name.startswith("LOOKOUT_")
         }
-        # The services share this machine: with thread pools of all cores they would wait for each other.
+        # The services share this machine: if each had thread pools for all cores, they would slow each other
+        # down.
         inherited.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // 2)))
         inherited.setdefault("PYTHONFAULTHANDLER", "1")  # a crash in native code leaves a trace in the log
         if self._python_path is not None:
             inherited["PYTHONPATH"] = str(self._python_path)
-        # What a killed service leaves in its temporary folder is removed with the fleet's folder.
+        # Temporary files are inside the fleet's folder, so those of a killed service are removed with it.
         inherited["TMPDIR"] = str(self.folder / "tmp")
         return {**inherited, **{f"LOOKOUT_{name.upper()}": value for name, value in settings.items()}}
 
     def _own_security(self) -> dict[str, str]:
-        """Settings by which clients reach the servers that this fleet started."""
+        """Return the settings with which clients reach the servers that this fleet started."""
         kafka = self._kafka.accounts.settings() if self._kafka and self._kafka.accounts else {}
         return {**kafka, **(self._redis.settings() if self._redis else {})}
 
     def _connection_settings(self) -> set[str]:
-        """Environment variables with the security settings of servers that this fleet did not start."""
+        """Return the environment variables with the security settings of servers that this fleet did not
+        start.
+        """
         kafka = KafkaSecurity.model_fields if self._kafka is None else ()
         redis = RedisSecurity.model_fields if self._redis is None else ()
         return {f"LOOKOUT_{name.upper()}" for name in (*kafka, *redis)}
 
     def _replicas(self, stage: str) -> dict[str, str]:
-        """Settings that tell a stage the addresses of other services: for tensors while the directory is
-        away, and for calls."""
+        """Return the settings with the addresses of other services, which a stage uses for calls, and for
+        tensors while Redis does not answer.
+        """
         found: dict[str, list[str]] = {}
         for name, source in _READS_FROM.get(stage, {}).items():
             for service in self.services:
@@ -572,7 +576,8 @@ def _refuse_ephemeral(port: int | None) -> None:
     """Check the port that Kafka will use.
 
     Raises:
-        LocalError: A client could take it while Kafka restarts.
+        LocalError: The port is one of those for outgoing connections, so a client could take it while Kafka
+            restarts.
     """
     if port is not None and port in (taken := ephemeral_ports()):
         raise LocalError(
@@ -583,11 +588,11 @@ def _refuse_ephemeral(port: int | None) -> None:
 
 
 def _refuse_links(folder: Path) -> None:
-    """Check that a folder has no links: somebody else may have prepared it, and all that is written must stay
-    in it.
+    """Check that a folder has no links. Somebody else may have prepared it, and a link would let writes leave
+    it.
 
     Raises:
-        LocalError: Something in it is a link.
+        LocalError: The folder contains a link.
     """
     for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):

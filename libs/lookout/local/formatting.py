@@ -1,7 +1,8 @@
 """Prepares Kafka's data folders for their first start.
 
-Kafka's tool for it starts a Java that writes two files. One identifies the folder; the other, the first
-metadata of a cluster, depends only on the version of Kafka. So the tool runs once on a machine.
+Kafka's tool for that starts Java and writes two files. One identifies the folder. The other has the first
+metadata of a cluster and depends only on Kafka's version, so it is cached, and the tool runs once per
+machine.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def format_data(data: Path, node: str, run: Callable[[str], None]) -> None:
         node: The node's id.
         run: Runs Kafka's tool on the folder, for a cluster with the id that it is called with.
     """
-    # A random base64 id may start with '-', which the tool takes for an option.
+    # Avoid a random base64 id that starts with '-', which the tool would take for an option.
     cluster = "L" + uuid.uuid4().hex[:21]
     cached = cache_folder() / f"kafka-metadata-{KAFKA.rpartition(':')[2]}"
     if not is_own(cached):
@@ -47,8 +48,9 @@ def format_data(data: Path, node: str, run: Callable[[str], None]) -> None:
 
 
 def _keep(written: Path, cached: Path) -> None:
-    """Put the metadata that the tool wrote into the cache, in one step: a reader finds all of it or
-    nothing."""
+    """Move the metadata that the tool wrote into the cache atomically, so that readers never see a partial
+    file.
+    """
     cached.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".writing-", dir=cached.parent) as scratch:
         fresh = Path(scratch) / cached.name

@@ -1,7 +1,7 @@
-"""Apache Kafka's jars: fetched once by Maven coordinates, checked against a list, kept in the user's
-cache.
+"""Fetches Apache Kafka's jars once by Maven coordinates, checks them against a list, and keeps them in the
+user's cache.
 
-`kafka.lock` names every jar with its SHA-256: nothing is resolved at run time, and no other code is run.
+`kafka.lock` lists every jar with its SHA-256, so nothing is resolved at run time and no other code runs.
 `python -m lookout.local.jars` resolves the coordinates again and prints a new list.
 """
 
@@ -54,7 +54,7 @@ class Jar:
 
 
 def locked_jars() -> list[Jar]:
-    """The committed list, in the order of the class path."""
+    """Return the committed list, in the order of the class path."""
     lines = files("lookout.local").joinpath("kafka.lock").read_text().split("\n")
     return [
         Jar(digest, *coordinates.split(":")) for digest, coordinates in map(str.split, filter(None, lines))
@@ -64,14 +64,14 @@ def locked_jars() -> list[Jar]:
 def kafka_class_path(cache: Path | None = None) -> str:
     """Return the class path of a Kafka broker; download the jars into the cache the first time.
 
-    Two processes may ask at once: a file lock lets one fetch while the other waits. The folder appears only
-    when every digest matched, so an interrupted fetch leaves nothing.
+    If two processes ask at once, a file lock lets one fetch while the other waits. The folder appears only
+    after every digest matched, so an interrupted fetch leaves nothing behind.
 
     Raises:
-        LocalError: A jar could not be fetched, or is not the one in the list.
+        LocalError: A jar could not be fetched, or its digest differs from the list.
     """
-    # The folder's name holds the list's digest: another list gets another folder, and older releases keep
-    # theirs.
+    # The folder's name contains the list's digest, so that each list has its own folder, and older releases
+    # keep theirs.
     jars = locked_jars()
     cache = cache or cache_folder()
     home = cache / f"kafka-{_digest_of(jars)}"
@@ -94,7 +94,7 @@ def _fetch_all(jars: list[Jar], home: Path) -> None:
         with ThreadPoolExecutor(_PARALLEL) as pool:
             for future in [pool.submit(_fetch, jar, folder, Path(scratch) / "maven") for jar in jars]:
                 future.result()
-        # One step, within one file system: the folder is complete or not there at all.
+        # An atomic rename within one file system: the folder is complete or absent.
         folder.rename(home)
 
 
@@ -154,7 +154,7 @@ def resolve() -> list[Jar]:
         direct, reached = context.resolver.resolve([context.create_dependency(KAFKA)])
         artifacts = [jar.artifact for jar in direct]
         artifacts += [jar.artifact for jar in reached if jar.scope in ("compile", "runtime")]
-        # Added as a lone artifact: as a second root it would change which kafka-clients is chosen.
+        # Added without resolution: as a second root it would change the version of kafka-clients.
         group, name, version = LOGGING.split(":")
         artifacts.append(context.project(group, name).at_version(version).artifact())
         jars = [Jar(_sha256(Path(a.resolve())), a.groupId, a.artifactId, a.version) for a in artifacts]

@@ -25,8 +25,8 @@ from lookout.local.startup_cache import startup_cache, write_startup_cache
 from lookout.runtime.kafka_clients import AdminClient
 
 _START_S = 120.0
-_WRITE_S = 240.0  # for Java's cache, which takes a few seconds on an idle machine
-_FENCE_S = 10.0  # noticing that a broker is gone takes one; more under load
+_WRITE_S = 240.0  # time limit for writing Java's cache, which takes a few seconds on an idle machine
+_FENCE_S = 10.0  # time limit for noticing that a broker is gone, which takes a second, more under load
 _QUIET = logging.getLogger("lookout.local.kafka")
 _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
@@ -51,7 +51,7 @@ _PROPERTIES = {
     "broker.heartbeat.interval.ms": "500",
     "log.cleaner.backoff.ms": "5000",
     "metadata.max.idle.interval.ms": "5000",
-    # Kafka's default of 128 MiB is half of this broker's heap.
+    # Kafka's default, 128 MiB, would be half of this broker's heap.
     "log.cleaner.dedupe.buffer.size": "16777216",
 }
 
@@ -132,16 +132,16 @@ class KafkaServer(LocalServer):
 
     @cached_property
     def _jvm(self) -> list[str]:
-        """The command that starts Java; looked up once, so that a restart needs nothing else."""
+        """Return the command that starts Java. It is looked up once, so that a restart needs nothing else."""
         return _jvm(find_java(), self.folder / "tmp", self._heap_mb)
 
     def _end_session(self) -> None:
         """Start the controller alone until it has recorded that the killed broker is gone.
 
-        Without this, a broker restarts on metadata in which it still leads its partitions. It continues to
-        end its open transactions, and learns in the middle that it leads nothing. Kafka up to 4.3
-        (KRaftMetadataCache, leader -1) then takes the transactions' partitions for deleted and skips the
-        commit markers: what was committed stays open permanently.
+        Without this, a broker restarts with metadata in which it still leads its partitions. It begins to
+        complete its open transactions, and then learns that it leads no partition. Kafka up to 4.3
+        (KRaftMetadataCache, leader -1) then treats the transactions' partitions as deleted and skips the
+        commit markers, so that committed transactions stay open for ever.
         """
         config = self._write_config(
             "fence.properties",
@@ -158,8 +158,8 @@ class KafkaServer(LocalServer):
             if _await_line(controller, "Becoming the active controller", _START_S):
                 _await_line(
                     controller, "Fencing broker", _FENCE_S
-                )  # never appears if the broker was killed before it began
-                self._await_metadata(controller)  # it is logged before it is written
+                )  # absent if the broker was killed before it began
+                self._await_metadata(controller)  # the change is logged before it is written
             if not controller.alive:
                 raise _why_it_died(controller)
         finally:
@@ -231,7 +231,7 @@ class KafkaServer(LocalServer):
             self.accounts.open_to_clients(admin)
         except KafkaException as error:
             raise LocalError(f"Kafka did not accept its clients' password: {error.args[0].str()}") from error
-        # The broker applies a password a moment after it has confirmed it.
+        # The broker confirms a password shortly before it applies it.
         self._await_answer(child, self.port, self.accounts.login(), deadline)
         self.accounts.write_properties(self.bootstrap)
 
@@ -253,7 +253,7 @@ class KafkaServer(LocalServer):
                 time.sleep(0.05)
                 continue
             admin = admin or AdminClient(options, logger=_QUIET)
-            # The cluster id proves that this broker answers, not another one on a port that it just lost.
+            # The cluster id proves that this broker answers, not another one that took the port.
             with contextlib.suppress(KafkaException):
                 if admin.list_topics(timeout=2.0).cluster_id == facts["cluster.id"]:
                     return admin
@@ -268,7 +268,9 @@ def _why_it_died(child: Child) -> LocalError:
 
 
 def _await_line(child: Child, words: str, patience: float) -> bool:
-    """Wait for a line in the log; False if the process ends or the time is over before it appears."""
+    """Wait for a line in the log; return False if the process ends or the time is over before the line
+    appears.
+    """
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline and child.alive:
         if words in child.log.read_text(errors="replace"):
@@ -278,11 +280,11 @@ def _await_line(child: Child, words: str, patience: float) -> bool:
 
 
 def quicken_broker() -> None:
-    """Write Java's startup cache for the broker unless it exists; worth it where many brokers start."""
+    """Write Java's startup cache for the broker unless it exists; worthwhile if many brokers are started."""
 
     def run(options: list[str]) -> None:
         with KafkaServer(java_options=options) as server:
-            server.stop(_WRITE_S)  # the cache is written at the end
+            server.stop(_WRITE_S)  # Java writes the cache when the broker ends
 
     write_startup_cache(find_java(), run)
 
@@ -292,7 +294,7 @@ def _jvm(java: Java, scratch: Path, heap_mb: int) -> list[str]:
     return [
         str(java.path),
         f"-Xmx{heap_mb}m",
-        # Only one collector thread and the quick compiler: a broker this small starts twice as fast.
+        # One garbage-collector thread and only the fast compiler: a small broker starts twice as fast.
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
         "-XX:-UsePerfData",

@@ -1,4 +1,4 @@
-"""Whether this machine's kcat can log in to the fleet's broker.
+"""Checks whether this machine's kcat can log in to the fleet's broker.
 
 librdkafka before 2.6.1 answers SCRAM with a nonce that RFC 5802 does not allow, and Kafka 4 rejects it as
 "invalid credentials" (librdkafka pull request 4895). Some distributions still have kcat with such a library.
@@ -17,7 +17,9 @@ _VERSION = re.compile(r"librdkafka (\d+)\.(\d+)\.(\d+)")
 
 
 def kcat_library() -> tuple[int, ...] | None:
-    """The version of librdkafka inside the kcat on PATH; None if there is no kcat, or it does not say."""
+    """Return the version of librdkafka inside the kcat on PATH; None if there is no kcat, or its version is
+    unknown.
+    """
     path = shutil.which("kcat")
     if path is None:
         return None
@@ -30,8 +32,9 @@ def kcat_library() -> tuple[int, ...] | None:
 
 
 def kcat_fault() -> str | None:
-    """Why the kcat on PATH cannot reach a fleet with a password, and what to do; None if it can, or if
-    unknown."""
+    """Return why the kcat on PATH cannot reach a fleet with a password, and what to do; None if it can, or if
+    that is unknown.
+    """
     version = kcat_library()
     if version is None or version >= LEAST:
         return None

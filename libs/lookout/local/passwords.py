@@ -19,7 +19,7 @@ USER: Final = "lookout"
 CLIENTS, INTERNAL, CONTROLLER = "CLIENTS", "INTERNAL", "CONTROLLER"
 _OWN_USER = "internal"
 _MECHANISM = "SCRAM-SHA-512"
-_ROUNDS = 4096  # Kafka's default; a random password of 256 bits cannot be guessed, whatever the number
+_ROUNDS = 4096  # Kafka's default; any number is safe, since a random password of 256 bits cannot be guessed
 _PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _LIMIT = 4096
@@ -35,8 +35,9 @@ def new_password(path: Path) -> str:
 
 
 def lasting_password(path: Path) -> str:
-    """Return the password in a file; write a new one if the file is missing, or if others wrote it or could
-    read it."""
+    """Return the password in a file; write a new one if the file is missing, is another user's, or can be
+    read by others.
+    """
     with contextlib.suppress(OSError, UnicodeDecodeError):
         facts = path.lstat()
         private = stat.S_IMODE(facts.st_mode) == FILE_MODE and facts.st_uid == os.getuid()
@@ -48,7 +49,7 @@ def lasting_password(path: Path) -> str:
 class KafkaAccounts:
     """The accounts of a local broker: one for clients, and one for the broker itself.
 
-    Clients prove with SCRAM that they know the password without sending it: a process that takes the port
+    Clients prove with SCRAM that they know the password, without sending it, so a process that takes the port
     while the broker is down learns nothing. The broker and its controller use PLAIN, since SCRAM needs the
     metadata that the controller keeps; `renew` gives them a new password for every launch.
 
@@ -94,11 +95,11 @@ class KafkaAccounts:
         }
 
     def renew(self) -> None:
-        """Choose the broker's own password for its next launch."""
+        """Generate the broker's own password for its next launch."""
         self._internal = secrets.token_urlsafe(32)
 
     def broker_properties(self) -> dict[str, str]:
-        """Broker properties of the next launch; they hold the broker's own password."""
+        """Return the broker properties of the next launch, which contain the broker's own password."""
         own = (
             f'{_PLAIN_MODULE} required username="{_OWN_USER}" password="{self._internal}" '
             f'user_{_OWN_USER}="{self._internal}";'

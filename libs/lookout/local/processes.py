@@ -30,7 +30,7 @@ _GUARD = (
     "os.execv(sys.argv[2],sys.argv[2:])"
 )
 
-_FIRST_PORT = 10_000  # lower ones belong to well-known services
+_FIRST_PORT = 10_000  # lower ports are used by well-known services
 _OWNER = "owner"
 _PREFIX = "lookout-"
 
@@ -44,8 +44,9 @@ class PortTakenError(LocalError):
 
 
 def guarded(command: Sequence[str | Path]) -> list[str]:
-    """Return a command line that runs `command` until the thread that started it ends, for whatever
-    reason."""
+    """Return a command line that runs `command` and kills it when the thread that started it ends, for
+    whatever reason.
+    """
     return [sys.executable, "-c", _GUARD, str(os.getpid()), *map(str, command)]
 
 
@@ -87,7 +88,9 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; negative for a signal, as `subprocess` reports it."""
+        """Return the exit code; None while the process runs, negative for a signal, as `subprocess` reports
+        it.
+        """
         return self._process.poll()
 
     @property
@@ -113,7 +116,7 @@ class Child:
         return self._process.wait()
 
     def tail(self, lines: int = 12) -> str:
-        """The end of its log, for error messages."""
+        """Return the end of the log, for error messages."""
         if not self.log.exists():
             return ""
         text = self.log.read_bytes()[-16_384:].decode(errors="replace")
@@ -121,15 +124,14 @@ class Child:
 
 
 def ephemeral_ports() -> range:
-    """Ports that this machine gives to outgoing connections.
-
-    No server may listen there. While it restarts, a client that tries to reach it may be given that very
-    port, connect to itself, and hold the port permanently.
+    """Return the ports that this machine gives to outgoing connections. No server may listen on one: while it
+    restarts, a client that tries to reach it may be given that same port, connect to itself, and hold the
+    port for ever.
     """
     try:
         first, last = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
     except OSError:
-        return range(49152, 65536)  # IANA's, as macOS has them
+        return range(49152, 65536)  # IANA's range, as on macOS
     return range(int(first), int(last) + 1)
 
 
@@ -168,20 +170,20 @@ _held: dict[Path, IO[str]] = {}
 def hold(path: Path, text: str = "") -> None:
     """Create `path` and hold it until `release`, or until this process ends for whatever reason.
 
-    A held file appears in one step, whole and locked: a reader never takes it for an abandoned one.
+    The file appears atomically, complete and locked, so that a reader never takes it for an abandoned one.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     file = open(draft, "w", opener=private_opener)  # noqa: SIM115 (held until `release`)
     fcntl.flock(file, fcntl.LOCK_EX)
     file.write(text)
     file.flush()
-    # Locked before it gets its name: whoever finds the file finds it held.
+    # Locked before it gets its name, so that it is never visible without the lock.
     draft.rename(path)
     _held[path] = file
 
 
 def release(path: Path) -> None:
-    """Remove a file that `hold` made."""
+    """Remove a file that `hold` created."""
     file = _held.pop(path, None)
     path.unlink(missing_ok=True)
     if file is not None:
@@ -229,5 +231,5 @@ def remove_orphans() -> list[Path]:
 def _orphaned(folder: Path) -> bool:
     try:
         return folder.stat().st_uid == os.getuid() and not is_held(folder / _OWNER)
-    except OSError:  # no owner's file, or not yet: leave the folder alone
+    except OSError:  # no owner's file, or not yet: keep the folder
         return False

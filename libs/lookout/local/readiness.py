@@ -1,4 +1,4 @@
-"""Asks services on this machine whether they are ready, without a proxy, which could not reach them."""
+"""Asks services on this machine whether they are ready, bypassing proxies, which could not reach them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def ask_ready(port: int, timeout_s: float) -> str | None:
         timeout_s: Seconds within which it must answer.
 
     Returns:
-        What it waits for; None if it is ready.
+        What the service waits for; None if it is ready.
 
     Raises:
         OSError: It does not answer.

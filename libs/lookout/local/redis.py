@@ -60,7 +60,7 @@ def check_redis(url: str, security: RedisSecurity) -> None:
 
 
 class RedisServer(LocalServer):
-    """A Redis that keeps nothing on disk: the directory can be built again, so a stop may lose it.
+    """A Redis server without persistence: it holds the directory, which services rebuild after a restart.
 
     Args:
         folder: Where its log lives; if not given, a temporary folder that `close` removes.
@@ -86,7 +86,7 @@ class RedisServer(LocalServer):
 
     @property
     def url(self) -> str:
-        """The address for clients; it does not change after the first start."""
+        """The address for clients, which does not change after the first start."""
         return f"redis://{HOST}:{self.port}/0"
 
     @property
@@ -114,10 +114,10 @@ class RedisServer(LocalServer):
     def _launch(self) -> Child:
         options = self.options
         if self._passwords:
-            # Clients send it in plain text: a process that took the port since the last launch may know the
-            # old one.
+            # A new password: clients send it in plain text, so a process that took the port meanwhile may
+            # know the old one.
             self._password = options["requirepass"] = new_password(self.password_file)
-        config = self.folder / "redis.conf"  # not the command line, which all users of the machine can read
+        config = self.folder / "redis.conf"  # a file, since all users can read command lines
         lines = "".join(f"{name} {json.dumps(str(value))}\n" for name, value in options.items())
         replace_file(config, lines.encode())
         return Child([find_redis_server(), config], self.log)
@@ -128,7 +128,7 @@ class RedisServer(LocalServer):
             while time.monotonic() < deadline:
                 if not child.alive:
                     raise _why_it_died(child)
-                # The process id proves that this server answers, not another one on a port that it just lost.
+                # The process id proves that this server answers, not another one that took the port.
                 with contextlib.suppress(redis.RedisError):
                     if client.info("server")["process_id"] == child.pid:
                         return

@@ -1,4 +1,4 @@
-"""What a local Kafka and a local Redis share: a fixed address, and start, stop, kill and restart."""
+"""The base of the local Kafka and Redis servers: a fixed address, start, stop, kill and restart."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Startable(ABC):
 
     @abstractmethod
     def start(self) -> Self:
-        """Start, and return when it is ready for use."""
+        """Start, and return once it is ready for use."""
 
     @abstractmethod
     def close(self) -> None:
-        """Stop, and leave nothing behind."""
+        """Stop, and clean up."""
 
     def __enter__(self) -> Self:
         try:
@@ -81,8 +81,8 @@ class LocalServer(Startable):
     def start(self) -> Self:
         """Start the server unless it runs, and wait until it answers.
 
-        The first start chooses the port, and chooses again if another process takes it meanwhile. Later
-        starts keep it, because clients know it.
+        The first start chooses a free port, and another one if a process takes it meanwhile. Later starts
+        keep the port, because clients know it.
 
         Raises:
             LocalError: The server did not start; the message holds the end of its log.

@@ -1,8 +1,8 @@
-"""Java's cache of what it loads and links when the broker starts; it halves the CPU time of further
+"""Java's ahead-of-time cache of the classes that the broker loads, which halves the CPU time of further
 starts.
 
-Java 25 writes it when a broker that ran with `-XX:AOTCacheOutput` ends (JEP 514). Java ignores a cache that
-another Java or another class path made, and starts without one.
+Java 25 writes it when a broker that was started with `-XX:AOTCacheOutput` ends (JEP 514). Java ignores a
+cache from another Java version or class path, and starts without it.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ _WAIT_FOR_OTHERS_S = 300.0
 
 
 def startup_cache(java: Java) -> Path | None:
-    """Return the cache for this Java, or None; only one that this user wrote, since it holds code
-    that runs."""
+    """Return the cache for this Java, or None. A cache of another user is ignored, because it contains
+    code.
+    """
     path = _path(java)
     return path if java.major >= MINIMUM and is_own(path) else None
 
 
 def write_startup_cache(java: Java, run: Callable[[list[str]], None]) -> Path | None:
-    """Write the cache unless it exists, and return its path; None if this Java has none or could not write
-    it.
+    """Write the cache unless it exists, and return its path; None if this Java does not support it or could
+    not write it.
 
     Args:
         java: Runs the broker.
@@ -49,8 +50,8 @@ def write_startup_cache(java: Java, run: Callable[[list[str]], None]) -> Path | 
             run([f"-XX:AOTCacheOutput={fresh}"])
             if not fresh.is_file():
                 return None
-            fresh.chmod(FILE_MODE)  # whatever the umask: `startup_cache` rejects a file that others can write
-            fresh.replace(path)  # a reader finds all of it or nothing
+            fresh.chmod(FILE_MODE)  # whatever the umask: others must not write it
+            fresh.replace(path)  # atomic: readers see all of it or nothing
     return path
 
 

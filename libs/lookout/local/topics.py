@@ -31,12 +31,12 @@ def create_topics(
         partitions: Partitions of every topic of the pipeline; other topics get one. None: as many as existing
             pipeline topics have, or 4 if there is none. What a service reads and what it writes must have the
             same number.
-        topics: All of the topic table if not given.
+        topics: The topics to create; None: all of the topic table.
         extra: Topic settings added to those of the table.
         security: librdkafka options that the broker needs.
 
     Raises:
-        LocalError: The broker rejected one; the message has its reason.
+        LocalError: The broker rejected a topic; the message has the reason.
     """
     wanted = list(all_topics() if topics is None else topics)
     admin, present = _reached(bootstrap, security or {})
@@ -114,7 +114,7 @@ def reconcile_topics(
             for future in admin.incremental_alter_configs(changes, request_timeout=_TIMEOUT_S).values():
                 future.result()
             deadline = time.monotonic() + _TIMEOUT_S
-            while _complaints(admin, by_name):  # the broker confirms a change before it shows it
+            while _complaints(admin, by_name):  # the broker confirms a change before it reports it
                 if time.monotonic() > deadline:
                     raise LocalError(
                         f"{bootstrap} does not apply the new settings of {', '.join(t.name for t in wrong)}"

@@ -1,4 +1,4 @@
-"""A Kafka or a Redis for trying Lookout on Kubernetes: one process each, without security or replicas.
+"""Runs a Kafka or a Redis for trying Lookout on Kubernetes: one process each, without security or replicas.
 
 ``python -m lookout.local.tryout kafka|redis`` runs until SIGTERM. The chart starts it if no other Kafka or
 Redis is given. Do not keep anything of value in it.
@@ -81,7 +81,7 @@ def _kafka(folder: Path, listeners: Sequence[KafkaListener], heap_mb: int) -> in
 
 
 def _redis(folder: Path, port: int, max_memory_mb: int) -> None:
-    """Replace this process by the Redis server, which keeps nothing on disk."""
+    """Replace this process by a Redis server without persistence."""
     options = {
         "port": str(port),
         "bind": "* -::*",

@@ -22,7 +22,7 @@ from watchbench.scenes import FOREVER, KINDS, Scene
 
 FILMS = Path(__file__).parent / "films"  # the demo's films, rendered by `watchbench films`
 SIZE, FPS = 448, Fraction(25, 2)
-LOOK = 4  # raise when the drawing changes, so that cached files are drawn again
+LOOK = 4  # increase when the drawing changes, so that cached files are rendered again
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ def scripted(script: Script) -> Scene:
     """Build the scene of a script: its looks from the seed, its events as written.
 
     Raises:
-        ValueError: Another person than the second one brings an object.
+        ValueError: A person other than the second one brings an object.
     """
     seed = script.seed
     scene = scenes.sample(1, script.seconds, seed, grade=0.6)
@@ -218,7 +218,7 @@ def scripted(script: Script) -> Scene:
 
 
 def _dressed(scene: Scene, seed: int) -> Scene:
-    """Give a scene its set pieces, no loose furniture, and muted walls."""
+    """Give a scene its fixed furniture, no random furniture, and muted walls."""
     furniture = scenes.furnish(scene, seed)
     loose = furniture["there"].shape[1] - scenes.FURNITURE
     furniture["there"][:, loose:] = False
@@ -277,7 +277,7 @@ def frames(
 
 
 def events(scene: Scene, seconds: float) -> tuple[Event, ...]:
-    """When each thing is really in view, to a tenth of a second."""
+    """Return when each thing is actually in view, to a tenth of a second."""
     times = torch.arange(round(seconds * 10)) / 10
     truth = scenes.observe(scene, times).truth
     up = truth.person_share[0] >= 0.4

@@ -326,7 +326,7 @@ def smol(
         return
     steps = steps if minutes is None else 10**6
     plan = real.SmolPlan(seed=seed, steps=steps, rows=rows, threads=threads)
-    if begin is not None:  # the words that a fresh projector begins with are far from what this one learnt
+    if begin is not None:  # skip the phase that aligns a fresh projector with words: this one is trained
         plan = replace(plan, align=0)
     with _plan_errors():
         trainer = real.SmolTrainer(
@@ -345,16 +345,17 @@ def _learn(
     install: bool,
     minutes: float | None = None,
 ) -> None:
-    """Run a stage to its end, or until SIGTERM or Ctrl-C; then write the running mean of its weights.
+    """Run a stage to its end, or until SIGTERM or Ctrl-C; then write the running mean of the weights.
 
     Args:
         trainer: The stage.
         name: Committed weights that `install` replaces.
         initial: The checkpoint folder that the stage began with.
-        estimate: Only print what the plan takes.
-        output: Folder that the mean is written to, also if the run was stopped.
-        install: Replace the committed weights, only at the end.
-        minutes: Stop then.
+        estimate: Whether only to print the cost of the plan.
+        output: Folder for the mean, which is written even if the run was stopped; None: it is not written.
+        install: Whether to replace the committed weights once the stage has ended.
+        minutes: Minutes after which training ends, however many steps were done; None: after the plan's
+            steps.
     """
     if estimate:
         _print_estimate(trainer)
@@ -387,7 +388,7 @@ def _print_estimate(trainer: Estimated) -> None:
 
 
 class Estimated(Protocol):
-    """A stage that can say what its plan takes."""
+    """A stage that can estimate the cost of its plan."""
 
     def estimate(self) -> dict[str, float]:
         """See :meth:`watchbench.stage.Stage.estimate`."""

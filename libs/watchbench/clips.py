@@ -26,7 +26,7 @@ from watchbench.questions import NAMES, answers
 FRAMES = 160
 SHORT = 20  # frames of a short scene
 STRIDES = (4, 16)
-CANDIDATES = 48  # scenes drawn as truth alone, among which those to render are chosen
+CANDIDATES = 48  # how many scenes are drawn without pictures to choose those to render from
 _PER_FRAME = {
     "person_share", "person_box", "lying", "falling", "vehicle_share", "vehicle_box", "object_there",
     "object_share", "object_box",
@@ -35,7 +35,7 @@ _PER_FRAME = {
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """Tokens and truth of one clip.
+    """Tokens and ground truth of one clip.
 
     Attributes:
         dense: Tokens of whole frames, bf16 [T, 16, hidden]. If the eye sees frames in pairs, T / 2 sets of
@@ -52,7 +52,8 @@ class Clip:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What clips show, in turn: the name of a question that is true of a whole clip, or None for anything.
+    """What successive clips show: each entry is the name of a question that is true of the whole clip, or
+    None for anything.
 
     Attributes:
         clips: Of long clips. Their number is coprime to four, the number of shares of a clip that have
@@ -87,14 +88,13 @@ def joined(truths: list[scenes.Truth]) -> scenes.Truth:
 
 
 def product_masks(pixels: Tensor, stride: int, together: int = 1) -> Tensor:
-    """Keep masks that the product's default policy makes of pixels, in strides of ``stride`` samples.
-
-    The pixels are as drawn, without a codec, whose noise is small at this size.
+    """Return the keep masks of the product's default policy, in strides of ``stride`` samples. The pixels are
+    not passed through a codec, whose noise is small at this size.
 
     Args:
         pixels: [T, 3, 112, 112] in 0..1.
         stride: Samples of a stride.
-        together: Frames that a model sees as one, with one mask.
+        together: Frames that the model encodes as one, with one mask.
 
     Returns:
         bool [T / together, 16].
@@ -119,10 +119,9 @@ def chosen(  # noqa: PLR0917
     grade: float = 0.75,
     candidates: int = CANDIDATES,
 ) -> scenes.Scene:
-    """Draw one scene for each wish: a question that is true of the whole clip, or None for any scene.
-
-    The scenes are chosen among ``candidates`` that are drawn as truth alone. If none fits, any scene is
-    taken. ``grade`` as in :func:`watchbench.scenes.sample`.
+    """Draw one scene for each entry of ``wanted``: a question that is true of the whole clip, or None for any
+    scene. The scenes are chosen among ``candidates`` that are drawn without pictures. If none fits, any scene
+    is taken. ``grade`` as in :func:`watchbench.scenes.sample`.
     """
     drawn = scenes.sample(candidates, seconds, seed, grade)
     yes, known = answers(scenes.observe(drawn, torch.arange(frames) * training.STEP_S).truth)
@@ -138,17 +137,19 @@ def chosen(  # noqa: PLR0917
 
 
 def keep(path: Path, drawn: dict[str, Any]) -> None:
-    """Write what was drawn, whole or not at all, also if another process draws the same."""
+    """Write a drawing atomically, even if another process writes the same one."""
     fresh = path.with_suffix(f".{os.getpid()}")
     torch.save(drawn, fresh)
     fresh.replace(path)
 
 
 class ClipStore:
-    """Clips by number; each depends only on the seed, the eye, the wishes and its number."""
+    """Clips by number. Each depends only on the seed, the eye, ``wanted`` and its number."""
 
     def __init__(self, model: Any, folder: Path, seed: int, wanted: Wanted = Wanted()) -> None:
-        """``folder`` keeps the clips; each eye (tower and projector) and each set of wishes has its own."""
+        """``folder`` keeps the clips, in a subfolder for each eye (tower and projector) and each
+        ``wanted``.
+        """
         self.model, self.seed, self.wanted = model, seed, wanted
         self.together = vlm.form_of(model).frames
         digest = hashlib.sha256(repr(wanted).encode() if wanted != Wanted() else b"")

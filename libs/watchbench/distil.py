@@ -85,7 +85,7 @@ class Distiller(Stage[DistilPlan]):
         return [(list(self._learnt(self.model).parameters()), self.plan.rate_vision)]
 
     def _shown(self, step: int) -> tuple[Group, bool]:
-        """The clips of a step, and whether they are pruned."""
+        """Return the clips of a step, and whether they are pruned."""
         plan, dice = self.plan, random.Random(f"{self.plan.seed}-{step}")
         group = self.store.group(SHORT, dice.randrange(min(plan.groups, plan.stock + step // 3)))
         if dice.random() < 0.5:
@@ -105,7 +105,7 @@ class Distiller(Stage[DistilPlan]):
         return loss, loss.item(), "pruned" if pruned else "whole"
 
     def unexplained(self, pixels: Tensor, keep: Tensor | None) -> Tensor:
-        """The share of the variance of the eye's tokens that the tower does not explain."""
+        """Return the share of the variance of the eye's tokens that the tower does not explain."""
         wanted = taught(self.teacher, pixels, keep)
         got = vlm.see(self.model, pixels, keep)
         rows = torch.ones(wanted.shape[:2], dtype=torch.bool) if keep is None else keep

@@ -41,7 +41,7 @@ GOPS = (1.0, 2.0, 4.0, 10.0)
 
 
 def varied(seed: int) -> Encoding:
-    """Return one of the encodings found in the field, by seed."""
+    """Return one of the encodings that real cameras use, chosen by the seed."""
     r = random.Random(seed)
     refresh = r.random() < 0.1
     return Encoding(
@@ -62,7 +62,7 @@ def write(
 ) -> Path:
     """Encode RGB frames [H, W, 3] to ``path``; its suffix names the container (.mp4, .mkv, .ts, .h264).
 
-    The file appears whole or not at all.
+    The file is written atomically.
 
     Raises:
         ValueError: There are no frames.

@@ -30,7 +30,7 @@ from watchbench.training import STEP_S
 
 STRIDE, STRIDES = 16, 5
 FRAMES: Final = STRIDE * STRIDES
-HIDDEN: Final = range(6, 10)  # frames of a stride that 16 evenly spaced frames of a window never hit
+HIDDEN: Final = range(6, 10)  # frames of a stride that are never among 16 evenly spaced frames of a window
 LONG_S: Final = 12.5  # "more than twelve seconds", to half a sample
 FAR: Final[tuple[Question, ...]] = (
     BY_NAME["order"],
@@ -41,7 +41,7 @@ FAR: Final[tuple[Question, ...]] = (
 )
 """The question of each kind of films, in the order of :data:`KINDS`."""
 KINDS: Final = ("order", "third", "dwell", "return", "thrice")
-UNIT: Final = {"return": 4}  # films of a unit; 2 for the other kinds
+UNIT: Final = {"return": 4}  # films per unit by kind; 2 for other kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def _empty(scene: Scene) -> None:
     vehicles["twin"][:] = False
     for table in (people, vehicles):
         for name, value in table.items():
-            if name != "twin":  # all look alike and stand in the same place
+            if name != "twin":  # everybody looks alike and stands in the same place
                 value[:] = value[:, :1]
         table["x"][:] = table["x"].clamp(0.35, 0.65)
         table["start_x"][:], table["end_x"][:] = table["x"], table["x"]

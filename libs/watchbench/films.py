@@ -1,6 +1,5 @@
-"""Films of unseen rendered cameras, asked in the product's way.
-
-That is: encoded video, Lookout's decoder, two frames a second, windows of at most ten seconds.
+"""Asks about films of unseen rendered cameras as the product does: encoded video, Lookout's decoder, two
+frames a second, windows of at most ten seconds.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ def rendered_clips(
 
 
 def _digest(scene: scenes.Scene) -> str:
-    """A digest that changes with anything that happens in the scene."""
+    """Return a digest of everything that happens in the scene."""
     tables = (scene.people, scene.vehicles, scene.objects, scene.furniture, scene.look, scene.slow)
     seen = hashlib.sha256(scene.tall.numpy().tobytes() + scene.horizon.numpy().tobytes())
     for table in tables:

@@ -26,7 +26,7 @@ from watchbench.training import CPU, truth_on
 
 LONG = 80
 TOGETHER = 8  # short clips of a group, including those that resemble a fall
-# What the other clips of a group show, as far as it has room; None: anything.
+# What the other clips of a group show, as many as fit; None: anything.
 WANTED: dict[int, tuple[str | None, ...]] = {
     SHORT: ("lying", "many", "left", "count", "left", None, "many", "lying"),
     LONG: ("many", "left"),
@@ -95,8 +95,9 @@ class GroupStore:
     """Groups by length and number, kept on disk; each depends only on the seed, its length and its number."""
 
     def __init__(self, folder: Path, seed: int, together: int = 1, harmless: int = 2) -> None:
-        """``together``: frames that the model sees as one, with one mask; ``harmless``: clips in a group of
-        short ones that resemble a fall."""
+        """``together``: frames that the model encodes as one, with one mask; ``harmless``: how many clips of
+        a group of short ones resemble a fall.
+        """
         self.folder, self.seed, self.together, self.harmless = folder, seed, together, harmless
         self.folder.mkdir(parents=True, exist_ok=True)
 

@@ -32,7 +32,8 @@ BACKDROP_CLIPS = (
     "fixed/zamba_ir_exposure_1fps.avi",
     "fixed/zamba_baboons_1fps.avi",
 )
-# Cameras that move: every picture is another backdrop, after the share of the clip that shows vehicles.
+# Moving cameras: each picture is a separate backdrop, taken after the part of the clip (a share) that shows
+# vehicles.
 MOVING_CLIPS = {
     "moving/openh264_flower_handheld_720p.264": 0.0,
     "moving/androidx_rooftop_320x240_60fps.mp4": 0.45,

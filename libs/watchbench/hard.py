@@ -19,7 +19,7 @@ from watchbench.clips import product_masks
 from watchbench.films import FRAMES, HELD_BACK, STEP_S, ask, decode, rendered_clips
 from watchbench.questions import NAMES, answers
 
-WINDOWS = 5  # of a film, each a stride longer than the one before
+WINDOWS = 5  # windows of a film, each a stride longer than the one before
 KINDS = ("lies in bed", "gets into bed", "rolls over in bed", "bends down")
 MASKS = {"every token": False, "pruned": True}
 
@@ -72,10 +72,10 @@ def watched(
 
 
 def false_alarms(films: Sequence[Harmless], rounds: int = 2000) -> dict[str, dict[str, Any]]:
-    """False positive rates by masks: the share of windows with p(lying) above .5, in all and for each kind of
-    film.
+    """Return the false positive rate by masks: the share of windows with p(lying) above 0.5, overall and for
+    each kind of film.
 
-    The share has a 95 % interval over films (bootstrap). The share of a kind without a window is None.
+    Each overall share has a 95 % bootstrap interval over films. The share of a kind without a window is None.
     """
     out: dict[str, dict[str, Any]] = {}
     draws = np.random.default_rng(0).integers(0, len(films), (rounds, len(films)))

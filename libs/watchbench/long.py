@@ -56,11 +56,11 @@ class LongPlan(StagePlan):
 
 
 class Clips(Protocol):
-    """Clips by number, as :class:`watchbench.clips.ClipStore` gives them."""
+    """The interface of :class:`watchbench.clips.ClipStore`: clips by number."""
 
     @property
     def together(self) -> int:
-        """Frames that the eye sees as one."""
+        """Number of frames that the eye encodes as one."""
 
     def clip(self, number: int) -> Clip:
         """A clip of one scene."""
@@ -113,8 +113,9 @@ class Lessons:
         return self._shorts(step, dice) if kind == "short" else self._window(step, stock, int(kind), dice)
 
     def clips(self, steps: int) -> tuple[int, int]:
-        """How many clips, and how many groups of eight short scenes, the first ``steps`` steps draw
-        at most."""
+        """Return the most clips, and the most groups of eight short scenes, that the first ``steps`` steps
+        draw.
+        """
         plan = self.plan
         groups = min(plan.groups, GROUPS_KNOWN + steps // 2) if plan.short else 0
         return self._stock(steps), groups
@@ -215,7 +216,7 @@ class LongTrainer(QuestionStage[LongPlan]):
         return Lessons(self.plan, self.store)
 
     def _clips(self, folder: Path, wanted: Wanted) -> ClipStore:
-        """The store that lessons are cut from; it keeps its clips in a folder of its own."""
+        """Return the store that lessons are cut from, which keeps its clips in its own folder."""
         return ClipStore(self.model, folder / "clips", self.plan.seed, wanted)
 
     @staticmethod

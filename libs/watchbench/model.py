@@ -29,7 +29,7 @@ SIZE, PATCH, CELLS, TOKENS = 112, 14, 4, 16
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 LABELS = 1000
 STEP_S = 0.5
-BUCKETS = 6  # batches of frames when patches are left out
+BUCKETS = 6  # into how many batches frames are split when patches are left out
 IMAGE_TOKEN = "<IMG_CONTEXT>"
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<img>", "</img>", IMAGE_TOKEN, "<video>", "<unk>")
 PREFIX, TAIL = "<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"
@@ -60,7 +60,7 @@ class Form:
         open: Text before a frame's tokens, after its label; ``close`` follows them.
         head: Text before every question.
         labels: Whether frames are numbered, so that a row's position is its number.
-        frames: Frames that one set of 16 tokens shows.
+        frames: Number of frames that one set of 16 tokens represents.
         label: A frame's number as text, a format of :func:`str.format`.
     """
 
@@ -101,24 +101,26 @@ class Words:
 
 
 def words_of(model: Any) -> Words:
-    """How a model reads text: its attribute `words` if its vocabulary is not the tiny model's."""
+    """Return how a model reads text: its attribute `words`, if it has a vocabulary other than the tiny
+    model's.
+    """
     own: Words | None = getattr(model, "words", None)
     table = _table()
     return own or Words(FORMS[model.config.model_type], encode, table[YES], table[NO])
 
 
 def form_of(model: Any) -> Form:
-    """How a model writes windows."""
+    """Return how a model writes windows."""
     return words_of(model).form
 
 
 def form_in(folder: Path) -> Form:
-    """How the model of a checkpoint folder writes windows."""
+    """Return how the model of a checkpoint folder writes windows."""
     return FORMS[json.loads((folder / "config.json").read_text())["model_type"]]
 
 
 def eye(model: Any) -> tuple[nn.Module, ...]:
-    """The parts that turn pixels into tokens: tower and projector."""
+    """Return the parts that turn pixels into tokens: tower and projector."""
     inner = model.model
     if form_of(model) is QWEN:
         return (inner.visual,)
@@ -346,9 +348,9 @@ def _frames_prompt(words: Words, parts: tuple[tuple[int, int], ...], per: int) -
 
 
 def _within_parts(of_part: Tensor, row: Tensor, valid: Tensor) -> Tensor:
-    """Which rows of the frames see which others: bool [B, rows, rows]."""
+    """Return which rows of the frames attend to which others: bool [B, rows, rows]."""
     together = (of_part[:, :, None] == of_part[:, None]) | (of_part[:, None] == -1)
-    # A row that is not valid sees itself, so that no row of the softmax is empty.
+    # An invalid row attends to itself, so that no row of the softmax is empty.
     itself = torch.eye(of_part.shape[1], dtype=torch.bool)
     return (together & (row[:, None] <= row[:, :, None]) & valid[:, None]) | itself
 
@@ -375,7 +377,7 @@ def answer(  # noqa: PLR0917
     layers: tuple[int, ...] = (),
     parts: tuple[tuple[int, int], ...] = (),
 ) -> Reading:
-    """Answer questions that are blind to one another.
+    """Answer several questions, which do not attend to one another.
 
     ``tokens`` [B, T, 16, hidden]; ``keep`` bool [B, T, 16] drops tokens, whose positions stay unused.
     ``parts``: (frames, first label) of retrieved snippets and, last, of the window, T frames in all. A part
@@ -429,7 +431,7 @@ def answer(  # noqa: PLR0917
 
 
 def layout(form: Form = INTERNVL) -> dict[str, object]:
-    """The fields of ``lookout_layout.json``."""
+    """Return the fields of ``lookout_layout.json``."""
     head, tail = form.label.split("{:03d}")
     return {
         "prefix": form.prefix,
@@ -501,7 +503,7 @@ def save(model: Any, folder: Path, card: dict[str, object] | None = None) -> Non
     text.save_pretrained(folder)
     inline = folder / "chat_template.jinja"
     inline.write_text(chat)
-    if form is QWEN:  # its layout is its chat template's
+    if form is QWEN:  # its layout follows from its chat template
         qwen.save_processors(folder, MEAN, STD)
     else:
         save_processors(folder)
@@ -586,7 +588,9 @@ def inherited(folder: Path) -> dict[str, Tensor]:
 
 
 def _folder(name: str) -> Path:
-    """Where committed weights lie: those that ship with the product in its package, others in this one."""
+    """Return the folder of committed weights: those that ship with the product are in its package, others in
+    this one.
+    """
     return TINY if name == "tolerant" else Path(__file__).parent / "weights" / name
 
 

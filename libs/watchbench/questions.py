@@ -171,16 +171,18 @@ def answers(truth: Truth) -> tuple[Tensor, Tensor]:
 
 
 def _left(truth: Truth, short: int) -> tuple[Tensor, Tensor]:
-    """An object was set down after the window began, is still there, and was in sight for at least a
-    second."""
+    """Find whether an object was set down after the window began, is still there, and was in sight for at
+    least a second.
+    """
     fresh = truth.object_there & ~truth.object_there[:, :1]
     clear = fresh & (truth.object_share >= 0.5)
     return (fresh & (clear.cumsum(1) > short)).any(2), fresh.any(2)
 
 
 def _distinct(share: Tensor, twin: Tensor) -> tuple[Tensor, Tensor]:
-    """At least two of a kind were seen. Twins look like one vehicle that comes back, so they must be in view
-    together."""
+    """Find whether at least two of a kind were seen. Twins look like one vehicle that comes back, so they
+    must be in view at the same time.
+    """
     seen = (share >= IN_VIEW).cummax(1).values.sum(2)
     together = (share >= IN_VIEW).sum(2).ge(2).cummax(1).values
     hint = (share > HARDLY).cummax(1).values.sum(2)
@@ -194,7 +196,7 @@ def _novel(car: Tensor, hint: Tensor, ever: object) -> tuple[Tensor, Tensor]:
 
 
 def _returns(truth: Truth, ever: object) -> tuple[Tensor, Tensor]:
-    """A vehicle went out of view, and one that looks the same came in afterwards."""
+    """Find whether a vehicle went out of view and one that looks the same came in afterwards."""
     share = truth.vehicle_share
     seen = (share > HARDLY).cummax(1).values.bool()
     gone = seen & ~(share > HARDLY)

@@ -33,10 +33,10 @@ from watchbench.stage import LABELS as LAST_LABEL, Lesson
 from watchbench.training import CPU, STEP_S
 
 LABELS: Final = Path(__file__).parent / "real.json"
-SIDE, RATE = 192, 6  # pixels and pictures a second of what windows are cut from
+SIDE, RATE = 192, 6  # side in pixels, and pictures a second, of the clips that windows are cut from
 EVERY: Final = round(RATE * STEP_S)
-PEOPLE, VEHICLES = 12, 4  # in a window
-UNSURE: Final = 0.2  # the share in view of a box that a labeller was unsure of: neither yes nor no
+PEOPLE, VEHICLES = 12, 4  # most of each in a window
+UNSURE: Final = 0.2  # share in view of an uncertain box, which is neither yes nor no
 KINDS: Final = (("empty",), ("fall",), ("upright",), ("vehicle", "crowd"), ("empty", "upright"), ("fall",))
 """What the clips of a group show: one of these each."""
 
@@ -81,7 +81,7 @@ class Labelled:
 
 
 def load(folders: tuple[Path, ...]) -> list[Labelled]:
-    """The labelled clips that are in some of the folders."""
+    """Return the labelled clips found in the folders."""
     clips = []
     for entry in json.loads(LABELS.read_text())["clips"]:
         path = next(
@@ -180,7 +180,7 @@ def changed(shown: NDArray[np.uint8], dice: random.Random) -> NDArray[np.uint8]:
 
 
 def truth_of(rows: list[tuple[tuple[Any, ...], ...]], crop: tuple[float, float, float]) -> Truth:
-    """What boxes show in a crop: a batch of one."""
+    """Return the truth of boxes in a crop, as a batch of one."""
     left, top, side = crop
     frames = len(rows)
     share = {"person": torch.zeros(1, frames, PEOPLE), "vehicle": torch.zeros(1, frames, VEHICLES)}
@@ -198,7 +198,8 @@ def truth_of(rows: list[tuple[tuple[Any, ...], ...]], crop: tuple[float, float, 
             box[kind][0, k, place] = torch.tensor(where)
             if thing in state:
                 state[thing][0, k, place] = True
-    # Of objects it is known only that none was left behind: one was there from the start, hardly seen.
+    # It is only known that no object was left behind, so the truth has one object that was there from the
+    # start, hardly visible.
     one = torch.ones(1, frames, 1)
     return Truth(
         times=torch.arange(frames)[None] * STEP_S,
@@ -274,7 +275,9 @@ class RealTrainer(Finetuner):
         return Lesson(shaped, keep, group.truth, (), dice.randrange(1, LAST_LABEL), asked, which), more
 
     def _moved(self, step: int, dice: random.Random) -> Tensor:
-        """How far the tokens of rendered frames are from those before training, in their own spread."""
+        """Return the distance of the tokens of rendered frames from those before training, relative to their
+        spread.
+        """
         known = min(self.plan.groups, self.plan.stock + step // 4)
         group = self.store.group(SHORT, dice.randrange(known)).on(self.device)
         frames = torch.randperm(group.pixels.shape[0] * SHORT)[: self.plan.held]

@@ -22,7 +22,7 @@ PEOPLE, VEHICLES, OBJECTS, FURNITURE = 8, 2, 3, 7
 KINDS = ("room", "carpark", "doorway", "shelf", "pole")
 FOREVER = 1e6
 PERSON_HEIGHT = 1.7
-BODY, HULL = 0.8, 0.95  # how much of its box a person and a vehicle fills
+BODY, HULL = 0.8, 0.95  # the share of their boxes that a person and a vehicle fill
 
 
 @dataclass(slots=True)
@@ -140,9 +140,8 @@ def harmless(batch: int, seconds: float, seed: int) -> Scene:
 
 
 def _roll(d: Dice, scene: Scene, bed: Tensor, seconds: float) -> None:
-    """Let half of those who lie in bed roll to its near or far edge, once.
-
-    It is drawn last, so that a seed gives the same scenes as before this was added.
+    """Let half of the people in bed roll once to its near or far edge. This is drawn last, so that a seed
+    still gives the scenes that it gave before rolling was added.
     """
     p = scene.people
     lies, gets_up = p["fall"][:, 0].clamp(min=0.0) + 1.0, p["rise"][:, 0] - 1.5
@@ -544,8 +543,8 @@ def _look(d: Dice, batch: int, seconds: float, grade: float) -> dict[str, Tensor
 
 @dataclass(slots=True)
 class Truth:
-    """What is really in view, [B, T, n] unless said otherwise; boxes are (x0, y0, x1, y1) in unit
-    coordinates.
+    """What is actually in view; tensors are [B, T, n] unless said otherwise, boxes are (x0, y0, x1, y1) in
+    unit coordinates.
 
     A share is the part of a thing that can be seen: inside the picture, and not hidden by somebody nearer.
     """

@@ -1,7 +1,5 @@
-"""What the model sees: F1 per question on rendered cameras it never saw and, separately, on real clips.
-
-Both are asked in the product's way: encoded video, Lookout's decoder, two frames a second, windows of at most
-ten seconds.
+"""Measures F1 per question on unseen rendered cameras and, separately, on real clips. Both are asked as in
+the product: encoded video, Lookout's decoder, two frames a second, windows of at most ten seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from watchbench.films import FRAMES, HELD_BACK, ask, decode, rendered_clips
 from watchbench.questions import NAMES, PRODUCT, answers
 
 STRIDE = 4
-ASKED_AT = (0.35, 0.65, 0.9)  # of a rendered clip
+ASKED_AT = (0.35, 0.65, 0.9)  # shares of a rendered clip
 ENDS = tuple(round(share * FRAMES) for share in ASKED_AT)
 Spans = tuple[tuple[float, float], ...]
 ALWAYS: Spans = ((0.0, 1e9),)
@@ -87,7 +85,7 @@ class Tally:
 
     @property
     def f1(self) -> float | None:
-        """F1; None if nothing was true."""
+        """The F1 score; None if no window was true."""
         if self.hit + self.miss == 0:
             return None
         return round(2 * self.hit / (2 * self.hit + self.miss + self.false), 3)
@@ -115,7 +113,9 @@ class Score:
         return {name: self.tallies[name].f1 for name in NAMES if name in self.tallies}
 
     def table(self) -> str:
-        """A table by question: F1, how many true ones were found, and how many of the others got no."""
+        """Format a table by question: F1, how many true windows were answered yes, and how many of the others
+        no.
+        """
         rows = [f"{'question':<14}{'F1':>7}{'found':>12}{'let be':>12}"]
         for name in (n for n in NAMES if n in self.tallies):
             t = self.tallies[name]
@@ -216,10 +216,8 @@ def _truth(spans: Spans, begin: float, end: float) -> bool | None:
 
 
 def moments(frames: int, count: int, together: int = 1) -> tuple[int, ...]:
-    """The frames after which a clip of ``frames`` is asked, as far as it has them: lost packets shorten a
-    film.
-
-    Each is the last of those that the model sees ``together``.
+    """Return the frames after which a clip is asked, as far as the clip has them, since lost packets shorten
+    a film. Each is the last of ``together`` frames that the model encodes as one.
     """
     asked_at = (round(share * frames) // together * together + together - 1 for share in ASKED_AT)
     return tuple(end for end in asked_at if end < count)

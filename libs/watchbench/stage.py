@@ -24,7 +24,7 @@ from watchbench.questions import answers
 from watchbench.scenes import Truth
 from watchbench.training import CPU, truth_on
 
-TOLD_WEIGHT = 4.0  # of a question that no single frame answers, relative to the others of a lesson
+TOLD_WEIGHT = 4.0  # weight of a question that no single frame answers, relative to others
 LABELS = 480  # frame numbers start again at a key window, every 30 strides of up to 16 frames
 
 
@@ -38,7 +38,7 @@ class StagePlan:
         rate_text: Learning rate of the language model.
         rate_heads: Learning rate of the heads that only training uses.
         drop: The share of steps with pruned frames.
-        frame: Weight of the loss on what the token that closes a frame must tell.
+        frame: Weight of the loss on the facts that the token at the end of a frame must encode.
         prefixes: Prefixes of a clip after which questions are asked.
         questions: Questions after each prefix.
         mean: Decay of the running mean of the weights, which is what is installed.
@@ -64,7 +64,7 @@ class StagePlan:
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What one step learns from.
+    """The data that one step learns from.
 
     Attributes:
         tokens: [B, T, 16, hidden]; [B, T / 2, 16, hidden] if a set of 16 tokens shows two frames.
@@ -165,7 +165,7 @@ class Stage(ABC, Generic[P]):
             opt.load_state_dict(saved)
 
     def save(self) -> None:
-        """Write everything that a resumption needs, whole or not at all."""
+        """Write everything that resuming needs, atomically."""
         self.folder.mkdir(parents=True, exist_ok=True)
         state = {
             "step": self.step,
@@ -182,8 +182,8 @@ class Stage(ABC, Generic[P]):
     def run(self, stop: Callable[[], bool] = lambda: False, seconds: float | None = None) -> bool:
         """Run every remaining step, until ``stop``; return whether all are done.
 
-        With ``seconds`` it ends after so long, however many steps that is, and the learning rate falls until
-        then.
+        With ``seconds`` it ends after that time, however many steps are done, and the learning rate falls
+        until then.
         """
         began = time.monotonic()
         bar = tqdm(
@@ -226,10 +226,8 @@ class Stage(ABC, Generic[P]):
 
     @abstractmethod
     def estimate(self) -> dict[str, float]:
-        """The cost of the plan: steps, FLOPs of all steps, operations of a step, and what is drawn
-        for them.
-
-        Draws what one step of each kind needs.
+        """Return the cost of the plan: steps, FLOPs of all steps, operations of a step, and the number of
+        drawn clips. Draws the data of one step of each kind.
         """
 
     def averaged(self) -> Any:
@@ -239,10 +237,11 @@ class Stage(ABC, Generic[P]):
         return model
 
     def card(self, initial: dict[str, object]) -> dict[str, object]:
-        """The model card of what is installed; ``initial``: the card of the weights that training
-        began with."""
+        """Return the model card of the trained weights; ``initial``: the card of the weights that training
+        began with.
+        """
         plan = asdict(self.plan) | {"footage": self.plan.footage is not None}
-        # A further run of the same stage has an entry of its own: long, long_2, long_3.
+        # Each further run of the same stage gets its own entry: long, long_2, long_3.
         keys = (self.key, *(f"{self.key}_{number}" for number in range(2, len(initial) + 3)))
         key = next(key for key in keys if key not in initial)
         return initial | {key: {"plan": plan, "steps": self.step}}
@@ -292,7 +291,7 @@ class QuestionStage(Stage[P]):
         loss = (two * weight).sum()
         asked = loss.item()
         loss = loss + 0.1 * (full * weight).sum()
-        if lesson.parts:  # a snippet's frame cannot know what came before: it must tell only what is in it
+        if lesson.parts:  # a snippet's frame cannot know what came before it
             facts = self.heads.facts_loss(reading.frames[0], lesson.truth)
             return loss + self.plan.frame * facts, asked
         frames = self.heads.frame_loss(reading.frames, lesson.truth, lesson.together)

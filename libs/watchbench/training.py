@@ -307,7 +307,7 @@ class Trainer:
         self.text = list(inner.language_model.parameters())
 
     def save(self, opts: list[torch.optim.Optimizer]) -> None:
-        """Write everything that a resumption needs, whole or not at all."""
+        """Write everything that resuming needs, atomically."""
         self.folder.mkdir(parents=True, exist_ok=True)
         state = {
             "stage": self.stage,
@@ -505,15 +505,17 @@ _footage: dict[str, Footage | None] = {}
 
 
 def use_footage(where: Path | None) -> bool:
-    """Mix real backgrounds and people from this folder into what is drawn from now on; True if there
-    are any."""
+    """From now on, mix real backgrounds and people from this folder into drawings; return whether the folder
+    has any.
+    """
     _footage["now"] = load_footage(where) if where else None
     return _footage["now"] is not None
 
 
 def composite(scene: scenes.Scene) -> Composite:
-    """What is pasted into a batch: invented backgrounds and, if footage is in use, real backgrounds and
-    people."""
+    """Return the pictures to paste into a batch: invented backgrounds and, if footage is in use, real
+    backgrounds and people.
+    """
     return Composite(_footage.get("now"), scene)
 
 

@@ -50,7 +50,7 @@ CLOSE = {"float32": 1e-3, "bfloat16": 0.1, "float16": 0.02}
 
 
 class CheckError(LookoutError, ValueError):
-    """A checkpoint or a clip that cannot be checked."""
+    """The checkpoint or the clip cannot be checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,9 @@ class Comparison:
     """One comparison with the stock processor or model.
 
     Attributes:
-        name: What is compared.
+        name: The thing compared.
         same: Whether Lookout gives the same; None: not compared.
-        detail: The measure, where the two differ, or why they are not compared.
+        detail: The measured difference, where the two differ, or why they are not compared.
     """
 
     name: str
@@ -119,7 +119,7 @@ class ModelReport:
         return all(comparison.same is not False for comparison in self.comparisons)
 
     def as_json(self) -> dict[str, Any]:
-        """The report as the last line of the command prints it."""
+        """Return the report as the command prints it in its last line."""
         return {**asdict(self), "same": self.same, "answers": self.answers}
 
 
@@ -270,7 +270,7 @@ def _stock_inputs(loaded: _Loaded, seen: ClipFrames) -> dict[str, Any]:
 
     video = np.stack([frame.sample.pixels for frame in seen.frames])
     content = [{"type": "video"}, {"type": "text", "text": QUESTION}]
-    # Only there: a processor takes arguments that its template does not name for its own options.
+    # Passed only if the template names it: otherwise the processor would take it for an option of its own.
     knobs = {"enable_thinking": False} if "enable_thinking" in str(loaded.processor.chat_template) else {}
     text = loaded.processor.apply_chat_template(
         [{"role": "user", "content": content}],
@@ -317,7 +317,7 @@ def _normalisation(processor: Any) -> tuple[Sequence[float], Sequence[float]]:
 
 
 def _ids(loaded: _Loaded, plan: WindowPlan, suffix: Sequence[int]) -> torch.Tensor:
-    """Our prompt, with the stock placeholder at visual rows and newlines, int64 [1, rows]."""
+    """Return our prompt, with the stock placeholder at visual rows and newlines, int64 [1, rows]."""
     ids = np.array([*plan.token_ids.tolist(), *suffix])
     return torch.from_numpy(np.where((ids == VISUAL) | (ids == NEWLINE), _placeholder(loaded), ids))[None]
 

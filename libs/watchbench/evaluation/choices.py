@@ -40,9 +40,9 @@ interval over a few clips is too narrow."""
 LEAST_TRUE: Final = 4
 MARGINS: Final = {True: 0.02, False: 0.01}
 """By whether there are labels: F1, and |dp|, that a cheaper setting may lose at most."""
-CHEAPER: Final = 0.9  # of the default's cost
+CHEAPER: Final = 0.9  # as a share of the default's cost
 FULL, STRIDES = "every token", "strides"
-RECORDING_FRAMES: Final = 128  # of a clip, as a recording
+RECORDING_FRAMES: Final = 128  # most frames of a clip used as a recording
 PLAIN: Final = PrefillSettings()
 
 
@@ -56,7 +56,9 @@ class Candidate:
 
 
 def candidates(sampling: SamplingNumbers) -> dict[str, Candidate]:
-    """Return the settings to compare by name; `FULL` is the reference, `DEFAULT` what stays."""
+    """Return the settings to compare by name; `FULL` is the reference, `DEFAULT` the choice unless another is
+    better.
+    """
     default = PRESETS[DEFAULT]
     whole = WINDOWS["whole"]
     found = {
@@ -83,8 +85,10 @@ def prefills() -> dict[str, PrefillSettings]:
 
 @dataclass(slots=True)
 class Tally:
-    """One setting on all clips: per clip and question the hits, misses, false and quiet windows and |dp| from
-    the reference (NaN: not asked), per clip the cost and the share of tokens kept."""
+    """The results of one setting on all clips. Per clip and question: true positives, false negatives, false
+    positives, true negatives, and |dp| from the reference (NaN: not asked). Per clip: the cost, and the share
+    of tokens kept.
+    """
 
     counts: list[list[tuple[int, int, int, int]]] = field(default_factory=list)
     dp: list[list[float]] = field(default_factory=list)
@@ -106,10 +110,10 @@ class Comparison:
 
     Attributes:
         tallies: The settings by name.
-        own: The one that stays unless another is better.
+        own: The setting to keep unless another is better.
         full: The reference, whose cost is 1.
         questions: The questions, in the order of the tallies.
-        labelled: Compare by F1, else by |dp|.
+        labelled: Whether to compare by F1; if not, by |dp|.
     """
 
     tallies: Mapping[str, Tally]
@@ -143,7 +147,7 @@ class Comparison:
 
     @property
     def measure(self) -> str:
-        """What is compared."""
+        """Name of the measure that is compared."""
         return "f1" if self.labelled else "dp"
 
     def enough(self, rows: Sequence[int]) -> bool:
@@ -154,8 +158,9 @@ class Comparison:
         return not self.labelled or int((true > 0).sum()) >= LEAST_TRUE
 
     def best(self, names: Sequence[str], rows: Sequence[int] | None = None) -> str:
-        """The setting to use: the one with the best value of those that are better than the default, else the
-        cheapest of those that are as good, else the default."""
+        """Return the setting to use: of those better than the default the one with the best value, else the
+        cheapest one that is as good, else the default.
+        """
         found = {name: self.row(name, rows) for name in names if name != self.own}
         better = [name for name, row in found.items() if row.get("verdict") == "better"]
         if better:
@@ -164,7 +169,7 @@ class Comparison:
         return min(equal, key=lambda name: (found[name]["cost"], name)) if equal else self.own
 
     def _clips(self, rows: Sequence[int]) -> int:
-        """Clips with an answer to one of some questions that counts."""
+        """Count the clips with a scored answer to one of these questions."""
         tally = self.tallies[self.own]
         if self.labelled:
             return int((np.array(tally.counts)[:, rows].sum((1, 2)) > 0).sum())
@@ -173,7 +178,7 @@ class Comparison:
     def _span(self, draws: NDArray[np.float64], rows: Sequence[int]) -> list[float]:
         low, high = edges(draws, 4)
         if low == high and self.labelled:
-            # No clip differs: of others, up to 3 in so many may (95 %, the rule of three).
+            # No clip differs: by the rule of three, up to 3 in this many unseen clips may (95 %).
             apart = min(1.0, 3 / max(1, self._clips(rows)))
             return [round(low - apart, 4), round(high + apart, 4)]
         return [low, high]
@@ -193,7 +198,7 @@ class Comparison:
         if not self.enough(rows):
             return "too few clips"
         cost = self.cost(name) / self.cost(self.own)
-        # |dp| says how near to full windows answers are, not that they are right: it justifies no more FLOPs.
+        # |dp| measures the distance to full windows, not correctness, so it does not justify more FLOPs.
         if low > 0 and (self.labelled or cost <= 1):
             return "better"
         if low > -MARGINS[self.labelled] and cost <= CHEAPER:
@@ -203,7 +208,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """The settings that were compared, and those to use."""
+    """The results of the comparison, and the settings to use."""
 
     windows: Comparison
     recordings: Comparison
@@ -214,7 +219,7 @@ class Choices:
 
     @property
     def presets(self) -> dict[str, str]:
-        """By question: the preset `default`, or `strides` where it is better or as good."""
+        """Return the preset for each question: `strides` if it is better or as good, else `default`."""
         return {
             question: self.windows.best([STRIDES], [row])
             for row, question in enumerate(self.windows.questions)
@@ -222,7 +227,7 @@ class Choices:
 
     @property
     def setting(self) -> str:
-        """The setting for a deployment that is asked all of the questions."""
+        """Return the setting for a deployment that asks all of the questions."""
         names = [name for name in self.options if name not in (DEFAULT, STRIDES)]
         found = self.windows.best(names)
         if found == DEFAULT and set(self.presets.values()) == {STRIDES}:
@@ -231,11 +236,11 @@ class Choices:
 
     @property
     def prefill(self) -> str:
-        """How to keep a recording's KV."""
+        """Return the name of the way to keep a recording's KV."""
         return self.recordings.best(list(self.recordings.tallies))
 
     def line(self, model: Path) -> str:
-        """The commands with the chosen settings."""
+        """Return the commands with the chosen settings."""
         folder = shlex.quote(str(model))
         words = ["lookout up --model", folder, self.options[self.setting], self.given]
         up = " ".join(word for word in words if word)
@@ -248,7 +253,7 @@ class Choices:
         return f"{up}; {analyze}"
 
     def as_json(self, model: Path) -> dict[str, Any]:
-        """All rows, the preset of each question, and the line of settings."""
+        """Return all rows, the preset of each question, and the line of settings."""
         return {
             "clips": self.clips,
             "by": self.windows.measure,
@@ -282,8 +287,9 @@ def choose(
     Args:
         model: Folder of the checkpoint.
         clips: The clips.
-        questions: What is asked; of labelled clips, what each has an answer to.
-        labelled: Compare F1; else |difference of p(yes)| from windows with every token, computed in full.
+        questions: The questions; a labelled clip is asked only those that it has an answer to.
+        labelled: Whether to compare F1; if not, |difference of p(yes)| from windows with every token,
+            computed in full.
         window_s: Length of a window; None: as the folder says (`lookout.models.window_defaults`).
         stride_s: Seconds by which windows slide; None: as the folder says.
         fps: Sampled frames a second; None: as the folder says.
@@ -327,8 +333,8 @@ class ClipRun:
     """Answers clips under every setting; the first is the reference, which keeps every token.
 
     Attributes:
-        windows: What was measured, by setting.
-        recordings: The same of the clips as recordings, by way to keep their KV.
+        windows: The results by setting.
+        recordings: The results of clips asked as recordings, by the way to keep their KV.
     """
 
     def __init__(
@@ -402,7 +408,7 @@ class ClipRun:
 
 
 def _kept(streams: Sequence[ClipStream]) -> float:
-    """Share of the tokens that are kept."""
+    """Return the share of tokens that are kept."""
     keeps = [frame.keep for stream in streams for block in stream.blocks for frame in block.block.frames]
     return sum(int(keep.sum()) for keep in keeps) / max(1, sum(keep.size for keep in keeps))
 
@@ -416,8 +422,8 @@ def stride_flops(
 ) -> float:
     """Return the FLOPs of a stride of a long stream: tower and language model, without questions.
 
-    They are the mean over the windows with the most blocks, and a share of a key window, which short clips
-    have too few of.
+    This is the mean over the windows with the most blocks, plus a share of a key window, since short clips
+    have too few key windows.
     """
     strides = [block for stream in streams for block in stream.blocks]
     vision = vision_flops(streams, tower) / len(strides)

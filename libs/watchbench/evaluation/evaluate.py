@@ -41,7 +41,7 @@ class Way:
         total: Visual tokens of the same windows with nothing pruned.
         prefill_flops: FLOPs of the language model, without the questions.
         vision_flops: FLOPs of the vision tower; each block is encoded once.
-        apart: |difference of p(yes)| from the dense way, of every window and question.
+        apart: |difference of p(yes)| from the dense way, for every window and question.
     """
 
     answers: dict[str, LabelledAnswers] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Way:
     apart: list[float] = field(default_factory=list)
 
     def as_json(self, dense: Way) -> dict[str, Any]:
-        """The way's scores, and its cost as shares of the dense way's."""
+        """Return the scores, and the costs as shares of the dense way's."""
         f1 = {name: scores.f1() for name, scores in self.answers.items()}
         defined = [value for value in f1.values() if value is not None]
         spent, total = (way.prefill_flops + way.vision_flops for way in (self, dense))
@@ -76,7 +76,7 @@ class Evaluation:
     windows: int
 
     def as_json(self) -> dict[str, Any]:
-        """The scores as the last line of the command prints them."""
+        """Return the scores as the command prints them in its last line."""
         dense = self.ways[DENSE]
         return {
             "clips": self.clips,
@@ -187,6 +187,6 @@ def _count_windows(
         for answer, exact in zip(window.answer.answers, reference.answer.answers, strict=True):
             way.apart.append(abs(answer.p_yes - exact.p_yes))
             true = clip.truth(answer.question, window.start_s, window.end_s)
-            # None: the window is at the border of a span, where people would not agree either.
+            # None: the window is at the border of a span, where people would disagree as well.
             if true is not None:
                 way.answers[answer.question].add(answer.p_yes, true)

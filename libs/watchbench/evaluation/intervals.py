@@ -1,4 +1,4 @@
-"""95 % intervals over clips or cameras of counted answers, drawn by bootstrap."""
+"""95 % bootstrap intervals of scores, resampled over clips or cameras."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Table = NDArray[np.int64]
 
 
 def counted(p: Sequence[float], true: Sequence[bool], threshold: float = 0.5) -> tuple[int, int, int, int]:
-    """Return the hits, misses, false and quiet windows of one question."""
+    """Count one question's true positives, false negatives, false positives and true negatives."""
     said, truth = np.array(p) > threshold, np.array(true, dtype=bool)
     pairs = ((said, truth), (~said, truth), (said, ~truth), (~said, ~truth))
     hit, miss, false, quiet = (int((one & other).sum()) for one, other in pairs)
@@ -21,9 +21,9 @@ def counted(p: Sequence[float], true: Sequence[bool], threshold: float = 0.5) ->
 
 
 def mean_f1(table: Table, rows: Sequence[int]) -> NDArray[np.float64]:
-    """Return the mean F1 of some questions, of counts [..., questions, 4].
+    """Return the mean F1 of some questions from counts [..., questions, 4].
 
-    Questions without a case are left out; NaN where none has one.
+    Questions without a positive case are left out; NaN if no question has one.
     """
     hit, miss, false = (table[..., rows, part].astype(float) for part in range(3))
     total = 2 * hit + miss + false
@@ -34,13 +34,13 @@ def mean_f1(table: Table, rows: Sequence[int]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Clips drawn again and again, the same for every way of computing: [rounds, clips]."""
+    """Bootstrap samples of clips, the same for every way of computing: [rounds, clips]."""
 
     rows: NDArray[np.int64]
 
     @classmethod
     def of(cls, count: int, rounds: int = 2000) -> Drawn:
-        """Draw from so many clips."""
+        """Draw samples of ``count`` clips."""
         return cls(np.random.default_rng(0).integers(0, count, (rounds, count)))
 
     def f1(self, table: Table, rows: Sequence[int]) -> NDArray[np.float64]:
@@ -56,5 +56,5 @@ class Drawn:
 
 
 def edges(values: NDArray[np.float64], digits: int = 3) -> list[float]:
-    """Return the two ends of 95 % of the draws."""
+    """Return the ends of the 95 % interval of the draws."""
     return [round(float(edge), digits) for edge in np.nanquantile(values, (0.025, 0.975))]

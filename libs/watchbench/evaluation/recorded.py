@@ -26,7 +26,8 @@ def ask_recording(
         frames: The clip's encoded frames.
         how: How it is prefilled.
         questions: Asked at its end.
-        at_end: Questions that score groups stand after the whole clip, not after their group.
+        at_end: Whether questions that score groups are asked after the whole clip instead of after their
+            group.
     """
     plans = GroupPlanner(engine.layout, how).plans("clip", frames)
     run = GroupPrefill(engine, how, questions=questions)

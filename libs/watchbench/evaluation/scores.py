@@ -26,7 +26,7 @@ class LabelledAnswers:
         self.true.append(true)
 
     def f1(self, threshold: float = 0.5) -> float | None:
-        """F1 of p(yes) above a threshold; None if nothing was true."""
+        """Return the F1 of p(yes) above a threshold; None if no window was true."""
         positive, true = np.array(self.p) > threshold, np.array(self.true, dtype=bool)
         if not true.any():
             return None
@@ -34,7 +34,7 @@ class LabelledAnswers:
         return 2 * hit / (int(positive.sum()) + int(true.sum()))
 
     def threshold_for(self, precision: float) -> float | None:
-        """The smallest threshold with at least this precision.
+        """Return the smallest threshold with at least this precision.
 
         Args:
             precision: Wanted share of true windows among those above the threshold.
@@ -47,7 +47,7 @@ class LabelledAnswers:
         order = np.argsort(-np.array(self.p), kind="stable")
         p, true = np.array(self.p)[order], np.array(self.true, dtype=bool)[order]
         right = np.cumsum(true) / np.arange(1, len(true) + 1)
-        last = np.append(p[1:] < p[:-1], True)  # windows of equal p(yes) go together
+        last = np.append(p[1:] < p[:-1], True)  # equal p(yes) stay on one side of a threshold
         good = np.flatnonzero((right >= precision) & last)
         if not len(good):
             return None
@@ -56,7 +56,9 @@ class LabelledAnswers:
         return float((p[at] + below) / 2)
 
     def reliability(self) -> list[tuple[float, float, int]]:
-        """Ten bins of p(yes), without empty ones: mean p(yes), share of true windows, number of windows."""
+        """Return up to ten non-empty bins of p(yes): mean p(yes), share of true windows, number of
+        windows.
+        """
         p, true = np.array(self.p), np.array(self.true, dtype=float)
         which = np.minimum((p * BINS).astype(int), BINS - 1)
         out = []
@@ -76,7 +78,7 @@ class LabelledAnswers:
 
 
 def pooled(answers: Sequence[LabelledAnswers]) -> LabelledAnswers:
-    """The answers to all questions together."""
+    """Merge the answers to all questions."""
     out = LabelledAnswers()
     for part in answers:
         out.p += part.p

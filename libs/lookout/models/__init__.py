@@ -63,7 +63,7 @@ def find_model(folder: Path | str | None = None) -> Path:
     if not (path / "config.json").exists():
         raise ModelError(f"{path} holds no checkpoint: config.json is missing")
     if is_vision_half(path):
-        raise ModelError(f"{path} holds the vision half of a checkpoint, which prune-encode alone uses")
+        raise ModelError(f"{path} holds only the vision half of a checkpoint, for prune-encode alone")
     check_checkpoint(path)
     check_complete(path)
     window_defaults(path)

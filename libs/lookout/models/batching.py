@@ -60,7 +60,7 @@ class BatchingThread(Generic[R, A]):
             least one; the others keep waiting. None: all.
         halve: Whether a batch that fails is split and each half computed again. A half may fit in the
             device's memory where the whole did not, and a faulty request fails alone.
-        supervisor: Starts the thread and is told when it dies. None: nobody is.
+        supervisor: Starts the thread and is told when it dies. None: the thread is not watched.
         busy: Called with the seconds of each computation.
     """
 
@@ -147,7 +147,7 @@ class BatchingThread(Generic[R, A]):
             self._refuse_queued()
 
     def _gather(self) -> bool:
-        """Take everything that waits, blocking while there is nothing. Return False once the thread is to
+        """Take all waiting requests, blocking while there are none. Return False when the thread should
         end."""
         # Requests that arrive during a batch form the next one: batches grow with load, and no request
         # waits for one to fill.

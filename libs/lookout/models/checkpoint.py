@@ -1,8 +1,8 @@
-"""Checks what a checkpoint folder claims before anything is allocated for it.
+"""Checks the numbers in a checkpoint folder before any memory is allocated for them.
 
 A folder from elsewhere may announce any size. Its weights are never unpickled, and none of its code runs
-(transformers needs `trust_remote_code` for that, which Lookout never sets). What remains is how much memory
-and time its numbers make a reader spend.
+(transformers needs `trust_remote_code` for that, which Lookout never sets). The remaining risk is numbers so
+large that reading the checkpoint takes too much memory or time.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def check_checkpoint(folder: Path) -> None:
     """
     config = _read_json(folder / CONFIG, _CONFIG_BYTES)
     for part in _PARTS:
-        # If it is not an object, transformers takes its defaults: models of billions of parameters.
+        # For a part that is not an object, transformers uses its defaults: a model of billions of parameters.
         if not isinstance(config.get(part, {}), dict):
             raise ModelError(f"{folder / CONFIG}: {part} is not a JSON object")
     for name, value in _numbers(config):
@@ -153,5 +153,7 @@ def _check_tensor(tensor: dict[str, Any], size: int) -> int:
     first, last = tensor["data_offsets"]
     elements = math.prod(int(side) for side in tensor["shape"])
     if not 0 <= first <= last <= size or (last - first) * 8 != elements * _BITS[tensor["dtype"]]:
-        raise ValueError(f"{tensor['shape']} of {tensor['dtype']} at {first} to {last} of {size} bytes")
+        raise ValueError(
+            f"{tensor['shape']} of {tensor['dtype']} does not fit bytes {first} to {last} of {size}"
+        )
     return elements

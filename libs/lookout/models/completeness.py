@@ -67,8 +67,8 @@ def _is_name(shard: object) -> bool:
 def check_loaded(
     folder: Path, missing: Collection[str], weights: Iterable[tuple[str, torch.Tensor]] = ()
 ) -> None:
-    """Check what the stock classes loaded. They fill missing weights with random numbers, and accept any
-    number.
+    """Check the weights that the stock classes loaded. These classes fill missing weights with random
+    numbers, and accept NaN and infinity.
 
     Args:
         folder: The checkpoint.
@@ -92,7 +92,7 @@ def check_loaded(
 
 
 def check_finite_weight(folder: Path, name: str, weight: torch.Tensor) -> None:
-    """Check that every number of a weight is finite: with one that is not, no answer is.
+    """Check that every number of a weight is finite: a single NaN or infinity makes every answer NaN.
 
     Reads the numbers once and copies none, in a tenth of the time that loading them takes.
 

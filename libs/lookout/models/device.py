@@ -50,7 +50,7 @@ def limit_threads() -> None:
 def _compute_in_forks() -> None:
     """Make forked processes compute on one thread, as workers of torch's DataLoader do. A fork has none of
     the threads of torch's OpenMP, and would wait for them forever."""
-    from torch._C import set_num_threads  # vLLM puts one that does nothing in the place of torch's public one
+    from torch._C import set_num_threads  # vLLM replaces torch's public function with one that does nothing
 
     os.register_at_fork(after_in_child=lambda: set_num_threads(1))
 

@@ -17,7 +17,8 @@ VISION_HALF: Final = "lookout_vision_half.json"
 def folder_digest(folder: Path) -> str:
     """Return 16 hex digits over the names and bytes of a checkpoint's weights, configuration and tokenizer.
 
-    Its list of questions is left out: measuring it again does not change what the model computes.
+    The folder's list of questions, with the F1 of each, is left out: a new measurement does not change the
+    model.
 
     Raises:
         ModelError: A file cannot be read.
@@ -44,7 +45,7 @@ def tower_digest(folder: Path) -> str:
     """Return the digest of the whole checkpoint, also for a folder that holds only its vision half.
 
     Raises:
-        ModelError: The half does not name the digest of its checkpoint, or a file cannot be read.
+        ModelError: A vision half does not name the digest of its checkpoint, or a file cannot be read.
     """
     if not is_vision_half(folder):
         return folder_digest(folder)

@@ -63,7 +63,8 @@ class DecoderShape:
 
     @property
     def inner(self) -> int:
-        """The MLP's width: `linear` without the projections of attention, over its three matrices."""
+        """The MLP's width, from the weights in `linear` that are not attention's: three matrices of `hidden`
+        x width."""
         attention = 2 * self.hidden * (self.heads + self.kv_heads) * self.head_dim
         return (self.linear - attention) // (3 * self.hidden)
 

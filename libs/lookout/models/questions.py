@@ -165,8 +165,8 @@ def check_question(folder: Path, question: str, *, text: bool = False, anyway: b
         )
     if trained and not asks_yes_no(asked):
         raise QuestionError(
-            f"the model {folder.name} answers questions of yes or no only: ask so that one of them is an "
-            "answer, such as 'Is anyone lying on the ground?', or give another model"
+            f"the model {folder.name} answers only yes/no questions: rephrase the question as one, such as "
+            "'Is anyone lying on the ground?', or give another model"
         )
     if listed is not None and not (text or anyway) and find_listed(listed, asked) is None:
         usual = "; ".join(repr(one.wordings[0]) for one in listed[:5])

@@ -125,8 +125,8 @@ class Admission:
         where = f"{plan.stream}: window {plan.window}"
         if not limits.layerwise and (plan.layers is not None or plan.select is not None):
             raise PlanError(
-                f"{where}: policy {plan.policy.value!r} computes other rows in other layers, which vLLM's "
-                "block table cannot hold; run it on the transformers engine"
+                f"{where}: policy {plan.policy.value!r} computes different rows in different layers, which "
+                "vLLM's block table cannot hold; run it on the transformers engine"
             )
         describe = max((question.describe for question in request.questions), default=0)
         rows = plan.rows + max(map(len, suffixes), default=0) + describe + 1

@@ -47,8 +47,9 @@ class KeepsRows(Protocol):
 def frame_embeddings(block: StrideBlock) -> torch.Tensor:
     """Return the mean vision-tower token of each frame, float32 [frames, hidden].
 
-    A group that a frame dropped counts with the token that the block last kept of it: its content did not
-    change. A block opens with a whole frame, so the result depends on the block alone.
+    For a group that pruning dropped from a frame, the mean includes the newest token that the block kept of
+    that group: its content has not changed since. A block begins with a whole frame, so the result depends on
+    the block alone.
     """
     hidden = block.frames[0].tokens.shape[1] if block.frames else 0
     groups = block.frames[0].keep.size if block.frames else 0
@@ -73,12 +74,12 @@ def born_block(
     """Return the KV of a window's newest block, as the engine has just computed it.
 
     Args:
-        engine: has run `plan` last for this stream, with `keep`.
+        engine: the engine; `plan` must be the last one that it ran for this stream, with `keep=True`.
         plan: the window that `block` closed.
         block: the newest block of the plan.
-        frame_us: time between frames, for a model that counts time and a block of a single frame; otherwise
-            the block's own times count.
-        compact: as in the planner's settings.
+        frame_us: time between frames in microseconds, used only if the block has a single frame and the
+            model's positions count time; None: one second. With more frames, the block's own times are used.
+        compact: as in `WindowSettings`.
 
     Raises:
         StreamLostError: the engine holds another window of this stream, or none.

@@ -23,10 +23,10 @@ class KvBudget:
     """Keeps a stable subset of streams under a byte limit.
 
     Cameras take turns, so the least recently used stream is the one needed next: evicting it would lose every
-    window of every camera as soon as one camera does not fit. Here a stream that keeps coming keeps its
-    place. To make room, streams that were not used since the newcomer's last request but one go first (they
-    are slower, or gone), then the stream that arrived last. With room for b of n equal windows, b - 1 streams
-    keep their KV, and the others share the last place.
+    window of every camera as soon as one camera does not fit. Here a stream that is used regularly stays. To
+    make room for a newcomer, the budget first evicts streams that were not used since the newcomer's
+    second-last request (they are slower, or gone), then the stream that arrived last. With room for b of n
+    equal windows, b - 1 streams keep their KV, and the others take turns in the remaining place.
 
     Args:
         limit: Bytes of all streams together.

@@ -44,7 +44,8 @@ class TextBuffer:
         return piece
 
     def _uncertain(self, text: str) -> int:
-        """Number of trailing characters that may still change: half a character, or half a stop string."""
+        """Number of trailing characters that may still change: an incomplete character, or the beginning of a
+        stop string."""
         if text.endswith(UNFINISHED):
             return len(text) - len(text.rstrip(UNFINISHED))
         return max(

@@ -60,7 +60,7 @@ def load_layout(checkpoint: Path | str) -> Layout:
         return tuple(tokens_of(tokenizer, part, folder, add_special_tokens=False))
 
     layout = build_layout(config, text, encode)
-    # A tokenizer that begins every text with a token of its own does so with the stock prompt too.
+    # If the tokenizer puts a token before every text (BOS), the stock prompt begins with it too.
     opening = tokens_of(tokenizer, "", folder)[:1]
     if opening and opening[0] == tokenizer.bos_token_id and not text.prefix.startswith(tokenizer.bos_token):
         return replace(layout, prefix=(opening[0], *layout.prefix))
@@ -126,9 +126,9 @@ def _one_error(folder: Path, what: str) -> Iterator[None]:
     list of patterns.
 
     Raises:
-        WindowError: Any failure but a lack of memory. The tokenizers library raises bare exceptions, and for
-            a pattern that needs too many steps one that is no `Exception`; transformers raises whatever a
-            value leads to.
+        WindowError: Any failure except running out of memory. The tokenizers library raises bare `Exception`,
+            and for a pattern that needs too many steps a class that does not derive from it; transformers may
+            raise any class.
     """
     try:
         yield
@@ -194,8 +194,8 @@ def build_layout(config: dict[str, Any], text: LayoutText, encode: Encode) -> La
 
 
 def before_words(encode: Encode, text: str) -> tuple[int, ...]:
-    """Tokenise a text that words follow: newlines at the end of a text may be one token, and are several in
-    front of a word."""
+    """Tokenise a text as it is when a word follows. Several newlines may be one token at the end of a text,
+    but are several tokens before a word."""
     return encode(f"{text}A")[:-1] if text.endswith("\n") else encode(text)
 
 

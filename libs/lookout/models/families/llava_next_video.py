@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 class LlavaNextVideo(Family):
-    """The record of the family. Its learned newline follows pictures, never a video."""
+    """The record of the family. The model's learned newline is used after still pictures, never after a
+    video."""
 
     name = "llava_next_video"
     prompt = Prompt(video="<video>")

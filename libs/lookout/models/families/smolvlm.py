@@ -48,7 +48,7 @@ class SmolVLM(Family):
         return SmolVLMTower
 
     def video_template(self) -> str:
-        """The stock processor's own: the template of a published folder shows pictures, and no video."""
+        """The stock processor's own template: the one in published folders handles pictures only."""
         from transformers.models.smolvlm.processing_smolvlm import DEFAULT_CHAT_TEMPLATE
 
         return str(DEFAULT_CHAT_TEMPLATE)

@@ -18,7 +18,7 @@ from lookout.video.sandbox.confine import Needs, confine, limit_resources
 #: ten times what the largest published tokenizers need: about 3 s of CPU and 500 MiB of memory
 CPU_S: Final = 30.0
 _MEMORY: Final = 4 << 30
-_ADDRESS_SPACE: Final = 64 << 30  # libraries reserve much and use little
+_ADDRESS_SPACE: Final = 64 << 30  # libraries reserve far more than they use
 _START_S: Final = 600.0
 _TOO_MUCH_MEMORY: Final = 3
 _TOO_MANY_STEPS: Final = 4
@@ -67,7 +67,7 @@ def try_prompt(folder: Path, cpu_s: float = CPU_S) -> None:
 
 def _main(folder: Path, cpu_s: float) -> int:
     """Run in the confined process; returns its exit code."""
-    import transformers  # noqa: F401 - later no code may be looked for outside its folders
+    import transformers  # noqa: F401 - imported before confinement, which hides other folders
     from transformers import AutoTokenizer  # noqa: F401
 
     from lookout.models.families.layout import PANIC, load_layout, rendered_prompts
@@ -81,7 +81,7 @@ def _main(folder: Path, cpu_s: float) -> int:
         rendered_prompts(folder)
     except MemoryError:
         return _TOO_MUCH_MEMORY
-    except WindowError as error:  # reported by the process that loads it, if it can be without a panic
+    except WindowError as error:  # a panic is reported here, any other error by the loading process
         return _TOO_MANY_STEPS if type(error.__cause__).__name__ == PANIC else 1
     except Exception:
         return 1

@@ -94,7 +94,7 @@ class Family(ABC):
         newline_weights: Names of the learned newline's weight, if the prompt has one.
         interleaved: Whether the rotation's axes alternate over the frequencies.
         placeholders: Configuration attributes that may name the token of visual rows; the first one present
-            counts.
+            is used.
         prints_times: Whether the stock processor prints the frames' times into the prompt.
     """
 
@@ -113,7 +113,9 @@ class Family(ABC):
         """Return the input size that the tower takes by default, from the configuration's `vision_config`.
 
         Raises:
-            TypeError: A size is not a number; ValueError and IndexError are raised for it, too.
+            TypeError: A size is neither a number nor a list of two numbers.
+            ValueError: A size is text that is not a number.
+            IndexError: A size is a list of fewer than two numbers.
         """
 
     @abstractmethod

@@ -1,9 +1,9 @@
 """Passes through a tower's stock layers, on a GPU in a few padded shapes that are replayed as CUDA graphs.
 
-Kept patches give each pass another number of rows, and a pass of few rows takes as long as starting its
-kernels. Padded to one of five sizes, it can be replayed with one call. Padding rows are one more sequence:
-they attend to nothing else, nothing attends to them, and their results are left out. Larger passes keep a GPU
-busy as they are.
+Pruning gives each pass a different number of rows, and the time of a small pass is that of launching its
+kernels. Padded to one of five sizes, a pass can be replayed with one call. Padding rows are one more
+sequence: they attend to nothing else, nothing attends to them, and their results are left out. Larger passes
+use a GPU well without padding.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Passes:
     def _replayed(
         self, size: int, tensors: Tensors, lengths: Sequence[Sequence[int]]
     ) -> tuple[torch.Tensor, ...]:
-        with self._lock:  # a graph has one place for its inputs
+        with self._lock:  # a graph has one set of input buffers
             if size not in self._graphs:
                 self._graphs[size] = self._captured(size, tensors, lengths)
             captured = self._graphs[size]
@@ -103,7 +103,8 @@ class Passes:
 
     def _captured(self, size: int, tensors: Tensors, lengths: Sequence[Sequence[int]]) -> _Graph:
         inputs = {name: tensor.clone() for name, tensor in tensors.items()}
-        # The longest sequence is an argument of the kernel, so it is the longest that may come.
+        # The length of the longest sequence is an argument of the kernel, which the graph freezes: use the
+        # maximum.
         sequences = [replace(Sequences.of(part, self._device), lengths=(size,), index=()) for part in lengths]
         current = torch.cuda.current_stream(self._device)
         side = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
@@ -119,7 +120,8 @@ class Passes:
 
 
 def _padded(name: str, tensor: torch.Tensor, count: int) -> torch.Tensor:
-    """Return a tensor with zeros at its end, or, if it is an order, with the further places."""
+    """Return a tensor padded to `count` rows: with zeros or, for a permutation, with the indices that
+    follow."""
     if name in _ORDERS:
         further = torch.arange(tensor.shape[0], count, dtype=tensor.dtype, device=tensor.device)
         return torch.cat([tensor, further])

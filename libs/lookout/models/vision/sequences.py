@@ -63,8 +63,8 @@ _active: ContextVar[tuple[Sequences, ...]] = ContextVar("lookout_segments", defa
 
 @contextmanager
 def attending(*segments: Sequences) -> Iterator[None]:
-    """Attend inside these segments within the context; a layer that names its own boundaries gets the
-    segments that have them."""
+    """Limit attention to these segments inside the context. A layer that passes its own boundaries gets the
+    segments with these boundaries."""
     token = _active.set(segments)
     try:
         yield

@@ -66,7 +66,7 @@ class GroupedTower(PlainTower):
 
     @property
     def _projector(self) -> nn.Module:
-        """What makes a token of a pooled group."""
+        """The module that turns a pooled group into a token."""
         projector: nn.Module = self.model.multi_modal_projector
         return projector
 

@@ -17,7 +17,7 @@ class BlockChange:
     """Whether anything changed in one block.
 
     Attributes:
-        quiet: The block was seen whole and nothing but its anchors was kept.
+        quiet: No part of the block is missing, and pruning kept only its anchors.
         luma: Mean grey levels of its anchors' patches.
     """
 

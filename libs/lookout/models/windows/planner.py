@@ -374,7 +374,7 @@ def reuses_frames(plan: WindowPlan) -> bool:
 
 
 def digest_of(plan: WindowPlan) -> str:
-    """Return a digest that identifies a plan and its lineage: equal digests hold equal KV, given equal
+    """Return a digest that identifies a plan and its lineage: plans of equal digest give equal KV from equal
     blocks."""
     state = hashlib.blake2b(digest_size=12)
     head = (plan.stream, plan.window, plan.policy.value, plan.key, plan.blocks, plan.parent, plan.select)

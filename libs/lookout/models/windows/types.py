@@ -80,8 +80,8 @@ class EncodedFrame:
         """Return the time in the frame's label, in tenths of a second since `origin_us`: the middle of its
         pictures.
 
-        Computed and rounded in floating point as stock processors do, because halves of a tenth (every other
-        frame at 10 a second) are rounded by these digits.
+        Computed and rounded in floating point exactly as stock processors do: for a time halfway between two
+        tenths (every other frame at 10 a second), the floating-point error decides the rounding.
         """
         middle = ((self.time_us - origin_us) / 1e6 + (self.last_us - origin_us) / 1e6) / 2
         return round(10 * float(f"{middle:.1f}"))

@@ -177,7 +177,8 @@ class TransformersEngine:
 
     @contextmanager
     def in_turn(self) -> Iterator[None]:
-        """Give the model to one caller at a time, without gradients: for code that runs its layers itself."""
+        """Lock the model for one caller, with gradients disabled; for code that runs the model's layers
+        itself."""
         with self._lock, torch.inference_mode():
             yield
 
@@ -229,7 +230,7 @@ class TransformersEngine:
             kv = self._streams.pop(stream, None)
             self._budget.release(stream)
             if kv is not None:
-                # Work of a running batch may still refer to it, and must find nothing to continue.
+                # A running batch may still hold a reference to this KV; emptied, it cannot be continued.
                 kv.drop()
 
     @property

@@ -25,7 +25,7 @@ class PassWork:
 
     Attributes:
         name: Name under which its KV is counted in the budget.
-        started: Whether a pass has written rows of it.
+        started: Whether a pass has written KV rows of this request.
         past: KV of the questions' rows, kept if their answers are to be written.
         numbers: The question that each suffix continues; None: 0, 1, 2, ...
         attention: What each question attended to, float32 [questions, window rows], summed over layers and

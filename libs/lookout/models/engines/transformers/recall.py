@@ -1,4 +1,5 @@
-"""Memories of the streams of one process, and answers over them; the pipeline and `lookout ask` call it."""
+"""Keeps the memories of one process's streams and answers questions over them, for the pipeline and `lookout
+ask`."""
 
 from __future__ import annotations
 
@@ -66,8 +67,9 @@ class Recollection:
         p_yes: probability of yes for a yes/no question, else None.
         text: the written answer, if one was asked for.
         moments: the frames that the answer is based on, in order of time.
-        covered_from: seconds from the start of the source from which KV was held; None: none was.
-        covered_to: time of the newest frame, likewise.
+        covered_from: start of the time that the held KV covers, in seconds from the start of the source;
+            None: no KV is held.
+        covered_to: end of that time: the newest frame.
         cost: what the answer cost.
         answers: for a structured question the probability of each allowed answer; else empty.
     """
@@ -93,11 +95,11 @@ def fingerprint(model: LanguageModel) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PastSource:
-    """One camera's past, as a question is asked about it.
+    """One camera's past, about which questions can be asked.
 
     Attributes:
         camera: the camera.
-        began_us: what its times are more than microseconds from the start of the source.
+        began_us: microseconds from the start of the source to the start of the stream; added to stream times.
         ask: answers a question (options as in `memory.ask`); returns the answer, and the number of the epoch.
     """
 
@@ -241,7 +243,7 @@ class StreamRecall:
         return answer
 
     def source(self, *, settle: bool = True) -> PastSource:
-        """Return the memory as a past to be asked; `settle`: this process owns it."""
+        """Return the memory as a `PastSource`; `settle` as in `ask`."""
 
         def answered(question: str, **options: Any) -> tuple[MemoryAnswer, int]:
             return self.ask(question, settle=settle, **options), int(self.about.get("epoch", 0))
@@ -283,8 +285,8 @@ class Recall:
         self._streams: dict[str, StreamRecall] = {}
 
     def close_block(self, plan: WindowPlan, block: StrideBlock, began_us: int, source: str = "") -> None:
-        """Add the newest block of a window that was just run; its stream began at `began_us` of its
-        source."""
+        """Add the newest block of a window that was just run; its stream began `began_us` microseconds after
+        the start of the source."""
         recall = self._streams.get(plan.stream)
         if recall is None:
             camera, _, epoch = plan.stream.rpartition("/")
@@ -400,7 +402,7 @@ def _open(path: Path) -> tuple[MemoryFolder, bool]:
 def _chapters_source(
     engine: TransformersEngine, camera: str, reading: Sequence[tuple[Chapter, Files]]
 ) -> PastSource:
-    """Return one camera's chapters, which prefill wrote, as a past to be asked; nothing is changed. Times are
+    """Return one camera's chapters, which the prefill service wrote, as a read-only `PastSource`. Times are
     seconds from the first frame of the oldest chapter."""
     chapters, _ = without_doubles([chapter for chapter, _ in reading])
     fetch = fetch_from({chapter.name: files for chapter, files in reading})

@@ -395,7 +395,7 @@ class VllmEngine:
             if len(alive) == 1:
                 work.error = causes[work.key]
             else:
-                # Blocks that the failed step was to fill are cached under the old salt.
+                # vLLM has cached the blocks that the failed step should have filled: a new salt avoids them.
                 work.salt = self._key(work.plan)
                 self._guarded([work], step)
 

@@ -212,7 +212,7 @@ def turned(k: torch.Tensor, angles: Angles, back: bool = False) -> torch.Tensor:
     undoes exactly what the same angles did, their scaling (YaRN) and rounding included."""
     cos, sin = (part[:, None, :] for part in angles)
     if back:
-        # Not 1: YaRN scales cosine and sine, and rounding remains.
+        # The sum of squares is not exactly 1: YaRN scales cosine and sine, and both are rounded.
         scale = cos * cos + sin * sin
         cos, sin = cos / scale, -sin / scale
     left, right = k.float().chunk(2, dim=-1)

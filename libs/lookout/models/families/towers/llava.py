@@ -39,7 +39,7 @@ class LlavaTower(PlainTower):
             raise self._refuse_size(height, width, f"its position table is made for {side}x{side}")
         rows = side // patch
         taps = self._taps(rows)
-        # SigLIP's 384 pixels are 27 patches of 14 and 6 pixels that no patch sees.
+        # SigLIP's 384 pixels are 27 patches of 14 pixels, and 6 pixels that no patch covers.
         hidden, margin = int(self.config.text_config.hidden_size), side - rows * patch
         return Grid(rows, rows, patch, 1, taps, taps, hidden, remainder=(margin, margin))
 

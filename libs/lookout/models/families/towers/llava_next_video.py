@@ -27,7 +27,7 @@ class LlavaNextVideoTower(LlavaTower, GroupedTower):
     def _taps(self, patches: int) -> tuple[tuple[int, ...], ...]:
         side, stride = int(self.vision.config.image_size), int(self.config.spatial_pool_stride)
         if patches % stride:
-            raise self._refuse_size(side, side, f"{patches} patches a side are not pooled by {stride}")
+            raise self._refuse_size(side, side, f"{patches} patches a side are not a multiple of {stride}")
         return disjoint(patches // stride, stride)
 
     def _front(self, grid: Grid) -> torch.Tensor:

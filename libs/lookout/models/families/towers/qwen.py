@@ -94,7 +94,7 @@ class QwenTower(BaseTower):
         with attending(*segments):
             out = self.vision(
                 patches,
-                grid_thw=self._shape(self.grid),  # unused: all that follows from it is given
+                grid_thw=self._shape(self.grid),  # unused: everything computed from it is passed in
                 cu_seqlens=frames.cumulative,
                 max_seqlen=frames.longest,
                 **layout,

@@ -37,10 +37,10 @@ class SmolVLMTower(GroupedTower):
         return rows.flatten(1)
 
     def _positions(self, grid: Grid) -> torch.Tensor:
-        """Rows of the table at equal shares of the picture's side.
+        """Return the rows of the position table at evenly spaced fractions of the picture's side.
 
-        The stock embeddings of transformers 5 find them in the dtype of the pixels: in bfloat16 six of 27
-        places along a side are wrong.
+        The stock embeddings of transformers 5 compute these fractions in the dtype of the pixels: in
+        bfloat16, 6 of 27 patches along a side get the wrong row.
         """
         table = self.vision.embeddings.position_embedding.weight
         side = int(self.vision.embeddings.num_patches_per_side)

@@ -128,8 +128,7 @@ def ask(
             its content does not change during the call.
         question: text; the checkpoint's question head and tail are put around it.
         retrieval: budgets.
-        predictor: how clusters are fetched ahead; None: `RESIDUAL` if the device is not the host, else none
-            are.
+        predictor: how clusters are prefetched; None: `RESIDUAL` on an accelerator, no prefetching on the CPU.
         resident: whether a cluster is on the device already.
         since_us: only frames from this stream time on; `until_us`: only frames before.
         describe: maximum tokens of text to write; 0 for p(yes) alone.
@@ -141,7 +140,7 @@ def ask(
     Raises:
         PlanError: the question cannot be asked, or lists its answers where text is to be written.
         PositionError: the question would lie beyond the model's positions.
-        HistoryError: the memory has nothing in the time range, or nothing of it was read.
+        HistoryError: the memory has no frame in the time range, or retrieval selected none of them.
     """
     if describe:
         check_writable(question)
@@ -166,7 +165,7 @@ def ask_many(
         engine: As in `ask`.
         pasts: The chapters of each camera.
         question: As in `ask`; no text is written.
-        since_us: As in `ask`, and so is `until_us`; without both, each past's own range counts.
+        since_us: As in `ask`, like `until_us`; if both are None, each past's own time range applies.
 
     Returns:
         Answers in the order of the pasts; an error for a past that has no frame in the range or could not be
@@ -246,7 +245,7 @@ class _Asking:
             return self.answered(state, asked, answer, spent, text)
 
     def state(self, moving: contextlib.ExitStack, rows: int, allowed: FrameChoice) -> AskPass:
-        """Prepare a pass for a question of `rows` rows: where it stands, and the reader of the past."""
+        """Prepare a pass for a question of `rows` rows: its positions, and the reader of the past."""
         snapshot, model = self.snapshot, self.engine.model
         settings = snapshot.settings if isinstance(snapshot, Past) else self.retrieval or RetrievalSettings()
         predictor = self.predictor
@@ -267,12 +266,12 @@ class _Asking:
         """Build the answer from a pass that has run.
 
         Raises:
-            HistoryError: The pass has read nothing.
+            HistoryError: The pass has read no row of the past.
         """
         snapshot = self.snapshot
         read = sum(trace.tokens + trace.representatives for trace in state.traces)
         if not read and not len(state.layout.window_rows):
-            raise HistoryError("nothing was read of what is remembered of that time")
+            raise HistoryError("retrieval selected nothing of that time range: raise its budget")
         return MemoryAnswer(
             question=self.question,
             p_yes=answer.p_yes,
@@ -348,7 +347,7 @@ def _check_positions(model: LanguageModel, end: int) -> None:
     if end > model.limit:
         raise PositionError(
             f"the question reaches position {end}, but {model.family} counts to {model.limit - 1}: "
-            "lower span, or the blocks of the window"
+            "lower span, or use fewer blocks per window"
         )
 
 

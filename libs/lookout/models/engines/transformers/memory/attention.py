@@ -62,9 +62,9 @@ class _LayerState:
     """What a layer keeps for later rows.
 
     `keys` and `values` are K and V in their places [kv_heads, room, d], of which `size` rows are filled.
-    `bias` is that of the rows before the question. `frames` is the frame of each of those rows; the prefix
-    and representatives count as one frame after the last. `last` is the question's last row, rotated and
-    scaled [heads, 1, d], with its mask [1, keys].
+    `bias` is the attention bias of the rows before the question. `frames` is the frame of each of those rows;
+    the prefix and representatives count as one frame after the last. `last` is the question's last row,
+    rotated and scaled [heads, 1, d], with its mask [1, keys].
     """
 
     keys: torch.Tensor

@@ -51,7 +51,7 @@ def ask_layout(snapshot: Readable, span: int, allowed: FrameChoice, rule: Positi
     none = np.zeros(0, np.int64)
     frames = np.concatenate([none, *(entry.block.frame + entry.first_frame for entry in entries)])
     places = np.concatenate([np.zeros((axes, 0), np.int64), *(entry.block.places for entry in entries)], 1)
-    # Open blocks follow each other in the memory unless one between was erased.
+    # The window's blocks are consecutive in the memory unless one between them was erased.
     own = [np.arange(entry.block.frames) + entry.first_frame for entry in entries]
     distinct = np.unique(np.concatenate([none, *own]))
     slot = np.searchsorted(distinct, frames) + width

@@ -1,4 +1,4 @@
-"""Reads chapters of a camera's past inside attention, and fetches ahead what a prediction names."""
+"""Reads chapters of a camera's past inside attention, and prefetches the clusters that a prediction names."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from lookout.past.memory.past import Choice
 class PastReader:
     """Two-stage retrieval over chapters (the `Reader` of an answer).
 
-    A prediction only decides when bytes travel: the layer's own query selects, and what is missing is fetched
-    before attention begins.
+    A prediction only decides when clusters are fetched: the layer's own query selects them, and those still
+    missing are fetched before attention begins.
     """
 
     def __init__(self, past: Past, traces: Sequence[LayerTrace], device: torch.device) -> None:
@@ -48,7 +48,7 @@ class PastReader:
             return  # the layer's own read will fail too, and raise
 
     def read(self, layer: int, query: torch.Tensor) -> LayerContext | None:
-        """Choose with the layer's own query, and return what is read in temporal order.
+        """Choose clusters with the layer's own query, and return their rows in temporal order.
 
         Raises:
             LostChapterError: a chapter cannot be read.

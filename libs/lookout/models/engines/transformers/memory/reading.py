@@ -61,7 +61,7 @@ class Reader(Protocol):
         ...
 
     def foresee(self, layer: int, query: torch.Tensor) -> None:
-        """Take a guess of a later layer's mean query [width], to fetch ahead."""
+        """Prefetch for a later layer, given a prediction of its mean query [width]."""
         ...
 
 
@@ -110,7 +110,8 @@ class ClusterReader:
         )
 
     def read(self, layer: int, query: torch.Tensor) -> LayerContext | None:
-        """Choose with the layer's own query, move what is missing, and return it in temporal order."""
+        """Choose clusters with the layer's own query, move those that are missing, and return their rows in
+        temporal order."""
         trace, begun = self.traces[layer], clock()
         choice = self._choose(layer, query)
         chosen_at = clock()

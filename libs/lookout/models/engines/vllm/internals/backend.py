@@ -108,7 +108,8 @@ class Backend:
             model=checkpoint,
             dtype=dtype,
             max_model_len=max_rows,
-            # An unsure model writes blanks forever if the grammar allows them. vLLM reads this only here.
+            # An unsure model writes white space forever if the grammar allows it. vLLM reads this setting
+            # only here.
             structured_outputs_config={"backend": "xgrammar", "disable_any_whitespace": True},
             max_num_batched_tokens=max_batched_rows,
             block_size=block_size,

@@ -168,8 +168,8 @@ class FileDecoder:
         exact: Decode damaged ranges again together with the group before, as a plain decoder would.
         limits: Limits on what is read.
         scan: The recording's scan, if there is one already.
-        video: The open video of `scan`, from which nothing was read since.
-        opened: Closed with the decoder.
+        video: The open video of `scan`, not read any further since the scan.
+        opened: Resources to close together with the decoder, such as the source of `video`.
 
     Raises:
         CodecError: The recording cannot be read, or an argument is invalid.

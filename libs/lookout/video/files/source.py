@@ -287,9 +287,8 @@ class UrlSource:
         """Request one byte, to learn the current size and version; without range support no body is read.
 
         Returns:
-            The size in bytes, None where the server does not state it; and the version. If the server
-                supports
-            ranges, later reads must find the same size and version.
+            The size in bytes, None where the server does not state it; and the version. If the
+            server supports ranges, later reads must find the same size and version.
 
         Raises:
             CodecError: The server does not serve the file.

@@ -53,9 +53,8 @@ class Looks:
         """Return brightness and detail of the segment: in each cell the median of three samples.
 
         Returns:
-            float32 [CELLS, CELLS] each: mean brightness, 0 to 255, and the mean difference between
-                neighbouring
-            pixels, grey levels.
+            float32 [CELLS, CELLS] each: mean brightness, 0 to 255, and the mean difference
+            between neighbouring pixels, grey levels.
         """
         last = len(self.luma) - 1
         places = sorted({round(part * last / (_MIDDLE - 1)) for part in range(_MIDDLE)})

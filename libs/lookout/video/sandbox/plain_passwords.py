@@ -80,10 +80,10 @@ def _whole(data: bytes) -> int | None:
     """Return the length in bytes of the first request or packet; None if it is incomplete.
 
     Raises:
-        OSError: More bytes wait than any request has.
+        OSError: The bytes are longer than any request, but none of them completes one.
     """
     if len(data) > _REQUEST_BYTES:
-        raise OSError("a request without an end")
+        raise OSError("a request has no end")
     if data[:1] == b"$":
         length = 4 + int.from_bytes(data[2:4], "big")
         return length if len(data) >= max(4, length) else None

@@ -178,9 +178,9 @@ def parse_reply(message: bytes, number: int) -> pb.Reply:
     try:
         reply.ParseFromString(message)
     except (DecodeError, ValueError) as error:
-        raise ReplyError(f"no message ({error})") from None
+        raise ReplyError(f"not a valid message ({error})") from None
     if reply.number != number or reply.WhichOneof("outcome") is None:
-        raise ReplyError(f"no answer to job {number}")
+        raise ReplyError(f"not an answer to job {number}")
     return reply
 
 
@@ -233,21 +233,21 @@ def clean_text(text: str, limit: int, *, lines: bool = False) -> str:
 def _outcome(reply: pb.Reply, name: str) -> Any:
     kind = reply.WhichOneof("outcome")
     if kind != name:
-        raise ReplyError(f"{kind} where {name} was asked for")
+        raise ReplyError(f"{kind} instead of {name}")
     return getattr(reply, name)
 
 
 def _whole(message: Message, field: str, least: int, limit: int) -> int:
     value: int = getattr(message, field)
     if not least <= value <= limit:
-        raise ReplyError(f"{field} is {value}; {least} to {limit} is possible")
+        raise ReplyError(f"{field} is {value}, outside {least} to {limit}")
     return value
 
 
 def _number(message: Message, field: str, least: float, limit: float) -> float:
     value: float = getattr(message, field)
     if not least <= value <= limit:  # also false for NaN
-        raise ReplyError(f"{field} is {value}; {least:g} to {limit:g} is possible")
+        raise ReplyError(f"{field} is {value}, outside {least:g} to {limit:g}")
     return value
 
 
@@ -261,13 +261,13 @@ def _name(message: Message, field: str) -> str:
 def _size(message: Message, limits: Limits, names: tuple[str, str] = ("width", "height")) -> tuple[int, int]:
     width, height = (_whole(message, name, 1, limits.side) for name in names)
     if width * height > limits.pixels:
-        raise ReplyError(f"{width}x{height} exceed {limits.pixels} pixels")
+        raise ReplyError(f"a picture of {width}x{height} exceeds the limit of {limits.pixels} pixels")
     return width, height
 
 
 def _one_of(value: int, allowed: Sequence[int], field: str) -> int:
     if value not in allowed:
-        raise ReplyError(f"{field} is {value}")
+        raise ReplyError(f"{field} is {value}, which is not allowed")
     return value
 
 
@@ -276,7 +276,7 @@ def _decoded(message: pb.Decoded, request: DecodeRequest, size: int, planes: Pla
     count = len(message.frames)
     limit = min(facts.frames, request.limits.frames, len(request.frames or ()) or request.limits.frames)
     if count > limit:
-        raise ReplyError(f"{count} samples of {limit} frames")
+        raise ReplyError(f"{count} samples, where at most {limit} are possible")
     geometry = Geometry.fitted(
         (facts.width, facts.height),
         (request.width, request.height),
@@ -356,15 +356,15 @@ def _check_order(
     """Check that samples are in order, and that they were requested."""
     for before, info in pairwise(infos):
         if info.index <= before.index or info.time_us <= before.time_us:
-            raise ReplyError(f"frame {info.index} at {info.time_us} us follows frame {before.index}")
+            raise ReplyError(f"frame {info.index} at {info.time_us} us is not after frame {before.index}")
     if infos and infos[-1].index >= frames:
-        raise ReplyError(f"frame {infos[-1].index} of {frames}")
+        raise ReplyError(f"frame index {infos[-1].index}, where only {frames} frames were decoded")
     if request.frames is not None:
         if not {info.index for info in infos} <= set(request.frames):
-            raise ReplyError("a frame that was not asked for")
+            raise ReplyError("a frame that was not requested")
         return
     if slots and slots[0] < floor:
-        raise ReplyError(f"grid point {slots[0]} is taken")
+        raise ReplyError(f"grid point {slots[0]} belongs to an earlier segment")
     if any(slot <= before for before, slot in pairwise(slots)):
         raise ReplyError("two samples of one grid point")
 
@@ -373,16 +373,16 @@ def _motions(frames: Sequence[pb.Frame], request: DecodeRequest, planes: Planes)
     gather = request.gather
     if gather is None:
         if any(frame.basis or frame.with_v or frame.with_r for frame in frames):
-            raise ReplyError("motion that was not asked for")
+            raise ReplyError("motion that was not requested")
         return [None] * len(frames)
     if not isinstance(gather, PortableGather):
-        raise ReplyError("the gather has no grid")
+        raise ReplyError("the request's gather has no grid")
     rows, cols = gather.grid
     motions: list[Motion | None] = []
     for frame in frames:
         basis = _BASES.get(frame.basis)
         if basis is None or ((frame.with_v or frame.with_r) and basis is not Basis.VECTORS):
-            raise ReplyError(f"basis is {frame.basis}")
+            raise ReplyError(f"basis is {frame.basis}, which is not allowed")
         v = _grid(planes, rows, cols, infinite=True) if frame.with_v else None
         r = _grid(planes, rows, cols, infinite=False) if frame.with_r else None
         motions.append(Motion(basis, v, r))
@@ -429,12 +429,12 @@ def _inspection(message: pb.Inspected, request: InspectRequest) -> Inspection:
 
 def _pieces(message: pb.Pieces, request: CutRequest, planes: Planes) -> tuple[Segment, ...]:
     if len(message.pieces) > MAX_PIECES:
-        raise ReplyError(f"{len(message.pieces)} pieces")
+        raise ReplyError(f"{len(message.pieces)} pieces are too many")
     pieces: list[Segment] = []
     total = 0
     for index, piece in enumerate(message.pieces, request.first):
         if total >= request.limit:
-            raise ReplyError(f"more pieces than {request.limit} bytes")
+            raise ReplyError(f"more pieces than needed for {request.limit} bytes")
         total += _whole(piece, "bytes", 1, request.max_bytes)
         start = _whole(piece, "start_us", pieces[-1].start_us + 1 if pieces else 0, MOST)
         duration, frames = _whole(piece, "duration_us", 1, MOST), _whole(piece, "frames", 1, MOST)
@@ -458,7 +458,7 @@ def _table(message: pb.Table, request: TableRequest, planes: Planes) -> TableRep
     base = Fraction(_whole(message, "time_base_num", 1, ticks), _whole(message, "time_base_den", 1, ticks))
     fps = Fraction(_whole(message, "fps_num", 1, ticks), _whole(message, "fps_den", 1, ticks))
     if not Fraction(1, 120) <= fps <= 1000:
-        raise ReplyError(f"{float(fps):g} frames a second")
+        raise ReplyError(f"{float(fps):g} frames a second is not a valid rate")
     upright = (0, 0)
     if message.upright_width or message.upright_height:
         width, height = _size(message, FILE_LIMITS, ("upright_width", "upright_height"))
@@ -501,7 +501,7 @@ def _begins(message: pb.Table) -> datetime | None:
 def _samples(message: pb.Samples, request: SampleRequest, planes: Planes) -> SamplesReply:
     count, limit = len(message.samples), len(request.picks)
     if count > limit:
-        raise ReplyError(f"{count} frames of {limit}")
+        raise ReplyError(f"{count} frames, where {limit} were requested")
     places = [_whole(sample, "pick", 0, limit - 1) for sample in message.samples]
     if any(place <= before for before, place in pairwise(places)):
         raise ReplyError("frames out of order")
@@ -531,7 +531,7 @@ def _clip(message: pb.Clip, request: ClipRequest, planes: Planes) -> RecordingCl
     start_us = _whole(message, "start_us", 0, request.end_us)
     container = _name(message, "container")
     if container not in CLIP_CONTAINERS.values():
-        raise ReplyError(f"a clip in {container}")
+        raise ReplyError(f"a clip cannot be in {container}")
     end_us, frames = _whole(message, "end_us", start_us + 1, MOST), _whole(message, "frames", 1, MOST)
     return RecordingClip(bytes(planes.take(size)), start_us, end_us, frames, container)
 
@@ -540,7 +540,7 @@ def _joined(message: pb.Joined, request: JoinRequest, planes: Planes) -> JoinedC
     size = _whole(message, "bytes", 1, 2 * request.max_bytes + MAX_BOXES)
     codec = _name(message, "codec")
     if codec not in CLIP_CODECS:
-        raise ReplyError(f"a clip of {codec}")
+        raise ReplyError(f"a clip cannot be of {codec} video")
     if not _CODECS.fullmatch(message.codecs):
         raise ReplyError("codecs is not a valid name")
     spans = tuple(
@@ -552,7 +552,7 @@ def _joined(message: pb.Joined, request: JoinRequest, planes: Planes) -> JoinedC
         for span in message.spans[:MAX_SPANS]
     )
     if not spans:
-        raise ReplyError("a clip that shows no time")
+        raise ReplyError("a clip without any span of time")
     return JoinedClip(
         bytes(planes.take(size)),
         codec,

@@ -1,4 +1,4 @@
-"""When every picture of a stream is shown, decided in one place for files, pipes, segments and RTSP.
+"""Decides when every picture of a stream is shown, for files, pipes, segments and RTSP alike.
 
 Time stamps are kept wherever they are plausible. Between two steps of the source's clock, decoding times
 rise. A stamp that is missing, repeated or falls back is filled from its neighbours. A stamp that lies far
@@ -46,7 +46,8 @@ class Jump:
     Attributes:
         pts: When it is shown, in ticks.
         at: When it is decoded, in ticks.
-        shift: Ticks added to its stamps and to those after it; the source's own clock is behind by as much.
+        shift: Ticks added to its stamps and to those after it; the source's clock is this far behind the
+            result.
     """
 
     pts: int
@@ -73,8 +74,8 @@ class StreamClock:
         jumps: Jumps, in decoding order.
         shift: Ticks added to stamps because of the newest jump.
         filled: Pictures whose stamps were missing, repeated or wrong.
-        guessed: Whether it is unknown which of several pictures has which of their times. The times are
-            right in presentation order.
+        guessed: Whether some times may belong to other pictures than those they are assigned to. As a list in
+            presentation order, the times are right.
     """
 
     def __init__(
@@ -219,8 +220,8 @@ class StreamClock:
         return True
 
     def _is_usual(self, delay: int) -> bool:
-        """Whether a picture's delay from decoding to presentation is usual. For others, the display order
-        is asked."""
+        """Whether a picture's delay from decoding to presentation is usual. If not, the display order must
+        confirm it."""
         if self._arranger is None:
             return self._fits(delay, 0)
         return min(self._least, 0) <= delay <= max(self._longest, _USUAL * self._step())

@@ -31,8 +31,8 @@ CODECS = (
     *("h264", "hevc", "mpeg4", "mpeg2video", "mpeg1video", "h263", "flv", "msmpeg4", "msmpeg4v2"),
     *("libdav1d", "av1", "vp8", "vp9", "vvc", "mjpeg"),
 )
-#: The first pictures of a camera with B-frames have no time stamp: FFmpeg (tried: 9) then writes no MPEG-TS,
-#: Matroska or NUT, but it writes fragmented MP4.
+#: The first pictures of a camera with B-frames have no time stamp. FFmpeg 9 then fails to write MPEG-TS,
+#: Matroska and NUT, but can write fragmented MP4.
 _NOTHING_CAME = (
     "nothing came through the pipe: see the messages of the program that writes to it. If ffmpeg cannot copy "
     "a camera with B-frames into MPEG-TS, let it write -f mp4 -movflags frag_keyframe+empty_moov"

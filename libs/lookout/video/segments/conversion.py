@@ -81,7 +81,8 @@ class Weights:
 def weights(source: int, target: int, bits: int, place: int = _CENTRED) -> Weights:
     """Return the weights that scale `source` pixels to `target`.
 
-    bits: the weights of an output pixel add up to 2 ** bits; place: of the samples, `_CENTRED` or `_LEFT`.
+    bits: the weights of an output pixel add up to 2 ** bits; place: where the samples lie, `_CENTRED` or
+    `_LEFT`.
     """
     step = ((source << 16) + (target >> 1)) // target
     if abs(step - 65536) < 10 and place == _CENTRED:
@@ -172,8 +173,8 @@ def to_rgb(planes: Planes, size: tuple[int, int], depth: int, colour: Colour) ->
 
 
 def _converted(sums: Sequence[torch.Tensor], rounded: bool, colour: Colour) -> torch.Tensor:
-    """Convert 27-bit sums, colour at half the columns: everything is rounded to 8 bits, and colour moves luma
-    by whole steps."""
+    """Convert 27-bit sums, colour at half the columns: everything is rounded to 8 bits, and colour is added
+    to luma in whole steps."""
     luma, red, blue, green_u, green_v, black = colour.matrix()
     y, u, v = ((s + (rounded << 18)) >> 19 for s in sums)
     u, v = (plane.clamp(0, 255).repeat_interleave(2, dim=1) for plane in (u, v))
@@ -193,7 +194,8 @@ def _converted(sums: Sequence[torch.Tensor], rounded: bool, colour: Colour) -> t
 def _converted_fully(sums: Sequence[torch.Tensor], rounded: bool, colour: Colour) -> torch.Tensor:
     """Convert 27-bit sums, colour for each pixel: 17 bits until the end."""
     luma, red, blue, green_u, green_v = (_13_bits(factor) for factor in colour.matrix()[:5])
-    # Of colours that no picture has, libswscale's 32 bits overflow, and so do these.
+    # For colours outside any valid picture, libswscale's 32-bit sums overflow; these int32 sums overflow
+    # alike.
     y, u, v = ((s + (rounded << 9) >> 10) for s in sums)
     u, v = u - (1 << 16), v - (1 << 16)
     y = (y - (colour.matrix()[5] << 9)) * luma + (1 << 21)

@@ -82,7 +82,7 @@ class _Group:
     clean: bool  # decoding can begin here; otherwise the picture only builds up (intra refresh)
     packets: list[av.Packet] = field(default_factory=list)
     losses: list[bool] = field(default_factory=list)  # by packet: bytes of it were lost on the way
-    shift: int = 0  # what jumps of the source's clock added to its stamps, ticks
+    shift: int = 0  # ticks that were added to its stamps because of jumps of the source's clock
     jump: bool = False  # the source's clock jumped before it, or a long hole precedes it
     size: int = 0  # bytes, with an allowance for the container
     times_us: list[int] = field(default_factory=list)  # of pictures that are not hidden
@@ -470,7 +470,7 @@ class _Writer:
                 filtered = _filtered(repeat, packet)
                 losses_out += [loss] * len(filtered)
                 if not filtered and losses_out:
-                    losses_out[-1] = True  # a picture is missing after it
+                    losses_out[-1] = True  # the picture after it was dropped
                 for ready in filtered:
                     ready.time_base = self._video.time_base
                     ready.stream = target

@@ -24,7 +24,8 @@ _MOST_BYTES: Final = 32 << 20
 def display_order(stream: av.video.stream.VideoStream, packets: Sequence[av.Packet]) -> list[int]:
     """Return the indexes of packets in the order in which their pictures are shown.
 
-    Containers do not state it, so a separate decoder shows them, without computing pixels where it can.
+    Containers do not state this order, so a separate decoder outputs the pictures; where possible, it
+    computes no pixels.
 
     Args:
         stream: The input's video stream.

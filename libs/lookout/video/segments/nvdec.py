@@ -42,7 +42,7 @@ FIELDS = ("cu_type", "mv0_x", "mv0_y", "mv1_x", "mv1_y")
 BLOCK_SIZES = (16, 8, 32, 64, 4)
 CODECS = frozenset({"h264", "hevc", "av1", "vp8", "vp9", "mpeg4", "mpeg2video", "mpeg1video"})
 STATISTICS = frozenset({"h264", "hevc"})
-#: what NVDEC gives as NV12, P016 and arrays of the same order; alpha and palettes it does not
+#: pixel formats that NVDEC returns as NV12, P016 or arrays of that layout; never with alpha or a palette
 FORMATS = frozenset({"yuv420p", "yuvj420p", "yuv422p", "yuvj422p", "yuv444p", "yuvj444p"})
 
 

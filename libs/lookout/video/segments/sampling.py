@@ -57,11 +57,13 @@ def is_other_footage(overlap_us: int, ahead_us: int, *, continued: bool) -> bool
 
     A camera that reconnects within seconds counts from zero again, as does a clip after another: their time
     stamps repeat or precede those of footage that was read before. The recording times distinguish them from
-    segments that come late or twice. Clocks are inexact, so half of a short overlap is decisive.
+    segments that come late or twice: other footage was recorded later, or much earlier, than the clock in the
+    bytes says. Clocks are inexact, so half of a short overlap is enough.
 
     Args:
         overlap_us: By how much it begins early, by the clock in the bytes.
-        ahead_us: How much later it was taken than when that clock showed its time.
+        ahead_us: Recording time minus the time that the clock in the bytes gives for it; negative if it is
+            earlier.
         continued: Whether it continues the epoch, by the clock in the bytes.
     """
     if continued and overlap_us < BACKWARD_US:  # within clock jitter

@@ -16,7 +16,7 @@ from av.packet import PacketSideData
 from lookout.video.segments.nal import START, head_units, is_key, length_bytes, nal_units, set_key
 
 _NAL_CODECS: Final = ("h264", "hevc")
-_RAW_CODECS: Final = ("mpeg4", "mpeg2video", "mpeg1video")  # whose streams hold the configuration as it is
+_RAW_CODECS: Final = ("mpeg4", "mpeg2video", "mpeg1video")  # the stream carries it as the container stores it
 _AUD: Final = {"h264": 9, "hevc": 35}  # an access unit's delimiter comes first
 
 

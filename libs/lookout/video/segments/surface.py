@@ -102,7 +102,8 @@ class Surface:
 
 
 def _heights(rows: int) -> tuple[int, int, int]:
-    """Return the rows of an array with luma of so many: colour at half height, at full, and as two planes."""
+    """Return how many rows an array with `rows` luma rows has: colour at half height, at full, and as two
+    planes."""
     return rows + -(-rows // 2), 2 * rows, 3 * rows
 
 

@@ -8,7 +8,7 @@ most one batch.
 
 With several devices, an owner's requests may be bound to some of them. The shares over all devices are fair
 if the owner that was given least comes first (max-min fairness with constraints: Ghodsi, Zaharia, Shenker and
-Stoica, "Choosy", 2013). `FairShares.part` tells who was given more than that; `FairShares.learn` takes the
+Stoica, "Choosy", 2013). `FairShares.part` compares an owner's share with that; `FairShares.learn` takes the
 work of the other devices.
 """
 
@@ -36,8 +36,8 @@ class DevicePart:
 
     Attributes:
         share: The owner's share of the recent work on all known devices.
-        fair: The share at which the owner would have as much, by its weight, as this device's owners have on
-            average. In the average each owner counts by its work on this device.
+        fair: The share at which the owner's work, divided by its weight, equals the average over this
+            device's owners. In that average, each owner counts in proportion to its work on this device.
         owners: Number of owners that use this device, this one included.
     """
 
@@ -131,8 +131,8 @@ class FairShares:
     def part(self, owner: str, *, alone: bool = False) -> DevicePart | None:
         """Compare an owner's share of the recent work with its fair share.
 
-        Of the owners that want more, the one that was given most is above its fair share, until the next
-        one has as much. What small owners leave unused goes to the others and puts none of them above
+        Among the owners that want more, the one that was given most is above its fair share until the others
+        have caught up. Work that small owners leave unused goes to the others and does not put them above
         their fair share.
 
         Args:
@@ -145,7 +145,8 @@ class FairShares:
         with self._lock:
             self._decay()
             here = dict(self._recent)
-            # Everything from one moment: later work of this device would count, that of the others would not.
+            # Take the sums of one moment: adding this device's newer work, but not that of the others, would
+            # be unfair.
             sums = here if alone or not self._sums else dict(self._sums)
         if not here.keys() - {owner}:
             return None

@@ -99,7 +99,7 @@ def redis_check(security: Callable[[], RedisSecurity], url: str, answer_s: float
 
 
 def _tiers(admin: AdminClient, broker: int, answer_s: float) -> CheckResult:
-    """Check whether topics can keep more than the brokers' disks hold."""
+    """Check whether the broker has tiered storage, with which topics can keep more than its disks hold."""
     (pending,) = admin.describe_configs([ConfigResource(ResourceType.BROKER, str(broker))]).values()
     try:
         entry = pending.result(answer_s).get("remote.log.storage.system.enable")
@@ -147,8 +147,8 @@ def _topics(admin: AdminClient, partitions: dict[str, int], answer_s: float) -> 
 
 def _stages(admin: AdminClient, answer_s: float) -> Iterator[CheckResult]:
     """Check that each stage has workers; a stage without one processes nothing."""
-    # A new broker first creates the topic of its groups. Now and then a question that came meanwhile gets no
-    # answer at all: several short tries do.
+    # A new broker first creates the topic of its groups. A request that arrives meanwhile sometimes gets no
+    # answer at all, so ask several times with short time-outs.
     retrying = Retrying(
         stop=stop_after_delay(answer_s),
         wait=wait_fixed(_ASK_AGAIN_S),

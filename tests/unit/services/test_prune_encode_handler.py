@@ -471,5 +471,5 @@ def test_a_larger_share_keeps_the_cameras_of_a_smaller_one() -> None:
 
 
 def test_the_share_of_a_canary_is_refused_outside_of_its_environment() -> None:
-    with pytest.raises(ValidationError, match="stands in the environment of the process"):
+    with pytest.raises(ValidationError, match="can be set only in the environment of the process"):
         World(canary=0.5)

@@ -126,7 +126,7 @@ def test_quotas_are_read_from_the_environment() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("acme=3", "no JSON"),
+        ("acme=3", "not valid JSON"),
         ("[]", "an object is needed"),
         ('{"acme": {"job": 1}}', "acme.job: there is no such field"),
         ('{"acme": {"jobs": -1}}', "a number of at least 0 is expected, not -1"),
@@ -134,7 +134,7 @@ def test_quotas_are_read_from_the_environment() -> None:
         ('{"no name!": {"jobs": 1}}', "tenant 'no name!'"),
         ('{"": {"jobs": 1}}', "tenant"),
         ('{"Acme": {"jobs": 1}}', "tenant 'Acme'"),
-        ('{"acme": {"jobs": 1}, "acme": {"jobs": 2}}', "acme is there twice"),
+        ('{"acme": {"jobs": 1}, "acme": {"jobs": 2}}', "acme occurs twice"),
         ('{"acme": {"jobs": ' + "9" * 5000 + "}}", "digits"),
     ],
 )

@@ -253,7 +253,7 @@ class RedisSecurity(BaseSettings):
 
 
 class GrpcSecurity(BaseSettings):
-    """Who may read tensors, and from whom. Each field is `LOOKOUT_<FIELD>`.
+    """Credentials of gRPC, as a server and as a client. Each field is `LOOKOUT_<FIELD>`.
 
     With certificate files both sides authenticate (mutual TLS). A token without certificates is meant for a
     single machine.
@@ -319,10 +319,11 @@ def read_settings(kind: type[T], environ: Mapping[str, str], **values: Any) -> T
     except ValidationError as error:
         raise StartupError(explain(error)) from None
     except SettingsError as error:
-        field = re.search(r'field "(\w+)"', str(error))  # nothing else of it names the field
+        field = re.search(r'field "(\w+)"', str(error))  # the error has no attribute that names the field
         name = setting(field[1]) if field else "a setting"
         raise StartupError(
-            f"{name} is no JSON object: write one, set {name}__FIELD for each field, or leave the setting out"
+            f"{name} is not a JSON object: write one, set {name}__FIELD for each field, or leave the setting "
+            "out"
         ) from None
 
 

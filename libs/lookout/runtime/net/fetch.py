@@ -1,5 +1,5 @@
-"""Fetching what a URI names: from allowed hosts only, at the address that was checked, without redirects and
-within a time limit."""
+"""Fetches URIs: from allowed hosts only, at the address that was checked, without redirects and within a time
+limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signed links that show one thing for a limited time without a sign-in. Two services share the key."""
+"""Signed links, which open one resource for a limited time without a sign-in. Two services share the key."""
 
 from __future__ import annotations
 

@@ -224,7 +224,7 @@ class Announcer:
         self._owner = uuid.uuid4().hex
         self._started = time.time()
         self._last = 0  # the last epoch this process had
-        self._behind = False  # something could not be said
+        self._behind = False  # an announcement failed
         self._said_at = 0.0
         self._wake = threading.Event()
         self._ended = False
@@ -304,7 +304,7 @@ class Announcer:
     def _say(self, entries: Sequence[str]) -> None:
         epoch = self.epoch
         if not epoch:
-            return  # a new lease says everything
+            return  # everything is announced with the next lease
         ttl = int(self.directory.settings.entry_s * 1000)
 
         def batch(chunk: Sequence[str]) -> None:

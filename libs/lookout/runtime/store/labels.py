@@ -23,7 +23,8 @@ class Label:
 
 
 def stage_keys(stage: int) -> str:
-    """What the directory's keys of a stage begin with: a canary reads the pixels of the fleet's decode."""
+    """Return the prefix of a stage's keys in the directory. Decode's keys have the fleet's prefix in a canary
+    too, which reads the fleet's pixels."""
     return FLEET_KEYS if stage == STAGE_FRAMES else REDIS_KEYS
 
 

@@ -71,7 +71,7 @@ class Peers:
         Raises:
             LineageBrokenError: It can never be made again.
             TensorNotMadeError: The pod answers but cannot make it.
-            TensorUnavailableError: The pod does not answer, or has no turn in time.
+            TensorUnavailableError: The pod does not answer, or no slot becomes free in time.
             TensorCorruptError: The bytes do not match the reference.
         """
         request = MaterializeTensorRequest(ref=ref, rows=_ranges(rows))

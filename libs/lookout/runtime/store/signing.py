@@ -1,5 +1,5 @@
-"""Signatures made with the fleet's token; without one, a caller shows the token to no address in the
-directory.
+"""Signs the directory's addresses with the fleet's token, so that callers send the token to genuine addresses
+only.
 
 Redis is an index that others may write to. Anyone who can write there could enter an address of his own, and
 callers would show it their token. So a holder signs its address with the token (HMAC-SHA256), and a reader

@@ -48,7 +48,7 @@ class Turns:
             self._call()
             if not self._changed.wait_for(lambda: waiter.called, patience_s):
                 self._waiters.remove(waiter)
-                raise TimeoutError(f"{ref.id}: no turn in {patience_s:g} s")
+                raise TimeoutError(f"{ref.id}: no slot became free in {patience_s:g} s")
         try:
             yield
         finally:

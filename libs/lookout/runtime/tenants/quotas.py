@@ -105,8 +105,8 @@ def read_by_tenant(text: str, kind: type[Quota]) -> dict[str, Quota]:
     try:
         written = json.loads(text, object_pairs_hook=_once)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"no JSON: {clean(str(error), 100)}") from None
-    except ValueError as error:  # a number of thousands of digits, or a name that is there twice
+        raise ValueError(f"not valid JSON: {clean(str(error), 100)}") from None
+    except ValueError as error:  # a number of thousands of digits, or a name that occurs twice
         raise ValueError(clean(str(error), 100)) from None
     if not isinstance(written, dict):
         raise ValueError('an object is needed, such as {"acme": {...}, "*": {...}}')
@@ -121,7 +121,7 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """
     names = [name for name, _ in pairs]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ValueError(f"{clean(twice, 40)} is there twice")
+        raise ValueError(f"{clean(twice, 40)} occurs twice")
     return dict(pairs)
 
 

@@ -128,7 +128,7 @@ class TenantUsage:
                 for tenant, (limit, cameras) in sent.items()
             }
         except (*REDIS_ERRORS, ValueError) as error:
-            _log.warning("places of tenants' cameras cannot be exchanged", error=str(error))
+            _log.warning("camera slots of tenants cannot be exchanged", error=str(error))
             return
         with self._lock:
             self._without_place = without_place

@@ -54,8 +54,8 @@ class Commits:
         in_flight: records of a partition that may be read ahead of their commit.
         paused: returns the partitions that are paused until something is committed.
         timeout_s: seconds that a transaction may take.
-        again: called with a partition, its slots that were not committed, and whether Kafka has to be asked
-            what was.
+        again: called with a partition, its slots that were not committed, and whether Kafka must be asked if
+            they were committed after all.
         clock: monotonic seconds.
         wall: Unix seconds.
     """
@@ -91,7 +91,7 @@ class Commits:
         self._wall = wall
         self._log = logs.get("committing")
         self._due: dict[Partition, float] = {}  # when what each partition has finished must be committed
-        self._awaited = False  # results of a later stage are among it: they wait only while others compute
+        self._awaited = False  # some are results of a later stage, which wait only while others compute
         self._began = float("-inf")
         self._deadline = float("inf")
         self.transaction: Transaction | None = None

@@ -96,18 +96,18 @@ def _counts(admin: AdminClient, names: Iterable[str]) -> dict[str, int]:
     except KafkaException as error:
         raise LookoutRuntimeError(f"Kafka does not answer: {error.args[0].str()}") from error
     if missing := sorted(set(names) - set(existing)):
-        raise LookoutRuntimeError(f"no topic {', '.join(missing)}: the fleet's topics are not there yet")
+        raise LookoutRuntimeError(f"no topic {', '.join(missing)}: create the fleet's topics first")
     return {name: len(existing[name].partitions) for name in names}
 
 
 def _check(counts: Mapping[str, int], partitions: int) -> None:
     if not 1 <= partitions <= MOST_PARTITIONS:
-        raise LookoutRuntimeError(f"{partitions} partitions: 1 to {MOST_PARTITIONS} are possible")
+        raise LookoutRuntimeError(f"{partitions} partitions: give a number from 1 to {MOST_PARTITIONS}")
     # Among topics with the same number, name that of the cameras' segments: users know it.
     name, count = max(counts.items(), key=lambda item: (item[1], item[0] == SEGMENTS.name))
     if count > partitions:
         raise LookoutRuntimeError(
-            f"{name} has {count} partitions, {partitions} are asked for: Kafka cannot take partitions away"
+            f"{name} has {count} partitions, more than {partitions}: Kafka cannot remove partitions"
         )
 
 

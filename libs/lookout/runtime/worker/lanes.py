@@ -14,7 +14,7 @@ from lookout.runtime.worker.processing import Finished
 from lookout.runtime.worker.records import Handler, Result, Slot
 from lookout.runtime.worker.refusals import Refusal, Refusals
 
-#: cameras that one compute thread tells the time in one go
+#: cameras whose timer ticks are handed to a compute thread together
 TICKED_TOGETHER = 16
 FORGET_EVERY_S = 60.0
 DAY_MS = 86_400_000
@@ -165,7 +165,8 @@ class Lanes:
             self._tick(partition, due and caught_up, partition.record_ms if passed else None)
 
     def _has_passed(self, partition: Partition, now: float, every: float) -> bool:
-        """Whether the partition's record time advanced enough to tell the cameras that sent nothing."""
+        """Whether the partition's record time advanced enough to report it to the cameras that sent
+        nothing."""
         if now < partition.next_passed or partition.record_ms - partition.passed_ms < every * 1000:
             return False
         partition.passed_ms, partition.next_passed = partition.record_ms, now + every

@@ -206,7 +206,7 @@ class Ownership:
         elif self._clock() - partition.waits_since > self._limit_s:
             raise LookoutRuntimeError(
                 f"partition {partition.number} could not be taken over in {self._limit_s:g} s: {why}. "
-                "A transaction that no producer ends is found by kafka-transactions.sh find-hanging"
+                "kafka-transactions.sh find-hanging shows transactions that no producer ends"
             )
         self.update_ready()
 
@@ -216,8 +216,8 @@ class Ownership:
             partition.waits_since = None
 
     def again(self, partition: Partition, slots: list[Slot], unknown: bool) -> None:
-        """Go back to what is committed: `slots` were not (`unknown`: Kafka has to be asked whether they
-        were)."""
+        """Go back to the committed state, because `slots` were not committed. `unknown`: Kafka must be asked
+        whether they were."""
         if self.current.get(partition.number) is not partition:
             return
         records = [slot.record for slot in (*slots, *partition.slots) if slot.record is not None]

@@ -84,16 +84,16 @@ class Partition:
     passed_ms: int = 0  # record time that silent cameras were told last
     next_passed: float = 0.0
     next_forget: float = 0.0
-    at_end: bool = False  # everything that was in the topic is read
-    end: int = 0  # where that was; the end of a transaction takes an offset that is never committed
-    seek_to: int | None = None  # reading continues from here as soon as the client lets it
+    at_end: bool = False  # everything in the topic has been read
+    end: int = 0  # the offset of that end; transactions' ends have offsets too, which are never committed
+    seek_to: int | None = None  # the offset to read from as soon as the client can seek
     waits_for: str = ""  # why it is not taken over yet
     waits_since: float | None = None
     read_to: int | None = None  # the offset after the newest record read
     jump: tuple[int, int] | None = None  # the widest run of offsets skipped since `lost` was called
-    lost_to: int = 0  # offsets below this that are gone were counted
+    lost_to: int = 0  # missing offsets below this one have been counted
     loss: Loss | None = None  # the newest run of offsets that retention removed
-    unreadable: UnreadableBatch | None = None  # what the client cannot read comes next
+    unreadable: UnreadableBatch | None = None  # the next batch, if the client cannot read it
 
     def note_read(self, offset: int, record_ms: int = 0, low: Callable[[], int] = lambda: 0) -> None:
         """Note that a record was read. Skipped offsets are ends of transactions, or were removed by
@@ -122,8 +122,9 @@ class Partition:
             low: The first offset that the topic still holds.
 
         Returns:
-            Their number since the last call, ends of transactions included. A single one is such an end:
-            retention leaves nothing but that of a partition that was read and rests.
+            Their number since the last call, ends of transactions included. A single missing offset after the
+            newest record read is not counted: it is the end of a transaction, as in an idle partition that
+            retention has emptied.
         """
         position = self.read_to if self.read_to is not None else self.committed
         if position is None or not self.loaded:

@@ -33,7 +33,7 @@ _ECHO_SESSIONS = 4.0
 #: seconds to wait until Kafka tells where a partition begins
 LOW_S = 2.0
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.FENCED_INSTANCE_ID})
-#: a fatal error's own `fatal()` is False where it arrives as a message; its text then says what it is
+#: `fatal()` is False for a fatal error that arrives as a message; only its text tells
 _FENCED_TEXT = ("FENCED", "Static consumer fenced", "fenced by other")
 _UNREADABLE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED})
 #: the client's errors for a batch that it cannot read; it retries for ever
@@ -247,7 +247,8 @@ class Source:
         where = TopicPartition(self._topic, number, offset)
         try:
             if number in self._reading:
-                # A seek in the middle of a rebalance was seen to be forgotten; a new start is not.
+                # A seek during a rebalance was seen to have no effect; assigning the partition again always
+                # has.
                 self._consumer.incremental_unassign([where])
                 self._reading.discard(number)
             self._consumer.incremental_assign([where])

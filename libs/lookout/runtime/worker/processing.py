@@ -121,7 +121,7 @@ class Processor:
                 result = self._time_passed(lane, slot)
             return self._finished(lane, slot, result)
         except Exception:
-            return self.process(lane, slot, None)  # once more, with everything around it
+            return self.process(lane, slot, None)  # run it again, now with span, log context and retries
 
     def _time_passed(self, lane: Lane, slot: Slot) -> Result:
         result = self._handler.tick(lane.state, time.time()) if slot.tick else None
@@ -272,7 +272,7 @@ class Processor:
     def _unknown(self, lane: Lane, slot: Slot, error: Exception, while_loading: bool) -> Finished:
         self._metrics.retries.labels(self._stage, "unknown").inc()
         if while_loading and lane.stored is not None and isinstance(error, WireError):
-            return self._without_checkpoint(lane, slot, error)  # what it names reads the same at every try
+            return self._without_checkpoint(lane, slot, error)  # every attempt would fail in the same way
         slot.failures += 1
         self._log.error("the handler failed", tries=slot.failures, exc_info=error)
         if slot.failures < self._handler.attempts:

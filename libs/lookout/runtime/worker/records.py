@@ -198,7 +198,8 @@ class Handler(ABC, Generic[S]):
     def tick(self, state: S, now: float) -> Result | None:
         """React to the wall clock (`now`: Unix seconds), such as with a gap after silence. None: nothing.
 
-        Called only while everything that was sent has been read, so a backlog or an outage is no silence.
+        Called only while everything that was sent has been read, so a backlog or an outage does not count as
+        silence.
         """
         return None
 
@@ -268,8 +269,8 @@ class Slot:
 
     camera: str
     record: Record | None = None
-    tick: bool = False  # tell the camera the time
-    record_ms: int | None = None  # tell the camera this record time of its partition
+    tick: bool = False  # call the handler's `tick` for the camera
+    record_ms: int | None = None  # call its `passed` with this record time
     forget: bool = False
     result: Result | None = None
     tries: int = 0

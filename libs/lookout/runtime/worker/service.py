@@ -78,7 +78,8 @@ class Context(Generic[T]):
             check: Returns why a value cannot be used; None: every value can.
             limit: Most keys; None: any number.
             kept: Newest values of a key that are kept.
-            deletion_fault: Why no row can be deleted: a null value is left out. Empty: it deletes its row.
+            deletion_fault: Why rows of this table cannot be deleted; a null value is then left out with this
+                reason. Empty: a null value deletes its row.
         """
         table = Table(
             self.settings, topic, check=check, limit=limit, kept=kept, deletion_fault=deletion_fault

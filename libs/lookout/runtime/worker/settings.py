@@ -216,7 +216,7 @@ class ServiceSettings(Connections, SamplingSettings):
     @classmethod
     def _usable_prefix(cls, value: str) -> str:
         if value != NAME_PREFIX:  # the topic table took it from the environment when the process began
-            raise ValueError("stands in the environment of the process, not elsewhere")
+            raise ValueError("can be set only in the environment of the process")
         if fault := prefix_fault(value):
             raise ValueError(fault)
         return value
@@ -380,7 +380,7 @@ class CanarySettings(ModelSettings):
     @classmethod
     def _of_this_process(cls, value: float | None) -> float | None:
         if value is not None and not IS_CANARY:  # the topic table took it from the environment, as the prefix
-            raise ValueError("stands in the environment of the process, not elsewhere")
+            raise ValueError("can be set only in the environment of the process")
         return value
 
     def tries(self, camera: str) -> bool:

@@ -104,7 +104,8 @@ class Table:
         check: Returns why a value cannot be used. None: every value can.
         limit: Most keys; further ones are left out. None: any number.
         kept: Newest values of a key that are kept.
-        deletion_fault: Why no row can be deleted: a null value is left out. Empty: it deletes its row.
+        deletion_fault: Why rows of this table cannot be deleted; a null value is then left out with this
+            reason. Empty: a null value deletes its row.
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class Table:
         self._limited = LimitedLog(self._log)
         self._rows = _Rows()
         self._served = self._rows  # the previous rows, until a topic that was recreated is read to its end
-        self._unread: set[int] = set()  # partitions that are not
+        self._unread: set[int] = set()  # partitions that are not read to their end yet
         self._view: View | None = None  # made when asked for
         self._next: dict[int, int] = {}
         self._unseen: set[str] | None = None  # keys that changed since `changes`; None until it is called

@@ -168,7 +168,8 @@ def _keep(takeover: Takeover, record: Record, *, deleted: bool) -> None:
         return
     takeover.places[camera] = record.offset
     try:
-        checkpoint = from_bytes(record.value, Checkpoint)  # of any service: the topic table knows ours alone
+        # Parsed without the topic table, which lacks the state topics of other services.
+        checkpoint = from_bytes(record.value, Checkpoint)
         check_message(checkpoint, partition=record.partition, record_ms=record.timestamp_ms)
     except WireError:
         takeover.unreadable[camera] = record.value

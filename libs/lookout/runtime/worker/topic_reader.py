@@ -116,7 +116,7 @@ class TopicReader:
         self._known: dict[str, frozenset[int]] = {}  # partitions seen, by topic
         self.positions: dict[Place, int] = {}
         self._reading: set[Place] = set()
-        self.unread: set[Place] = set()  # not read to their ends since they are read
+        self.unread: set[Place] = set()  # being read, and their end was not reached yet
         self._begins: Mapping[str, int] = {}  # topics whose new partitions are read too
         self._look_at = 0.0
 

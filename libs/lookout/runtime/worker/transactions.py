@@ -56,8 +56,8 @@ class Transaction:
     begun: bool = False
     started: float = field(default_factory=time.monotonic)
     deliveries: list[Delivery] = field(default_factory=list)
-    outputs: list[str] = field(default_factory=list)  # topics, one each
-    unplaced: list[Callable[[], None]] = field(default_factory=list)  # to be asked why no partition took them
+    outputs: list[str] = field(default_factory=list)  # the topic of each output
+    unplaced: list[Callable[[], None]] = field(default_factory=list)  # each finds a record's partition
     abandoned: str = ""  # why it is to be aborted
     why: str = ""
 
@@ -131,8 +131,9 @@ class Committer:
     thread may still be making fences its successor, even long after Kafka is back. That ends when a
     transaction commits that began with no such thread left.
 
-    Otherwise an error tells how the transaction ended, and a fencing code means another process. A suspect
-    client is replaced before the next transaction; an error leaves the end of this one unknown.
+    In neither case, an error tells how the transaction ended, and a fencing code means that another process
+    has this identity. With a suspect client, an error leaves the outcome unknown; the client is replaced
+    before the next transaction.
     """
 
     def __init__(

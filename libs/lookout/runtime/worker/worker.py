@@ -67,7 +67,7 @@ from lookout.wire import (
 IDLE_S = 0.1
 BUSY_S = 0.01
 REVOKE_S = 5.0  # the whole group waits for a member that gives partitions back
-CATCH_UP_S = 2.0  # after reading starts again, before time counts
+CATCH_UP_S = 2.0  # seconds after reading resumes before a lack of records counts as silence
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +243,7 @@ class Worker:
 
     def _close(self) -> None:
         self._ownership.close()
-        # Not waited for: a call into C may never end. What it computes counts no more (`Ownership.close`).
+        # Do not wait: a call into C may never end. Its results are discarded (`Ownership.close`).
         self._compute.shutdown(wait=False, cancel_futures=True)
         self._committer.close()
         self._takeovers.close()
@@ -499,8 +499,8 @@ class Worker:
             )
 
     def _arrived(self, record: Record) -> int:
-        """Return when the segment that the record derives from reached Kafka; producers of segments are
-        not asked."""
+        """Return when the segment that the record derives from reached Kafka, Unix milliseconds. For a
+        segment, that is Kafka's own time stamp, whatever its producer's headers say."""
         arrived = None if record.topic == SEGMENTS.name else names.number(record.headers, names.ARRIVED)
         return record.timestamp_ms if arrived is None else arrived
 

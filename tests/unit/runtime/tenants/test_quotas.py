@@ -23,8 +23,8 @@ def test_a_tenant_without_a_quota_has_that_of_the_others() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("{", "no JSON"),
-        ("[" * 100_000, "no JSON"),
+        ("{", "not valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
         ("[]", "an object is needed"),
         ('{"": {}}', "a tenant's name is empty"),
         ('{"a b": {}}', "tenant 'a b'"),
@@ -38,8 +38,8 @@ def test_a_tenant_without_a_quota_has_that_of_the_others() -> None:
         ('{"acme": {"bytes": "10"}}', "acme.bytes"),
         ('{"acme": {"questions": ' + "9" * 5000 + "}}", "Exceeds the limit"),
         ('{"acme": {"gpus": 1}}', "acme.gpus"),
-        ('{"acme": {}, "acme": {}}', "^acme is there twice"),
-        ('{"acme": {"bytes": 1, "bytes": 2}}', "bytes is there twice"),
+        ('{"acme": {}, "acme": {}}', "^acme occurs twice"),
+        ('{"acme": {"bytes": 1, "bytes": 2}}', "bytes occurs twice"),
         ('{"acme": 3}', "acme: "),
         ('{"acme": null}', "acme: "),
     ],

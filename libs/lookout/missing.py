@@ -42,7 +42,7 @@ class MissingPackageError(LookoutError, ImportError):
 
 
 def missing_package(error: ModuleNotFoundError) -> MissingPackageError | None:
-    """Return the error that names the command for installing what an import missed.
+    """Return an error with the command that installs the package which an import did not find.
 
     Args:
         error: The error of the import.

@@ -37,15 +37,15 @@ _BREAK: Final = re.compile(rf"\s*[{_BREAKS}]\s*")
 
 
 def clean(text: object, limit: int = CHARACTERS) -> str:
-    """Text that can be shown on one line.
+    """Return text that is safe to show on one line.
 
     Args:
-        text: Anything; its `str` is taken.
-        limit: Characters of it that are shown.
+        text: Any object; it is converted with `str`.
+        limit: Most characters to show.
 
     Returns:
-        The text with every character that cannot be seen written as its escape (\\x1b, \\u202e), and
-        with the number of characters left out after the first `limit`.
+        The first `limit` characters, with invisible ones as escapes (\\x1b, \\u202e). If the text is longer,
+        the number of characters left out follows.
     """
     full = str(text)
     shown = visible(full[:limit]).replace("\n", "\\x0a").replace("\t", "\\x09")
@@ -80,7 +80,7 @@ def question_text(
             with invalid allowed answers or an invalid condition (`lookout.structured`).
     """
     if not isinstance(question, str):
-        raise error(f"a question is a text, such as 'Is a person in view?', not {question!r:.80}")
+        raise error(f"a question must be a text such as 'Is a person in view?', not {question!r:.80}")
     if limit is not None and len(question) > _BLANK_SHARE * limit:
         raise error(f"the question has {len(question)} characters; {limit} is the limit")
     if not is_encodable(question):
@@ -165,7 +165,7 @@ def without_credentials(text: str) -> str:
     """Remove user, password and query from addresses in a text: somebody may have typed them in a wrong
     place.
 
-    If two addresses with passwords are on one line, the first one is lost along with the second one's
-    password.
+    If one line has two addresses with passwords, everything from the first address to the second one's
+    password is removed.
     """
     return _QUERY.sub(r"\1", _USER_INFO.sub(r"\1", text))

@@ -368,7 +368,7 @@ def _opened(source: str | Path | BinaryIO, opened: ExitStack) -> tuple[Path | Bi
     """Return the source, opened or downloaded, and its name."""
     if not isinstance(source, (str, Path)):
         if not callable(getattr(source, "read", None)):
-            raise PipelineError(f"a video is a path, a URL or a file object, not {source!r:.80}")
+            raise PipelineError(f"a video must be a path, a URL or a file object, not {source!r:.80}")
         if not _reads_bytes(source):
             raise PipelineError("a file object must be open, and for reading bytes")
         return source, str(getattr(source, "name", "pipe"))

@@ -107,8 +107,8 @@ class SegmentSampler:
         window_us: Microseconds of a window.
         stream: Number of the current stream; -1 before the first.
         begun_us: Source time at which it begins.
-        watermark_us: Stream time up to which it is decoded.
-        heard_us: Source time up to which it is decoded.
+        watermark_us: Stream time up to which the stream is decoded.
+        heard_us: Source time up to which the source is decoded.
     """
 
     request: DecodeRequest

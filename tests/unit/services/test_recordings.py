@@ -147,7 +147,7 @@ def test_a_job_says_when_its_recording_begins(services: Services, analyzer: Anal
     assert begins == ["2024-05-01T13:30:00.000+02:00", "2026-05-01T14:30:00.000+00:00"]
     folder = services.answers("folder")
     assert folder.state == RecordingAnswers.STATE_REFUSED
-    assert "begins is of one recording; the job names 3" in folder.reason
+    assert "begins applies to one recording, but the job names 3" in folder.reason
 
 
 @pytest.mark.slow
@@ -256,8 +256,8 @@ def test_a_folder_is_its_files_and_what_cannot_be_read_is_named(
     assert reasons["broken.mp4"]
     assert "No such file" in reasons["gone.mp4"]
     assert "not in a folder that may be read" in reasons["passwd"]
-    assert "'gopher' is not read" in reasons["a"]
-    assert "is not read" in reasons["::"]
+    assert "'gopher' is not supported" in reasons["a"]
+    assert "is not supported" in reasons["::"]
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from lookout.video.segments import CodecError
 
 CLIP_S: Final = 60.0
 """Most seconds of a clip; a clip of a longer range shows the part around its strongest moment."""
-_STEM_BYTES: Final = 150  # for the recording's part of a clip's name; file systems allow 255 in all
+_STEM_BYTES: Final = 150  # for the recording's name, in a clip's name of at most 255 bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,13 +90,13 @@ def analyze(
 def _check_kinds(settings: object, analyzer: object) -> None:
     for name, value, kind in (("settings", settings, AnalysisSettings), ("analyzer", analyzer, Analyzer)):
         if value is not None and not isinstance(value, kind):
-            raise AnalysisError(f"{name} is a lookout {kind.__name__}, not {clean(repr(value), 80)}")
+            raise AnalysisError(f"{name} must be a lookout {kind.__name__}, not {clean(repr(value), 80)}")
 
 
 def _check_calls(on_part: object, progress: object) -> None:
     for name, call in (("on_part", on_part), ("progress", progress)):
         if call is not None and not callable(call):
-            raise AnalysisError(f"{name} is a function, not {call!r:.80}")
+            raise AnalysisError(f"{name} must be a function, not {call!r:.80}")
 
 
 _models: dict[tuple[str, str], Analyzer] = {}

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 from lookout.errors import BadRecordError, LookoutError, TransientError
 from lookout.video.files.ranged import RangedSource
 
-#: attempts on a host that does not answer, and seconds between them; then the job continues without it
+#: attempts to reach a host that does not answer, and seconds between them; then the job continues without it
 TRIES, PAUSE_S = 3, 2.0
-#: least bytes (or a quarter of the request, if that is less) that a connection must give before it breaks,
-#: else it counts as failed; most broken connections of a part
+#: a connection that breaks before this many bytes (or a quarter of the request, if that is less) counts as a
+#: failed attempt; and the most broken connections of a part
 LEAST_BYTES, PART_TRIES = 1 << 16, 30
 _VERSION = 120
 
@@ -121,7 +121,7 @@ class ObjectRanges:
         try:
             facts = obstore.head(self._store, self._key)
         except FileNotFoundError as error:
-            raise BadRecordError("uri-status", "it is not there") from error
+            raise BadRecordError("uri-status", "it does not exist") from error
         except (BaseError, OSError, ValueError) as error:
             raise TransientError(first_line(error)) from error
         self.size, self.version = facts["size"], facts["e_tag"] or ""

@@ -75,12 +75,12 @@ def check_begins(job: RecordingJob, recordings: int) -> None:
     if begin_of(settings) is None:
         raise JobError("settings: begins must be a time between 1970 and 2200")
     if recordings > 1:
-        raise JobError(f"settings: begins is of one recording; the job names {recordings}")
+        raise JobError(f"settings: begins applies to one recording, but the job names {recordings}")
 
 
 def _check_backtest(job: RecordingJob) -> None:
     if job.uris or job.questions or job.HasField("settings"):
-        raise JobError("backtest: a back-test has a watch; uris, questions and settings are of recordings")
+        raise JobError("backtest: a back-test takes a watch, but no uris, questions or settings")
     past = job.backtest
     try:
         check_watch(past.watch)
@@ -88,8 +88,8 @@ def _check_backtest(job: RecordingJob) -> None:
         raise JobError(f"backtest: watch: {error}") from None
     if job.tenant and past.watch.tenant not in ("", job.tenant):
         raise JobError(
-            f"backtest: watch: tenant '{past.watch.tenant}': the job is of tenant '{job.tenant}', and reads "
-            "cameras of its own"
+            f"backtest: watch: tenant '{past.watch.tenant}': a job of tenant '{job.tenant}' may only read "
+            "cameras of its own tenant"
         )
     if past.HasField("since") and past.HasField("until") and _ms(past.since) >= _ms(past.until):
         raise JobError("backtest: the time from `since` to `until` is empty")

@@ -36,7 +36,7 @@ from lookout.video.files.names import SUFFIXES, video_files
 
 T = TypeVar("T")
 _PIECE = 1 << 20
-#: how often a host is given up before it is no longer contacted, and seconds until it is contacted again
+#: a host that failed this often within this many seconds is not contacted until the failures are older
 GIVEN_UP: Final = 5
 FORGOTTEN_S: Final = 600.0
 _HOSTS: Final = 4096  # most hosts that are remembered
@@ -49,7 +49,7 @@ class OpenSource:
     """A recording that is open for reading.
 
     Attributes:
-        uri: The job's name for it.
+        uri: Its URI, as the job names it.
         data: A file, or a recording that is read in ranges.
         mark: Identifies the recording's content: a file's size and modification time, else the size and
             version from its host, or the size and digest of the copy.
@@ -230,7 +230,7 @@ class Sources:
             for piece in obstore.get(bucket, key).stream(min_chunk_size=_PIECE):
                 take(bytes(piece))
         except FileNotFoundError as error:
-            raise BadRecordError("uri-status", "it is not there") from error
+            raise BadRecordError("uri-status", "it does not exist") from error
         except (BaseError, OSError, ValueError) as error:
             raise TransientError(first_line(error)) from error
 
@@ -267,10 +267,10 @@ class Sources:
 
 
 class _AbsentHosts:
-    """Hosts that were given up, by who asked for them. Thread-safe.
+    """Remembers hosts that failed, separately for each asker, so that they are not contacted for a while.
 
-    A job may name thousands of recordings of one host, and every part of a recording is read by itself.
-    Without this, each of them would go through all attempts again.
+    A job may name thousands of recordings of one host, and every part of a recording is read on its own.
+    Without this, each part would go through all attempts again. Thread-safe.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -374,7 +374,7 @@ def _parsed(uri: str) -> SplitResult:
         raise SourceError(f"not a valid URI ({error})") from error
     if url.scheme not in ("file", "http", "https", *_OBJECTS):
         raise SourceError(
-            f"{public_url(uri)}: scheme {url.scheme!r} is not read; name a file (file:///folder/clip.mp4)"
+            f"{public_url(uri)}: scheme {url.scheme!r} is not supported; name a file (file:///folder/clip.mp4)"
         )
     return url
 

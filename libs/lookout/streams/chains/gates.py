@@ -190,8 +190,8 @@ def _activity(block: tokens_pb2.StrideBlock, patches: Sequence[tokens_pb2.Tempor
 
 
 def _in_circle(watch: Watch, watches: Mapping[str, Watch]) -> bool:
-    """Whether gates form a cycle through a watch or behind it: watches that wait for each other would
-    never be asked again."""
+    """Whether following gates from a watch leads into a cycle: watches that wait for each other would never
+    be asked again."""
     seen = {watch.id}
     gate_watch = watches.get(watch.gate.watch)
     while gate_watch is not None:

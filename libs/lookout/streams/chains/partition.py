@@ -90,7 +90,7 @@ class KafkaPartition:
     Args:
         settings: How Kafka is reached.
         partition: Its number.
-        fence: What is erased; None: what Kafka says now, which takes a client of its own to read.
+        fence: Erased times; None: read them from Kafka now, with another client.
 
     Raises:
         RecordsGoneError: The topic has no such partition.
@@ -124,7 +124,7 @@ class KafkaPartition:
     def blocks(self, first: int, stop: int) -> tuple[list[PlacedBlock], bool]:
         """See `PartitionLog.blocks`."""
         blocks: list[PlacedBlock] = []
-        if first >= self._end:  # from there, the client would start at the earliest record
+        if first >= self._end:  # from an offset beyond the end, the client would start at the earliest record
             return blocks, True
         self._reader.read_from(TOKENS.name, {self._partition: first})
         for message in self._reader.to_the_end():

@@ -124,9 +124,8 @@ def replay_epoch(
         left_out: Indices of windows that are not played; looked up just before each window.
 
     Yields:
-        The outcome of every window that is not left out. Until the next one is requested, the engine holds
-            its
-        KV.
+        The outcome of every window that is not left out. The engine holds its KV until the next outcome is
+            requested.
 
     Raises:
         DeviceError: The device failed permanently.

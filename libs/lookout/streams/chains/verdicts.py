@@ -202,8 +202,10 @@ def answered(
 
 
 def _device_us(asked: AnsweredWindow, own_flops: int) -> int:
-    """Return a question's part of the engine's measured time for its window, in microseconds: by its own
-    FLOPs, and an equal share of the rest, so that the parts of all questions add up to the whole.
+    """Return a question's part of the engine's measured time for its window, in microseconds.
+
+    The part is in proportion to the question's own FLOPs plus an equal share of the window's other FLOPs, so
+    the parts of all questions add up to the whole.
 
     Args:
         asked: How the window was computed.

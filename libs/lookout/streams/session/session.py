@@ -58,9 +58,10 @@ class Session:
             comes with Lookout.
         engine: "transformers" or "vllm"; or a host, whose owner closes it and keeps stream names unique.
         window_s: Seconds of a window, a whole number of strides; None: as set in the model's folder, else
-            40. None means the same for the next two.
-        stride_s: Seconds by which it slides, a whole number of samples; else 8.
-        fps: Samples a second; else 2.
+            40.
+        stride_s: Seconds by which windows slide, a whole number of samples; None: as set in the model's
+            folder, else 8.
+        fps: Samples a second; None: as set in the model's folder, else 2.
         preset: Which patches are kept and how windows reuse KV: a name in `lookout.models.presets.PRESETS`.
         policy: Decides which patches are kept: a policy or a name in `lookout.pruning.POLICIES`; None: the
             preset's.
@@ -515,10 +516,10 @@ def _check_caller(name: object, on_window: object, options: object) -> None:
         SessionError: An argument has the wrong type.
     """
     if name is not None and not isinstance(name, str):
-        raise SessionError(f"name is a text, such as 'gate', not {name!r:.80}")
+        raise SessionError(f"name must be a text such as 'gate', not {name!r:.80}")
     if on_window is not None and not callable(on_window):
-        raise SessionError(f"on_window is a function that takes a window, not {on_window!r:.80}")
+        raise SessionError(f"on_window must be a function that takes a window, not {on_window!r:.80}")
     if options is not None and not isinstance(options, Mapping):
         raise SessionError(
-            f"options are names with values, such as {{'max_rows': 4096}}, not {options!r:.80}"
+            f"options must be names with values such as {{'max_rows': 4096}}, not {options!r:.80}"
         )

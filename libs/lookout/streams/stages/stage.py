@@ -148,7 +148,7 @@ class KeyedStage(Handler[Camera[U]], Generic[U]):
         return self.change(state, lambda draft: self.turn_down(state, record, reason, draft))
 
     def ends(self, camera: str, active_ms: float) -> bool:
-        """Whether the camera is forgotten: it was erased entirely and is silent."""
+        """Whether to forget the camera: it was erased entirely and has sent nothing since."""
         return self._fence.ends(camera, active_ms)
 
     def change(self, camera: Camera[U], step: Callable[[Draft], U | None]) -> Result | None:

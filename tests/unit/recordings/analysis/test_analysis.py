@@ -143,7 +143,7 @@ def test_a_journal_is_named_by_a_text_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["on_part", "progress"])
 def test_what_cannot_be_called_is_refused_before_the_recording_is_read(name: str) -> None:
-    with pytest.raises(AnalysisError, match=f"{name} is a function, not 5"):
+    with pytest.raises(AnalysisError, match=f"{name} must be a function, not 5"):
         run(**{name: 5})
 
 
@@ -250,9 +250,9 @@ def test_requests_that_make_no_sense() -> None:
         analyze(clip(), [], analyzer=analyzer())
     with pytest.raises(AnalysisError, match="no setting is called 'fsp'"):
         run(fsp=2)
-    with pytest.raises(AnalysisError, match="settings is a lookout AnalysisSettings, not 5"):
+    with pytest.raises(AnalysisError, match="settings must be a lookout AnalysisSettings, not 5"):
         analyze(clip(), QUESTIONS, settings=5)  # type: ignore[arg-type]
-    with pytest.raises(AnalysisError, match="analyzer is a lookout Analyzer, not 5"):
+    with pytest.raises(AnalysisError, match="analyzer must be a lookout Analyzer, not 5"):
         analyze(clip(), QUESTIONS, analyzer=5)  # type: ignore[arg-type]
     with pytest.raises(RecordingError, match="rho"):
         run(rho=0)

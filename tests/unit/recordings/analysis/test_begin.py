@@ -122,7 +122,7 @@ def test_a_request_names_the_begin_of_one_recording() -> None:
     check_job(job)
     assert begin_of(job.settings) == datetime(2026, 5, 1, 11, 30, tzinfo=UTC)
     job.uris.append("file:///b.mp4")
-    with pytest.raises(JobError, match="begins is of one recording; the job names 2"):
+    with pytest.raises(JobError, match="begins applies to one recording, but the job names 2"):
         check_job(job)
     del job.uris[1]
     job.settings.begins.seconds = -62_135_596_800  # the year 1

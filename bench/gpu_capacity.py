@@ -108,22 +108,24 @@ def page(price: float = PRICE) -> str:
     lines = [
         "# Capacity, counted",
         "",
-        "This page says how many live cameras fit each GPU, by counting FLOPs and bytes of window plans at "
-        "full size.",
-        "All but [one section](#measured-on-one-gpu) is counted, not measured; each assumption is named.",
-        "`make capacity` writes the page.",
+        "This page says how many live cameras fit on each GPU. It counts FLOPs and bytes of window plans at "
+        "full size; only",
+        "[one section](#measured-on-one-gpu) is measured. The assumptions are in the first table. VSS is "
+        "NVIDIA's blueprint for",
+        "video search and summarization, whose published figure calibrates the counts. `make capacity` "
+        "writes the page.",
         "",
         "| assumption | value | from |",
         "| --- | --- | --- |",
         f"| a chunk of VSS: 80 frames of {TOKENS} tokens, every frame encoded, 8B | {chunk / 1e12:.0f} TFLOP "
         "| counted |",
-        f"| share of the FP8 peak that {VSS_STREAMS} live streams on an H100 mean | {100 * used:.0f} % "
-        "| VSS 3.1's page and the line above; used for all GPUs |",
-        f"| memory kept for activations and the block table | {100 * RESERVED:.0f} % | assumed |",
+        f"| share of the FP8 peak that VSS reaches with {VSS_STREAMS} live streams on an H100 "
+        f"| {100 * used:.0f} % | VSS 3.1's page and the line above; used for all GPUs |",
+        f"| memory reserved for activations and the block table | {100 * RESERVED:.0f} % | assumed |",
         "| dense peaks, TFLOP/s (bf16, FP8) and memory | "
         + "; ".join(f"{g.name} {g.bf16:g}, {g.fp8:g}, {g.memory:g} GiB" for g in GPUS)
-        + " | data sheets; those of the RTX PRO 6000 are half of its sparse ones, assumed |",
-        "| FP8 doubles what bf16 reaches | yes | data sheets; not measured |",
+        + " | data sheets; for the RTX PRO 6000, half of its sparse peaks, assumed |",
+        "| FP8 is twice as fast as bf16 | yes | data sheets; not measured |",
         "",
         "## A stride of 16 frames",
         "",
@@ -147,11 +149,11 @@ def page(price: float = PRICE) -> str:
         "",
         "## Live streams for each GPU",
         "",
-        "Windows of 40 s that slide by 8 s, 2 FPS, by compute at the share above. `whole`: every window "
-        "computed in full.",
-        "`held`: how many streams' KV fits at night (KV in bf16, in FP8); a stream that does not fit "
-        "costs a full",
-        "window each time.",
+        "Windows of 40 s that slide by 8 s at 2 FPS; streams that the compute allows, at the share of the "
+        "peak above.",
+        "`whole`: every window computed in full. `held`: streams whose KV fits into memory, in the clip of "
+        "a night (KV in",
+        "bf16, in FP8); every window of a stream that does not fit is computed in full.",
         "",
         "| GPU | model | weights | whole | a walk | a night | a fall | `strides`, a walk "
         "| held, KV bf16 | held, KV FP8 |",
@@ -208,15 +210,15 @@ def measured(record: Record) -> list[str]:
         f"VSS's workload, chunks of 10 s asked once: {chunks:.0f} streams with every token. VSS names "
         f"{VSS_STREAMS} on an H100, in FP8.",
         "",
-        "| clip | streams, preset `default` | times as many as in full | streams in a batch "
-        "| share of time for the question | chunks of VSS, pruned | the same, asked every 2 s |",
+        "| clip | streams, preset `default` | relative to full windows | streams in a batch "
+        "| share of time for the question | VSS's chunks, pruned: streams | the same, asked every 2 s |",
         "| --- | --- | --- | --- | --- | --- | --- |",
         *rows,
         "",
-        "A question has few rows but starts as many kernels as a window: its share of the time is far above "
-        "its share of",
-        "the FLOPs, and more than eight streams in a batch gain little. So the time probably goes to "
-        "starting kernels.",
+        "A question has few rows but launches as many kernels as a window: its share of the time is far "
+        "above its share of",
+        "the FLOPs, and more than eight streams in a batch gain little. So kernel launches probably take "
+        "most of the time.",
     ]
 
 
@@ -259,14 +261,13 @@ def money(cost: dict[str, float], used: float, price: float) -> list[str]:
     return [
         "## Cost of a camera and month, 8B, FP8",
         "",
-        f"An H100 for {price:g} dollars an hour, {HOURS} hours a month, as busy as the table above says. For "
-        "comparison,",
-        f"a licence of Verkada costs {LICENCE:.2f} dollars a camera and month. Storage, network and CPUs are "
-        "not counted. Where KV in",
-        "bf16 fills the memory first, fewer cameras are counted than the table above has.",
-        "Another price: `python -m bench.gpu_capacity --price DOLLARS`.",
+        f"An H100 for {price:g} dollars an hour, {HOURS} hours a month, with as many cameras as it has time "
+        "or memory for",
+        f"(KV in bf16). For comparison, a licence of Verkada costs {LICENCE:.2f} dollars per camera and "
+        "month. Storage, network and",
+        "CPUs are not counted. For another price run `python -m bench.gpu_capacity --price DOLLARS`.",
         "",
-        "| workload | cameras on an H100 | dollars a camera and month | of the licence |",
+        "| workload | cameras on an H100 | dollars per camera and month | share of the licence |",
         "| --- | --- | --- | --- |",
         *(
             f"| {name} | {count:.0f} | {month / count:.2f} | {100 * month / count / LICENCE:.0f} % |"
@@ -287,27 +288,27 @@ def missing(cost: dict[str, float], used: float, layout: Layout) -> list[str]:
         "",
         "| what | what it costs | state |",
         "| --- | --- | --- |",
-        "| FP8 products of the language model | bf16 has half of the streams: "
-        f"{peak / 2 * windows.STRIDE_S / cost['walk']:.0f} in a walk, 8B | vLLM's own; not run here |",
-        f"| windows after a burst of movement | without them {burst:.0f} streams in a walk, 8B "
+        "| the language model's matrix products in FP8 | in bf16, half as many streams: "
+        f"{peak / 2 * windows.STRIDE_S / cost['walk']:.0f} in a walk, 8B | part of vLLM; not run here |",
+        f"| recomputed windows after a burst of motion | without them, {burst:.0f} streams in a walk, 8B "
         "| nothing cheaper keeps the answers ([windows](windows.md)) |",
-        "| KV of streams in FP8 | bf16 holds half as many: 32B on one H100 is bound by it, 8B is not. FP8 "
-        "(e4m3, a scale a head and row) moves p(yes) by 0.00025 (0.0002 to 0.0004) on eight real clips, "
-        "default preset, chains of 15 windows; the distance from whole windows stays 0.0030 "
-        "| off: 8B needs none of it |",
-        "| pages of KV in place of whole copies | half a page a stream, less than 1 % of memory "
+        "| KV of streams in FP8 | bf16 holds half as many streams, which limits 32B on one H100, but not 8B. "
+        "FP8 (e4m3, a scale for each head and row) moves p(yes) by 0.00025 (0.0002 to 0.0004) on eight real "
+        "clips, default preset, chains of 15 windows; the difference from whole windows stays 0.0030 "
+        "| off: 8B does not need it |",
+        "| pages of KV instead of contiguous copies | half a page per stream, less than 1 % of memory "
         "| not built |",
-        "| a question in few calls | every stream has its own rotation, joining and attention in each layer: "
-        "a batch starts as many kernels as its streams do one by one | not built: keys held rotated, and KV "
-        "padded to a few lengths, make it one call of attention a layer with static shapes, which a CUDA "
-        "graph can replay |",
+        "| a question in few kernel launches | in each layer, every stream has its own rotation, "
+        "concatenation and attention: a batch launches as many kernels as its streams one by one "
+        "| not built: with keys stored rotated, and KV padded to a few lengths, attention is one call per "
+        "layer with static shapes, which a CUDA graph can replay |",
         "| passes of vision towers as CUDA graphs | a pass over the patches of a few frames takes as long as "
-        "starting its kernels | built, off until it has run on a GPU ([towers](vision.md)) |",
-        "| host reads of device values | one a batch: whether the answers are finite | counted by a test |",
-        "| transfers of indices to the device | one a pass, and two a stream whose rows move; before, eight "
-        "a stream more | counted by a test |",
-        f"| key windows of the same stride | of {AIM} cameras at most {max(keys)} on one stride, "
-        f"{AIM / windows.PERIOD:.0f} on average: by the camera's name, so that every instance agrees "
+        "launching its kernels | built, off until it has run on a GPU ([towers](vision.md)) |",
+        "| host reads of device values | one per batch: whether the answers are finite | counted by a test |",
+        "| transfers of indices to the device | one per pass, and two per stream whose rows move "
+        "| counted by a test |",
+        f"| key windows that fall on the same stride | of {AIM} cameras at most {max(keys)}, "
+        f"{AIM / windows.PERIOD:.0f} on average; the camera's name decides, so every instance agrees "
         "| spread |",
     ]
 

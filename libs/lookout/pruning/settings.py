@@ -43,7 +43,7 @@ PRESETS: Final[dict[Preset, PrunePolicy]] = {
     if isinstance(policy := POLICIES[masks_of(preset.value)].policy, PrunePolicy)
 }
 PRESET_WORDS: Final = (
-    "default, faithful (nearer to whole windows, for more arithmetic), codecsight (the paper's), "
+    "default, faithful (smaller errors than the default, for more arithmetic), codecsight (the paper's), "
     "strides (each stride asked alone, for a third of the arithmetic)"
 )
 """Description of the presets, for descriptions of settings."""

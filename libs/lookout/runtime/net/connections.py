@@ -168,7 +168,7 @@ class RedisSecurity(BaseSettings):
 
     redis_cluster: bool = Field(
         False,
-        description="LOOKOUT_REDIS_URL names a node of a Redis Cluster; it tells the others",
+        description="LOOKOUT_REDIS_URL names a node of a Redis Cluster; clients learn the others from it",
     )
     redis_sentinel: str | None = Field(
         None,

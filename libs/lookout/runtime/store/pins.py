@@ -29,7 +29,7 @@ class Pins:
     def check(self, camera: str, label: Label | None = None) -> None:
         """Check that a camera may pin this tensor or, without a label, anything at all.
 
-        A single tensor is never too large.
+        A camera without unread tensors may pin a tensor of any size.
 
         Raises:
             CameraQuotaError: The camera's unread tensors leave no room for it.

@@ -15,7 +15,7 @@ from lookout.runtime.worker.transactions import Ended, Transaction, TransactionR
 
 MAX_SLOTS = 500  # of one partition in one transaction
 HANG_S = 5.0  # beyond the transaction's own time
-#: longest wait of results that nobody waits for; a crash repeats at most this much work
+#: longest time that checkpoints and offsets without outputs wait; a crash repeats at most this much work
 UNAWAITED_S = 2.0
 #: least time between the beginnings of two transactions, as a share of the latency
 _INTERVAL_SHARE = 1 / 3
@@ -46,7 +46,7 @@ class Commits:
 
     Args:
         committer: runs transactions.
-        handler: is told what is durable and what will never be written.
+        handler: is told which outputs are durable and which will never be written.
         refusals: what Kafka rejected; a record's entry is dropped at its commit.
         metrics: counted at the commit.
         latency_s: how long a record may wait to be committed with others.

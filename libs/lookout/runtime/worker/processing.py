@@ -215,7 +215,7 @@ class Processor:
         lane.state = UNLOADED
         self._log.error("work on a record took too long and was stopped", limit_s=self._settings.work_limit_s)
         try:
-            with self.watchdog.watching(lane, slot):  # what is added has a limit of its own
+            with self.watchdog.watching(lane, slot):  # the handler's additions have a time limit of their own
                 return self._give_up(lane, slot, self._overdue_letter())
         except OverdueError:
             lane.state = UNLOADED

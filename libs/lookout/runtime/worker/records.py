@@ -79,10 +79,10 @@ WORKER_REASONS: Final[Mapping[str, str]] = {
     "no-camera": "a record without a key: the camera's id",
     "bad-camera": "a camera's id that is too long or not text",
     "bad-headers": "headers that cannot be read",
-    "unreadable": "offsets that the broker could not give",
+    "unreadable": "records that the client cannot read: damaged, or too large once decompressed",
     "bad-checkpoint": "a camera's checkpoint that cannot be read",
     "overdue": "work on a record took longer than `LOOKOUT_WORK_LIMIT_S`",
-    "unavailable": "what a record needs stayed away longer than `LOOKOUT_RETRY_LIMIT_S`",
+    "unavailable": "a dependency was unavailable for longer than `LOOKOUT_RETRY_LIMIT_S`",
     "internal-error": "a fault of the handler, in every attempt",
     "output-refused": "an output that is too large or that Kafka rejects",
     "quota": "records over a camera's quota, or over one of its tenant",
@@ -196,7 +196,8 @@ class Handler(ABC, Generic[S]):
         parallel."""
 
     def tick(self, state: S, now: float) -> Result | None:
-        """React to the wall clock (`now`: Unix seconds), such as with a gap after silence. None: nothing.
+        """React to the wall clock (`now`: Unix seconds), such as with a gap after silence. Return None if
+        there is nothing to write.
 
         Called only while everything that was sent has been read, so a backlog or an outage does not count as
         silence.
@@ -204,7 +205,7 @@ class Handler(ABC, Generic[S]):
         return None
 
     def passed(self, state: S, record_ms: int) -> Result | None:
-        """React to the partition's record time. None: nothing.
+        """React to the partition's record time. Return None if there is nothing to write.
 
         `record_ms` (Unix milliseconds) is the time stamp of the partition's newest record, of any camera.
         Everything that this camera sent before it has been processed.
@@ -224,7 +225,7 @@ class Handler(ABC, Generic[S]):
         return False
 
     def forget(self, state: S) -> Result | None:
-        """Return what to write when a camera is forgotten. None: nothing.
+        """Return what to write when a camera is forgotten; None if there is nothing to write.
 
         A camera is forgotten if it sent nothing for `LOOKOUT_FORGET_AFTER_DAYS`, or `ends` returns True. Its
         checkpoint is deleted in the same transaction.

@@ -66,7 +66,7 @@ class ServiceSettings(Connections, SamplingSettings):
     prefix: str = Field(
         NAME_PREFIX,
         validate_default=True,
-        description="what topics, consumer groups, transactional ids and Redis keys begin with; "
+        description="prefix of the names of topics, consumer groups, transactional ids and Redis keys; "
         "installations that share a Kafka or a Redis need different ones",
     )
     release: str = Field(
@@ -133,8 +133,8 @@ class ServiceSettings(Connections, SamplingSettings):
 
     preset: Literal["default", "faithful", "codecsight", "strides"] = Field(
         "default",
-        description="settings that belong together: default, faithful (nearer to whole windows, for more "
-        "arithmetic), codecsight (the paper's), strides (each stride asked alone, for a third of the "
+        description="settings that belong together: default, faithful (smaller errors than the default, for "
+        "more arithmetic), codecsight (the paper's), strides (each stride asked alone, for a third of the "
         "arithmetic)",
     )
     model_digest: str | None = Field(
@@ -153,8 +153,8 @@ class ServiceSettings(Connections, SamplingSettings):
     work_limit_s: float = Field(
         900.0,
         gt=1,
-        description="seconds that a compute thread may take for one record; then it is a dead letter, and a "
-        "process that cannot stop the work ends (exit code 1)",
+        description="seconds that a compute thread may take for one record; beyond that it becomes a dead "
+        "letter, and a process that cannot stop the work ends (exit code 1)",
     )
     latency_s: float = Field(
         0.3,
@@ -400,8 +400,8 @@ class WindowPlanSettings(ModelSettings):
     key_every: int = Field(
         30,
         ge=1,
-        description="strides from one key window, which is computed in full, to the next; fewer come "
-        "nearer to full windows, and cost more",
+        description="strides from one key window, which is computed in full, to the next; fewer give smaller "
+        "errors and cost more",
     )
     token_replicas: Listed = Field(
         (),

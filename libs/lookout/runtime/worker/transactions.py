@@ -47,7 +47,8 @@ class Step(Enum):
 class Transaction:
     """Finished slots that are being committed.
 
-    `metadata` is the group's from when the batch was taken; that of a later generation must not replace it.
+    `metadata` is the group's metadata at the time when the batch was taken. It must not be replaced by that
+    of a later generation of the group.
     """
 
     batch: list[tuple[Partition, list[Slot]]]

@@ -339,7 +339,7 @@ class Worker:
         """Return where to read a partition of which nothing was ever committed."""
         if not (IS_CANARY and self._topics.source == FRAMES.name):
             return int(OFFSET_BEGINNING)
-        # A canary compares from now on: what the fleet has answered already is for back-tests.
+        # A canary compares from now on: windows that the fleet has already answered are for back-tests.
         end = self._source.high(number)
         return int(OFFSET_END) if end is None else end
 

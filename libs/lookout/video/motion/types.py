@@ -162,7 +162,7 @@ class Gather(Protocol):
         call only if it is an array."""
 
     def sample(self, frame: FrameInfo) -> None:
-        """Mark the last pushed frame as sampled; motion is counted from it again."""
+        """Mark the last pushed frame as sampled; from here on, motion is measured relative to it."""
 
     def motions(self) -> list[Motion]:
         """Return the motion at every sample since the last call, in order, each relative to the sample

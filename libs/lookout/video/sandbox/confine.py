@@ -56,7 +56,7 @@ def confine(*, strict: bool = True, landlock: bool = True, needs: Needs | None =
         strict: Fail where the kernel cannot confine it; otherwise an audit hook stops Python code there, but
             not FFmpeg.
         landlock: Use Landlock where the kernel has it.
-        needs: Permissions to keep; None: none, apart from starting threads.
+        needs: Permissions to keep; None: only that of starting threads.
 
     Raises:
         ConfinementError: The process cannot be confined, and `strict` is set.

@@ -99,7 +99,7 @@ class SandboxSettings:
         start_s: Seconds to start.
         threads: Slice threads of the decoder.
         recordings: Whether it samples whole recordings, which needs threads. A process with one slice thread
-            and without recordings may start none.
+            and without recordings may not start threads.
         jobs: Jobs before a worker is replaced.
         strict: Refuse to work where the kernel cannot confine a process.
         landlock: Use Landlock where the kernel has it.

@@ -410,7 +410,7 @@ def source_size(source: ByteSource) -> int | None:
 
 
 def _is_empty(pipe: ByteSource) -> bool:
-    """Whether nothing was read from a pipe, as far as it reports that."""
+    """Whether nothing was read from a pipe; False if it does not report its position."""
     try:
         return int(pipe.tell()) == 0
     except OSError:

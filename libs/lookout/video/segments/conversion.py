@@ -110,7 +110,7 @@ def _toward_zero(value: I64, divisor: int) -> I64:
 
 
 def _shortened(first: I64, raw: I64, limit: float) -> tuple[I64, I64]:
-    """Leave out weights at both ends that are nearly nothing; all output pixels keep equally many."""
+    """Drop negligible weights at both ends; all output pixels keep the same number of weights."""
     first, raw, longest = first.copy(), raw.copy(), 1
     for i in range(len(raw) - 1, -1, -1):
         dropped = 0

@@ -123,7 +123,7 @@ class PastSource:
             question: what to ask; one that begins with a verb such as "is" is a yes/no question.
             since: only frames from this time on; `until`: only frames before.
             words: maximum tokens of text.
-            text: whether to write text; None: unless it is a yes/no question.
+            text: whether to write text; None: only if the question is not a yes/no question.
             on_text: called with each piece of text.
 
         Raises:

@@ -131,7 +131,7 @@ class WindowStore:
         """Return the KV that a window continues.
 
         Raises:
-            KeyError: The worker holds none, or that of another window.
+            KeyError: The worker holds no KV of the stream, or that of another window.
         """
         stream = self.streams.get(window.stream)
         if stream is None:

@@ -52,7 +52,9 @@ def tower_digest(folder: Path) -> str:
     try:
         digest = json.loads((folder / VISION_HALF).read_text())["digest"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ModelError(f"{folder / VISION_HALF} names no digest: write the half again") from error
+        raise ModelError(
+            f"{folder / VISION_HALF} names no digest: write it again with lookout model vision"
+        ) from error
     if not isinstance(digest, str):
-        raise ModelError(f"{folder / VISION_HALF} names no digest: write the half again")
+        raise ModelError(f"{folder / VISION_HALF} names no digest: write it again with lookout model vision")
     return digest

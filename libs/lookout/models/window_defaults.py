@@ -54,7 +54,7 @@ class SamplingNumbers:
         return self.window_blocks * self.stride_us
 
     def check(self, named: Mapping[str, str] | None = None) -> None:
-        """Check that the three fit together; `named` has the name under which a message shows each.
+        """Check that rate, stride and window fit together. `named` maps each field to its name in messages.
 
         Raises:
             SamplingError: They do not.

@@ -111,8 +111,8 @@ class PositionRule(ABC):
 
     @abstractmethod
     def per_frame(self, rows: float, tokens: tuple[int, int], temporal: int, fps: float) -> float:
-        """Return the positions that a frame takes on average: `rows` prompt rows and `tokens` (rows, columns
-        of its grid) for each `temporal` frames, `fps` frames a second."""
+        """Return the mean number of positions that a frame takes. Each `temporal` frames take `rows` prompt
+        rows and a grid of `tokens` (rows, columns); `fps` is the number of frames a second."""
 
 
 @dataclass(frozen=True, slots=True)

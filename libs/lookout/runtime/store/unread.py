@@ -38,8 +38,8 @@ class Gauge:
     paused: set[int] = field(default_factory=set)
 
     def read(self, unread: "UnreadIndex") -> Pressure:
-        """Decide again. The cost grows with the number of cameras that have unread tensors, not with the
-        tensors."""
+        """Decide again which partitions pause. The cost grows with the number of cameras that have unread
+        tensors, not with the number of tensors."""
         lengths = unread.bytes_by_partition
         total = sum(lengths.values())
         longest = {

@@ -92,7 +92,7 @@ WORKER_REASONS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A request to send the input record, as it came, to the dead letters of its topic."""
+    """A request to write the unchanged input record to the dead letters of its topic."""
 
     reason: str
     detail: str = ""

@@ -15,8 +15,8 @@ from lookout.video.segments.nal import begins_clean, may_lead, skipped_leading
 from lookout.video.segments.sampling import Pick, SamplingGrid
 from lookout.video.segments.timeline import JUMP_US, Timeline, usual_step
 
-#: a longer step than this, and than `HOLE_STEPS` usual ones, is a hole: a window of the default length sees
-#: nothing in it
+#: a step longer than this, and than `HOLE_STEPS` usual ones, is a hole; it fills a whole window of the
+#: bundled model
 HOLE_US = 10_000_000
 HOLE_STEPS = 10
 

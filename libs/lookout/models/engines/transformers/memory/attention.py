@@ -177,8 +177,8 @@ class AskPass:
         return mask[:, mask.shape[1] - state.size :]
 
     def weight_of_frames(self) -> torch.Tensor:
-        """Return what the question's last row attended to, summed over layers: [frames + 1]. The last entry
-        is for rows of no frame: prefix and representatives."""
+        """Return the attention of the question's last row to each frame, summed over layers: [frames + 1].
+        The last entry is for rows of no frame: prefix and representatives."""
         out = torch.zeros(len(self.snapshot.times_us) + 1, device=self.model.device)
         for state in self.states:
             if state is None or state.last is None:

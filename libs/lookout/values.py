@@ -60,7 +60,7 @@ def moment_of(name: str, value: datetime | str, error: Callable[[str], LookoutEr
     """Return the moment that a caller gives; without an offset it is local time.
 
     Args:
-        name: What messages call the value, with the value itself.
+        name: The value's name in messages, with the value itself.
         value: The moment, or its text in ISO 8601. For an ambiguous time, `fold=1` selects the second moment.
         error: The exception to raise.
 

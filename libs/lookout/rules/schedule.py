@@ -19,7 +19,7 @@ def _in_span(span: ScheduleEntry, moment_ms: int) -> bool:
     clock = moment.time()
     if span.start < span.end:
         return moment.isoweekday() in span.weekdays and span.start <= clock < span.end
-    # The span runs past midnight: what lies after midnight belongs to the day before.
+    # The span runs past midnight; its part after midnight belongs to the weekday before.
     if clock >= span.start:
         return moment.isoweekday() in span.weekdays
     return clock < span.end and (moment - timedelta(days=1)).isoweekday() in span.weekdays

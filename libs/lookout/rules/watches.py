@@ -132,7 +132,8 @@ def second_model_fault(name: str, names: Collection[str]) -> str | None:
 
     Args:
         name: The watch's `verify_with`.
-        names: Names of the second models in LOOKOUT_OPINION_URL; empty if there is one without a name.
+        names: Names of the second models in LOOKOUT_OPINION_URL, "" for one without a name. No names: there
+            is no second model.
     """
     if not names:
         return NO_SECOND_MODEL

@@ -39,7 +39,7 @@ class LabelScores:
     """Scores labels with the answers of a question.
 
     Args:
-        labels: What people said.
+        labels: People's labels of moments.
         rule: The rule of the question.
     """
 

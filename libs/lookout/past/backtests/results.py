@@ -95,7 +95,7 @@ class Backtest:
         dense_flops: FLOPs that computing every answered window in full and without pruning would cost.
         cpu_s: CPU seconds spent, in this process and in those that it started.
         device_s: Seconds on a GPU; 0 on a CPU.
-        labels: What people said, with scores (`lookout.past.backtests.labels`).
+        labels: People's labels with their scores (`lookout.past.backtests.labels`).
         unread: Files that could not be read to their end, with the reason.
         timeline: Outcomes of windows by camera, for the report page; None: they are not kept.
     """
@@ -127,17 +127,17 @@ class Backtest:
 
     @property
     def question_share(self) -> float:
-        """What the question adds, as a share of the cost of watching the windows without it."""
+        """FLOPs that the question adds, as a share of those for watching the windows without it."""
         return self.question_flops / max(1, self.window_flops)
 
     @property
     def live_share(self) -> float:
-        """What the back-test computed, as a share of what watching costs a fleet."""
+        """FLOPs of the back-test, as a share of those that watching the windows costs a fleet."""
         return self.computed_flops / max(1, self.window_flops)
 
     @property
     def dense_share(self) -> float:
-        """What the back-test computed, as a share of computing every window in full and without pruning."""
+        """FLOPs of the back-test, as a share of those for every window in full and without pruning."""
         return self.computed_flops / max(1, self.dense_flops)
 
     def add(self, verdict: WatchVerdict) -> None:

@@ -34,7 +34,7 @@ class PastVerdict:
 
     Attributes:
         verdict: The verdict as prefill would have published it.
-        computed_flops: What the language model computed for it.
+        computed_flops: FLOPs of the language model for it.
         expired: Whether its records are past their retention.
     """
 

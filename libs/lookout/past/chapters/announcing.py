@@ -54,7 +54,7 @@ class ChapterAnnouncer:
         pod: this holder's name.
         camera_bytes: maximum bytes of landmarks and scenes of one camera.
         entry_s: seconds after which an entry expires unless it is renewed.
-        supervisor: told when the thread dies.
+        supervisor: notified if the thread dies.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ from lookout.runtime.store.labels import camera_entries
 
 
 class DirectoryFacts(TypedDict):
-    """What Redis says about a chapter: its holder, and the wall times of its first and last frame."""
+    """A chapter's entry in Redis: its holder, and the wall times of its first and last frame."""
 
     pod: str
     begin_us: int

@@ -377,7 +377,7 @@ class Uploader:
         tier: the durable tier.
         folder: the folder with the chapters.
         round_s: seconds between two rounds.
-        supervisor: told when the thread dies.
+        supervisor: notified if the thread dies.
     """
 
     def __init__(

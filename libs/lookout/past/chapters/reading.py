@@ -125,7 +125,7 @@ class Holders:
         """Read ranges of chapters from one holder, and check them.
 
         Raises:
-            HistoryError: it does not answer, no longer has one, or sent other bytes.
+            HistoryError: the holder does not answer, no longer has a chapter, or sent wrong bytes.
         """
         # Ranges are grouped by chapter, and those of a file are in its order.
         order = sorted(range(len(requests)), key=lambda number: _place(requests[number]))
@@ -328,7 +328,7 @@ class ChapterSources:
     Args:
         holders: channels to holders.
         directory: names live holders; None: only `replicas` are asked.
-        scenes: what Redis has of scenes.
+        scenes: reads scenes from Redis.
         replicas: addresses of holders that are always asked.
         durable: the durable tier.
         threads: maximum number of parallel calls.

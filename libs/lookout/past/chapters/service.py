@@ -203,14 +203,14 @@ class MemoryService(memory_pb2_grpc.MemoryServiceServicer):  # type: ignore[misc
 
 @dataclass(frozen=True, slots=True)
 class PackedHead:
-    """A chapter's head as it is listed."""
+    """A chapter's head, as it is sent in a listing."""
 
     info: ChapterInfo
     data: bytes
 
 
 class PackedHeads:
-    """Heads of a folder's chapters as they are listed; those of sealed chapters are cached."""
+    """Packs heads of a folder's chapters for listings; those of sealed chapters are cached."""
 
     def __init__(self, folder: ChapterFolder) -> None:
         self._folder = folder

@@ -36,7 +36,7 @@ class Eraser:
         publish: Writes a record (None deletes) and returns when Kafka has it.
         instance: Name of this process.
         service: Name of its service.
-        steps: What it erases, by the name of the place.
+        steps: Functions that erase a range in one place, by the place's name.
         stays: Whether the process leaves data behind, on a disk; it then stays a member after its end.
         signer: Signs confirmations.
         clock: Unix seconds.

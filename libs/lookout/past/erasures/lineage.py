@@ -11,7 +11,7 @@ def check_fence(fence: Fence, ref: TensorRef, wall_offset_us: int, start_us: int
     """Check that a tensor's time was not erased.
 
     Args:
-        fence: What was erased.
+        fence: Erased times.
         ref: The tensor.
         wall_offset_us: Clock offset: wall time minus stream time.
         start_us: Stream time of its first frame.

@@ -37,7 +37,7 @@ def receipt_of(
     """Make the receipt of an erasure as of now, unsigned.
 
     Args:
-        log: What `erasures.v1` says.
+        log: Content of `erasures.v1`.
         identity: The erasure's id.
         retention_ms: How long each of Kafka's topics keeps a record of the camera; None: forever.
         checkpoints: For each state topic, whether it has a checkpoint of the camera.

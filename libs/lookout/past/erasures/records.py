@@ -119,8 +119,8 @@ def read_log(
 
 
 class ErasureHistory:
-    """What the topic has said so far. An erasure that counted once stays, whatever is written or deleted
-    later.
+    """All that the topic has contained so far. An erasure that was accepted once remains, whatever is written
+    or deleted later.
 
     Args:
         signer: Leaves out records that the fleet did not sign; None: everything counts.

@@ -103,7 +103,7 @@ class LiveErasures:
         try:
             replace_file(self._file, b"".join(to_json(erasure) + b"\n" for erasure in erasures.values()))
         except OSError as error:  # a full disk; the next change tries again
-            _log.error("erasures are not on the disk", error=str(error))
+            _log.error("erasures could not be saved to disk", error=str(error))
         else:
             self._written = len(erasures)
 
@@ -145,7 +145,7 @@ def join(
     Args:
         context: The service's context.
         erasures: The erasures requested (`live_fence`).
-        steps: What the service erases.
+        steps: Functions that erase a range in one place, by the place's name.
         stays: Whether the process leaves data behind, on a disk.
         member: Name that confirms for all processes that share what they erase, where one of them is enough;
             None: this process.

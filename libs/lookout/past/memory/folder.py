@@ -301,7 +301,7 @@ class MemoryFolder:
 
     @property
     def extent(self) -> Extent:
-        """What it covers."""
+        """The frames and times that the memory covers."""
         times = self.memory.table.times_us.all
         return Extent(len(times), self.memory.covered_from_us, int(times[-1]) if len(times) else None)
 

@@ -263,7 +263,7 @@ class IndexSize:
 
     Attributes:
         index_bytes: what a question needs on the device: representatives and counters.
-        upkeep_bytes: what maintenance needs besides, at the owner: sums of unit keys.
+        upkeep_bytes: what maintenance needs in addition, at the owner: sums of unit keys.
         kv_bytes: the indexed KV.
     """
 

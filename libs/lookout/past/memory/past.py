@@ -101,7 +101,7 @@ def fetch_from(files: Mapping[str, Files]) -> Fetch:
 
 @dataclass(slots=True)
 class Traffic:
-    """What was read.
+    """Counts the ranges that a question read.
 
     Attributes:
         fetched_bytes: bytes fetched.
@@ -380,7 +380,9 @@ class Past:
             raise HistoryError("nothing is remembered of that time")
         newest = self.chapters[-1].head
         if any(chapter.head.shape != newest.shape for chapter in self.chapters):
-            raise HistoryError("these chapters are of different models: ask those of one model at a time")
+            raise HistoryError(
+                "these chapters are of different models; ask about chapters of one model at a time"
+            )
         self.shape = newest.shape
         self.step, self.extent = newest.step, newest.extent
         sizes = [len(chapter.head.times_us) for chapter in self.chapters]

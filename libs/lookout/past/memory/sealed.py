@@ -238,7 +238,7 @@ class SealedMemory:
 
     @property
     def extent(self) -> Extent:
-        """What it covers."""
+        """The frames and times that the memory covers."""
         times, present = self.head.times_us, np.flatnonzero(self.head.present)
         return Extent(len(times), int(times[present[0]]) if len(present) else None, int(times[-1]))
 

@@ -201,7 +201,7 @@ class Prefix:
 
 @dataclass(slots=True)
 class MaintenanceCount:
-    """What maintaining the clusters has cost.
+    """Counts the work of maintaining the clusters.
 
     Attributes:
         absorbed: tokens that joined a cluster.

@@ -38,7 +38,7 @@ def fleet_backtest(
         scope: Which cameras and windows.
         common: Settings of the fleet that differ from the defaults.
         own: Settings of one service, by its name.
-        labels: What people said about incidents of these cameras.
+        labels: People's labels of incidents of these cameras.
         progress: Called with the number of windows done and their total.
 
     Raises:

@@ -190,7 +190,7 @@ def _listed(job: RecordingJob, sources: Sources) -> list[str]:
             uris[uri] = None
         if len(uris) > JOB_RECORDINGS:
             raise JobError(
-                f"uris: {len(uris)} recordings with those of {clean(uri, 200)}, {JOB_RECORDINGS} at most"
+                f"uris: {len(uris)} recordings, counting those of {clean(uri, 200)}; {JOB_RECORDINGS} at most"
             )
     if long := next((uri for uri in uris if len(uri) > URI_CHARS), None):
         raise JobError(f"uris: {clean(long, 200)} has {len(long)} characters, {URI_CHARS} at most")

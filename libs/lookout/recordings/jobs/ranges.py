@@ -44,7 +44,7 @@ class RangedRecording(RangedSource):
     broke.
 
     Args:
-        name: What messages call it.
+        name: The recording's name in messages.
         ranges: Reads its bytes.
         limit: Bytes that may be fetched until `renew`.
         pause: Waits between attempts.

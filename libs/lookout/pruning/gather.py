@@ -84,7 +84,7 @@ class GatherSettings:
 
     def __post_init__(self) -> None:
         if min(self.rows, self.cols, self.patch) < 1 or self.cell < 0 or not 0 <= self.intra_share <= 1:
-            raise ValueError(f"not a patch grid or not a share: {self}")
+            raise ValueError(f"rows, cols, patch, cell or intra_share is out of range: {self}")
 
     def cells(self, geometry: Geometry) -> Cells:
         """Return the cells of a coded picture."""

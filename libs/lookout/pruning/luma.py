@@ -29,7 +29,7 @@ def patch_difference(a: U8, b: U8, grid: GroupedPatches) -> F32:
     """
     height, width = grid.rows * grid.patch, grid.cols * grid.patch
     if a.shape != b.shape or a.shape[0] < height or a.shape[1] < width:
-        raise ValueError(f"pictures of {a.shape} and {b.shape}, not both {(height, width)} or larger")
+        raise ValueError(f"pictures of {a.shape} and {b.shape}: both must be at least {(height, width)}")
     # Smoothing is linear, so the difference is smoothed once instead of both pictures.
     change = _box_sum(a.astype(np.int16) - b)[:height, :width]
     np.abs(change, out=change)

@@ -444,7 +444,7 @@ def _moved(sample: Sample, grid: GroupedPatches, policy: PrunePolicy, state: _St
     """Return the patches that moved, by the vectors."""
     m = motion(sample, policy.alpha)
     if m.shape != (grid.rows, grid.cols):
-        raise ValueError(f"a motion grid of {m.shape} on a patch grid of {(grid.rows, grid.cols)}")
+        raise ValueError(f"a motion grid of {m.shape} does not fit a patch grid of {(grid.rows, grid.cols)}")
     if policy.accumulation is Accumulation.SINCE_ENCODED:
         state.moved += m
         return np.asarray(state.moved > policy.threshold, np.bool_)

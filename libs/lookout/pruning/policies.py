@@ -120,7 +120,7 @@ def policy_of(name: MaskPolicy | str) -> MaskPolicy:
     if not isinstance(name, str):
         if isinstance(name, type) or not callable(getattr(name, "masks", None)):
             raise PolicyError(
-                f"a pruning policy is a name or an object such as PrunePolicy(), not {name!r:.80}"
+                f"a pruning policy must be a name or an object such as PrunePolicy(), not {name!r:.80}"
             )
         return name
     if name not in POLICIES:

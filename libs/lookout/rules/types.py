@@ -102,7 +102,7 @@ class Rule:
         for name in ("threshold", "clear"):
             check_finite(name, getattr(self, name), RuleError)
         if any(isinstance(count, bool) or not isinstance(count, Integral) for count in (self.k, self.n)):
-            raise RuleError(f"k of n are whole numbers, not {self.k!r:.40} of {self.n!r:.40}")
+            raise RuleError(f"k and n must be whole numbers, not {self.k!r:.40} and {self.n!r:.40}")
         if not 0 < self.threshold <= 1:
             raise RuleError(f"threshold must be above 0 and at most 1, not {self.threshold}")
         if not 0 <= self.clear <= self.threshold:

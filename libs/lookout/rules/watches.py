@@ -42,7 +42,7 @@ def read_watch(key: str, value: bytes) -> tuple[Watch, Rule]:
         RuleError: The record is not a valid watch; the text says why.
     """
     if len(value) > WATCH_BYTES:
-        raise RuleError(f"{len(value)} bytes, {WATCH_BYTES} at most")
+        raise RuleError(f"the record has {len(value)} bytes, {WATCH_BYTES} at most")
     try:
         watch = from_json(value, Watch)
     except WireError as error:
@@ -104,7 +104,7 @@ def check_watch(watch: Watch) -> Rule:
     rule = rule_of(watch.rule, watch.question)
     size = len(to_json(watch))
     if size > WATCH_BYTES:
-        raise RuleError(f"{size} bytes as JSON, {WATCH_BYTES} at most")
+        raise RuleError(f"the watch has {size} bytes as JSON, {WATCH_BYTES} at most")
     return rule
 
 

@@ -165,7 +165,7 @@ def check_message(
     """
     kind = type(message)
     if key is not None and kind not in _KEYLESS and (own := _KEYS[kind](message)) != key:
-        raise WireError(f"{kind.DESCRIPTOR.full_name} of {own!r} under the key {key!r}")
+        raise WireError(f"{kind.DESCRIPTOR.full_name} of {own!r} is stored under the key {key!r}")
     if "epoch" in kind.DESCRIPTOR.fields_by_name:
         check_epoch(message.epoch, record_ms)  # type: ignore[attr-defined]
     if isinstance(message, Checkpoint):  # its stage's state has the epoch

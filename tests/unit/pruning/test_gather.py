@@ -207,7 +207,7 @@ def test_a_gather_travels_to_another_process() -> None:
 
 
 def test_settings_and_order_are_checked() -> None:
-    with pytest.raises(ValueError, match="patch grid"):
+    with pytest.raises(ValueError, match="out of range"):
         GatherSettings(0, 8, 8)
     made = MotionGather(GatherSettings(6, 8, 8))
     made._broken = False

@@ -202,7 +202,7 @@ class ChapterAnnouncer:
                 raise
             # A full Redis rejects scenes; they are read from the holder.
             cause = str(error).rpartition(": ")[2]  # the rest quotes the scenes
-            _log.warning("scenes are not in the directory", chapter=facts.name, error=cause)
+            _log.warning("scenes could not be written to Redis", chapter=facts.name, error=cause)
             return 0
         return size
 

@@ -438,7 +438,7 @@ class Uploader:
                 self._tier.clean()
         except HistoryError as error:
             self.failed += 1
-            log.warning("chapters are not in the durable tier", error=str(error))
+            log.warning("chapters could not be copied to the durable tier", error=str(error))
 
     def _copy(self, sealed: Sequence[ChapterFacts]) -> None:
         if self._stored is None:
@@ -458,4 +458,4 @@ class Uploader:
                 self.round()
             except Exception as error:  # nothing in the tier may end the process
                 self.failed += 1
-                log.exception("chapters are not in the durable tier", error=str(error))
+                log.exception("chapters could not be copied to the durable tier", error=str(error))

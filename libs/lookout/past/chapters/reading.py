@@ -422,7 +422,9 @@ class ChapterSources:
         for number in rest:
             sources = resolved.sources.get(requests[number][0].name, [])
             if not sources:
-                raise LostChapterError(requests[number][0].name, "no holder has it, nor the durable tier")
+                raise LostChapterError(
+                    requests[number][0].name, "neither a holder nor the durable tier has it"
+                )
             groups.setdefault(sources[0], []).append(number)
         parts = {source: [requests[number] for number in numbers] for source, numbers in groups.items()}
         first, *further = parts
@@ -472,7 +474,7 @@ class ChapterSources:
                     out[number] = None if value is None else requests[number][1].checked(value, name)
                     self.from_redis += value is not None
                 except HistoryError:
-                    log.warning("the directory has other scenes than the holder", chapter=name)
+                    log.warning("scenes in Redis do not match the holder's checksums", chapter=name)
 
 
 def _by_camera(listed: Iterable[tuple[str, Chapter]], model_digest: str) -> dict[str, Resolved]:

@@ -198,21 +198,21 @@ def read_erasure_record(key: str, value: bytes) -> Erasure | ErasureConfirmation
     if not separator:
         request = from_json(value, Erasure)
         if request.id != key:
-            raise WireError(f"an erasure {request.id!r} under the key {key!r}")
+            raise WireError(f"erasure {request.id!r} is stored under the key {key!r}")
         if not is_camera_id(request.camera):
             raise WireError(f"{request.camera!r} is not a camera id")
         if request.begin_us >= request.end_us:
             raise WireError(f"the range from {request.begin_us} to {request.end_us} is empty")
         ahead_us = request.end_us - max(request.begin_us, request.requested_us)
         if ahead_us > limits.ERASED_AHEAD_US:
-            raise WireError(f"the range ends at {request.end_us}, {ahead_us} us of it in the future")
+            raise WireError(f"the range ends at {request.end_us}, {ahead_us} us in the future")
         return request
     if erasure:
         confirmation = from_json(value, ErasureConfirmation)
         if (confirmation.erasure, confirmation.instance) != (erasure, instance):
-            raise WireError(f"a confirmation of {confirmation.erasure!r} under the key {key!r}")
+            raise WireError(f"a confirmation of {confirmation.erasure!r} is stored under the key {key!r}")
         return confirmation
     member = from_json(value, ErasureMember)
     if member.instance != instance:
-        raise WireError(f"a member {member.instance!r} under the key {key!r}")
+        raise WireError(f"member {member.instance!r} is stored under the key {key!r}")
     return member

@@ -298,7 +298,7 @@ class ChapterFolder:
                 return FolderFiles(facts.path)  # its head is not read again for every call
         stored, files = self.read(name)
         if stored.head.version != version:
-            raise HistoryError(f"chapter {name!r}: version {version} is gone; it is at {stored.head.version}")
+            raise HistoryError(f"chapter {name!r}: version {version} was replaced by {stored.head.version}")
         return files
 
     @property

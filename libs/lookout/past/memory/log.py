@@ -43,7 +43,7 @@ class RecordLog:
                 self._cut()  # or the next record does
             raise HistoryError(
                 f"{self.path}: a record of {len(record)} bytes could not be written ({error.strerror}); "
-                "nothing was taken in"
+                "nothing was added"
             ) from error
         self._torn = False
         self._size += len(record)

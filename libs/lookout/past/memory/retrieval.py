@@ -53,7 +53,7 @@ class RetrievalSettings:
                 "frames must be at least 0, span and breadth at least 1"
             )
         if not 0 <= self.whole <= 1:
-            raise HistoryError(f"retrieval settings: whole={self.whole} is a share: 0 to 1")
+            raise HistoryError(f"retrieval settings: whole={self.whole} must be 0 to 1")
         if self.representatives is not None and self.representatives < 0:
             raise HistoryError(f"retrieval settings: representatives={self.representatives} is negative")
 

@@ -62,7 +62,9 @@ class Journal:
                 break
         # A journal is created with its first line, so every journal has it.
         if text and not (lines and isinstance(lines[0], dict) and "request" in lines[0]):
-            raise AnalysisError(f"journal={clean(self.path)} is a file of another kind: it is not replaced")
+            raise AnalysisError(
+                f"journal={clean(self.path)} is a file of another kind and is not overwritten"
+            )
         return lines
 
     def add(self, result: PartResult) -> None:

@@ -38,7 +38,7 @@ def part_frames(folder: Path, layout: Layout, settings: AnalysisSettings) -> int
     rows = planner(layout, settings).rows(1, grid.tokens) - len(layout.prefix)
     positions = rule.per_frame(rows, (grid.group_rows, grid.group_cols), grid.temporal, settings.fps)
     if room < positions:
-        raise AnalysisError(f"{folder} counts only to {rule.limit}: too little for one frame")
+        raise AnalysisError(f"{folder}: the model has {rule.limit} positions, too few for one frame")
     return min(PART_FRAMES, int(room / positions))
 
 

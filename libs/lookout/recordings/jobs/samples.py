@@ -128,7 +128,7 @@ class _PackedSampling(Sampling):
             or max((*places, *(loss.place for loss in self._facts.lost)), default=-1) >= len(picks)
             or any(frame.picture not in known for frame in self._facts.frames)
         ):
-            raise SamplesError("pixels of a part are not those that were asked for")
+            raise SamplesError("the pixels of a part are not the requested ones")
         self._pixels = data[begin:].reshape(count, *size, 3)
 
     def __len__(self) -> int:

@@ -124,7 +124,7 @@ def keep_mask(block: tokens_pb2.StrideBlock, patch: tokens_pb2.TemporalPatch) ->
     try:
         return unpack_mask(patch.keep, block.group_rows, block.group_cols)
     except ValueError as error:
-        raise BadRecordError("bad-tokens", f"a keep mask: {error}") from error
+        raise BadRecordError("bad-tokens", f"invalid keep mask: {error}") from error
 
 
 def empty_block(record: tokens_pb2.TokensRecord) -> StrideBlock:

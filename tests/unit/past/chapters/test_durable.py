@@ -149,7 +149,7 @@ def test_damage_in_the_tier_answers_nothing(world: World, two: ChapterFolder, tm
     tier = stored(tmp_path / "tier", two)
     for path in (tmp_path / "tier").rglob("slabs-*.bin"):
         path.write_bytes(bytes(b ^ 1 for b in path.read_bytes()))
-    with pytest.raises(HistoryError, match="no holder has it, nor the durable tier"):
+    with pytest.raises(HistoryError, match="neither a holder nor the durable tier has it"):
         over(world, tier)
     for path in (tmp_path / "tier").rglob("head-*"):
         path.write_bytes(b"no head")

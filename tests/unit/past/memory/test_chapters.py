@@ -185,7 +185,7 @@ def test_a_growing_chapter_stays_readable_at_a_version(tmp_path: Path) -> None:
     assert place.checked(files.read([place])[0], "here")
     with pytest.raises(HistoryError, match="are not a record of version"):
         files.read([ByteRange("slabs", 3, 5)])
-    with pytest.raises(HistoryError, match="version 1 is gone"):
+    with pytest.raises(HistoryError, match="version 1 was replaced"):
         chapters.files(facts.name, 1)
     chapters.close()
 

@@ -126,7 +126,7 @@ def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"my notes\nof May\n", b"\xf0\x28\x8c", b"[1]\n", b"[" * 100_000, b"{}"])
 def test_a_file_that_is_no_journal_is_not_replaced(content: bytes, tmp_path: Path) -> None:
     (path := tmp_path / "notes.txt").write_bytes(content)
-    with pytest.raises(AnalysisError, match=r"notes\.txt is a file of another kind: it is not replaced"):
+    with pytest.raises(AnalysisError, match=r"notes\.txt is a file of another kind and is not overwritten"):
         run(journal=path)
     assert path.read_bytes() == content
     for name in (tmp_path, Path(".")):

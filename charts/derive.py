@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from yaml.constructor import SafeConstructor
 
 from lookout import text as outside_text
 from lookout.runtime.tenants import TenantQuota
@@ -661,14 +662,14 @@ class Value:
 def values() -> list[Value]:
     """Return every value that has no values below it, in the order of values.yaml."""
     text = (CHART / "values.yaml").read_text()
-    return list(_leaves(yaml.compose(text, yaml.SafeLoader), text.splitlines(), ""))
+    return list(_leaves(yaml.compose(text, yaml.CSafeLoader), text.splitlines(), ""))
 
 
 def _leaves(node: yaml.MappingNode, lines: list[str], prefix: str) -> Iterator[Value]:
     for key, child in node.value:
         path = f"{prefix}{key.value}"
         comment = _comment(lines, key.start_mark.line)
-        default = yaml.safe_load(yaml.serialize(child))
+        default = SafeConstructor().construct_document(child)
         if isinstance(child, yaml.MappingNode) and child.value and not comment and child.start_mark.line:
             yield from _leaves(child, lines, f"{path}.")
         else:

@@ -23,6 +23,11 @@ ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts/lookout"
 
 
+def read_yaml(path: Path) -> Any:
+    """Read a document with libyaml, which takes a fifteenth of the time of PyYAML's own parser."""
+    return yaml.load(path.read_text(), Loader=yaml.CSafeLoader)
+
+
 @pytest.fixture(scope="module")
 def derive() -> ModuleType:
     spec = importlib.util.spec_from_file_location("derive", ROOT / "charts/derive.py")
@@ -126,7 +131,7 @@ def test_settings_that_must_fit_a_form_are_refused_with_what_they_are_for(derive
 
 
 def test_the_defaults_follow_the_schema(check: Callable[[object], None]) -> None:
-    check(yaml.safe_load((CHART / "values.yaml").read_text()))
+    check(read_yaml(CHART / "values.yaml"))
 
 
 @pytest.mark.parametrize(
@@ -203,7 +208,7 @@ def test_the_defaults_follow_the_schema(check: Callable[[object], None]) -> None
     ],
 )
 def test_wrong_values_are_refused(check: Callable[[object], None], path: str, value: object) -> None:
-    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    values = read_yaml(CHART / "values.yaml")
     *folders, name = path.split(".")
     inner = values
     for folder in folders:
@@ -240,7 +245,7 @@ def test_wrong_values_are_refused(check: Callable[[object], None], path: str, va
     ],
 )
 def test_values_are_accepted(check: Callable[[object], None], path: str, value: object) -> None:
-    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    values = read_yaml(CHART / "values.yaml")
     folder, name = path.rsplit(".", 1) if "." in path else ("", path)
     inner = values
     for part in filter(None, folder.split(".")):
@@ -253,7 +258,7 @@ def test_values_are_accepted(check: Callable[[object], None], path: str, value: 
     "network", ["10.0.0.0/8", "192.0.2.255/32", "0.0.0.0/0", "fd00::/8", "::1/128", "::ffff:10.0.0.1/96"]
 )
 def test_networks_are_accepted(check: Callable[[object], None], network: str) -> None:
-    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    values = read_yaml(CHART / "values.yaml")
     values["cameraAgent"]["cameraNetworks"] = [network]
     check(values)
 
@@ -261,7 +266,7 @@ def test_networks_are_accepted(check: Callable[[object], None], network: str) ->
 @pytest.mark.parametrize("keep", ["2h", "90min", "1.5d", "500MB", "5 GB", "2H", "3m"])
 def test_the_schema_takes_what_a_memory_parses(check: Callable[[object], None], keep: str) -> None:
     assert Keep.parse(keep)
-    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    values = read_yaml(CHART / "values.yaml")
     values["prefill"]["memory"]["keep"] = keep
     check(values)
 
@@ -314,7 +319,7 @@ def test_the_topic_table_is_the_wires(derive: ModuleType) -> None:
 def test_custom_resources_have_schemas_without_gaps() -> None:
     """A field without a type would be dropped or accepted whatever it holds."""
     for path in (CHART / "crds").glob("*.yaml"):
-        crd = yaml.safe_load(path.read_text())
+        crd = read_yaml(path)
         for version in crd["spec"]["versions"]:
             _check(version["schema"]["openAPIV3Schema"], path.name)
             assert version["additionalPrinterColumns"]
@@ -343,7 +348,7 @@ def test_every_key_of_a_definition_has_a_value(path: Path) -> None:
             return [key for entry in node for key in empty(entry, place)]
         return [place] if node is None else []
 
-    assert empty(yaml.safe_load(path.read_text()), path.stem) == []
+    assert empty(read_yaml(path), path.stem) == []
 
 
 @pytest.mark.parametrize("path", sorted((CHART / "crds").iterdir()), ids=lambda path: path.stem)
@@ -357,5 +362,5 @@ def test_kubectl_explains_every_field(path: Path) -> None:
         found = [silent(part, name) for name, part in inner.items() if name != f"{path.stem}.metadata"]
         return own + [name for names in found for name in names]
 
-    for version in yaml.safe_load(path.read_text())["spec"]["versions"]:
+    for version in read_yaml(path)["spec"]["versions"]:
         assert silent(version["schema"]["openAPIV3Schema"], path.stem) == []

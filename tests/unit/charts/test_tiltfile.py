@@ -88,12 +88,13 @@ def test_live_updates_write_where_pods_may_write() -> None:
 
 
 SERVICE = """
-import pathlib, signal, sys
+import pathlib, signal
 from lookout.version import VERSION
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+# Blocked and then waited for: `pause` would miss a signal that comes just before it.
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 with open(pathlib.Path(__file__).parents[2] / "versions", "a") as file:
     print(VERSION, file=file)
-signal.pause()
+signal.sigwait([signal.SIGTERM])
 """
 
 

@@ -31,6 +31,7 @@ FAMILIES = (
     "qwen2_vl",
     "qwen3_vl",
     "llava_onevision",
+    "llava_onevision2",
     "llava_next_video",
     "smolvlm",
 )
@@ -47,6 +48,7 @@ SIZE = {
     "qwen2_vl": 112,
     "qwen3_vl": 128,
     "llava_onevision": 126,
+    "llava_onevision2": 112,
     "llava_next_video": 112,
     "smolvlm": 192,
 }
@@ -139,12 +141,12 @@ def qwen_tokens(folder: Path) -> tuple[Callable[[str], int], dict[str, int]]:
     return ids, {f"{name}_id": ids(token) for name, token in names.items()}
 
 
-def qwen_processors(folder: Path, patch: int, mean: float, name: str, video: str) -> None:
+def qwen_processors(folder: Path, patch: int, mean: float, name: str, video: str, *, time: int = 2) -> None:
     side = (2 * patch) ** 2
     image = {
         "image_processor_type": "Qwen2VLImageProcessor",
         "patch_size": patch,
-        "temporal_patch_size": 2,
+        "temporal_patch_size": time,
         "merge_size": 2,
         "size": {"shortest_edge": 4 * side, "longest_edge": 1024 * side},
         "image_mean": [mean] * 3,
@@ -343,6 +345,36 @@ def llava_onevision(folder: Path, text: dict[str, Any], vision: dict[str, Any]) 
     )
 
 
+def llava_onevision2(folder: Path, text: dict[str, Any], vision: dict[str, Any]) -> PreTrainedModel:
+    # transformers has no classes for it: Lookout registers its own.
+    from lookout.models.families.towers.llava_onevision2_model import (
+        LlavaOnevision2Config,
+        LlavaOnevision2ForConditionalGeneration,
+        register,
+    )
+
+    register()
+    ids, special = qwen_tokens(folder)
+    qwen_processors(folder, 14, 0.46, "LlavaOnevision2Processor", "LlavaOnevision2VideoProcessor", time=1)
+    defaults = {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+        "patch_size": 14,
+        "frame_windows_size": 3,
+    }
+    text.setdefault("head_dim", text["hidden_size"] // text["num_attention_heads"])
+    return LlavaOnevision2ForConditionalGeneration(
+        LlavaOnevision2Config(
+            text_config={**text, "rope_parameters": rope(), "eos_token_id": ids("<|im_end|>")},
+            vision_config={**defaults, **vision},
+            tie_word_embeddings=False,
+            **special,
+        )
+    )
+
+
 def llava_next_video(folder: Path, text: dict[str, Any], vision: dict[str, Any]) -> PreTrainedModel:
     from transformers import LlavaNextVideoConfig, LlavaNextVideoForConditionalGeneration
 
@@ -452,6 +484,7 @@ BUILDERS: dict[str, Callable[[Path, dict[str, Any], dict[str, Any]], PreTrainedM
     "qwen2_vl": qwen2_vl,
     "qwen3_vl": qwen3_vl,
     "llava_onevision": llava_onevision,
+    "llava_onevision2": llava_onevision2,
     "llava_next_video": llava_next_video,
     "smolvlm": smolvlm,
 }
@@ -603,6 +636,8 @@ PUBLISHED_TEMPLATES = {
         "{% endfor %}"
         "{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}"
     ),
+    # What vLLM asks of a video's place; the published template could not be read.
+    "llava_onevision2": QWEN_PUBLISHED.replace("%SYSTEM%", ""),
     # It shows pictures alone: the processor has a template of its own for videos.
     "smolvlm": (
         "<|im_start|>{% for message in messages %}{{message['role'] | capitalize}}"
@@ -620,17 +655,17 @@ def published(family: str) -> Path:
     """The same checkpoint in a folder shaped as the family's published one; read it, do not write to it.
 
     Weights in shards with an index, a legacy configuration (`rope_theta`, `rope_scaling`, `torch_dtype`;
-    Qwen2.5-VL's text model at the top level), the published chat template in `chat_template.json`, and for
-    Qwen2.5-VL no configuration of its video processor.
+    Qwen2.5-VL's text model at the top level), the published chat template in `chat_template.json`, for
+    Qwen2.5-VL no configuration of its video processor, and for LLaVA-OneVision-2 Python files that must not
+    run.
     """
     # Not at the head: its classes of models import compilers, and every worker collects tests.
-    import transformers
+    from transformers import AutoModelForImageTextToText
 
     plain, folder = checkpoint(family), _root() / f"{family}-published"
-    (architecture,) = json.loads((plain / "config.json").read_text())["architectures"]
-    kind: type[PreTrainedModel] = getattr(transformers, architecture)
     shutil.copytree(plain, folder, ignore=shutil.ignore_patterns("*.safetensors", "chat_template.jinja"))
-    kind.from_pretrained(plain).save_pretrained(folder, max_shard_size="1MB")
+    model = AutoModelForImageTextToText.from_pretrained(plain)
+    model.save_pretrained(folder, max_shard_size="1MB", save_original_format=family != "llava_onevision2")
     config = json.loads((folder / "config.json").read_text())
     text = config["text_config"]
     rope = text.pop("rope_parameters")
@@ -645,6 +680,15 @@ def published(family: str) -> Path:
         del config["text_config"]
         config = {**text, **config, "model_type": family}
         (folder / "video_preprocessor_config.json").unlink()
+    if family == "llava_onevision2":
+        config["vision_config"]["model_type"] = family
+        config["auto_map"] = {
+            "AutoConfig": f"configuration_{family}.LlavaOnevision2Config",
+            "AutoModelForImageTextToText": f"modeling_{family}.LlavaOnevision2ForConditionalGeneration",
+            "AutoProcessor": f"processing_{family}.LlavaOnevision2Processor",
+        }
+        for part in ("configuration", "modeling", "processing"):
+            (folder / f"{part}_{family}.py").write_text("raise SystemExit('code of a folder ran')")
     write(folder, "config.json", config)
     write(folder, "chat_template.json", {"chat_template": PUBLISHED_TEMPLATES[family]})
     return folder

@@ -18,6 +18,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "qwen2_vl": {"block_size": 64, "max_batched_rows": 2048},
     "qwen3_vl": {"block_size": 32, "max_batched_rows": 256},
     "llava_onevision": {"block_size": 128, "max_batched_rows": 2048},
+    "llava_onevision2": {"block_size": 64, "max_batched_rows": 256},
     "llava_next_video": {"block_size": 32, "max_batched_rows": 512},
     "smolvlm": {"block_size": 32, "max_batched_rows": 512},
 }

@@ -24,6 +24,7 @@ from lookout.models.families import (
     close_thought,
     family_of,
     load_layout,
+    load_tokenizer,
     load_tower,
     read_config,
 )
@@ -47,6 +48,12 @@ MEANINGFUL = 0.1
 """Yes and No together have at least this probability; with less, the checkpoint would say something else."""
 CLOSE = {"float32": 1e-3, "bfloat16": 0.1, "float16": 0.02}
 """Largest relative difference of answers and tokens from the stock model's, by dtype."""
+_TENSORS = frozenset(
+    (
+        *("pixel_values", "pixel_values_videos", "video_grid_thw", "second_per_grid_ts"),
+        *("image_grid_thw", "patch_positions"),  # where frames are pictures of their own
+    )
+)
 
 
 class CheckError(LookoutError, ValueError):
@@ -129,6 +136,7 @@ class _Loaded:
 
     whole: Any
     processor: Any
+    tokenizer: Any
     tower: Tower
     layout: Layout
     dtype: str
@@ -230,8 +238,8 @@ def _report(
         memory_bytes=weights + cameras * rows * row_bytes,
         comparisons=tuple(comparisons),
         answer=(
-            str(loaded.processor.tokenizer.decode([loaded.layout.yes])),
-            str(loaded.processor.tokenizer.decode([loaded.layout.no])),
+            str(loaded.tokenizer.decode([loaded.layout.yes])),
+            str(loaded.tokenizer.decode([loaded.layout.no])),
         ),
         answer_probability=probability,
     )
@@ -244,10 +252,11 @@ def _row_bytes(text: Any, itemsize: int) -> int:
 
 
 def _load(folder: Path, device: str, dtype: str) -> _Loaded:
-    from transformers import AutoModelForImageTextToText, AutoProcessor
+    from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoProcessor
 
     try:
-        read_config(folder)
+        family = family_of(read_config(folder)["model_type"])
+        family.register()
         try_prompt(folder)
         layout = load_layout(folder)
         full_model, report = AutoModelForImageTextToText.from_pretrained(
@@ -255,12 +264,15 @@ def _load(folder: Path, device: str, dtype: str) -> _Loaded:
         )
         check_loaded(folder, report["missing_keys"], full_model.named_parameters())
         full_model = full_model.to(device).eval().requires_grad_(False)
-        processor = AutoProcessor.from_pretrained(folder, trust_remote_code=False)
+        kind = AutoProcessor if family.has_processor else AutoImageProcessor
+        processor = kind.from_pretrained(folder, trust_remote_code=False)
         tower = load_tower(folder, device=device, dtype=getattr(torch, dtype))
     except (WindowError, VisionError, OSError, ValueError, KeyError) as error:
         text = str(error)
         raise CheckError(text if text.startswith(str(folder)) else f"{folder}: {text}") from error
-    return _Loaded(full_model, processor, tower, layout, dtype, (folder / LAYOUT_FILE).is_file())
+    tokenizer = load_tokenizer(folder)
+    own_layout = (folder / LAYOUT_FILE).is_file()
+    return _Loaded(full_model, processor, tokenizer, tower, layout, dtype, own_layout)
 
 
 @torch.inference_mode()
@@ -269,6 +281,8 @@ def _stock_inputs(loaded: _Loaded, seen: ClipFrames) -> dict[str, Any]:
     from transformers.video_utils import VideoMetadata
 
     video = np.stack([frame.sample.pixels for frame in seen.frames])
+    if not loaded.family.has_processor:
+        return loaded.family.frame_inputs(loaded.processor, video)
     content = [{"type": "video"}, {"type": "text", "text": QUESTION}]
     # Passed only if the template names it: otherwise the processor would take it for an option of its own.
     knobs = {"enable_thinking": False} if "enable_thinking" in str(loaded.processor.chat_template) else {}
@@ -312,7 +326,7 @@ def _pixels(loaded: _Loaded, seen: ClipFrames, stock: dict[str, Any]) -> Compari
 
 
 def _normalisation(processor: Any) -> tuple[Sequence[float], Sequence[float]]:
-    part = getattr(processor, "video_processor", None) or processor.image_processor
+    part = getattr(processor, "video_processor", None) or getattr(processor, "image_processor", processor)
     return part.image_mean, part.image_std
 
 
@@ -332,16 +346,18 @@ def _placeholder(loaded: _Loaded) -> int:
 
 
 def _suffix(loaded: _Loaded) -> tuple[int, ...]:
-    tokenizer, layout = loaded.processor.tokenizer, loaded.layout
+    tokenizer, layout = loaded.tokenizer, loaded.layout
     ids = tokenizer.encode(QUESTION, add_special_tokens=False)
     return (*layout.question_head, *(int(i) for i in ids), *layout.question_tail)
 
 
 def _prompt(loaded: _Loaded, plan: WindowPlan, stock: dict[str, Any]) -> Comparison:
     """Compare the prompt's text. Labels have a fixed width here, so numbers are compared as numbers."""
+    if not loaded.family.has_processor:
+        return Comparison("prompt", None, "transformers has no processor for it; Lookout's tests use vLLM's")
     if loaded.own_layout:
         return Comparison("prompt", None, f"the folder has a layout of its own ({LAYOUT_FILE})")
-    tokenizer = loaded.processor.tokenizer
+    tokenizer = loaded.tokenizer
     ours = str(tokenizer.decode(_ids(loaded, plan, _suffix(loaded))[0]))
     stock_text = str(tokenizer.decode(stock["input_ids"][0]))
     theirs = close_thought(stock_text)
@@ -397,7 +413,7 @@ def _answers(
     inputs = {
         name: value.to(full_model.device) if isinstance(value, torch.Tensor) else value
         for name, value in stock.items()
-        if name in {"pixel_values", "pixel_values_videos", "video_grid_thw", "second_per_grid_ts"}
+        if name in _TENSORS
     }
     for name in ("pixel_values", "pixel_values_videos"):
         if name in inputs:
@@ -416,7 +432,8 @@ def _answers(
     actual = torch.tensor([answer.yes_logit, answer.no_logit])
     apart = float((actual - want).abs().max() / want.abs().max().clamp(min=1))
     p = float(want.softmax(0)[0])
-    detail = f"p(yes) {answer.p_yes:.6f}, the model's {p:.6f}; logits differ by {apart:.1e}"
+    model = "the model's" if loaded.family.has_processor else "that of Lookout's own class for transformers"
+    detail = f"p(yes) {answer.p_yes:.6f}, {model} {p:.6f}; logits differ by {apart:.1e}"
     return Comparison("answers", apart < CLOSE[loaded.dtype], detail), probability
 
 
@@ -425,4 +442,4 @@ def _engine(loaded: _Loaded) -> TransformersEngine:
     before."""
     device = loaded.whole.device
     model = take_language_model(loaded.whole, loaded.layout.family, device)
-    return TransformersEngine(model, loaded.layout, loaded.processor.tokenizer, budget_bytes=1 << 40)
+    return TransformersEngine(model, loaded.layout, loaded.tokenizer, budget_bytes=1 << 40)

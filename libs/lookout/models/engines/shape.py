@@ -50,6 +50,7 @@ def read_shape(folder: Path, dtype: str) -> ModelShape:
         family = family_of(read_config(folder)["model_type"])
     except WindowError as error:
         raise UnsupportedModelError(str(error)) from error
+    family.register()
     config: Any = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     text = config.get_text_config()
     if text.model_type not in family.text_models:

@@ -58,10 +58,10 @@ def tower_grid(folder: Path) -> Grid:
     Raises:
         VisionError: The folder has no usable configuration.
     """
-    from transformers import AutoConfig, AutoModel
+    from transformers import AutoModel
 
     try:
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        config = _stock_config(folder)
         family = _family(config.model_type, folder)
         _without_language(config)
         with torch.device("meta"):  # shapes alone
@@ -72,6 +72,19 @@ def tower_grid(folder: Path) -> Grid:
     except Exception as error:
         why = f"{type(error).__name__}: {clean(error, 300)}"
         raise VisionError(f"{folder}: its configuration cannot be used: {why}") from error
+
+
+def _stock_config(folder: Path) -> Any:
+    """Read a configuration with the class that transformers has for it, or that the family registers.
+
+    Raises:
+        VisionError: The family is not in the registry.
+    """
+    from transformers import AutoConfig, PreTrainedConfig
+
+    settings, _ = PreTrainedConfig.get_config_dict(folder)
+    _family(settings.get("model_type"), folder).register()
+    return AutoConfig.from_pretrained(folder, trust_remote_code=False)
 
 
 def _family(model_type: object, folder: Path) -> Family:
@@ -98,10 +111,9 @@ def _read(folder: Path, device: torch.device, dtype: torch.dtype) -> nn.Module:
 
 
 def _read_checked(folder: Path, device: torch.device, dtype: torch.dtype) -> nn.Module:
-    from transformers import AutoConfig, AutoModel
+    from transformers import AutoModel
 
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    _family(config.model_type, folder)
+    config = _stock_config(folder)
     _without_language(config)
     report: dict[str, Any]
     # The language model's layers are left out on purpose; what is missing is checked here.

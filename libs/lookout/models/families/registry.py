@@ -8,6 +8,7 @@ from lookout.errors import LookoutError
 from lookout.models.families.internvl import InternVL
 from lookout.models.families.llava_next_video import LlavaNextVideo
 from lookout.models.families.llava_onevision import LlavaOnevision
+from lookout.models.families.llava_onevision2 import LlavaOnevision2
 from lookout.models.families.qwen2_5_vl import Qwen25VL
 from lookout.models.families.qwen2_vl import Qwen2VL
 from lookout.models.families.qwen3_vl import Qwen3VL
@@ -27,6 +28,7 @@ FAMILIES: Mapping[str, Family] = {
         Qwen2VL(),
         Qwen3VL(),
         LlavaOnevision(),
+        LlavaOnevision2(),
         LlavaNextVideo(),
         SmolVLM(),
     )

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
+    from numpy.typing import NDArray
 
     from lookout.models.vision.base import BaseTower
     from lookout.models.vision.types import Grid
@@ -96,6 +98,7 @@ class Family(ABC):
         placeholders: Configuration attributes that may name the token of visual rows; the first one present
             is used.
         prints_times: Whether the stock processor prints the frames' times into the prompt.
+        has_processor: Whether transformers has its processor.
     """
 
     name: ClassVar[str]
@@ -107,6 +110,7 @@ class Family(ABC):
     interleaved: ClassVar[bool] = False
     placeholders: ClassVar[tuple[str, ...]] = ("video_token_id", "video_token_index", "image_token_id")
     prints_times: ClassVar[bool] = False
+    has_processor: ClassVar[bool] = True
 
     @abstractmethod
     def input(self, vision: Mapping[str, Any]) -> ModelInput:
@@ -121,6 +125,11 @@ class Family(ABC):
     @abstractmethod
     def tower(self) -> type[BaseTower]:
         """Return the class of the vision tower."""
+
+    def register(self) -> None:
+        """Register classes with transformers for a family that it does not know; call it before a folder of
+        the family is loaded."""
+        return
 
     def positions(self, config: Mapping[str, Any]) -> PositionRule:
         """Return how a checkpoint of this configuration numbers positions; by default one after the other."""
@@ -157,6 +166,11 @@ class Family(ABC):
         """Return the stock processor's tensors as the stock model takes them; `visual` marks the visual rows,
         bool [1, rows]."""
         return given
+
+    def frame_inputs(self, processor: Any, video: NDArray[np.uint8]) -> dict[str, Any]:
+        """Return what the stock model takes for frames uint8 [n, height, width, 3]; for a family without a
+        processor, whose stock image processor is given."""
+        raise AssertionError(f"{self.name} has a processor")
 
     def stock_positions(
         self, whole: Any, ids: torch.Tensor, visual: torch.Tensor, stock: Mapping[str, Any]

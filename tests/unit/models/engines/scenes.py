@@ -22,6 +22,7 @@ GRID = {
     "qwen2_vl": (3, 5),
     "qwen3_vl": (4, 3),
     "llava_onevision": (3, 3),
+    "llava_onevision2": (4, 3),
     "llava_next_video": (4, 4),
     "smolvlm": (4, 4),
 }

@@ -42,14 +42,16 @@ class DenseOracle:
     """The stock model and the stock video processor of one tiny checkpoint."""
 
     def __init__(self, family: str) -> None:
-        from transformers import AutoModel, AutoVideoProcessor
+        from transformers import AutoImageProcessor, AutoModel, AutoVideoProcessor
 
         tiny_models.register_attention(NAME, masked)
         folder = tiny_models.checkpoint(family)
         self.family = family
         self.model: Any = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
-        self.processor = AutoVideoProcessor.from_pretrained(folder)
-        name = "visual" if "qwen" in family else "vision_model" if family == "smolvlm" else "vision_tower"
+        kind = AutoImageProcessor if family == "llava_onevision2" else AutoVideoProcessor
+        self.processor = kind.from_pretrained(folder)
+        names = {"llava_onevision2": "visual", "smolvlm": "vision_model"}
+        name = names.get(family, "visual" if "qwen" in family else "vision_tower")
         self.vision = getattr(self.model, name)
 
     @torch.inference_mode()
@@ -119,6 +121,15 @@ class DenseOracle:
         inputs = self._pixels(frame)
         out = self.model.get_video_features(inputs["pixel_values_videos"], inputs["video_grid_thw"])
         return out.pooler_output[0], None
+
+    def _llava_onevision2(self, frame: FrameInput) -> tuple[torch.Tensor, None]:
+        """A frame is a picture of its own, whose patches are at time 0."""
+        inputs = self.processor(list(frame.pixels), return_tensors="pt", do_resize=False)
+        ((_, rows, cols),) = inputs["image_grid_thw"].tolist()
+        blocks = torch.stack(torch.meshgrid(torch.arange(rows), torch.arange(cols), indexing="ij"), -1)
+        blocks = blocks.view(rows // 2, 2, cols // 2, 2, 2).transpose(1, 2).reshape(-1, 2)
+        places = torch.cat([torch.zeros(len(blocks), 1, dtype=torch.long), blocks], 1)
+        return self.vision(inputs["pixel_values"], inputs["image_grid_thw"], places).pooler_output, None
 
     def _qwen2_vl(self, frame: FrameInput) -> tuple[torch.Tensor, None]:
         return self._qwen2_5_vl(frame)

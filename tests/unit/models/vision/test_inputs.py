@@ -40,6 +40,8 @@ SQUARE = {"image_size": [448, 448], "patch_size": [14, 14]}
         ("qwen2_5_vl", {"patch_size": 14, "image_size": 112}, (112, 14)),
         ("qwen3_vl", {"patch_size": 16}, (448, 16)),
         ("llava_onevision", {"image_size": 384, "patch_size": 14}, (384, 14)),
+        ("llava_onevision2", {"patch_size": 14, "spatial_merge_size": 2}, (448, 14)),
+        ("llava_onevision2", {"patch_size": 16, "spatial_merge_size": 3, "image_size": 448}, (432, 16)),
         ("llava_next_video", {"image_size": 336, "patch_size": 14}, (336, 14)),
         ("smolvlm", {"image_size": 512, "patch_size": 16}, (512, 16)),
     ],
@@ -52,10 +54,11 @@ def test_the_input_of_a_published_configuration_is_read(
     assert (found.width, found.height, found.patch) == (expected[0], *expected)
 
 
+NO_PATCH = '{"model_type": "llava_onevision2", "vision_config": {"patch_size": 0}}'
 NO_SIZE = '{"model_type": "internvl", "vision_config": {"image_size": "big"}}'
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"model_type": "bert"}', NO_SIZE])
+@pytest.mark.parametrize("text", ["", "[]", '{"model_type": "bert"}', NO_SIZE, NO_PATCH])
 def test_a_folder_that_is_no_such_model_is_refused_by_name(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(ModelError, match=r"config\.json"):

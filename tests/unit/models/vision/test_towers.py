@@ -23,6 +23,7 @@ from tests.unit.models.vision.dense import DenseOracle, difference
 
 FAMILIES = tiny_models.FAMILIES
 QWEN = ("qwen2_5_vl", "qwen2_vl", "qwen3_vl")
+ANY_SIZE = (*QWEN, "llava_onevision2")
 CLOSE = 2e-4
 
 
@@ -140,7 +141,7 @@ def test_a_padded_pass_gives_the_same_tokens(family: str, monkeypatch: pytest.Mo
     assert shapes[-1] % whole  # as it is
 
 
-@pytest.mark.parametrize("family", QWEN)
+@pytest.mark.parametrize("family", ANY_SIZE)
 def test_cameras_of_different_sizes_share_a_batch(family: str) -> None:
     side = tower(family).grid.patch * 2
     sizes = [(side, 3 * side), (5 * side, 7 * side), (3 * side, side), (4 * side, 4 * side)]
@@ -274,6 +275,22 @@ def test_frames_that_do_not_fit_are_named(family: str) -> None:
     many = np.concatenate([good.pixels] * 3)
     with pytest.raises(VisionError, match="or one still, got"):
         tower(family).encode([FrameInput(many, good.keep)])
+
+
+@pytest.mark.parametrize(
+    ("vision", "words"),
+    [
+        ({"layer_norm_type": "rms_norm"}, "layer_norm, gelu, no head and one frame a patch"),
+        ({"use_head": True}, "layer_norm, gelu, no head and one frame a patch"),
+        ({"hidden_size": 32}, "a head of 16 entries is not divisible by 32"),
+    ],
+)
+def test_another_tower_than_vllm_computes_is_refused(
+    vision: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    folder = tiny_models.build("llava_onevision2", tmp_path, vision=vision)
+    with pytest.raises(VisionError, match=words):
+        load_tower(folder)
 
 
 def test_unknown_families_and_folders_are_refused(tmp_path: Path) -> None:

@@ -90,6 +90,7 @@ def load_language_model(checkpoint: Path | str, device: torch.device, dtype: tor
         family = str(read_config(folder)["model_type"])
     except WindowError as error:
         raise UnsupportedModelError(str(error)) from error
+    family_of(family).register()
     with quiet_loading():
         full_model, report = AutoModelForImageTextToText.from_pretrained(
             folder, dtype=dtype, output_loading_info=True, trust_remote_code=False

@@ -66,14 +66,17 @@ class QwenTower(BaseTower):
     def _shape(self, grid: Grid) -> torch.Tensor:
         return torch.tensor([[1, grid.rows, grid.cols]])
 
+    def _places(self, grid: Grid) -> torch.Tensor:
+        """Return the positions of a grid's patches, group by group, int64 [patches, axes]."""
+        places: torch.Tensor = get_vision_position_ids(self._shape(grid), grid.merge)
+        return places
+
     def _encode(self, frames: Sequence[FrameInput], grids: Sequence[Grid]) -> list[FrameTokens]:
         cells = [torch.from_numpy(np.flatnonzero(frame.keep)) for frame in frames]
         layout, windows = self._layout(grids, cells)
         positions = [
-            get_vision_position_ids(self._shape(grid), grid.merge)
-            .view(-1, self._unit, 2)[groups]
-            .flatten(0, 1)
-            for grid, groups in zip(grids, cells, strict=True)
+            self._places(grid).view(len(frame.keep.ravel()), self._unit, -1)[groups].flatten(0, 1)
+            for frame, grid, groups in zip(frames, grids, cells, strict=True)
         ]
         tensors = {
             "patches": self._pixels(frames, grids),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench import pages
+from bench.memory import history
 from bench.record import Record
 
 
@@ -39,12 +40,19 @@ def test_what_shows_no_difference_has_an_interval_that_includes_0(
     assert low <= 0 <= high
 
 
-def test_only_the_memory_that_is_said_to_be_better_than_ours_is() -> None:
-    history = pages.results()["memory"].figures["tables"]["history"]
-    for scheme in ("frame", "token", "compressed"):
-        low, high = history[scheme]["ours less it 95 %"]
-        assert low <= 0 <= high
-    assert history["agnostic"]["ours less it 95 %"][1] < 0
+def test_of_all_rules_of_retrieval_frame_level_alone_differs_from_ours() -> None:
+    found = pages.results()["memory-rules"].figures
+    table = found["tables"]["rules"]
+    edges = {rule: row["ours less it 95 %"] for rule, row in table.items()}
+    assert {rule for rule, (low, _) in edges.items() if low > 0} == {"frame"}
+    assert not [rule for rule, (_, high) in edges.items() if high < 0]
+    units = [{"stream": stream, "rows": rows} for stream, rows in found[pages.BY_CAMERA].items()]
+    assert history.table(units) == table
+
+
+def test_with_a_language_model_only_vlcache_is_better_than_the_default() -> None:
+    less = pages.results()["smol"].figures["tables"]["default less others"]
+    assert {name for name, row in less.items() if row["contextual 95 %"][1] < 0} == {"vlcache 8"}
 
 
 def test_strides_differ_from_the_default_in_the_families_that_the_page_names() -> None:

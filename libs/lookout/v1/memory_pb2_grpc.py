@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class MemoryServiceStub:
-    """What holders of chapters serve.
+    """Served by holders of chapters.
     """
 
     def __init__(self, channel):
@@ -53,7 +53,7 @@ class MemoryServiceStub:
 
 
 class MemoryServiceServicer:
-    """What holders of chapters serve.
+    """Served by holders of chapters.
     """
 
     def ListChapters(self, request, context):
@@ -71,7 +71,7 @@ class MemoryServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReadBatch(self, request, context):
-        """The same for a call that one message answers: 1 024 ranges of 4 MiB at most.
+        """The same with a single message as answer: at most 1024 ranges of 4 MiB.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -104,7 +104,7 @@ def add_MemoryServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class MemoryService:
-    """What holders of chapters serve.
+    """Served by holders of chapters.
     """
 
     @staticmethod
@@ -226,8 +226,8 @@ class RecallServiceServicer:
     """
 
     def Ask(self, request, context):
-        """Progress, pieces of text, then one answer for each camera: first those with the full budget, then those
-        with a small one, in each group the best first. A camera of which nothing was read has no answer.
+        """Progress, pieces of text, then one answer for each camera: first answers with the full budget, then those
+        with a small one, each group with the best first. A camera of which nothing could be read has no answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -241,14 +241,14 @@ class RecallServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Unusual(self, request, context):
-        """Spans that look unlike what their camera usually shows at that hour, by what the directory holds alone.
+        """Spans that look unlike what their camera usually shows at that hour, judged by landmarks in the directory only.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Similar(self, request, context):
-        """Spans that look like a part of a picture, by the same.
+        """Spans that look like a part of a picture, judged by landmarks only.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

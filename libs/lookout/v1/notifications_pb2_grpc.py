@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class NotifyServiceStub:
-    """Delivers a test of a notification at once, and says what the service notify knows; the service answers it.
+    """Served by notify: tests of notifications, and the state that it knows.
     """
 
     def __init__(self, channel):
@@ -53,7 +53,7 @@ class NotifyServiceStub:
 
 
 class NotifyServiceServicer:
-    """Delivers a test of a notification at once, and says what the service notify knows; the service answers it.
+    """Served by notify: tests of notifications, and the state that it knows.
     """
 
     def TryNotification(self, request, context):
@@ -101,7 +101,7 @@ def add_NotifyServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class NotifyService:
-    """Delivers a test of a notification at once, and says what the service notify knows; the service answers it.
+    """Served by notify: tests of notifications, and the state that it knows.
     """
 
     @staticmethod

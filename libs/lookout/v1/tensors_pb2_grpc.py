@@ -50,14 +50,14 @@ class TensorServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def GetTensor(self, request, context):
-        """A tensor this pod holds; NOT_FOUND where it does not.
+        """A tensor that this pod holds; NOT_FOUND if it does not.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def MaterializeTensor(self, request, context):
-        """Make it again from the segments' bytes and the record: any replica of the stage can.
+        """Recomputes a tensor from its record and the segments' bytes; any replica of the stage can.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

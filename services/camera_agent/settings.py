@@ -31,11 +31,11 @@ class AgentSettings(ServiceSettings):
         description="folder with one folder for each secret, which holds the files username and password",
     )
     basic_auth: bool = Field(
-        False, description="send a password in the clear (Basic over rtsp://) to cameras that take no other"
+        False, description="send passwords unencrypted (Basic over rtsp://) to cameras that need it"
     )
     camera_networks: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_networks)] = Field(
         default=(),
-        description="networks (CIDR, with commas) in which cameras live; others are refused; unset: any",
+        description="networks (CIDR, comma-separated) in which cameras are; others are rejected; unset: any",
     )
     #: bytes of the largest segment, above which segments are dropped; at most what decode accepts
     segment_bytes: ClassVar[int] = MAX_SEGMENT_BYTES - (1 << 20)
@@ -43,12 +43,12 @@ class AgentSettings(ServiceSettings):
         256 << 20,
         ge=128 << 20,
         description="memory of the process that reads one camera, in bytes, in addition to its libraries; "
-        "raise it where large pictures end it",
+        "raise it if large pictures exceed it",
     )
     buffer_bytes: int = Field(
         256 << 20,
         ge=1 << 20,
-        description="limit of the bytes that wait for Kafka, all cameras together; raise it to bridge "
+        description="most bytes that wait for Kafka, all cameras together; raise it to bridge "
         "longer outages of Kafka",
     )
     #: seconds without renewal after which an agent loses its cameras
@@ -56,7 +56,7 @@ class AgentSettings(ServiceSettings):
     connect_s: float = Field(
         10.0,
         gt=0,
-        description="seconds that a camera may take to answer or to send; raise it for slow or far cameras",
+        description="seconds that a camera may take to answer or to send; raise it for slow cameras",
     )
     #: longest pause before a camera is tried again, in seconds
     reconnect_max_s: ClassVar[float] = 30.0

@@ -277,7 +277,7 @@ def _send(producer: Producer, table: Table, key: str, value: bytes | None) -> No
     owner = list(headers.encode({headers.ACTOR: headers.KUBERNETES}))
     producer.produce(table.topic, value, key=key, headers=owner, on_delivery=delivered)
     if producer.flush(_SEND_S) or failed:
-        raise OSError(f"{table.topic} did not take {key}: {failed[0] if failed else 'no answer'}")
+        raise OSError(f"{table.topic} did not accept {key}: {failed[0] if failed else 'no answer'}")
     table.reach(offsets[0] + 1)
 
 

@@ -118,7 +118,7 @@ class Credential:
             except ApiException as error:
                 if error.status != 409:
                     raise
-        raise RuntimeError(f"secret {self._secret} was changed by somebody else at every try")
+        raise RuntimeError(f"secret {self._secret} was changed by another writer at every attempt")
 
     def _ensure(self, now: datetime) -> str:
         kept = self._read(self._authority)

@@ -82,7 +82,7 @@ class _Download:
             yield
         except (urllib.error.URLError, OSError) as error:
             why = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
-            raise DownloadError(f"{self._host} does not give the file: {why}") from None
+            raise DownloadError(f"{self._host} does not serve the file: {why}") from None
 
     def check(self, sha256: str) -> None:
         """Read the rest, and compare the digest.

@@ -39,7 +39,7 @@ class Advice:
             return False
         _log.warning(
             "a camera id is in two partitions: give every camera its own id, and let one producer "
-            "(or one partitioner) write it; while partitions are added it is seen once",
+            "(or one partitioner) write it; expected once after partitions are added",
             camera=record.camera,
             partitions=sorted((claimant, record.partition)),
             advice=True,

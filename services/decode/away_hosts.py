@@ -47,7 +47,7 @@ class AwayHosts:
         now = self._clock()
         if now < self._given_up.get(camera, now):
             raise BadRecordError(
-                "uri-away", f"the camera's host did not answer; it is asked every {GIVEN_UP_S:g} s"
+                "uri-away", f"the camera's host did not answer; it is tried again every {GIVEN_UP_S:g} s"
             )
         since, tried = self._failing.get(camera, (now, now))
         if now - tried > GIVEN_UP_S:  # the old failure is stale: another worker had the camera meanwhile

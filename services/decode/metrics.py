@@ -30,7 +30,7 @@ REASONS = {
     Reason.LENGTH.value: "more pictures or seconds than a segment may have",
     Reason.MEMORY.value: "decoding took more memory than a decoder may have",
     Reason.POISON.value: "a segment that killed or hung the decoder twice",
-    Reason.REQUEST.value: "a request that the decoder does not take",
+    Reason.REQUEST.value: "a request that the decoder does not accept",
     "bad-uri": "a URI list that does not hold exactly one URI",
     "uri-refused": "a URI that may not be fetched",
     "uri-status": "the host answers without the segment",

@@ -37,13 +37,13 @@ class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
         "software", description="what decodes: software, nvdec (an NVIDIA GPU), auto (nvdec where it works)"
     )
     fit: Fit = Field(
-        Fit.STRETCH, description="how a picture is fitted to the model's input: as in the model's training"
+        Fit.STRETCH, description="how a picture is fitted to the model's input, as in the model's training"
     )
     silence_s: float = Field(
         30.0,
         gt=0,
-        description="seconds without a segment after which a camera has a gap; longer than the longest "
-        "segment takes to arrive",
+        description="seconds without a segment after which a gap is written; must exceed the time that the "
+        "longest segment takes to arrive",
     )
     overlap_s: float = Field(
         5.0,
@@ -69,7 +69,7 @@ class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
     quota_bytes: int | None = Field(
         4 << 30,
         ge=1,
-        description="bytes that one camera may send in the interval, which bounds what a broken one costs "
+        description="bytes that one camera may send in the interval, which limits what a broken one costs "
         "the others; unset: no limit",
     )
     quota_work_s: float | None = Field(
@@ -81,15 +81,15 @@ class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
     quota_failures: int | None = Field(
         300,
         ge=1,
-        description="dead letters that one camera may cause in the interval, before its segments are "
-        "refused unread; unset: no limit",
+        description="dead letters that one camera may cause in the interval; after that its segments are "
+        "rejected unread; unset: no limit",
     )
 
     segment_bytes: int = Field(
         MAX_SEGMENT_BYTES,
         ge=1,
-        description="bytes of the largest segment accepted; raise it for segments that are given as URIs: "
-        "records hold no larger ones",
+        description="bytes of the largest segment accepted; raise it for segments given as URIs, since a "
+        "record cannot hold more",
     )
     #: seconds of the longest segment accepted
     segment_seconds: ClassVar[float] = 86_400.0

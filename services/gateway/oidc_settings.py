@@ -44,7 +44,7 @@ class OidcSettings(BaseModel, frozen=True, extra="forbid"):
     issuer: str = Field(
         "", description="issuer of the OpenID Connect provider, an https URL; empty: no provider"
     )
-    client_id: str = Field("", description="client that the provider knows this gateway as")
+    client_id: str = Field("", description="client id of this gateway at the provider")
     client_secret_file: Path | None = Field(
         None, description="file with the client's secret; unset: the provider asks for none (PKCE protects)"
     )
@@ -55,17 +55,17 @@ class OidcSettings(BaseModel, frozen=True, extra="forbid"):
     claim: str = Field(
         "groups",
         min_length=1,
-        description="claim with a person's groups or roles; dots lead into objects: realm_access.roles",
+        description="claim with a person's groups or roles; dots separate nested names: realm_access.roles",
     )
     grants: tuple[Grant, ...] = Field(
         (),
-        description='what groups may do, as JSON: [{"group": "guards", "role": "operator", '
-        '"tenants": ["north"], "cameras": ["gate*"]}]; the first entry with a group of a person counts alone',
+        description='rights of groups, as JSON: [{"group": "guards", "role": "operator", "tenants": '
+        '["north"], "cameras": ["gate*"]}]; only the first entry with a group of a person applies',
     )
     audience: str = Field(
         "",
-        description="audience of the provider's access tokens that programs show as Bearer; empty: such "
-        "tokens are not taken",
+        description="audience of the provider's access tokens that programs send as Bearer; empty: such "
+        "tokens are rejected",
     )
 
     @model_validator(mode="after")

@@ -38,10 +38,11 @@ class GatewaySettings(FetchSettings):
     database_url: SecretStr = Field(
         SecretStr("sqlite:///history.db"),
         description="database of the history: sqlite:///FILE, or postgresql://user:password@host/name for "
-        "several replicas or thousands of cameras; deleted, it comes back from Kafka",
+        "several replicas or thousands of cameras; if deleted, it is rebuilt from Kafka",
     )
     database_url_file: Path | None = Field(
-        None, description="file with LOOKOUT_DATABASE_URL, which has a password; it wins"
+        None,
+        description="file that contains LOOKOUT_DATABASE_URL, for URLs with passwords; it overrides that",
     )
     sign_in_file: Path | None = Field(
         None,
@@ -62,31 +63,31 @@ class GatewaySettings(FetchSettings):
     #: days for which buckets shorter than a minute are available
     detail_days: ClassVar[float] = 7.0
     history_bytes: int = Field(
-        20 << 30, ge=1 << 20, description="bytes of the database; beyond them the oldest details go first"
+        20 << 30, ge=1 << 20, description="most bytes of the database; the oldest details are removed first"
     )
     notify: str | None = Field(
         None,
-        description="notify's gRPC address (host:port), which tests notifications; unset: nothing does",
+        description="notify's gRPC address (host:port), for testing notifications; unset: no tests",
     )
     link_key_file: Path | None = Field(
         None,
         description="file with the key of signed links to pictures and clips, the same as notify's; unset: "
-        "such links show nothing",
+        "such links are rejected",
     )
     push_key_file: Path | None = Field(
         None,
-        description="file with the private key (P-256, PEM) of Web Push, the same as notify's; unset: "
-        "browsers are told nothing",
+        description="file with the private key (P-256, PEM) of Web Push, the same as notify's; unset: no "
+        "notifications in browsers",
     )
     model_dir: Path | None = Field(
-        None, description="folder of the model's checkpoint, whose list of questions the API tells"
+        None, description="folder of the model's checkpoint, whose list of trained questions the API returns"
     )
     recall: str | None = Field(None, description="recall's gRPC address (host:port); unset: search is off")
     prose_url: str | None = Field(
         None,
         pattern=r"^https?://\S+$",
         description="a model that writes reports: an OpenAI-compatible endpoint, up to /v1; a private "
-        "address must be in uri_networks; unset: reports have their own sentences alone",
+        "address must be in uri_networks; unset: reports have only template sentences",
     )
     prose_model: str = Field("", description="that model's name at its endpoint")
     prose_key_file: Path | None = Field(
@@ -98,12 +99,12 @@ class GatewaySettings(FetchSettings):
         "s3://bucket/prefix, or a folder that all gateways mount; unset: nothing can be kept",
     )
     keep_bytes: int = Field(
-        10 << 30, ge=1 << 20, description="bytes of kept pictures and clips; beyond them no more is kept"
+        10 << 30, ge=1 << 20, description="most bytes of kept pictures and clips; above that no more is kept"
     )
     masked_clips: MaskedClips = Field(
         "encode",
-        description="clips and live views of footage that a privacy mask hides something of: encode (again, "
-        "with the mask, which costs CPU), or refuse (there are pictures)",
+        description="clips and live views of footage that a privacy mask partly hides: encode (again, "
+        "with the mask, which costs CPU), or refuse (only pictures are available)",
     )
     upload_url: str | None = Field(
         None,
@@ -111,20 +112,20 @@ class GatewaySettings(FetchSettings):
         "an object store of LOOKOUT_RECORDING_STORES; unset: nothing can be uploaded",
     )
     upload_bytes: int = Field(
-        50 << 30, ge=1 << 20, description="bytes of uploaded recordings; beyond them no more is taken"
+        50 << 30, ge=1 << 20, description="most bytes of uploaded recordings; above that uploads are rejected"
     )
     calls_per_minute: int = Field(
         1200,
         ge=1,
-        description="calls of one person or token in a minute at each gateway; beyond them the answer is 429",
+        description="most calls of one person or token in a minute at each gateway; further ones get 429",
     )
     price_per_hour: float | None = Field(
-        None, ge=0, description="price of one hour of a device, for the report of costs; unset: no money"
+        None, ge=0, description="price of one hour of a device, for the report of costs; unset: no prices"
     )
     report_times: str = Field(
         "",
         pattern=r"^$|^([01][0-9]|2[0-3]):[0-5][0-9](,([01][0-9]|2[0-3]):[0-5][0-9])*( [A-Za-z0-9_+/-]+)?$",
-        description="times of day at which notifications are told what happened since the one before: "
+        description="times of day at which a report of what happened since the previous one is delivered: "
         "06:00,18:00 Europe/Berlin (without a zone: UTC); empty: no reports",
     )
     currency: str = Field("EUR", pattern=r"^[A-Z]{3}$", description="currency of LOOKOUT_PRICE_PER_HOUR")

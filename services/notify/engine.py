@@ -24,14 +24,14 @@ from lookout.wire.limits import WAITING_EVENTS
 
 #: why events become dead letters
 REASONS: Final = {
-    "bad-event": "an alert or an act that cannot be read",
+    "bad-event": "an alert, or an action on an incident, that cannot be read",
     "undelivered": "a notification was not delivered within LOOKOUT_RETRY_LIMIT_S",
-    "rejected": "the target of a notification will never take it (status 410)",
+    "rejected": "the target of a notification rejects it for good (status 410)",
     "too-many": "too many events of one incident were waiting for a notification",
 }
 
 #: why a second model was not asked
-BUDGET: Final = "as many second opinions as LOOKOUT_OPINION_DAILY allows were asked for within 24 hours"
+BUDGET: Final = "the limit of second opinions within 24 hours (LOOKOUT_OPINION_DAILY) is reached"
 #: milliseconds for which a closed incident is remembered, so that actions on it reach those who were told of
 #: it
 _REMEMBERED_MS: Final = 86_400_000

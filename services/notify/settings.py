@@ -64,7 +64,7 @@ class NotifySettings(ServiceSettings):
 
     notify_hosts: Listed = Field(
         (),
-        description="hosts that messages are sent to, comma-separated globs; empty: nothing is sent",
+        description="hosts that messages may be sent to, comma-separated globs; empty: nothing is sent",
     )
     notify_networks: Listed = Field(
         (), description="private networks (CIDR) that these hosts may resolve to, comma-separated"
@@ -85,7 +85,7 @@ class NotifySettings(ServiceSettings):
     )
     link_key_file: Path | None = Field(
         None,
-        description="file with the key of signed links to pictures and clips, the gateway's too; unset: "
+        description="file with the key of signed links to pictures and clips, as the gateway's; unset: "
         "messages have no such links and no pictures",
     )
 
@@ -97,7 +97,7 @@ class NotifySettings(ServiceSettings):
     opinion_networks: Listed = Field(
         (),
         description="private networks (CIDR) that the hosts of opinion_url may resolve to, "
-        "comma-separated; they then need no place in notify_hosts",
+        "comma-separated; these hosts need not be in notify_hosts",
     )
     opinion_model: Listed = Field(
         (), description="the second model's name at its endpoint; of several: NAME=MODEL, comma-separated"
@@ -111,17 +111,17 @@ class NotifySettings(ServiceSettings):
         8,
         ge=1,
         le=16,
-        description="pictures of an incident that the second model sees at most; 1: the best one alone",
+        description="most pictures of an incident that the second model sees; 1: only the best one",
     )
     opinion_daily: int = Field(
         200,
         ge=1,
-        description="second opinions within 24 hours at most; incidents beyond are told without one",
+        description="most second opinions within 24 hours; further incidents are delivered without one",
     )
     push_key_file: Path | None = Field(
         None,
-        description="file with the private key (P-256, PEM) of Web Push, the gateway's too; unset: browsers "
-        "are told nothing",
+        description="file with the private key (P-256, PEM) of Web Push, as the gateway's; unset: no "
+        "notifications in browsers",
     )
 
     _hosts = field_validator("notify_hosts")(check_hosts)

@@ -114,12 +114,12 @@ class PrefillSettings(WindowPlanSettings, CanarySettings, TenantSettings):
         "unset or off: nothing",
     )
     memory_dir: Path = Field(
-        Path("memory"), description="folder of chapters, which outlives the process; of this instance alone"
+        Path("memory"), description="folder of this instance's chapters, which must outlive the process"
     )
     memory_url: str | None = Field(
         None,
         description="durable tier of sealed chapters: s3://bucket/prefix, or a folder that all instances "
-        "mount; unset: chapters live and die with memory_dir",
+        "mount; unset: chapters exist only in memory_dir",
     )
     memory_disk_bytes: int = Field(
         20 << 30, ge=1 << 20, description="limit of the bytes of chapters on disk, all cameras together"
@@ -127,8 +127,8 @@ class PrefillSettings(WindowPlanSettings, CanarySettings, TenantSettings):
     memory_chapter_s: float = Field(
         600.0,
         gt=0,
-        description="seconds of stream time after which a chapter is sealed and stored; shorter chapters "
-        "lose less with a node, and make more objects",
+        description="seconds of stream time after which a chapter is sealed and stored; if it is short, "
+        "a lost node costs less, but there are more objects",
     )
     #: bytes of KV after which a chapter is sealed
     memory_chapter_bytes: ClassVar[int] = 256 << 20

@@ -68,7 +68,7 @@ class DeviceShares:
             return None
         where = "this device" if alone or not self._shares.together else "the devices of all instances"
         return (
-            f"tenant {tenant!r} has {part.share:.1%} of {where}, and its fair part among the {part.owners} "
+            f"tenant {tenant!r} has {part.share:.1%} of {where}, and its fair share among the {part.owners} "
             f"tenants of this instance is {part.fair:.1%}: add prefill pods, or raise its weight in "
             "LOOKOUT_TENANT_QUOTAS"
         )

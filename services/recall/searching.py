@@ -47,7 +47,7 @@ class FleetMemory:
                     self._space = remembered.space
                     return remembered.cameras, reasons
             except DirectoryDownError as error:
-                reasons.append(f"spans were looked at in no order, newest first: {error}")
+                reasons.append(f"spans were not ranked, but searched newest first: {error}")
         for pattern in cameras:
             self._resolved |= self.asker.find(pattern, PastQuestion(""))
         pasts = {

@@ -18,8 +18,8 @@ class RecallSettings(WindowPlanSettings, TenantSettings):
     model_dir: Path | None = Field(None, description="folder of the checkpoint that prefill runs")
     holders: Listed = Field(
         (),
-        description="prefill's gRPC addresses, comma-separated, asked beside those in Redis; for when "
-        "that does not answer",
+        description="prefill's gRPC addresses, comma-separated, in addition to those in Redis; for when "
+        "Redis does not answer",
     )
     memory_url: str | None = Field(
         None, description="durable tier of sealed chapters, as prefill's; unset: only holders are asked"
@@ -33,7 +33,7 @@ class RecallSettings(WindowPlanSettings, TenantSettings):
     cache_bytes: int = Field(
         512 << 20,
         ge=1 << 20,
-        description="bytes of chapters kept in memory; raise it where the same hours are asked about again",
+        description="bytes of chapters cached in memory; raise it if the same hours are asked about often",
     )
     #: most questions that may wait; further ones are rejected
     queue: ClassVar[int] = 32

@@ -49,9 +49,9 @@ PATIENCE_S: Final = 0.5
 _CANCELLED_EARLY: Final = "cancelled before it was planned"
 EVENTS = {
     "planned": "jobs cut into parts",
-    "refused": "jobs that are not followed",
+    "refused": "jobs that were rejected",
     "cancelled": "jobs that were cancelled",
-    "repeated": "requests seen before",
+    "repeated": "repeated requests",
 }
 #: why its input becomes a dead letter, in `lookout_dead_letters_total`
 REASONS = {

@@ -27,8 +27,8 @@ class RecordingsSettings(FetchSettings, WindowPlanSettings):
     fetch_bytes: int = Field(
         512 << 20,
         ge=1,
-        description="bytes that are fetched for a part; the whole recording, into the temporary folder, "
-        "where its host serves no ranges",
+        description="most bytes fetched for a part, or for the whole recording, into the temporary folder, "
+        "if its host serves no ranges",
     )
     #: time limit of one fetch in seconds; fetching a range may take 60 at most
     uri_timeout_s: ClassVar[float] = 600.0

@@ -308,7 +308,7 @@ class Provider:
             raise ProviderError(f"{address}: the answer is not a JSON object")
         if reply.status_code == 400 and method == "POST":
             reason = clean(str(document.get("error")), 60)
-            raise TokenError(f"the provider does not take the code ({reason})")
+            raise TokenError(f"the provider does not accept the code ({reason})")
         if reply.status_code != 200:
             raise ProviderError(
                 f"{address}: HTTP {reply.status_code} {clean(str(document.get('error', '')), 60)}"

@@ -96,8 +96,8 @@ class Database:
         except (SQLAlchemyError, CommandError, OSError) as error:
             reason = str(getattr(error, "orig", error)).strip().splitlines()
             raise StartupError(
-                f"LOOKOUT_DATABASE_URL={public_url(self.url)}: {reason[0] if reason else error!r}; Kafka "
-                "has what it holds, but for what agents said of cameras: delete it, or give another"
+                f"LOOKOUT_DATABASE_URL={public_url(self.url)}: {reason[0] if reason else error!r}; delete "
+                "it (the history is read from Kafka again, but for past reasons of outages), or name another"
             ) from error
 
     def fact(self, connection: Connection, name: str) -> str | None:

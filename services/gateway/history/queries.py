@@ -184,7 +184,7 @@ def incidents(
 def _place(after: str) -> tuple[int, str]:
     start, _, identity = after.partition(".")
     if not (start.isdigit() and len(start) <= 15 and identity):
-        raise ProblemError(400, "after: it is not a place that a page named as `next`")
+        raise ProblemError(400, "after: use the value `next` of an earlier page")
     return int(start), identity
 
 
@@ -567,7 +567,7 @@ def letters(connection: Connection, principal: Principal, after: str, limit: int
     )
     if after:
         if not after.isdigit() or len(after) > 15:
-            raise ProblemError(400, "after: it is not a place that a page named as `next`")
+            raise ProblemError(400, "after: use the value `next` of an earlier page")
         query = query.where(LETTERS.c.time_ms < int(after))
     page: list[Any] = []
     for row in connection.execute(query):

@@ -55,7 +55,7 @@ class Retention:
         self._remove(detail, minutes)
         while self._database.bytes() > settings.history_bytes and minutes > 1 / 24:
             detail, minutes = (detail * _STEP, minutes) if detail > 1 / 24 else (detail, minutes * _STEP)
-            logs.get("history").warning("the history is too large: details go earlier", days=detail)
+            logs.get("history").warning("the history is too large: details are removed earlier", days=detail)
             self._remove(detail, minutes)
 
     def _remove(self, detail_days: float, minutes_days: float) -> None:

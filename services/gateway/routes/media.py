@@ -238,7 +238,7 @@ def _alert(parts: Parts, principal: Principal, identity: str) -> tuple[Alert, Ke
         try:
             kept = parts.keeping.find(identity, principal.sees)
         except TransientError as error:  # footage that Kafka has is shown anyway
-            logs.get("gateway").warning("kept evidence is away", error=str(error)[:300])
+            logs.get("gateway").warning("the store of kept evidence does not answer", error=str(error)[:300])
     with parts.database.reading() as connection:
         row_and_acts = queries.incident(connection, principal, identity)
     if row_and_acts is not None:

@@ -81,7 +81,7 @@ def remove_push(request: Request, principal: Viewer, asked: Asked, identity: _Id
 def _key(parts: Parts) -> str:
     if parts.push_key is None:
         raise ProblemError(
-            404, "this fleet tells no browsers: set LOOKOUT_PUSH_KEY_FILE of gateway and notify"
+            404, "this fleet does not notify browsers: set LOOKOUT_PUSH_KEY_FILE of gateway and notify"
         )
     return parts.push_key
 

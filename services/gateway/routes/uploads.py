@@ -39,7 +39,7 @@ async def upload(request: Request, principal: Operator, asked: Asked, name: _Nam
     if principal.cameras:
         raise ProblemError(403, "jobs about recordings need a caller that may see every camera")
     if parts.uploads is None:
-        raise ProblemError(409, "this gateway takes no recordings: set LOOKOUT_UPLOAD_URL")
+        raise ProblemError(409, "this gateway accepts no uploads: set LOOKOUT_UPLOAD_URL")
     try:
         recording = await parts.uploads.take(name, request.stream())
     except ClientDisconnect:

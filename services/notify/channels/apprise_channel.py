@@ -100,7 +100,7 @@ class _AppriseChannel(Channel):
         finally:
             logger.removeHandler(failure)
         if not arrived:
-            raise DeliveryError(f"Apprise: {failure.text or 'the service did not take the message'}")
+            raise DeliveryError(f"Apprise: {failure.text or 'the service did not accept the message'}")
 
 
 class ChatChannel(_AppriseChannel, GroupingChannel):

@@ -50,9 +50,9 @@ _Tenant = Annotated[str, Query(max_length=63, description="whose camera it is; e
 async def send_film(
     request: Request, principal: Administrator, asked: Asked, camera: _Camera, tenant: _Tenant = ""
 ) -> Response:
-    """Publish a film as if the camera had just filmed it; watches that exist by then answer it.
+    """Publish a film as if the camera had just filmed it; existing watches are asked about it.
 
-    The body is the file. One that would overlap the camera's newest footage is refused (409).
+    The body is the file. A film that would overlap the camera's newest footage is rejected (409).
     """
     parts = parts_of(request)
     labels = await run_in_threadpool(_checked, parts, principal, camera, tenant)

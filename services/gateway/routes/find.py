@@ -102,7 +102,7 @@ def find_moments(
     """Find moments in what cameras saw. Hits come as they are verified; a caller that leaves ends
     the search.
 
-    With POST the body is a picture of your own, and spans are ranked by what looks like it.
+    With POST, the body is a picture of your own, and spans are ranked by their similarity to it.
     """
     parts = parts_of(request)
     recall = _recall(parts)
@@ -153,7 +153,7 @@ def find_similar(
 ) -> Response:
     """The times at which cameras looked most like a part of a picture, without verification.
 
-    With POST the body is a picture of your own.
+    With POST, the body is a picture of your own.
     """
     parts = parts_of(request)
     recall = _recall(parts)

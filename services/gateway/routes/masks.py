@@ -29,8 +29,9 @@ _TURN: Final = threading.Lock()
 
 @router.get("/{camera:path}/masks", **route(CameraMasks))
 def get_masks(request: Request, principal: Viewer, camera: _Camera) -> Response:
-    """What is hidden of a camera's pictures, now (the last version) and before; no versions: nothing ever
-    was."""
+    """The versions of a camera's privacy mask, the last of which is in force; empty if it never had a
+    mask.
+    """
     parts = parts_of(request)
     _check_seen(parts, principal, camera)
     return answer(_masks(parts, camera))

@@ -135,9 +135,8 @@ def get_kept(request: Request, principal: Viewer, identity: _Incident) -> Respon
 
 @router.post("/incidents/{identity}/keep", **route(KeptEvidence))
 def keep(request: Request, principal: Operator, asked: Asked, identity: _Incident) -> Response:
-    """Keep the picture and the clip of an incident longer than Kafka's retention, as long as the incident.
-
-    While an incident is open, what there is is kept; all of it is kept once the incident is closed.
+    """Keep the picture and the clip of an incident beyond Kafka's retention, for as long as the incident
+    itself. For an open incident, the evidence so far is kept; it is completed once the incident has closed.
     """
     parts = parts_of(request)
     keeping = _keeping(parts)
@@ -150,7 +149,7 @@ def keep(request: Request, principal: Operator, asked: Asked, identity: _Inciden
 
 @router.delete("/incidents/{identity}/keep", **route(None, status=204))
 def release(request: Request, principal: Operator, asked: Asked, identity: _Incident) -> Response:
-    """Remove the kept evidence of an incident; what Kafka has stays."""
+    """Remove the kept evidence of an incident; footage that Kafka has stays."""
     parts = parts_of(request)
     keeping = _keeping(parts)
     kept = keeping.find(identity, principal.sees)

@@ -122,8 +122,8 @@ def costs(
 ) -> Response:
     """What each camera's questions cost, by hour; the last day by default.
 
-    Device seconds are measured, and money is their price. What the questions of a window share is divided
-    evenly among them.
+    Device seconds are measured, and money is their price. The shared cost of a window is divided evenly among
+    its questions.
     """
     settings = parts_of(request).settings
     begin_ms, end_ms = _day(since, until)

@@ -39,9 +39,8 @@ def put_push(
     asked: Asked,
     target: Annotated[Notification, Depends(body_of(Notification))],
 ) -> Response:
-    """Tell a browser of the caller of incidents; `push` is its subscription.
-
-    It is told of no camera that the caller may not see.
+    """Notify a browser of the caller of incidents; `push` is its subscription. It is notified only of cameras
+    that the caller may see.
     """
     parts = parts_of(request)
     _key(parts)
@@ -67,7 +66,7 @@ def try_push(request: Request, principal: Viewer, asked: Asked, identity: _Id) -
 
 @router.delete("/{identity}", **route(None, status=204))
 def remove_push(request: Request, principal: Viewer, asked: Asked, identity: _Id) -> Response:
-    """Stop telling a browser of the caller."""
+    """Stop notifying a browser of the caller."""
     parts = parts_of(request)
     with parts.writes.once(principal, asked, NOTIFICATIONS.name) as written:
         if written is None:

@@ -42,7 +42,7 @@ def report(
 ) -> Response:
     """What happened on cameras: the last 8 hours by default, 31 days at most.
 
-    With `prose` a model says it in its words as well, where one is configured; that can take 30 seconds.
+    With `prose`, a configured model writes the report in its own words as well, which can take 30 seconds.
     """
     end_ms = parse_ms("until", until) or int(time.time() * 1000)
     given_ms = parse_ms("since", since)

@@ -39,7 +39,7 @@ app = typer.Typer(
 )
 app.command("rebuild")(rebuild)
 _TEXT_TOKENS = 64
-#: microseconds; a memory that ends earlier than this before its file's end is incomplete
+#: seconds; a memory that ends earlier than this before its file's end is incomplete
 _EARLY_S = 4.0
 FolderArgument = Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of memories.")]
 

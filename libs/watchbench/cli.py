@@ -335,6 +335,31 @@ def smol(
     _learn(trainer, "smol", vlm.weights(), estimate=estimate, output=output, install=False, minutes=minutes)
 
 
+@app.command()
+def across(
+    output: Output = None,
+    folder: Progress = OUT,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of eight windows.")] = 2000,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1, help="Learn for so long, however many steps that is; the rate falls until then."
+        ),
+    ] = None,
+    threads: Threads = 1,
+    seed: Seed = 301,
+    estimate: Estimate = False,
+) -> None:
+    """Teach the language model's layers windows whose answers lie in no stride; resumable."""
+    from watchbench import model as vlm
+    from watchbench.across import AcrossPlan, AcrossTrainer
+
+    plan = AcrossPlan(seed=seed, steps=steps if minutes is None else 10**6, threads=threads)
+    with _plan_errors():
+        trainer = AcrossTrainer(plan, folder / f"across-{seed}", vlm.weights())
+    _learn(trainer, "across", vlm.weights(), estimate=estimate, output=output, install=False, minutes=minutes)
+
+
 def _learn(
     trainer: Stage[Any],
     name: str,

@@ -56,8 +56,18 @@ class Films:
     question: Question
 
 
-def films(kind: str, units: int, seed: int, grade: float = 0.75) -> Films:
+def films(  # noqa: PLR0917
+    kind: str, units: int, seed: int, grade: float = 0.75, before: int = 0, visitor: bool = False
+) -> Films:
     """Draw films of a kind; ``grade`` as in :func:`watchbench.scenes.sample`.
+
+    Args:
+        kind: One of :data:`KINDS`.
+        units: Units of :data:`UNIT` films.
+        seed: Another seed gives other films.
+        grade: Of disturbances.
+        before: Strides before the window, so that a stream's window may reuse their KV.
+        visitor: Whether a person comes in the stride before the window; nobody does in the others.
 
     Raises:
         ValueError: There is no such kind.
@@ -65,13 +75,20 @@ def films(kind: str, units: int, seed: int, grade: float = 0.75) -> Films:
     if kind not in KINDS:
         raise ValueError(f"no films called {kind!r}; there are: {', '.join(KINDS)}")
     each = UNIT.get(kind, 2)
-    drawn = scenes.sample(units, FRAMES * STEP_S, seed, grade)
+    past = before * STRIDE * STEP_S
+    drawn = scenes.sample(units, FRAMES * STEP_S + past, seed, grade)
     scene = scenes.some_of(drawn, torch.arange(units).repeat_interleave(each))
-    _empty(scene)
+    empty(scene)
     dice = scenes.Dice(seed + 1)
     for unit in range(units):
         rows = range(unit * each, (unit + 1) * each)
         _STAGED[kind](scene, rows, dice)
+        if visitor:
+            for row in rows:
+                visit(scene.people, row, scenes.PEOPLE - 1, -1)
+    for table in (scene.people, scene.vehicles):
+        table["arrive"] += past
+        table["vanish"] += past
     yes = torch.arange(len(scene.kind)) % 2 == 0
     return Films(scene, yes, FAR[KINDS.index(kind)])
 
@@ -85,9 +102,9 @@ def answer(kind: str, truth: scenes.Truth) -> Tensor:
     if kind == "dwell":
         return _longest(person) * STEP_S >= LONG_S
     if kind == "thrice":
-        return _begins(person).sum(1) >= 3
+        return begins(person).sum(1) >= 3
     if kind == "third":
-        came = _begins(person) | _begins(vehicle)
+        came = begins(person) | begins(vehicle)
         third = (came.cumsum(1) == 3).float().argmax(1)
         return vehicle.gather(1, third[:, None])[:, 0]
     twice = (truth.vehicle_share >= 0.35).any(1).sum(1) >= 2
@@ -98,7 +115,7 @@ def _first(seen: Tensor) -> Tensor:
     return torch.where(seen.any(1), seen.float().argmax(1), seen.shape[1])
 
 
-def _begins(seen: Tensor) -> Tensor:
+def begins(seen: Tensor) -> Tensor:
     before = torch.cat([torch.zeros_like(seen[:, :1]), seen[:, :-1]], 1)
     return seen & ~before
 
@@ -112,7 +129,7 @@ def _longest(seen: Tensor) -> Tensor:
     return longest
 
 
-def _empty(scene: Scene) -> None:
+def empty(scene: Scene) -> None:
     """Clear the scenes. Whoever comes later stands in the open, where the first one would have stood."""
     people, vehicles = scene.people, scene.vehicles
     people["there"][:] = False
@@ -132,7 +149,7 @@ def _empty(scene: Scene) -> None:
     people["fall"][:], people["rise"][:] = FOREVER, FOREVER
 
 
-def _visit(table: dict[str, Tensor], row: int, slot: int, stride: int, frames: range = HIDDEN) -> None:
+def visit(table: dict[str, Tensor], row: int, slot: int, stride: int, frames: range = HIDDEN) -> None:
     """Put what is in a slot into view in some frames of a stride, and in no others."""
     begin = stride * STRIDE + frames.start
     table["there"][row, slot] = True
@@ -143,8 +160,8 @@ def _visit(table: dict[str, Tensor], row: int, slot: int, stride: int, frames: r
 def _order(scene: Scene, rows: range, dice: scenes.Dice) -> None:
     one, other = _strides(dice, 2)
     for row, (person, vehicle) in zip(rows, ((one, other), (other, one)), strict=True):
-        _visit(scene.people, row, 0, person)
-        _visit(scene.vehicles, row, 0, vehicle)
+        visit(scene.people, row, 0, person)
+        visit(scene.vehicles, row, 0, vehicle)
 
 
 def _third(scene: Scene, rows: range, dice: scenes.Dice) -> None:
@@ -157,7 +174,7 @@ def _third(scene: Scene, rows: range, dice: scenes.Dice) -> None:
     for row, (people, vehicles) in zip(rows, plans, strict=True):
         for table, visits in ((scene.people, people), (scene.vehicles, vehicles)):
             for slot, stride in enumerate(visits):
-                _visit(table, row, slot, stride)
+                visit(table, row, slot, stride)
 
 
 def _dwell(scene: Scene, rows: range, dice: scenes.Dice) -> None:
@@ -172,22 +189,22 @@ def _dwell(scene: Scene, rows: range, dice: scenes.Dice) -> None:
             edges += [gap * STRIDE + HIDDEN.start, gap * STRIDE + HIDDEN.stop]
         edges.append((start + 3) * STRIDE)
         for slot, (begin, end) in enumerate(zip(edges[::2], edges[1::2], strict=True)):
-            _visit(scene.people, row, slot, 0, range(begin, end))
+            visit(scene.people, row, slot, 0, range(begin, end))
 
 
 def _return(scene: Scene, rows: range, dice: scenes.Dice) -> None:
     strides = _strides(dice, 2)
     vehicles = scene.vehicles
-    colours = vehicles["colour"][rows[0], 0], _another(vehicles["colour"][rows[0], 0])
+    colours = vehicles["colour"][rows[0], 0], another(vehicles["colour"][rows[0], 0])
     # Yes and No alternate: a vehicle twice, it and another, the other twice, the other and the first.
     for row, looks in zip(rows, ((0, 0), (0, 1), (1, 1), (1, 0)), strict=True):
         for slot, (stride, look) in enumerate(zip(strides, looks, strict=True)):
-            _visit(vehicles, row, slot, stride)
+            visit(vehicles, row, slot, stride)
             vehicles["colour"][row, slot] = colours[look]
         vehicles["twin"][row] = looks[0] == looks[1]
 
 
-def _another(colour: Tensor) -> Tensor:
+def another(colour: Tensor) -> Tensor:
     """A colour that clearly differs from the given one."""
     return torch.where(colour > 0.5, colour - 0.45, colour + 0.45).roll(1)
 
@@ -196,7 +213,7 @@ def _thrice(scene: Scene, rows: range, dice: scenes.Dice) -> None:
     strides = _strides(dice, 3)
     for row, count in zip(rows, (3, 2), strict=True):
         for slot, stride in enumerate(strides[:count]):
-            _visit(scene.people, row, slot, stride)
+            visit(scene.people, row, slot, stride)
 
 
 def _strides(dice: scenes.Dice, count: int) -> list[int]:

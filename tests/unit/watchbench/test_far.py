@@ -111,6 +111,22 @@ def test_pictures_of_the_strides_are_the_same_where_nothing_disturbs_them(kind: 
         assert told == denied
 
 
+@pytest.mark.parametrize("kind", far.KINDS)
+@pytest.mark.parametrize("visitor", [False, True])
+def test_strides_before_the_window_show_nothing_but_a_visitor(kind: str, visitor: bool) -> None:
+    found, past = far.films(kind, 4, seed=11, before=2, visitor=visitor), 2 * far.STRIDE
+    times = torch.arange(past + far.FRAMES) * STEP_S
+    seen = scenes.observe(found.scene, times).truth
+    people, vehicles = (getattr(seen, name)[:, :past].amax(2) for name in SHARES)
+    shown = torch.zeros(past, dtype=torch.bool)
+    if visitor:
+        shown[far.STRIDE + far.HIDDEN.start : far.STRIDE + far.HIDDEN.stop] = True
+    assert torch.equal(people >= 0.4, shown.expand_as(people))
+    assert not vehicles.any()
+    window = scenes.observe(found.scene, times[past:]).truth
+    assert torch.equal(far.answer(kind, window), found.yes)
+
+
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(ValueError, match="no films called 'x'; there are: order"):
         far.films("x", 1, seed=1)

@@ -43,6 +43,7 @@ TITLES = {
     "console": "The console in a browser over a thousand cameras",
     "health": "Camera health: faults found, false alarms and CPU",
     "find": "Find: moments of forty cameras by what proposes them, their recall, precision and cost",
+    "far": "Films whose answers lie in no stride, by every way to look at a stream",
     "find-smol": "Find with a real language model: recall, precision and cost",
     "cuts": "What masks make of a cut",
     "kept_tokens": "Which tokens and which text bring a long window near its dense answer",

@@ -32,7 +32,7 @@ _BODY: Final = 1 << 20
 _WORD: Final = re.compile(r"[^a-z]*(yes|no)\b", re.IGNORECASE)
 
 INTERRUPTED: Final = SecondOpinion(
-    answer=SecondOpinion.ANSWER_NONE, reason="the service ended before the answer; it asks once only"
+    answer=SecondOpinion.ANSWER_NONE, reason="the service ended before the answer; it is not asked again"
 )
 
 

@@ -28,7 +28,7 @@ from lookout.wire.begins import set_begin
 from lookout.wire.limits import JOB_ANSWERS, JOB_PARTS, JOB_RECORDINGS, JOB_S, URI_CHARS
 
 PartFrames = Callable[[AnalysisSettings], int]
-"""Returns how many samples of a part the model reads at once (`Analyzer.part_frames`)."""
+"""Returns the most samples of a part for given settings (`Analyzer.part_frames`)."""
 #: most bytes of a plan; a record of recording.results.v1 holds 1 MiB
 _MOST_BYTES = 900_000
 
@@ -116,7 +116,7 @@ def plan_job(job: RecordingJob, sources: Sources, part_frames: PartFrames, *, no
     Args:
         job: The request.
         sources: Where recordings are read.
-        part_frames: Returns how many samples of a part the model reads at once.
+        part_frames: Returns the most samples of a part for given settings.
         now_ms: The request's time in Kafka, Unix milliseconds.
 
     Raises:

@@ -113,17 +113,16 @@ def policies(count: int, place: Workplace) -> dict[str, Any]:
 
 
 def by_motion(count: int, place: Workplace) -> dict[str, Any]:
-    """Figure 14: three policies alone, on the cameras that are complete, and what its rows are made of."""
+    """Figure 14: three policies alone, on the complete cameras whose codec exports vectors, and what its rows
+    are made of."""
     shown, cameras, by_policy = judged_cameras(count, place, BY_MOTION)
-    if not cameras:
-        return {"cameras": 0}
     rows = camera_rows(cameras, by_policy, [motion_of(camera, place) for camera in shown])
-    names = [camera.name for camera in shown]
-    return {
-        "cameras": len(cameras),
-        "figure 14": thirds(rows),
-        "per camera": dict(zip(names, rows, strict=True)),
+    moving = {
+        camera.name: row for camera, row in zip(shown, rows, strict=True) if row["vectors, px"] is not None
     }
+    if not moving:
+        return {"cameras": 0}
+    return {"cameras": len(moving), "figure 14": thirds(list(moving.values())), "per camera": moving}
 
 
 def report(found: dict[str, Any]) -> None:

@@ -198,22 +198,24 @@ def encoded_share(blocks: Sequence[StrideBlock]) -> float:
     return round(spent / (len(rows) * whole), 4)
 
 
-def motion_of(shown: Camera, workplace: Workplace) -> float:
-    """Mean length of a camera's motion vectors, pixels of the model's input; content that is new has none."""
+def motion_of(shown: Camera, workplace: Workplace) -> float | None:
+    """Mean length of a camera's motion vectors, pixels of the model's input; content that is new has none.
+    None: the codec exports no vectors."""
     key = f"{shown.name}, vectors"
     if key not in workplace.results:
         clip = read_clip(shown.path, workplace.tower.grid, vectors=PAPER.gathers)
         workplace.results.add(key, mean_length([frame.sample.v for frame in clip.frames]))
-    return float(workplace.results.found[key])
+    length: float | None = workplace.results.found[key]
+    return length
 
 
-def mean_length(grids: Sequence[NDArray[np.float16] | None]) -> float:
-    """Return the mean over all grids, without infinities and NaN; 0 if no value is finite."""
+def mean_length(grids: Sequence[NDArray[np.float16] | None]) -> float | None:
+    """Return the mean over all grids, without infinities and NaN; None if no value is finite."""
     values = np.concatenate(
         [np.zeros(0), *(grid.ravel().astype(float) for grid in grids if grid is not None)]
     )
     finite = values[np.isfinite(values)]
-    return round(float(finite.mean()), 4) if finite.size else 0.0
+    return round(float(finite.mean()), 4) if finite.size else None
 
 
 def encoded(shown: Camera, masks: MaskPolicy, workplace: Workplace) -> list[StrideBlock]:

@@ -171,7 +171,7 @@ BY_MOTION: Final = ("full", "codecsight", "default")
 
 
 def camera_rows(
-    cameras: Sequence[Mapping[str, Outcome]], judged: Judged, motion: Sequence[float]
+    cameras: Sequence[Mapping[str, Outcome]], judged: Judged, motion: Sequence[float | None]
 ) -> list[dict[str, Any]]:
     """What figure 14 is made of, by camera.
 

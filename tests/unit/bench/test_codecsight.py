@@ -308,7 +308,13 @@ def test_a_figure_is_answered_by_the_policies_that_it_needs(tmp_path: Path) -> N
 def test_the_mean_length_of_vectors_leaves_out_what_is_new() -> None:
     grid = np.array([[0.0, 2.0], [np.inf, 1.0]], np.float16)
     assert mean_length([None, grid]) == 1.0
-    assert mean_length([None]) == 0.0
+    assert mean_length([np.zeros((1, 1), np.float16)]) == 0.0
+
+
+def test_a_codec_without_vectors_has_no_length_of_motion() -> None:
+    """It is not the stillest camera."""
+    assert mean_length([None]) is None
+    assert mean_length([np.full((2, 2), np.inf, np.float16)]) is None
 
 
 def test_refresh_alone_and_the_paper_s_masks_alone_are_the_paper_s() -> None:

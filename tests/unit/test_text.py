@@ -112,7 +112,7 @@ def test_what_is_asked_has_no_control_character_and_loses_no_other(text: str) ->
 
 @pytest.mark.parametrize("value", [5, None, b"Is it?"])
 def test_what_is_no_text_is_refused(value: Any) -> None:
-    with pytest.raises(LookoutError, match="a question is a text"):
+    with pytest.raises(LookoutError, match="a question must be a text"):
         question_text(value, LookoutError)
 
 

@@ -92,7 +92,7 @@ COMMANDS = {
         logs=False,
     ),
     "verify": CommandPlace(
-        "verify", "verify", "Compute committed verdicts again from Kafka, and compare p(yes)."
+        "verify", "verify", "Recompute committed verdicts from Kafka, and compare p(yes)."
     ),
     "canary": CommandPlace(
         "canary",

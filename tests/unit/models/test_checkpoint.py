@@ -148,7 +148,7 @@ def test_code_beside_a_configuration_neither_runs_nor_is_asked_about(
     (folder / "own.py").write_text(f"open({str(mark)!r}, 'w')\nclass Config: pass\nclass Model: pass\n")
     classes = {"AutoConfig": "own.Config", "AutoModel": "own.Model"}
     change(folder / "config.json", model_type="own", auto_map=classes)
-    with pytest.raises(LookoutError, match="custom code"):
+    with pytest.raises(LookoutError, match="not a family that Lookout runs"):
         load_tower(find_model(folder))
     assert not mark.exists()
     assert "Do you wish" not in capsys.readouterr().out

@@ -19,7 +19,7 @@ def test_a_generator_gives_its_questions_as_a_list_does() -> None:
 
 @pytest.mark.parametrize("questions", [QUESTION, b"Is it?", None, 5, [5], [None]])
 def test_what_is_no_list_of_texts_is_refused(questions: Any) -> None:
-    with pytest.raises(QuestionError, match=r"a list of texts|a question is a text"):
+    with pytest.raises(QuestionError, match=r"a list of texts|a question must be a text"):
         models.check_questions(models.find_model(None), questions)
 
 

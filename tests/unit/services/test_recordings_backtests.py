@@ -194,7 +194,7 @@ def test_a_job_of_one_tenant_has_no_watch_of_another(world: World) -> None:
     watch = Watch(id="fall", question="Is it?", tenant="other")
     world.services.ask(RecordingJob(id="past", tenant="acme", backtest=BacktestJob(watch=watch)))
     assert world.services.answers("past").state == RecordingAnswers.STATE_REFUSED
-    assert "tenant 'other': the job is of tenant 'acme'" in world.services.answers("past").reason
+    assert "tenant 'other': a job of tenant 'acme' may only read" in world.services.answers("past").reason
 
 
 def test_records_that_expire_while_the_job_runs_are_counted(world: World) -> None:

@@ -358,5 +358,5 @@ def test_a_video_cut_off_by_closing_is_no_video_that_ends(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("source", [None, 5, ["clip.mp4"], b"clip.mp4"])
 def test_what_is_no_video_is_refused_by_what_it_is(pipeline: Pipeline, source: Any) -> None:
-    with pytest.raises(LookoutError, match="is a path, a URL or a file object, not"):
+    with pytest.raises(LookoutError, match="must be a path, a URL or a file object, not"):
         list(pipeline.watch(source))

@@ -268,7 +268,7 @@ def test_an_answer_that_read_nothing_is_no_answer() -> None:
     keeper, _ = remembered("internvl")
     assert keeper.memory is not None
     shot = replace(keeper.memory.snapshot(), window=())
-    with pytest.raises(HistoryError, match="nothing was read"):
+    with pytest.raises(HistoryError, match="selected nothing"):
         ask(engine("internvl"), shot, TEXT, retrieval=RetrievalSettings(frames=0))
 
 

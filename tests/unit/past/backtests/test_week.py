@@ -65,7 +65,7 @@ def test_what_parts_cannot_hold_is_refused_before_anything_is_computed() -> None
 @pytest.mark.parametrize(
     ("since_s", "why"),
     [
-        (1_700_000_000, "longer ago than Kafka keeps them"),
+        (1_700_000_000, "may be past their retention"),
         (1_900_000_000, "since: 2030-03-17T17:46:40Z is in the"),
     ],
 )

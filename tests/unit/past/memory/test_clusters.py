@@ -228,7 +228,7 @@ def test_an_erased_range_is_gone_wholly() -> None:
 def test_wrong_blocks_are_refused_with_their_cause() -> None:
     one = memory()
     one.add(block(0))
-    with pytest.raises(HistoryError, match="not later than the last"):
+    with pytest.raises(HistoryError, match="not later than the memory"):
         one.add(block(0))
     wrong = block(1)
     with pytest.raises(HistoryError, match="does not fit this memory"):

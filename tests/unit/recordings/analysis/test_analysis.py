@@ -308,7 +308,7 @@ def test_nothing_is_printed_and_no_model_loaded_for_what_cannot_be_read(
 
 @pytest.mark.parametrize("question", ["What is the person wearing?", "Describe the scene", "person"])
 def test_a_question_that_the_small_model_cannot_answer_is_refused(question: str) -> None:
-    with pytest.raises(models.QuestionError, match="yes or no only"):
+    with pytest.raises(models.QuestionError, match="answers only yes/no questions"):
         analyze(clip(), [question])
     with pytest.raises(models.QuestionError, match="writes no text"):
         analyze(clip(), ["Is anyone there?"], describe=8)

@@ -447,8 +447,9 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
         "properties": {name: {"type": "string", "pattern": _DIGEST} for name in _IMAGES},
     },
     "image.prefix": _text(
-        "^[a-z0-9][a-z0-9.-]*(:[0-9]+)?[a-z0-9._/-]*$",
-        "not a beginning of an image's name: lowercase, as in registry.example:5000/team/lookout-",
+        "^[a-z0-9][a-z0-9.-]*(:[0-9]+)?[a-z0-9._/-]*[._/-]$",
+        "not a beginning of an image's name: lowercase, with - / or another sign at its end, after which the "
+        "part follows, as in registry.example:5000/team/lookout-",
     ),
     "image.pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
     "image.pullSecrets": _NAMES,

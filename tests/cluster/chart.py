@@ -122,6 +122,7 @@ REFUSED = {
     "topics.replication=2": "topics.replication: 2 copies need as many brokers",
     "topics.partitions=0": "'/topics/partitions': minimum",
     "topics.retentionHours.verdict=5": "additional properties 'verdict' not allowed",
+    "image.prefix=r.example/team": 'image.prefix: "r.example/team" is not a beginning of an image\'s name',
     "image.prefix=Registry/": 'image.prefix: "Registry/" is not a beginning of an image\'s name',
     "image.pullPolicy=Sometimes": "'/image/pullPolicy': value must be one of",
     "image.digests.decode=latest": 'image.digests.decode: "latest" is not a digest',

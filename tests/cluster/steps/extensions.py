@@ -11,7 +11,7 @@ from tests.cluster import chart
 from tests.cluster.tools import DEFINITIONS, ToolError, definitions
 from tests.cluster.world import NAMESPACE, World
 
-KINDS = {"ScaledObject": 4, "Certificate": 2, "Issuer": 2, "PodMonitor": 1, "PrometheusRule": 1}
+KINDS = {"ScaledObject": 5, "Certificate": 2, "Issuer": 2, "PodMonitor": 1, "PrometheusRule": 1}
 #: mistakes that the schemas must find: kind, a path and a value
 MISTAKES = (
     ("ScaledObject", ("spec", "minReplicaCount"), "one"),

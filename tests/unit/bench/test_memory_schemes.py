@@ -84,5 +84,5 @@ def test_a_stream_with_cuts_among_the_others_hides_no_stream_rich_in_cuts(
     monkeypatch.setattr(report, "table", lambda _: {})
     monkeypatch.setattr(report, "prefetching", lambda _: 0.5)
     rich = {"schemes": [unit([0.03, 0.06], 0.9)]}
-    line = report.report([{"stream": "room-1-cut10"}], [], [], rich)
+    line = report.report([{"stream": "room-1-cut10"}], [], [], rich, {})
     assert line["tables"]["a cut a minute"].keys() == {"token", "ours"}

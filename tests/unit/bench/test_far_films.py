@@ -45,6 +45,7 @@ def test_what_the_page_says_only_windows_answer_is_answered_better_by_them(kind:
     for way in ("strides, max", "strides, mean", "even 16"):
         assert tables["default less others"][kind][way][0] > 0
 
+
 def test_what_the_page_says_of_reuse_and_of_the_aim_is_so() -> None:
     tables = pages.results()["far"].figures["tables"]
     less = tables["default less others"]

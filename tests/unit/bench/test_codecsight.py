@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from bench import pages
 from bench.answered import Answered, Cut
 from bench.codecsight.paper import beside_paper
 from bench.codecsight.policies import (
@@ -355,3 +356,10 @@ def test_every_family_has_a_camera_that_shows_it(number: int) -> None:
 def test_wishes_are_of_every_family_but_those_that_most_cameras_show() -> None:
     shown = {BY_NAME[wish].family for wish in WISHES}
     assert {question.family for question in QUESTIONS} - shown == {"seen", "now"}
+
+
+def test_figure_14_can_be_drawn_again_from_its_cameras() -> None:
+    figures = pages.results()["codecsight-motion"].figures
+    cameras = list(figures[pages.BY_CAMERA].values())
+    assert figures["cameras"] == len(cameras) >= 12
+    assert thirds(cameras) == figures["tables"]["figure 14"]

@@ -64,7 +64,7 @@ class Tools:
             streamable_http_path="/",
             stateless_http=True,
             json_response=True,
-            # DNS rebinding is no threat: the guard demands a token, which no page of another site has.
+            # DNS rebinding is not a threat: the guard requires a token, which no page of another site has.
             transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         )
         async with self._server.session_manager.run():  # the session manager of the app just made

@@ -381,7 +381,7 @@ class Target:
         self._log.warning(
             self._name, "a notification was not delivered", notification=self._name, error=why, final=final
         )
-        # An old event alone is no reason to give up: it may have waited while this service was down, or a
+        # An event's age alone is no reason to give up: it may have waited while this service was down, or a
         # clock was set.
         oldest_ms = now_ms() - self._parts.give_up_s * 1000
         given_up = [

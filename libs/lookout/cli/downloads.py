@@ -197,7 +197,7 @@ def _locked(entry: Path, handle: int, how: int) -> bool:
 
 
 def _cleared(entry: Path) -> None:
-    for name in (_WHOLE, _PART, _FACTS):  # facts last: bytes never lie beside those of another version
+    for name in (_WHOLE, _PART, _FACTS):  # facts last: they never describe bytes of another version
         (entry / name).unlink(missing_ok=True)
 
 

@@ -172,7 +172,7 @@ class SeriesBook:
         return _Series(new_key(insertion), 0, 0)
 
     def _bucket(self, connection: Connection, series: _Series, level: int, start: int) -> Bucket:
-        if start >= series.last_ms:  # the series has no verdict so new, so there is no row
+        if start >= series.last_ms:  # the series has no verdict this recent, so there is no row
             return Bucket()
         query = sqlalchemy.select(BUCKETS).where(
             BUCKETS.c.level == level, BUCKETS.c.series == series.key, BUCKETS.c.start_ms == start

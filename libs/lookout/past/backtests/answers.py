@@ -38,7 +38,7 @@ class Erased(Protocol):
     """Knows which times were erased (`lookout.past.erasures.Fence`)."""
 
     def hides(self, camera: str, begin_us: int, end_us: int) -> object | None:
-        """Return an erasure that overlaps a time range; None if there is none."""
+        """Return an erasure that overlaps a time range, or None."""
         ...
 
 

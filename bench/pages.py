@@ -106,18 +106,18 @@ def _less(saved: float) -> str:
 def _window(figures: Mapping[str, Any]) -> str:
     saved = figures["flops_saved"]["1 questions"]
     walk, night, fall = (_less(saved[f"default, {clip}"]) for clip in ("walk", "night", "fall"))
-    return f"{walk}, {night}, {fall} less (a walk, a night, a fall)"
+    return f"{walk} less (a walk), {night} less (a night), {fall} less (a fall)"
 
 
 def _hour(figures: Mapping[str, Any]) -> str:
     hour = figures["hour_s"]
-    return f"{hour['torchcodec_over_ours']:.1f}× and {hour['vllm_over_ours']:.1f}× faster"
+    return f"{hour['torchcodec_over_ours']:.1f}× faster than (a), {hour['vllm_over_ours']:.1f}× faster than (b)"
 
 
 def _right(name: str) -> Callable[[Mapping[str, Any]], str]:
     def both(figures: Mapping[str, Any]) -> str:
         row = figures["tables"]["rivals"][name]
-        return f"F1 {row['product']:.2f} and {row['contextual']:.2f}"
+        return f"F1 {row['product']:.2f} (simple), {row['contextual']:.2f} (contextual)"
 
     return both
 
@@ -138,14 +138,14 @@ HEADLINES = (
         "windows",
     ),
     Headline(
-        "One question about an hour of 1080p video, from the command to its answer, tiny model",
+        "Time from the command to the answer, one question about an hour of 1080p video, tiny model",
         "recordings-fleet",
         _hour,
-        "torchcodec with the stock transformers model; vLLM's video input",
+        "(a) torchcodec with the stock transformers model, (b) vLLM's video input",
         "recordings",
     ),
     Headline(
-        "Accuracy of simple and of contextual questions, tiny model, rendered cameras",
+        "Accuracy on simple questions, and on contextual ones (the answer depends on earlier pictures), tiny model",
         "worth",
         _right("default"),
         lambda figures: (
@@ -155,7 +155,7 @@ HEADLINES = (
         "windows",
     ),
     Headline(
-        "CPU of a whole fleet with its broker, 8 live cameras, tiny model",
+        "CPU time of a whole fleet including its broker, 8 live cameras, tiny model",
         "capacity",
         lambda figures: f"{figures['fleet']['8 cameras']['live']['multiple']:.1f}× as much",
         "FFmpeg decoding the same footage",

@@ -111,7 +111,8 @@ def _window(figures: Mapping[str, Any]) -> str:
 
 def _hour(figures: Mapping[str, Any]) -> str:
     hour = figures["hour_s"]
-    return f"{hour['torchcodec_over_ours']:.1f}× faster than (a), {hour['vllm_over_ours']:.1f}× faster than (b)"
+    torchcodec, vllm = hour["torchcodec_over_ours"], hour["vllm_over_ours"]
+    return f"{torchcodec:.1f}× faster than (a), {vllm:.1f}× faster than (b)"
 
 
 def _right(name: str) -> Callable[[Mapping[str, Any]], str]:
@@ -145,7 +146,7 @@ HEADLINES = (
         "recordings",
     ),
     Headline(
-        "Accuracy on simple questions, and on contextual ones (the answer depends on earlier pictures), tiny model",
+        "Accuracy on simple questions, and on contextual ones (they depend on earlier pictures), tiny model",
         "worth",
         _right("default"),
         lambda figures: (

@@ -29,7 +29,7 @@ def alert(
     *,
     untrained: bool = False,
 ) -> alerts_pb2.Alert:
-    """Convert an incident event to the message that is published.
+    """Convert an incident event to the published message.
 
     Args:
         camera: The camera.
@@ -37,7 +37,7 @@ def alert(
         question: The watch's question.
         event: What happened.
         tenant: The camera's tenant when the incident opened; empty: the tenant `default`.
-        untrained: The model was not trained for the question.
+        untrained: Whether the model was not trained for the question.
     """
     incident = event.incident
     message = alerts_pb2.Alert(
@@ -79,16 +79,17 @@ def _coverage(coverage: Coverage) -> alerts_pb2.Coverage:
 
 
 def pack(watch: str, state: WatchState, tenant: str = "") -> state_pb2.WatchState:
-    """Convert a watch's state for the checkpoint.
+    """Convert a watch's state to its checkpoint message.
 
-    The question is left out, so that 256 states fit into one record. `tenant` is the open incident's.
+    The question is omitted, so that 256 states fit into one record. `tenant` is the tenant of the open
+    incident.
     """
     message = state_pb2.WatchState(
         watch=watch,
         version=state.version,
         epoch=state.epoch,
         window=state.window,
-        # The newest answers as bits, 1 for yes, the newest one lowest.
+        # The recent answers as bits: 1 means yes, the newest answer is the lowest bit.
         recent=sum(yes << place for place, yes in enumerate(reversed(state.recent))),
         seen=len(state.recent),
         newest_ms=state.newest_ms,

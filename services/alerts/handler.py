@@ -31,16 +31,16 @@ from lookout.wire import (
     to_json,
 )
 
-#: raise it when the rules or the state change so that old checkpoints cannot be continued
+#: raise this when the rules or the state change in a way that makes old checkpoints unusable
 RULES_VERSION = 2
 #: events counted in `lookout_events_total`
 EVENTS = {
     "opened": "incidents opened",
-    "updated": "incidents reported again: their peak rose, or they go on",
+    "updated": "incidents reported again because their peak rose or they are still open",
     "closed": "incidents closed",
-    "stale": "verdicts of windows older than the newest",
+    "stale": "verdicts ignored because a newer window of the camera was already judged",
 }
-#: why its input becomes a dead letter, in `lookout_dead_letters_total`
+#: why a record becomes a dead letter, counted in `lookout_dead_letters_total`
 REASONS = {"bad-verdict": "a verdict that cannot be read"}
 OFFLINE_QUESTION = "Is the camera offline?"
 
@@ -54,7 +54,7 @@ class Watched:
     question: str
     state: WatchState
     tenant: str = ""  # the camera's tenant when the open incident opened
-    newest_at_tick_ms: int = -1  # `newest_ms` at the last tick: unchanged if no verdict came
+    newest_at_tick_ms: int = -1  # `newest_ms` at the last tick; still equal if no verdict came since
     untrained: bool = False  # from the newest verdict
 
 
@@ -73,8 +73,8 @@ class CameraState:
     """The newest window of one camera, and its watches by id.
 
     Attributes:
-        watches: Watches whose state differs from the initial state; a watch that is back in it is dropped at
-            once, as after a restart.
+        watches: Watches whose state differs from the initial state. A watch that returns to the initial state
+            is dropped at once, because a restart would drop it too.
         packed: The same states as checkpoint messages. A verdict repacks only its own watch, so its cost does
             not depend on the number of watches.
     """
@@ -101,8 +101,8 @@ class CameraState:
 
 
 class AlertsHandler(Handler[CameraState]):
-    """Runs the rules of watches. When a watch is removed or no longer covers a camera, its incident is
-    closed.
+    """Applies the watches' rules to verdicts. When a watch is removed or no longer covers a camera, its
+    incident is closed.
     """
 
     config_digest = digest("alerts", RULES_VERSION)
@@ -120,11 +120,12 @@ class AlertsHandler(Handler[CameraState]):
         """Make the handler.
 
         Args:
-            is_watched: Whether a watch of this id covers a camera, given the camera's tenant if known.
+            is_watched: Given a watch's id, a camera and the camera's tenant (None if unknown), returns
+                whether the watch covers the camera.
             tick_every: Seconds between checks for removed watches.
-            offline: Returns the watch `camera-offline`, if there is one.
-            watch_rules: Finds the rule of a verdict by the version of its watch. None: each verdict carries
-                its rule.
+            offline: Returns the watch `camera-offline`; None if there is none.
+            watch_rules: Finds a verdict's rule by its watch and the watch's version. None: each verdict
+                carries its own rule.
             fence: The erasures in force, which hide records of erased times.
         """
         self._is_watched = is_watched
@@ -134,11 +135,11 @@ class AlertsHandler(Handler[CameraState]):
         self.tick_every = tick_every
 
     def ends(self, camera: str, active_ms: float) -> bool:
-        """Whether to forget a camera: it was erased completely and is silent now."""
+        """Return whether to forget a camera, because it was erased completely and is silent now."""
         return self._fence.ends(camera, active_ms)
 
     def load(self, camera: str, stored: StoredCheckpoint | None) -> CameraState:
-        """Build the state as the last owner left it."""
+        """Rebuild a camera's state from its checkpoint; None: the camera is new."""
         if stored is None:
             return CameraState(camera)
         alerts = stored.checkpoint.alerts
@@ -149,7 +150,7 @@ class AlertsHandler(Handler[CameraState]):
         return state
 
     def handle(self, state: CameraState, record: Record) -> Result:
-        """Step the watch that the verdict belongs to."""
+        """Apply a verdict to its watch, and the first verdict of each window to `camera-offline` too."""
         try:
             verdict = received(verdicts_pb2.Verdict, record)
             answer = verdict_of(verdict, self._rules.rule_of(verdict) if self._rules is not None else None)
@@ -180,14 +181,15 @@ class AlertsHandler(Handler[CameraState]):
             return []
         if reply is None:
             return []
-        # The id comes from the verdict's window: answer numbers restart when the watch's state is dropped.
+        # The id is derived from the verdict's window, because the numbering of answers restarts when the
+        # watch's state is dropped.
         identity = _identity(replace(reply, epoch=answer.epoch, window=answer.window))
         return _stepped(state, reply, watch.question or OFFLINE_QUESTION, verdict.tenant, identity)
 
     def forget(self, state: CameraState) -> Result | None:
-        """Close the incidents of a camera that was silent for a long time, or was erased completely.
+        """Close the incidents of a camera that has been silent for a long time or was erased completely.
 
-        Nothing else would close them. The closing events name no frames.
+        Nothing else would close them. The closing events reference no frames.
         """
         closed = [
             _IncidentEntry(watch, watched.question, replace(event, incident=bare), watched.tenant)
@@ -198,7 +200,9 @@ class AlertsHandler(Handler[CameraState]):
         return self._result(state, closed) if closed else None
 
     def tick(self, state: CameraState, now: float) -> Result | None:
-        """Close the incidents of watches that no longer cover the camera, after their last verdicts."""
+        """Close the incidents of watches that no longer cover the camera, once no more of their verdicts
+        arrive.
+        """
         closed: list[_IncidentEntry] = []
         for watch, watched in list(state.watches.items()):
             # Verdicts from before the watch was removed may still arrive, so the incident is closed only
@@ -240,17 +244,17 @@ class AlertsHandler(Handler[CameraState]):
 
 
 def _identity(answer: WatchVerdict) -> str:
-    """Return the id of an incident that opens at an answer."""
+    """Return the id for an incident that this answer opens."""
     return incident_id(answer.camera, answer.epoch, answer.watch, answer.version, answer.window)
 
 
 def _stepped(
     state: CameraState, answer: WatchVerdict, question: str, tenant: str, identity: str
 ) -> list[_IncidentEntry]:
-    """Step one watch with its next answer; return the events of its incidents.
+    """Apply an answer to its watch's rule; return the resulting incident events.
 
-    An open incident keeps the tenant for which it opened, even if the camera belongs to another tenant by
-    now.
+    An open incident keeps the tenant for which it opened, even if the camera has moved to another tenant
+    since.
     """
     before = state.watches.get(answer.watch)
     after, events = rules.step(before.state if before else None, answer, identity)

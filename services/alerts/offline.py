@@ -1,4 +1,4 @@
-"""Converts a camera's outages to answers of a watch, so that the rules apply as to any other."""
+"""Converts a camera's outages to answers of the watch `camera-offline`, so that the usual rules apply."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from lookout.rules.messages import rule_of
 from lookout.v1 import verdicts_pb2, watches_pb2
 from lookout.wire import CAMERA_OFFLINE, tenant_of
 
-#: the reason of a gap because nothing arrived, as opposed to a fault of the camera's clock
+#: the reason of a gap in which nothing arrived, as opposed to a clock fault
 SILENCE = "silence"
-#: the reason of a gap after which the camera continues in another partition
+#: the reason of a gap that ends an epoch because the camera continues in another partition
 MOVED = "moved"
 
 
 def offline_answer(
     verdict: verdicts_pb2.Verdict, answer: WatchVerdict, watch: watches_pb2.Watch, newest: int = -1
 ) -> WatchVerdict | None:
-    """Return what a verdict of any watch says about the camera being offline.
+    """Derive an answer of `camera-offline` from a verdict of any watch.
 
     A gap caused by silence counts as yes, a window with any other outcome as no. If the camera moved to
     another partition, the answer is a gap, which closes an open incident. The answers are numbered
@@ -28,7 +28,7 @@ def offline_answer(
         verdict: The first verdict of a window of the camera.
         answer: The same verdict in the form of the rules.
         watch: The watch `camera-offline`.
-        newest: Number of the camera's newest answer to the watch, -1: none.
+        newest: Number of the camera's newest answer of the watch; -1: none yet.
 
     Returns:
         The answer; None if the watch does not cover the camera.

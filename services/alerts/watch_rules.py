@@ -1,4 +1,4 @@
-"""Finds the rule under which a verdict was made, in the table of watches."""
+"""Finds the rule for a verdict in the table of watches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lookout.runtime.worker.tables import PastRow
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
 
-#: most parsed versions of watches that are cached
+#: most parsed watch versions in the cache
 VERSIONS = 16_384
 
 
@@ -21,8 +21,9 @@ class WatchRules:
     version of every verdict that can still be read.
 
     Args:
-        past: Returns the newest values of a key with their offsets, oldest first, deleted ones included.
-        wait: Waits until watches.v1 is read up to an offset; raises TransientError after too long.
+        past: Returns the newest values of a key with their offsets, oldest first, including replaced and
+            deleted ones.
+        wait: Waits until watches.v1 has been read up to an offset; raises TransientError on timeout.
     """
 
     def __init__(
@@ -36,14 +37,14 @@ class WatchRules:
         """Return the rule of a verdict.
 
         Args:
-            verdict: With `watches_offset`; a verdict without it carries its whole rule.
+            verdict: The verdict. If it lacks `watches_offset`, it carries its own rule.
 
         Returns:
-            The rule; None if the verdict carries it.
+            The rule; None if the verdict carries its own.
 
         Raises:
-            RuleError: Its watch never had this version.
-            TransientError: watches.v1 is not read up to that offset yet.
+            RuleError: The watch never had this version.
+            TransientError: watches.v1 has not been read up to `watches_offset` yet.
         """
         if not verdict.HasField("watches_offset"):
             return None

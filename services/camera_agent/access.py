@@ -1,5 +1,5 @@
-"""Decides where a camera's credentials may be sent: only to hosts that their secret names, within the
-cameras' networks, and not unencrypted.
+"""Decides where a camera's credentials may be sent: only to hosts that the secret lists and that are in the
+cameras' networks, and only encrypted unless LOOKOUT_BASIC_AUTH is set.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from lookout.video.sandbox.places import PASSWORD_PLACE, AccessError
 
 
 def allowed_hosts(folder: Path, secret: str) -> list[str]:
-    """Return the hosts that a secret is for: names, patterns and networks, one a line of its key `hosts`.
+    """Return the hosts to which a secret may be sent: names, patterns and networks, one per line in its key
+    `hosts`.
 
     Raises:
-        AccessError: It names none. Otherwise anyone who can write a Camera could have the password sent to
-            any URL.
+        AccessError: The secret lists no hosts. Without this check, anyone who can write a Camera could have
+            the password sent to any URL.
     """
     try:
         hosts = (folder / secret / "hosts").read_text().split()
@@ -26,14 +27,14 @@ def allowed_hosts(folder: Path, secret: str) -> list[str]:
         hosts = []
     if not hosts:
         raise AccessError(
-            f"secret {secret!r} does not say which hosts it is for: give it the key hosts with names, "
-            "patterns (*.cameras.example) or networks (10.20.0.0/16), one a line"
+            f"secret {secret!r} does not say to which hosts it may be sent: add the key hosts with names, "
+            "patterns (*.cameras.example) or networks (10.20.0.0/16), one per line"
         )
     return hosts
 
 
 def is_for(host: str, hosts: Sequence[str]) -> bool:
-    """Whether a secret for `hosts` may be sent to this host."""
+    """Return whether a secret whose key `hosts` has these entries may be sent to a host."""
     name = host.rstrip(".").lower()
     for entry in hosts:
         try:
@@ -46,14 +47,14 @@ def is_for(host: str, hosts: Sequence[str]) -> bool:
 
 
 def check_places(url: str, *, basic: bool) -> None:
-    """Check that a URL may carry the password in its path or query: over TLS, or if plain text is allowed
-    (`basic`).
+    """Check that a URL may carry the password in its path or query, which needs TLS or `basic` (plain text
+    allowed).
 
     Raises:
-        AccessError: It may not.
+        AccessError: The URL would send the password in plain text, which is not allowed.
     """
     if urlsplit(url).scheme != "rtsps" and not basic:
         raise AccessError(
-            f"the URL carries the password in the clear ({PASSWORD_PLACE}): use rtsps://, or allow it with "
-            "LOOKOUT_BASIC_AUTH=true"
+            f"the URL would send the password unencrypted ({PASSWORD_PLACE}): use rtsps://, or set "
+            "LOOKOUT_BASIC_AUTH=true to allow this"
         )

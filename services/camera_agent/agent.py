@@ -25,27 +25,28 @@ from lookout.video.sandbox.places import url_fault
 from lookout.wire import SEGMENTS, WireError, check_tenant, from_json, label_headers
 from lookout.wire.headers import CAPTURED_AT, encode
 
-#: state of a camera for which no agent has room (services/controller/agents.py)
+#: reported state of a camera for which no agent has room; services/controller/agents.py reads it
 NO_ROOM: Final = "no-room"
-#: bytes of memory of the agent itself, and of each camera's process (chart: cameraAgent.resources)
+#: memory of the agent itself and of each camera's process, in bytes (see the chart's cameraAgent.resources)
 _OWN_BYTES: Final = 150 << 20
 _CAMERA_BYTES: Final = 20 << 20
-#: files with a control group's memory limit: version 2, version 1
+#: files that hold a control group's memory limit: cgroup v2, cgroup v1
 _LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def room(limits: Sequence[str] = _LIMITS, *, masking: bool = False) -> int:
-    """Return how many cameras fit into the memory of this process's control group, at least one.
+    """Return how many cameras fit into the memory of this process's control group: at least one, `UNBOUNDED`
+    if there is no limit.
 
     Args:
-        limits: Files with the limit in bytes; the first that holds a number counts.
+        limits: Files with the limit in bytes; the first one that holds a number is used.
         masking: Whether segments are masked before they are published.
     """
     own_bytes = _OWN_BYTES + (workers() * PROCESS_BYTES if masking else 0)
     for path in limits:
         try:
             limit = int(Path(path).read_text())
-        except (OSError, ValueError):  # no such file, or "max", which stands for unlimited
+        except (OSError, ValueError):  # the file is missing, or holds "max" (no limit)
             continue
         return max(1, min((limit - own_bytes) // _CAMERA_BYTES, UNBOUNDED))
     return UNBOUNDED
@@ -63,12 +64,12 @@ def camera_fault(key: str, value: bytes) -> str | None:
         return str(error)
     if fault := url_fault(camera.url):
         return f"its url is invalid: {fault}"
-    return None if camera.id == key else f"its key must be its id, which is {camera.id[:40]!r}"
+    return None if camera.id == key else f"its key must be the camera's id, {camera.id[:40]!r}"
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Metrics of an agent."""
+    """The agent's metrics."""
 
     cameras: Gauge
     room: Gauge
@@ -80,7 +81,7 @@ class Numbers:
         """Create the metrics in a registry."""
         return cls(
             Gauge("lookout_agent_cameras", "cameras that this agent pulls", registry=registry),
-            Gauge("lookout_agent_room", "cameras that its memory has room for", registry=registry),
+            Gauge("lookout_agent_room", "cameras that fit into the agent's memory", registry=registry),
             Counter("lookout_agent_segments", "segments that Kafka confirmed", registry=registry),
             Counter(
                 "lookout_agent_lost_segments", "segments that were not published", ("why",), registry=registry
@@ -92,22 +93,22 @@ class CameraRows(Protocol):
     """The part of the table of cameras.v1 that an agent needs (`lookout.runtime.worker.tables.Table`)."""
 
     def changes(self) -> set[str]:
-        """Return the keys whose rows changed since the last call."""
+        """Return the keys whose rows have changed since the last call."""
 
     def newest(self, key: str) -> bytes | None:
-        """Return the current row of a key."""
+        """Return a key's current row; None if there is none."""
 
 
 class Agent:
-    """Keeps the streams of cameras in step with the table and the leases. One thread calls `step`.
+    """Starts and stops camera streams to match the table and the leases. Only one thread may call `step`.
 
-    The cost of a step depends on what changed and on this agent's cameras, not on all cameras of the fleet.
+    The cost of a step grows with the number of changes and of this agent's cameras, not with the fleet.
 
     Args:
         settings: Limits.
         table: The table of cameras.v1, checked by `camera_fault`.
         leases: The leases of this agent's cameras.
-        producer: Where segments go; its queue is bounded.
+        producer: Publishes segments; its queue is bounded.
         numbers: Metrics.
         clock: Monotonic seconds.
     """
@@ -132,12 +133,12 @@ class Agent:
         self._masking = masking
         self._wanted: dict[str, Camera] = {}
         self._streams: dict[str, Stream] = {}
-        self._reported: dict[str, tuple[str, float]] = {}  # the state last reported, and when
+        self._reported: dict[str, tuple[str, float]] = {}  # by camera: the state last reported, and when
         self._produce = threading.Lock()
         self._log = logs.get("agent")
 
     def step(self) -> None:
-        """Refresh the leases, start and stop streams, report their state."""
+        """Refresh the leases, start and stop streams, and report their states."""
         self._follow_table()
         held = self._leases.refresh()
         for name in self._streams.keys() - held:
@@ -152,7 +153,7 @@ class Agent:
         self._tell()
 
     def close(self) -> None:
-        """Stop every stream, send what is queued, and give the leases back."""
+        """Stop every stream, send the queued segments, and release the leases."""
         for name in list(self._streams):
             self._stop(name)
         self._masking.close()
@@ -179,12 +180,12 @@ class Agent:
         stream = Stream(camera, self._settings, lambda segment, ms: self._publish(camera, segment, ms))
         self._streams[camera.id] = stream
         stream.start()
-        self._log.info("a camera is pulled", camera=camera.id, url=public_url(camera.url))
+        self._log.info("started pulling a camera", camera=camera.id, url=public_url(camera.url))
 
     def _stop(self, name: str) -> None:
         self._streams.pop(name).stop()
         self._reported.pop(name, None)
-        self._log.info("a camera is no longer pulled", camera=name)
+        self._log.info("stopped pulling a camera", camera=name)
 
     def _publish(self, camera: Camera, segment: CutSegment, captured_ms: int) -> bool:
         data = segment.data
@@ -218,7 +219,7 @@ class Agent:
             self._numbers.lost.labels("kafka").inc()
 
     def _tell(self) -> None:
-        """Write reports: at once if the state changed, otherwise once per lease time."""
+        """Write the reports that are due: at once if the state changed, otherwise once per lease time."""
         now = self._clock()
         due: dict[str, str] = {}
         left_out = self._leases.left_out

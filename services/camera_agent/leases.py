@@ -1,9 +1,9 @@
-"""Decides which agent pulls which camera: one lease per camera in the directory, by bounded rendezvous
-hashing.
+"""Decides which agent pulls which camera, by bounded rendezvous hashing and one lease per camera in Redis.
 
-Every agent computes the same assignment from the list of living agents and their room. It takes the leases of
-its cameras if they are free, renews them while it pulls, and gives back the lease of a camera that is
-assigned to another agent. Nothing is published without a lease that is still valid by this process's clock.
+Every agent computes the same assignment from the list of live agents and their room. An agent takes the
+leases of its cameras when they are free, renews them while it pulls, and releases the lease of a camera that
+is now assigned to another agent. A segment is published only while the camera's lease is valid by this
+process's clock.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LEASE = REDIS_KEYS + "{{{camera}}}:agent"
 _TIME = "return redis.call('TIME')"
 #: room of an agent without a memory limit
 UNBOUNDED = 1 << 31
-#: commands in one pipeline; Redis serves other clients between two scripts, but not during one
+#: commands per pipeline; Redis serves other clients between two scripts, but not during one
 _BATCH = 200
 
 
@@ -39,7 +39,9 @@ def _script(name: str) -> str:
 
 
 def preferred(camera: str, agents: Iterable[str]) -> str | None:
-    """Return the agent that should pull a camera: the highest hash of both names. None without agents."""
+    """Return the agent that should pull a camera, which is the one whose name gives the highest hash with the
+    camera's; None if there are no agents.
+    """
     return max(agents, key=lambda agent: _weight(camera, agent), default=None)
 
 
@@ -61,21 +63,24 @@ def _queue(pipeline: Any, script: str, key: str, *arguments: str | int) -> None:
 
 
 def _room(text: str | None) -> int:
-    """Parse the room that an agent announces; agents of an earlier release announce none."""
+    """Parse the room that an agent announced; agents of an earlier release announce none and count as
+    unbounded.
+    """
     return int(text) if text is not None and text.isdecimal() else UNBOUNDED
 
 
 class Preferences:
     """The assignment of cameras to agents, kept up to date as cameras and agents come and go.
 
-    A new agent costs one hash per camera; an agent that leaves costs the cameras that preferred it. With ten
-    thousand cameras and fifty agents, comparing all with all would take half a second. Further choices are
-    computed only if more cameras prefer an agent than it has room for. It keeps those with the highest
-    hashes, and the others ask the agent that they prefer next (deferred acceptance; the hash of a pair counts
-    for both sides, so there is one outcome, which every agent finds).
+    A new agent costs one hash per camera; when an agent leaves, only the cameras that preferred it are hashed
+    again. Comparing every camera with every agent would take half a second for ten thousand cameras and fifty
+    agents. Second and later choices are computed only if more cameras prefer an agent than it has room for:
+    the agent keeps the cameras with the highest hashes, and the rest try the agent that they prefer next.
+    This is deferred acceptance. Both sides rank by the hash of the pair, so the outcome is unique, and every
+    agent finds the same one.
 
     Args:
-        agent: The agent whose cameras are in `own`.
+        agent: The agent whose cameras `own` returns.
     """
 
     def __init__(self, agent: str) -> None:
@@ -92,7 +97,7 @@ class Preferences:
 
     @property
     def left_out(self) -> set[str]:
-        """Cameras that prefer this agent but for which no agent has room."""
+        """Cameras whose first choice is this agent and for which no agent has room."""
         return self._settle()[1]
 
     def add(self, camera: str) -> None:
@@ -107,7 +112,7 @@ class Preferences:
             self._settled = None
 
     def update_agents(self, rooms: Mapping[str, int]) -> None:
-        """Set the living agents, each with the number of cameras that it has room for."""
+        """Set the live agents, each with the number of cameras that it has room for."""
         if rooms == self._rooms:
             return
         absent, new = self._rooms.keys() - rooms.keys(), rooms.keys() - self._rooms.keys()
@@ -128,12 +133,11 @@ class Preferences:
         self._settled = None
 
     def _settle(self) -> tuple[set[str], set[str]]:
-        """Return the cameras of this agent, and the left-out ones that prefer it."""
+        """Return this agent's cameras, and those that prefer this agent but that no agent has room for."""
         if self._settled is None:
             taken = {agent: set(self._crowds[agent]) for agent in self._rooms}
-            choices: dict[
-                str, list[str]
-            ] = {}  # by camera: the agents that it has not asked yet, its first choice last
+            # By camera: the agents that it has not tried yet, the most preferred one last.
+            choices: dict[str, list[str]] = {}
             left_out: set[str] = set()
             while full := [agent for agent, room in self._rooms.items() if len(taken[agent]) > room]:
                 for agent in full:
@@ -153,13 +157,13 @@ class Preferences:
 
 
 class Leases:
-    """The leases of one agent. One thread uses it; any thread may call `holds`. Call `refresh` at least every
-    third of `lease_s`.
+    """The leases of one agent. Call `refresh` at least three times per `lease_s`. Any thread may call
+    `holds`; everything else is for one thread.
 
     Args:
-        client: Redis, with time-outs well below `lease_s`.
+        client: A Redis client whose timeouts are well below `lease_s`.
         agent: This agent's unique name.
-        lease_s: Seconds after which a lease ends if it is not renewed.
+        lease_s: Seconds after which a lease that is not renewed expires.
         room: How many cameras this agent has room for; it may change.
     """
 
@@ -174,25 +178,26 @@ class Leases:
 
     @property
     def left_out(self) -> set[str]:
-        """Cameras for which no agent has room; this agent reports those that prefer it."""
+        """Cameras for which no agent has room and which this agent must report as their first choice."""
         return self._preferences.left_out
 
     def holds(self, camera: str) -> bool:
-        """Return whether this agent may publish for a camera now."""
+        """Return whether this agent may publish a camera's segments now."""
         return time.monotonic() < self._held.get(camera, 0.0)
 
     def add(self, camera: str) -> None:
-        """Take a camera's lease at the next `refresh`, if this agent is preferred."""
+        """Add a camera; `refresh` takes its lease if the camera is assigned to this agent."""
         self._preferences.add(camera)
 
     def remove(self, camera: str) -> None:
-        """Give a camera's lease back at the next `refresh`."""
+        """Remove a camera; the next `refresh` releases its lease."""
         self._preferences.remove(camera)
 
     def refresh(self) -> set[str]:
-        """Renew, take and give back leases; return the cameras to pull. Without Redis no lease is taken.
+        """Renew, take and release leases; return the cameras to pull. Without Redis, no lease is taken or
+        renewed.
 
-        Leases expire by the local clock, counted from before the request: never later than in Redis.
+        Leases expire by the local clock, counted from before the request, and so never later than in Redis.
         """
         begun = time.monotonic()
         own = self._preferences.own
@@ -214,7 +219,7 @@ class Leases:
         self._client.delete(CAMERA_REPORT.format(camera=camera))
 
     def leave(self) -> None:
-        """Release all leases, for an orderly stop."""
+        """Release all leases when the agent stops."""
         try:
             self._client.zrem(AGENTS, self._agent)
             self._client.hdel(ROOMS, self._agent)
@@ -224,7 +229,7 @@ class Leases:
             self._held.clear()
 
     def tell(self, reports: Mapping[str, Mapping[str, str | int]]) -> None:
-        """Write reports on cameras; a report expires if it is not written again within two lease times."""
+        """Write cameras' reports. A report that is not written again within two lease times expires."""
         life_ms = round(self._lease_s * 2000)
         for cameras in _batches(reports):
             with self._client.pipeline(transaction=False) as pipeline:
@@ -234,8 +239,8 @@ class Leases:
                 pipeline.execute()
 
     def _living(self) -> dict[str, int]:
-        """Announce this agent, and return all living ones with their room, by Redis's clock."""
-        # With a script on the key, because in a cluster each node has a clock of its own.
+        """Announce this agent; return the live agents, by Redis's clock, each with its room."""
+        # A script on this key, because each node of a Redis cluster has its own clock.
         seconds, micros = self._client.eval(_TIME, 1, AGENTS)  # type: ignore[misc]
         now = int(seconds) + int(micros) / 1e6
         kinds: dict[str, Kind] = {AGENTS: "zset", ROOMS: "hash"}

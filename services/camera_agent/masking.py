@@ -11,7 +11,7 @@ from lookout.rules.masks import Masks
 from lookout.video.sandbox import SandboxPool, SandboxSettings
 from lookout.video.segments.types import CodecError
 
-#: bytes of memory of a masking process (at most 146 MB were measured with 1080p)
+#: memory of a masking process, in bytes (at most 146 MB was measured, with 1080p)
 PROCESS_BYTES: Final = 256 << 20
 
 
@@ -20,9 +20,9 @@ class MaskingError(LookoutError):
 
 
 class Masking:
-    """Masks segments of cameras whose Camera record asks for it. Thread-safe.
+    """Applies privacy masks to the segments of cameras that ask for masking before publishing. Thread-safe.
 
-    Processes start with the first segment that is masked.
+    Masking processes start when the first segment is masked.
 
     Args:
         masks: The masks of all cameras.
@@ -40,18 +40,18 @@ class Masking:
         Args:
             camera: The camera's id.
             segment: The segment as it was filmed.
-            captured_ms: When it was filmed, Unix milliseconds.
+            captured_ms: Start of the segment, Unix milliseconds.
 
         Returns:
             The masked segment; the segment itself if the camera's mask was lifted.
 
         Raises:
-            MaskingError: The camera has no mask, or the segment could not be decoded and encoded again.
+            MaskingError: The camera has no mask, or the segment could not be decoded or re-encoded.
         """
         if not self._masks.known(camera):
             raise MaskingError(
-                "not published: the camera asks for masking before publishing, and has no mask: draw one in "
-                "the console, or with `lookout camera mask set`"
+                "not published: the camera asks for masking before publishing but has no mask; draw one in "
+                "the console, or use `lookout camera mask set`"
             )
         applied = self._masks.filmed(camera, captured_ms * 1000)
         if applied.mask is None:
@@ -59,7 +59,7 @@ class Masking:
         try:
             return self._pool.masked(segment, applied.mask, self._max_bytes)
         except CodecError as error:
-            raise MaskingError(f"not published: it could not be masked ({error})") from None
+            raise MaskingError(f"not published: the segment could not be masked ({error})") from None
 
     def close(self) -> None:
         """End the processes."""
@@ -67,5 +67,5 @@ class Masking:
 
 
 def workers() -> int:
-    """Return how many processes mask at the same time."""
+    """Return the number of masking processes."""
     return usable_cores()

@@ -37,7 +37,7 @@ class AgentSettings(ServiceSettings):
         default=(),
         description="networks (CIDR, comma-separated) in which cameras are; others are rejected; unset: any",
     )
-    #: bytes of the largest segment, above which segments are dropped; at most what decode accepts
+    #: bytes of the largest segment; larger ones are dropped. Must not exceed what decode accepts
     segment_bytes: ClassVar[int] = MAX_SEGMENT_BYTES - (1 << 20)
     stream_memory_bytes: int = Field(
         256 << 20,
@@ -60,5 +60,5 @@ class AgentSettings(ServiceSettings):
     )
     #: longest pause before a camera is tried again, in seconds
     reconnect_max_s: ClassVar[float] = 30.0
-    #: jump of the time stamps, in seconds, that begins a new segment
+    #: a time-stamp jump of at least this many seconds begins a new segment
     jump_s: ClassVar[float] = 10.0

@@ -1,4 +1,4 @@
-"""One camera's RTSP stream: connects, cuts and reconnects until it is stopped."""
+"""Pulls one camera's RTSP stream: connects, cuts segments and reconnects, until it is stopped."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ from lookout.video.sandbox.pull import Pull, PullError
 
 _FIRST_PAUSE_S = 0.5
 _SEGMENT_S = 4.0
-#: A process takes a third of a CPU second to start: cameras that keep failing occupy at most half the cores
+#: A process needs a third of a CPU second to start. This limit keeps failing cameras from using more than
+#: half of the cores
 _STARTS = threading.BoundedSemaphore(max(1, usable_cores() // 2))
 
 
@@ -42,7 +43,7 @@ class CredentialsError(RuntimeError):
 
 @dataclass(slots=True)
 class StreamReport:
-    """The state of a camera: whether it streams, and why not."""
+    """The state of a camera: whether it is streaming, and if not, why."""
 
     streaming: bool = False
     error: str = ""
@@ -52,13 +53,14 @@ class StreamReport:
 
 
 class Stream:
-    """Pulls one camera on a thread of its own until `stop`.
+    """Pulls one camera on its own thread until `stop`.
 
     Args:
         camera: What to pull and how.
         settings: Limits and pauses.
-        publish: Takes each segment with the wall clock (ms) of its first packet. Returns False if the segment
-            may not be published or does not fit any more; raises MaskingError if it cannot be masked.
+        publish: Publishes a segment, given the wall clock (ms) of its first packet. Returns False if the
+            segment was dropped, because the lease is gone or the buffer is full; raises MaskingError if it
+            cannot be masked.
     """
 
     def __init__(
@@ -74,11 +76,13 @@ class Stream:
         self._thread = threading.Thread(target=self._run, name=f"camera-{camera.id}", daemon=True)
 
     def start(self) -> None:
-        """Begin to pull."""
+        """Start pulling."""
         self._thread.start()
 
     def stop(self, patience_s: float = 0.0) -> None:
-        """Stop pulling: the process that reads the camera ends now, and the thread with it."""
+        """End the process that reads the camera, and with it the thread. Wait up to `patience_s` for the
+        thread.
+        """
         self._stopped.set()
         if (pull := self._current) is not None:
             pull.end()
@@ -86,9 +90,9 @@ class Stream:
             self._thread.join(patience_s)
 
     def _run(self) -> None:
-        # A loop of its own instead of a retry library, which counts attempts until one call succeeds. Here no
-        # connection succeeds for good: one that gave segments before it broke resets the pauses, and `stop`
-        # ends a pause.
+        # Not a retry library, because those count attempts until one call succeeds. Here no connection lasts
+        # for ever: a connection that delivered segments before it broke resets the pauses, and `stop` ends a
+        # pause early.
         failures = 0
         while not self._stopped.is_set():
             before = self.report.segments
@@ -97,7 +101,7 @@ class Stream:
             except (AccessError, CredentialsError, PullError, OSError, ValueError) as error:
                 self._fail(without_addresses(str(error), public_url(self.camera.url)), first=not failures)
             except Exception:
-                self._log.exception("the stream failed for an unknown reason")
+                self._log.exception("the stream failed with an unexpected error")
                 self._fail("internal error, see the agent's log")
             failures = 0 if self.report.segments > before else failures + 1
             longest = min(_FIRST_PAUSE_S * 2**failures, self._settings.reconnect_max_s)
@@ -107,21 +111,21 @@ class Stream:
         self.report.streaming, self.report.error = False, why
         if self._stopped.is_set():
             return
-        event = "the stream broke and is opened again"
+        event = "the stream broke; reconnecting"
         if first:  # the first of several failures in a row is shown to people
             self._log.warning(f"{event}: {why}", error=why, advice=True)
         else:
             self._log.warning(event, error=why)
 
     def _pull(self) -> None:
-        """Run one connection, from opening to its end."""
+        """Run one connection until it ends."""
         connection, url = self._connect()
         with ExitStack() as parts:
             with connection, _STARTS:
                 pull = Pull(connection, self._job(url))
                 parts.callback(self._close, pull)
                 self._current = pull
-                if self._stopped.is_set():  # `stop` was called before there was a process to end
+                if self._stopped.is_set():  # `stop` was called before the process started
                     return
                 pull.begin()
             for segment in pull.segments():
@@ -138,7 +142,7 @@ class Stream:
                 self.report.streaming, self.report.error = True, ""
 
     def _withhold(self, why: str) -> None:
-        """Report a segment that must not be published; the next one may be."""
+        """Report that a segment must not be published. The stream continues with the next segment."""
         if self.report.error != why:
             self._log.warning(f"a segment is withheld: {why}", error=why, advice=True)
         self.report.streaming, self.report.error = False, why
@@ -161,14 +165,14 @@ class Stream:
         )
 
     def _connect(self) -> tuple[socket.socket, str]:
-        """Connect to the camera; return the connection and the URL, with credentials if they may be sent
-        there.
+        """Connect to the camera; return the connection, and the URL with the camera's credentials if it has
+        any.
 
-        Whether the camera asks for them in clear text is known only once the RTSP dialogue runs; the process
-        that reads the stream then refuses to send them (`lookout.video.sandbox.plain_passwords`).
+        Whether the camera wants the password in plain text is known only during the RTSP dialogue; the
+        process that reads the stream then refuses to send it (`lookout.video.sandbox.plain_passwords`).
 
         Raises:
-            AccessError: The credentials may not be sent there, or the address is outside the cameras'
+            AccessError: The credentials may not be sent to this host, or its address is outside the cameras'
                 networks.
             CredentialsError: The secret is not available.
             OSError: The camera cannot be reached.
@@ -181,7 +185,9 @@ class Stream:
         assert settings.credentials is not None
         host = urlsplit(camera.url).hostname or ""
         if not is_for(host, allowed_hosts(settings.credentials, camera.credentials)):
-            raise AccessError(f"secret {camera.credentials!r} is not for host {host!r}: see its key hosts")
+            raise AccessError(
+                f"secret {camera.credentials!r} may not be sent to host {host!r}: add it to the key hosts"
+            )
         if has_places(camera.url):
             check_places(camera.url, basic=settings.basic_auth)
         connection, url = place.connect(settings.connect_s)
@@ -189,10 +195,10 @@ class Stream:
 
 
 def credentials(secret: str, folder: Path | None) -> tuple[str, str]:
-    """Return user name and password of a mounted secret.
+    """Return the user name and password from a mounted secret.
 
     Raises:
-        CredentialsError: The secret is not mounted, or lacks the keys.
+        CredentialsError: The secret is not mounted, or lacks `username` or `password`.
     """
     if folder is None or "/" in secret or secret.startswith("."):
         raise CredentialsError(f"secret {secret!r} is not mounted: list it in cameraAgent.credentialSecrets")
@@ -202,7 +208,7 @@ def credentials(secret: str, folder: Path | None) -> tuple[str, str]:
         )
     except OSError as error:
         raise CredentialsError(
-            f"secret {secret!r} cannot be read ({error.strerror}): list it in cameraAgent.credentialSecrets, "
-            "with keys username and password"
+            f"secret {secret!r} cannot be read ({error.strerror}): list it in cameraAgent.credentialSecrets "
+            "and give it the keys username and password"
         ) from None
     return user, password

@@ -36,7 +36,7 @@ def answering(reply: bytes) -> Iterator[str]:
 
 def test_a_secret_says_which_hosts_it_is_for(tmp_path: Path) -> None:
     (tmp_path / "yard").mkdir()
-    with pytest.raises(AccessError, match="does not say which hosts"):
+    with pytest.raises(AccessError, match="does not say to which hosts"):
         allowed_hosts(tmp_path, "yard")
     (tmp_path / "yard" / "hosts").write_text("10.20.0.0/16\n*.cameras.example\n")
     hosts = allowed_hosts(tmp_path, "yard")
@@ -106,7 +106,7 @@ def test_a_password_is_put_where_the_url_has_a_place_for_it() -> None:
 def test_a_place_for_the_password_needs_tls_or_leave() -> None:
     check_places("rtsps://10.0.0.1/?pwd={password}", basic=False)
     check_places("rtsp://10.0.0.1/?pwd={password}", basic=True)
-    with pytest.raises(AccessError, match=r"in the clear \(\{password\}\): use rtsps://, or allow it"):
+    with pytest.raises(AccessError, match=r"unencrypted \(\{password\}\): use rtsps://, or set"):
         check_places("rtsp://10.0.0.1/?pwd={password}", basic=False)
 
 

@@ -17,8 +17,8 @@ def test_a_camera_under_its_own_key_is_followed() -> None:
     ("value", "why"),
     [
         (b"{", "not a lookout.v1.Camera in JSON"),
-        (to_json(Camera(id="yard")), "its key must be its id, which is 'yard'"),
-        (to_json(Camera(url="rtsp://127.0.0.1/x")), "its key must be its id"),
+        (to_json(Camera(id="yard")), "its key must be the camera's id, 'yard'"),
+        (to_json(Camera(url="rtsp://127.0.0.1/x")), "its key must be the camera's id"),
         (to_json(Camera(id="gate", tenant="a b")), "tenant 'a b'"),
         (b'{"id": "gate", "fps": ' + b"9" * 5000 + b"}", "Camera"),
     ],

@@ -20,7 +20,7 @@ from lookout.wire.limits import ALL_WATCHES
 
 
 def make_handler(context: Context[DecodeSettings]) -> DecodeHandler:
-    """Build the handler with its decoders and its store."""
+    """Build the handler, its decoders and its tensor store."""
     settings = context.settings
     sandbox = SandboxSettings(
         memory=settings.decoder_memory,
@@ -30,7 +30,7 @@ def make_handler(context: Context[DecodeSettings]) -> DecodeHandler:
     )
     # Before the first decoder starts: a compromised decoder must not read this process's memory.
     hide_memory()
-    # One decoder more than threads, so that recomputing lost pixels for a peer never waits for the pipeline.
+    # One decoder more than threads, so that a peer's request for lost pixels never waits for the pipeline.
     pool = SandboxPool(settings.threads + 1, sandbox)
     context.on_close(pool.close)
     decoder, backend = choose_decoder(settings.backend, pool)

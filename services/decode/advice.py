@@ -12,7 +12,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Advice:
-    """Warnings, each logged at most once in `keep_s` seconds for a camera.
+    """Logs warnings about cameras, each at most once per camera in `keep_s` seconds.
 
     Args:
         keep_s: Seconds between two equal warnings about a camera.
@@ -24,22 +24,22 @@ class Advice:
         self._claims = Claims(keep_s, clock)
 
     def release(self, partition: int) -> None:
-        """Forget the claims of a partition that now belongs to another worker."""
+        """Forget which cameras a partition claims, because it now belongs to another worker."""
         self._claims.release(partition)
 
     def two_partitions(self, record: Record) -> bool:
-        """Warn if a camera's records arrive in two partitions, because its streams then get mixed up
-        downstream.
+        """Warn if a camera's records arrive in two partitions, because later stages would then mix its
+        streams.
 
         Returns:
-            Whether this call noticed it.
+            Whether this call noticed it, which counts each case once.
         """
         claimant = self._claims.take(record.camera, record.partition)
         if claimant is None:
             return False
         _log.warning(
-            "a camera id is in two partitions: give every camera its own id, and let one producer "
-            "(or one partitioner) write it; expected once after partitions are added",
+            "records with one camera id arrive in two partitions: give every camera its own id, and use one "
+            "producer (or one partitioner) per camera; expected once after partitions are added",
             camera=record.camera,
             partitions=sorted((claimant, record.partition)),
             advice=True,
@@ -48,15 +48,15 @@ class Advice:
 
     def two_cameras(self, seen: Seen, camera: str) -> None:
         """Warn that two cameras use the same id."""
-        self._warn(seen, camera, "two cameras send under one id: give every camera its own id")
+        self._warn(seen, camera, "two cameras send under the same id: give every camera its own id")
 
     def late(self, seen: Seen, camera: str) -> None:
         """Warn that segments arrive late."""
         self._warn(
             seen,
             camera,
-            "segments arrive after their time was decided: they were sent twice, or after later ones; "
-            "send them once and in order",
+            "segments arrive too late, after later ones were written: they were sent twice or out of order; "
+            "send each segment once, in order",
         )
 
     def _warn(self, seen: Seen, camera: str, text: str) -> None:

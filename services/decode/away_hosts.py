@@ -1,4 +1,4 @@
-"""Limits how long a camera's partition waits for segments on hosts that do not answer."""
+"""Limits how long a partition waits for segments on hosts that do not respond."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Final, TypeVar
 from lookout.errors import BadRecordError, TransientError
 
 T = TypeVar("T")
-#: seconds for which a segment is retried. Meanwhile its partition commits nothing, so this is half of the
-#: 10 s for which one camera may hold up another
+#: seconds for which a segment is retried. Its partition commits nothing meanwhile, so this is half of the
+#: 10 s for which one camera may delay another
 WAIT_S: Final = 5.0
-#: seconds after that in which a camera's segments are not fetched
+#: seconds after that for which the camera's segments are not fetched at all
 GIVEN_UP_S: Final = 30.0
-_CAMERAS: Final = 4096  # most cameras that are remembered
+_CAMERAS: Final = 4096  # most failing cameras to remember
 
 
 class AwayHosts:
-    """Fetches segments by URI, and stops asking hosts that do not answer for a while. Only one thread at a
-    time may fetch for a camera.
+    """Fetches segments by URI, and stops trying for a while if a camera's host does not respond. Only one
+    thread at a time may fetch for a camera.
 
     Args:
         fetch: Fetches what a URI names.
@@ -40,17 +40,17 @@ class AwayHosts:
             uri: Where the segment is.
 
         Raises:
-            BadRecordError: The host has not answered for too long (`uri-away`), or the URI may not be
+            BadRecordError: The host has been unresponsive for too long (`uri-away`), or the URI may not be
                 fetched.
-            TransientError: The host does not answer, but another attempt is worthwhile.
+            TransientError: The host is not responding at the moment; retry later.
         """
         now = self._clock()
         if now < self._given_up.get(camera, now):
             raise BadRecordError(
-                "uri-away", f"the camera's host did not answer; it is tried again every {GIVEN_UP_S:g} s"
+                "uri-away", f"the camera's host does not respond; it is tried again every {GIVEN_UP_S:g} s"
             )
         since, tried = self._failing.get(camera, (now, now))
-        if now - tried > GIVEN_UP_S:  # the old failure is stale: another worker had the camera meanwhile
+        if now - tried > GIVEN_UP_S:  # the failure is stale: another worker had the camera meanwhile
             since = now
         try:
             value = self._fetch(uri)
@@ -61,7 +61,7 @@ class AwayHosts:
                 raise
             self._failing.pop(camera, None)
             self._remember(self._given_up, camera, failed + GIVEN_UP_S)
-            raise BadRecordError("uri-away", f"for {WAIT_S:g} s: {error}") from error
+            raise BadRecordError("uri-away", f"failing for {WAIT_S:g} s: {error}") from error
         except BadRecordError:
             self._failing.pop(camera, None)
             raise

@@ -1,4 +1,4 @@
-"""The decoder back ends: FFmpeg in sandboxed processes, or NVDEC on an NVIDIA GPU."""
+"""Chooses the decoder: FFmpeg in sandboxed processes, or NVDEC on an NVIDIA GPU."""
 
 import time
 from collections.abc import Callable
@@ -15,7 +15,9 @@ _log = structlog.get_logger(__name__)
 
 
 class Decoder(Protocol):
-    """Decodes segments: `lookout.video.sandbox.SandboxPool`, `lookout.video.segments.nvdec.NvdecDecoder`."""
+    """Decodes segments. Implemented by `lookout.video.sandbox.SandboxPool` and
+    `lookout.video.segments.nvdec.NvdecDecoder`.
+    """
 
     def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment:
         """Decode a segment.
@@ -31,7 +33,7 @@ class TimedDecoder:
 
     Args:
         decoder: The decoder that does the work.
-        busy: Called with the seconds.
+        busy: Called with the seconds that each segment took.
     """
 
     def __init__(self, decoder: Decoder, busy: Callable[[float], object]) -> None:
@@ -51,7 +53,7 @@ class TimedDecoder:
 
 
 class NvdecOrSoftware:
-    """NVDEC, with a software decoder for codecs that this GPU does not support."""
+    """Decodes with NVDEC, and in software if this GPU does not support the codec."""
 
     def __init__(self, nvdec: Decoder, software: Decoder) -> None:
         self._nvdec, self._software = nvdec, software
@@ -67,7 +69,7 @@ class NvdecOrSoftware:
         except CodecError as error:
             if error.reason is not Reason.NO_DECODER:
                 raise
-            _log.info("a segment is decoded in software", reason=error.detail)
+            _log.info("decoding a segment in software", reason=error.detail)
             return self._software.decode(segment, request)
 
 
@@ -80,7 +82,7 @@ def _nvdec() -> Decoder:
 def choose_decoder(
     wanted: Backend, software: Decoder, nvdec: Callable[[], Decoder] = _nvdec
 ) -> tuple[Decoder, str]:
-    """Return the decoder for a setting and the name of its back end; the log says which one and why.
+    """Return the decoder for a setting, and the name of its back end; log the choice and the reason.
 
     Args:
         wanted: `software`; `nvdec`, which must work here; or `auto`: NVDEC if it works.
@@ -88,7 +90,7 @@ def choose_decoder(
         nvdec: makes the NVDEC decoder. Raises CodecError if it cannot run.
 
     Raises:
-        StartupError: `nvdec` is wanted but cannot run here; the message says why.
+        StartupError: `wanted` is `nvdec`, which cannot run here; the message says why.
     """
     if wanted == "software":
         _log.info("decoding in software", reason="LOOKOUT_BACKEND=software")

@@ -1,12 +1,13 @@
-"""Tracks in which partition a camera id was seen recently: an id in two partitions mixes two streams."""
+"""Notices a camera id that appears in two partitions, which would mix two streams."""
 
 import threading
 from collections.abc import Callable
 
 
 class Claims:
-    """Claims of partitions on camera ids, as seen by this process; a claim expires after `keep_s`.
-    Thread-safe."""
+    """Which partition each camera id was last seen in by this process; a claim expires after `keep_s`
+    seconds. Thread-safe.
+    """
 
     def __init__(self, keep_s: float, clock: Callable[[], float]) -> None:
         self._keep_s, self._clock = keep_s, clock
@@ -19,15 +20,15 @@ class Claims:
         """Claim a camera for a partition.
 
         Returns:
-            Another partition with a valid claim, reported at most once in `keep_s` seconds per camera; else
-            None.
+            Another partition whose claim is still valid, reported at most once per camera in `keep_s`
+            seconds; otherwise None.
         """
         now = self._clock()
         with self._lock:
             self._sweep(now)
             before = self._claims.get(camera)
-            # The newest partition gets the claim, so that two producers are reported whichever one this
-            # process reads.
+            # The newest partition gets the claim, so that a conflict is noticed whichever of the two
+            # partitions this process keeps.
             self._claims[camera] = (partition, now + self._keep_s)
             if before is None or before[0] == partition or before[1] <= now:
                 return None
@@ -37,12 +38,12 @@ class Claims:
             return before[0]
 
     def release(self, partition: int) -> None:
-        """Drop the claims of a partition that belongs to another worker now."""
+        """Drop the claims of a partition that now belongs to another worker."""
         with self._lock:
             self._claims = {name: claim for name, claim in self._claims.items() if claim[0] != partition}
 
     def _sweep(self, now: float) -> None:
-        """Drop expired claims, so that ids invented by a producer are held for at most `2 * keep_s`."""
+        """Drop expired claims, so that ids that a producer makes up use memory for at most `2 * keep_s`."""
         if now < self._next_sweep:
             return
         self._next_sweep = now + self._keep_s

@@ -1,4 +1,4 @@
-"""The open epoch of one camera, its checkpoint, and observations that only this process has made."""
+"""A camera's open epoch, its checkpoint, and what only this process has observed."""
 
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -13,8 +13,8 @@ from lookout.v1.state_pb2 import DecodeState
 from lookout.video.health import CameraHealth
 
 _DAY_MS = 86_400_000
-#: longest time between two ticks that counts as observed, seconds
-# Four ticks, since a busy process may miss some.
+#: longest time between two ticks that counts as observed, in seconds: four ticks, since a busy process may
+#: miss some
 _WATCHED_S = 2.0
 
 
@@ -23,10 +23,10 @@ class Seen:
     """What this process has observed of a camera; not part of the checkpoint.
 
     Attributes:
-        lines: The time lines that its segments follow.
+        lines: The time lines that the camera's segments follow.
         quiet_s: Seconds of observed silence.
-        ticked_at: Unix seconds of the previous tick; None: there was none since the newest segment.
-        warned_until: By subject, monotonic seconds until which a warning is not repeated.
+        ticked_at: Unix seconds of the previous tick; None: no tick since the newest segment.
+        warned_until: By warning, the monotonic time in seconds until which it is not repeated.
     """
 
     lines: TimeLines = field(default_factory=TimeLines)
@@ -35,16 +35,17 @@ class Seen:
     warned_until: dict[str, float] = field(default_factory=dict)
 
     def heard(self) -> None:
-        """Reset the silence, because the camera sent something."""
+        """Note that the camera sent something, which ends the silence."""
         self.quiet_s, self.ticked_at = 0.0, None
 
     def watch(self, now: float) -> float:
-        """Extend the silence at a tick (`now`: Unix seconds); return its length so far in seconds.
+        """Add the time since the last tick to the silence; return its length so far in seconds.
 
-        The first tick after a segment only stores the time, because the time before it was not observed.
+        The first tick after a segment only stores `now` (Unix seconds), because the time before was not
+        observed.
         """
         if self.ticked_at is not None:
-            # Capped, because nobody observed the camera while the process was suspended.
+            # Capped, because nothing was observed while the process was suspended.
             self.quiet_s += min(max(0.0, now - self.ticked_at), _WATCHED_S)
         self.ticked_at = now
         return self.quiet_s
@@ -55,12 +56,13 @@ class OpenEpoch:
     """The state of a camera's stream.
 
     Attributes:
-        stream: The epoch as far as it is written.
+        stream: The part of the epoch that is written.
         usage: How much of its quota the camera has used.
-        left_out: Segments left out that are not in a dead letter yet.
-        left_out_why: Why the newest of them was left out, if this process did it.
-        reconfigured: The epoch was written under another configuration: the next segment ends it.
-        health: Whether the camera's pictures are as they should be.
+        left_out: Segments that were left out and are not in a dead letter yet.
+        left_out_why: Why the newest of them was left out; empty if another process did it.
+        reconfigured: Whether the epoch was written under another configuration. If so, the next segment ends
+            it.
+        health: What is known about the health of the camera's pictures.
         seen: What this process has observed.
     """
 
@@ -83,8 +85,8 @@ class OpenEpoch:
             Stream.of(message),
             Usage.of(message.quota),
             LeftOutCount.of(message.quota),
-            # Kept until a segment is written, because checkpoints under the new settings may be written
-            # before that.
+            # Stays set until a segment is written, because a checkpoint under the new settings may be
+            # written before that.
             reconfigured=config_changed or message.reconfigured,
             health=health_state.unpack(message.health) if message.HasField("health") else CameraHealth(),
         )
@@ -100,17 +102,17 @@ class OpenEpoch:
         return message
 
     def leaving_out(self, record: Record, until_ms: int, why: str = "") -> "OpenEpoch":
-        """Return the state after a segment that is left out; with `why`, the quota's dead letter counts the
-        segment.
+        """Return the state after a segment that is left out and ends at `until_ms`. If `why` is given, the
+        quota's next dead letter counts the segment.
         """
         self.seen.heard()
         unit = replace(self, stream=self.stream.heard(record, until_ms))
         return replace(unit, left_out=self.left_out.add(record), left_out_why=why) if why else unit
 
     def is_gone(self, now_ms: float, settings: DecodeSettings) -> bool:
-        """Whether a camera without an open epoch has been away long enough to be forgotten.
+        """Return whether a camera without an open epoch has been silent long enough to be forgotten.
 
-        A camera of which nothing was ever decoded is forgotten once its quota's interval is over.
+        A camera that never opened an epoch is forgotten once its quota's interval is over.
         """
         if not self.stream.epoch:
             return now_ms - self.usage.since_ms > settings.quota_interval_s * 1000

@@ -1,4 +1,4 @@
-"""Turns one camera's segments into frames records; stream epochs and stream time are decided here."""
+"""Turns one camera's segments into frames records, and decides its epochs and stream time."""
 
 import time
 from collections.abc import Callable
@@ -36,9 +36,9 @@ from lookout.v1.lineage_pb2 import STAGE_FRAMES
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.wire import headers, tenant_of
 
-#: raise it when stream time or motion is decided differently and old checkpoints cannot be continued
+#: raise this when stream time or motion is decided differently, so that old checkpoints are unusable
 STATE_VERSION = 2
-#: most cameras that moved away whose use of their quota is remembered
+#: most cameras whose quota usage is remembered after they moved to another partition
 _LEFT = 10_000
 
 _log = structlog.get_logger(__name__)
@@ -47,9 +47,10 @@ _log = structlog.get_logger(__name__)
 class DecodeHandler(ProducingStage[OpenEpoch]):
     """Reads camera.segments.v1 and writes frames.v1; pixels go to the tensor store.
 
-    A segment continues the epoch if it begins within one window after the end of the last segment, or
-    overlaps that segment by less than `overlap_s`. A segment whose whole time was written before is late. Any
-    other jump of the container's clock, or a segment after a silence, opens the next epoch after a gap.
+    A segment continues the epoch if it begins within one window after the end of the previous segment, or
+    overlaps that one by less than `overlap_s`. A segment whose whole time is already written is late. Any
+    other jump of the container's clock, or a segment after a silence, ends the epoch with a gap and opens the
+    next one.
     """
 
     tick_every = 0.5
@@ -77,7 +78,7 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
         )
         self._settings = settings
         self._advice = Advice(settings.claim_s, clock)
-        self._left: dict[str, Usage] = {}  # by camera that moved to another partition: its use of the quota
+        self._left: dict[str, Usage] = {}  # quota usage of cameras that moved to another partition
         self.reader = SegmentReader(
             settings, decoder, records, self._fence, backend, masks=masks, clock=clock
         )
@@ -117,7 +118,9 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
         super().revoked(partition)
 
     def join(self, camera: Camera[OpenEpoch], record: Record, draft: Draft) -> OpenEpoch:
-        """Process a segment, or the notice that the camera continues in another partition."""
+        """Add a segment to the camera's stream, or take the notice that the camera continues in another
+        partition.
+        """
         camera.unit = replace(
             camera.unit, usage=camera.unit.usage.at(record.timestamp_ms, self._settings.quota)
         )
@@ -131,20 +134,20 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
     def turn_down(
         self, camera: Camera[OpenEpoch], record: Record, reason: DeadLetter, draft: Draft
     ) -> OpenEpoch:
-        """Count a segment that cannot be used in the camera's quota.
+        """Charge a segment that cannot be used to the camera's quota.
 
-        It does not end a silence: a camera whose segments cannot be read counts as silent.
+        The segment does not end a silence: a camera whose segments cannot be read counts as silent.
         """
         use(camera, failures=1)
         unit = self._counted(camera, draft, record.timestamp_ms)
         return self._health.refused(camera.camera, unit, record, draft)
 
     def tick(self, state: Camera[OpenEpoch], now: float) -> Result | None:
-        """Write a gap, once, after too long a silence; forget a camera that stays away; write the dead letter
-        of left-out segments once their interval is over.
+        """Write a gap once a camera has been silent for too long, forget a camera that stays silent, and
+        write the dead letter of left-out segments when their interval is over.
 
-        Only observed time counts: ticks stop during a backlog or without a broker, and neither means that
-        the camera is silent.
+        Only observed time counts as silence: ticks stop during a backlog or without a broker, and neither
+        means that the camera is silent.
         """
         unit, now_ms = state.unit, now * 1000
         if unit.stream.open and unit.seen.watch(now) >= self._settings.silence_s:
@@ -154,7 +157,9 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
         return self._due(state, now_ms)
 
     def passed(self, state: Camera[OpenEpoch], record_ms: int) -> Result | None:
-        """Write a gap, once, if for too long only other cameras of the partition have sent something."""
+        """Write a gap once a camera has been silent for too long while other cameras of its partition sent
+        records.
+        """
         stream = state.unit.stream
         quiet_ms = record_ms - stream.arrived_ms
         if stream.open and stream.arrived_ms > 0 and quiet_ms > self._settings.silence_s * 1000:
@@ -162,9 +167,10 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
         return self._due(state, record_ms)
 
     def forget(self, state: Camera[OpenEpoch]) -> Result | None:
-        """Write the dead letter of left-out segments, and close the camera's incident.
+        """Write the dead letter of left-out segments and close the camera's incident, before the camera is
+        forgotten.
 
-        The camera's checkpoint is deleted, so nothing would do either later.
+        Its checkpoint is deleted, so neither could happen later.
         """
 
         def ended(draft: Draft) -> OpenEpoch:
@@ -177,13 +183,13 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
         if (erasure := self._fence.hides(camera.camera, began_us, began_us)) is not None:
             return self._writer.left_out(camera.camera, unit, record, draft, erased=erasure.id)
         tenant = tenant_of(labels_of(record).tenant)
-        # The camera's own quota is checked before the tenant's: its message is closer to the cause.
+        # The camera's own quota is checked before its tenant's, because its message is more specific.
         exceeded = unit.usage.exceeded(self._settings.quota) or self._tenants.refusal(tenant, camera.camera)
         if exceeded is not None:
             return self._writer.left_out(camera.camera, unit, record, draft, quota=exceeded)
         try:
-            # Before anything is decoded, so that a camera whose unread pixels fill its share of the store
-            # costs no CPU time.
+            # Checked before decoding, so that a camera whose unread pixels fill its share of the store costs
+            # no CPU time.
             self._keeper.check(camera.camera)
             unit = self._joiner.join(camera, unit, record, draft)
         except CameraQuotaError as error:
@@ -194,10 +200,10 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
         return unit
 
     def _moved(self, camera: Camera[OpenEpoch], draft: Draft) -> OpenEpoch:
-        """End the camera's epoch and forget it here: it continues in another partition.
+        """End the epoch of a camera that continues in another partition, and forget the camera here.
 
-        The gap is written even after a gap for silence, because the camera is not offline. Its use of the
-        quota is kept: anybody who can write its segments can also write such a notice.
+        The gap is written even if one for silence was, because the camera is not offline. Its quota usage is
+        kept, because whoever can write its segments can also write such a notice.
         """
         unit = camera.unit
         forgotten = self._forgotten(camera, draft)
@@ -219,12 +225,12 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
         return self._forgotten(camera, draft)
 
     def _counted(self, camera: Camera[OpenEpoch], draft: Draft, now_ms: float | None = None) -> OpenEpoch:
-        """Write the dead letter of left-out segments, and restart the count; return the camera's new state.
+        """Write the dead letter of left-out segments and restart their count; return the camera's new state.
 
         Args:
             camera: The camera; it is not changed.
             draft: Takes the dead letter.
-            now_ms: Unix milliseconds: write it only if the interval is over by then; None: always.
+            now_ms: Unix milliseconds; write only if the interval is over by then. None: write in any case.
         """
         unit = camera.unit
         due = unit.left_out.segments is not None and (

@@ -1,4 +1,4 @@
-"""Camera health: what decode observes becomes incidents of the watch `camera-health`."""
+"""Camera health: turns what decode observes into incidents of the watch `camera-health`."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from lookout.wire import (
     to_json,
 )
 
-#: faults in words for people
+#: descriptions of the faults, for people
 TEXTS: Final = {
     CameraFault.OFFLINE: "The camera sends nothing.",
     CameraFault.DAMAGED: "The camera's pictures arrive damaged.",
     CameraFault.FROZEN: "The camera sends the same picture again and again.",
-    CameraFault.LOOPED: "The camera's picture repeats what it showed before.",
-    CameraFault.DARK: "The picture is dark, at an hour at which it is usually lit.",
+    CameraFault.LOOPED: "The camera repeats pictures that it showed before.",
+    CameraFault.DARK: "The picture is dark at an hour when it is usually bright.",
     CameraFault.COVERED: "The lens is covered.",
     CameraFault.BLURRED: "The picture is blurred.",
-    CameraFault.MOVED: "The camera shows another view than usual.",
-    CameraFault.RATE: "Frame rate or bit rate has collapsed.",
+    CameraFault.MOVED: "The camera shows a different view than usual.",
+    CameraFault.RATE: "The frame rate or bit rate has collapsed.",
     CameraFault.CLOCK: "The camera's clock is wrong.",
 }
 _KINDS: Final = {
@@ -53,18 +53,18 @@ _KINDS: Final = {
     "updated": Alert.KIND_UPDATED,
     "closed": Alert.KIND_CLOSED,
 }
-#: seconds that an undecodable segment counts for, since its length is unknown
+#: assumed length of an undecodable segment, in seconds
 _REFUSED_S: Final = 2.0
 _JUMPS: Final = frozenset({"clock-jump", "clock-reset"})
 
 
 class HealthWriter:
-    """Judges cameras and writes their incidents into drafts.
+    """Judges cameras' health and writes their incidents into drafts.
 
     Args:
-        asks_for_outages: Whether the watch `camera-offline` decides about outages of this camera and tenant.
-            Then outages open no incident here, so that each outage has only one.
-        on: Whether to judge cameras; if False, open incidents are closed.
+        asks_for_outages: Given a camera and tenant, returns whether the watch `camera-offline` covers them.
+            If so, their outages open no incident here, so that each outage has only one.
+        on: Whether to judge cameras. If False, open incidents are closed.
     """
 
     def __init__(self, asks_for_outages: Callable[[str, str], bool], *, on: bool = True) -> None:
@@ -81,15 +81,15 @@ class HealthWriter:
         *,
         ends: str,
     ) -> OpenEpoch:
-        """Judge a segment; return the unit after it.
+        """Judge a segment; return the updated unit.
 
         Args:
             camera: The camera's id.
-            unit: The unit with the segment.
+            unit: The unit, which already contains the segment.
             record: Its record.
             decoded: The segment.
             draft: Takes the events of the camera's incident.
-            ends: Why the segment ended the epoch before it; empty: it continues that epoch.
+            ends: Why the segment ended the previous epoch; empty: it continues the epoch.
         """
         if not self._on:
             return self._end(camera, unit, draft, "removed")
@@ -112,24 +112,24 @@ class HealthWriter:
         return self._observed(camera, unit, observation, draft)
 
     def refused(self, camera: str, unit: OpenEpoch, record: Record, draft: Draft) -> OpenEpoch:
-        """Judge a segment that could not be decoded; return the unit after it."""
+        """Judge a segment that could not be decoded; return the updated unit."""
         if not (self._on and unit.stream.epoch):
             return unit
         at_ms = record.timestamp_ms - round(1000 * _REFUSED_S)
         return self._observed(camera, unit, Observation(at_ms, _REFUSED_S, NO_LOOKS, refused=True), draft)
 
     def silent(self, camera: str, unit: OpenEpoch, silence_s: float, draft: Draft) -> OpenEpoch:
-        """Judge a camera without segments as offline; return the unit after it.
+        """Judge a camera that sends nothing as offline; return the updated unit.
 
-        A camera whose segments arrive but cannot be decoded is not offline. If a watch asks for outages, the
-        alerts service opens the incident for this one, and an open incident about the camera's pictures is
-        closed, so that nobody is notified twice of one outage.
+        A camera whose segments arrive but cannot be decoded is not offline. If the watch `camera-offline`
+        covers the camera, the alerts service opens the incident, and an open incident about the camera's
+        pictures is closed here, so that nobody is notified twice of one outage.
 
         Args:
             camera: The camera's id.
-            unit: The unit before.
+            unit: The camera's unit.
             silence_s: Seconds of silence so far.
-            draft: Takes the events of its incident.
+            draft: Takes the events of the camera's incident.
         """
         health = unit.health
         if not self._on or not health.live or health.fault_s[tuple(CameraFault).index(CameraFault.DAMAGED)]:
@@ -140,7 +140,7 @@ class HealthWriter:
         return self._advanced(camera, unit, {CameraFault.OFFLINE}, until_ms, silence_s, draft)
 
     def end(self, camera: str, unit: OpenEpoch, reason: str, draft: Draft) -> OpenEpoch:
-        """Close the camera's incident, if one is open; return the unit after it."""
+        """Close the camera's incident, if one is open; return the updated unit."""
         return self._end(camera, unit, draft, reason)
 
     def _observed(self, camera: str, unit: OpenEpoch, observation: Observation, draft: Draft) -> OpenEpoch:

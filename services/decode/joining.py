@@ -31,12 +31,12 @@ from lookout.wire import tenant_of
 
 
 class SegmentJoiner:
-    """Decides epochs. Any thread may call it, one at a time for a camera.
+    """Decides how segments join their epochs. Any thread may call it, but only one at a time per camera.
 
     Args:
         settings: Decode's settings.
         reader: Decodes segments.
-        writer: Writes them.
+        writer: Writes segments and events.
         advice: Warns about cameras that are not set up correctly.
         tenants: Counts what tenants send.
         clock: Monotonic seconds.
@@ -58,18 +58,18 @@ class SegmentJoiner:
         self._advice, self._tenants, self._clock, self._wall_ms = advice, tenants, clock, wall_ms
 
     def join(self, camera: Camera[OpenEpoch], unit: OpenEpoch, record: Record, draft: Draft) -> OpenEpoch:
-        """Decode a segment and write it; return the unit after it.
+        """Decode a segment and write it; return the updated unit.
 
         Args:
-            camera: The camera; the segment counts towards its quota even if this call fails.
+            camera: The camera. The segment counts towards its quota even if this call fails.
             unit: The camera's state before the segment.
             record: The segment.
             draft: Takes the records.
 
         Raises:
             BadRecordError: The segment cannot be used.
-            TransientError: Its bytes, a decoder, or room for its pixels are not available now.
-            CameraQuotaError: The camera stayed over its quota for too long.
+            TransientError: The segment's bytes, a decoder, or space for the pixels are not available now.
+            CameraQuotaError: The camera's pixels exceeded its share of the store for too long.
         """
         name, stream = camera.camera, unit.stream
         captured_ms(record)  # checked before anything is decoded
@@ -78,7 +78,7 @@ class SegmentJoiner:
         continues = not broken and stream.open
         started = self._clock()
         try:
-            # Counted even if it fails: undecodable bytes cost the fetch and the attempt too.
+            # Counted even if decoding fails: bad bytes still cost a fetch and an attempt.
             value = self._reader.fetch(record)
             use(camera, size=len(value))
             self._tenants.add(tenant_of(labels.tenant), "bytes", len(value))
@@ -90,8 +90,8 @@ class SegmentJoiner:
         if (erasure := self._reader.fence.hides(name, *span)) is not None:
             return self._writer.left_out(name, unit, record, draft, erased=erasure.id)
         facts = decoded.facts
-        # Before the check for late segments, since two cameras under one id look like segments out of order.
-        # No window may mix them, so each switch between the two begins a new epoch.
+        # This check comes before the one for late segments, since two cameras under one id look like
+        # segments out of order. No window may mix them, so each switch between them begins a new epoch.
         if unit.seen.lines.take(facts.first_us, facts.end_us, google_crc32c.value(value)):
             self._advice.two_cameras(unit.seen, name)
             if decoded.continued:
@@ -102,24 +102,24 @@ class SegmentJoiner:
         other = is_other_footage(stream, record, decoded)
         if decoded.continued and other:
             decoded = self._reader.decode(value, hidden)  # other footage whose time stamps happen to continue
-        # A late segment was written before: the producer sent it again after an error, or twice.
+        # The time of a late segment is already written: its producer sent it twice or retried after an error.
         if continues and decoded.continued:
             end_us = decoded.end_stream_us if decoded.end_stream_us <= stream.watermark_us else None
             if end_us is None:
                 return self._writer.segment(name, unit, record, decoded, draft, labels=labels, stream=stream)
         else:
-            # Also after a silence: a producer may have waited that long for Kafka's confirmation before
-            # sending again.
+            # A segment can be late even after a silence: its producer may have waited that long for Kafka's
+            # confirmation before it sent the segment again.
             end_us = None if broken or other or not stream.epoch else late_end_us(stream, record, decoded)
         if end_us is not None:
             self._advice.late(unit.seen, name)
             return self._writer.late(name, unit, record, decoded, draft, end_us=end_us)
-        # If offsets are missing, retention is the cause, whatever the camera's clock says.
+        # If records are missing, retention ended the epoch, whatever the camera's clock says.
         reason = "retention" if lost_before(stream, record) else broken or jump_of(stream, decoded)
         return self._begin_epoch(name, unit, record, decoded, draft, labels=labels, reason=reason)
 
     def _labels(self, camera: str, record: Record) -> tuple[CameraLabels, AppliedMask]:
-        """Return the labels of a segment, and the privacy mask that hides parts of its pictures."""
+        """Return a segment's labels and the privacy mask for its pictures."""
         hidden = self._reader.masks.filmed(camera, began_ms(record) * 1000)
         labels = labels_of(record)
         labels.masks.extend(hidden.names)
@@ -136,7 +136,7 @@ class SegmentJoiner:
         labels: CameraLabels,
         reason: str,
     ) -> OpenEpoch:
-        """Write a segment that begins an epoch; `reason`: why an open one ends."""
+        """Write a segment that begins an epoch. If an epoch is open, end it first, for `reason`."""
         stream, ends = unit.stream, None
         if stream.open:
             until_us = max(0, began_ms(record) * 1000 - stream.wall_us) if reason == "retention" else 0
@@ -147,7 +147,9 @@ class SegmentJoiner:
         )
 
     def _broken(self, unit: OpenEpoch, record: Record, labels: CameraLabels) -> str | None:
-        """Return why the segment cannot continue the epoch, as far as that is known before decoding."""
+        """Return why the segment cannot continue the epoch, as far as this is known before decoding; None: it
+        may.
+        """
         if unit.reconfigured:
             return "configuration"
         if unit.stream.is_ahead(self._wall_ms()):
@@ -161,10 +163,10 @@ class SegmentJoiner:
 
 
 def use(camera: Camera[OpenEpoch], size: int = 0, work_s: float = 0.0, failures: int = 0) -> None:
-    """Count what a camera uses of its quota, even if its record fails.
+    """Charge work to a camera's quota, even if its record fails.
 
     Args:
-        camera: The camera; its unit changes.
+        camera: The camera, whose unit is replaced.
         size: Bytes that it sent.
         work_s: Seconds that its segment occupied a decoder.
         failures: Segments that could not be used.

@@ -1,13 +1,13 @@
-"""Detects two cameras under one id: their segments alternate between two time lines."""
+"""Detects two cameras that send under one id: their segments alternate between two time lines."""
 
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-#: how many segments are remembered; how many of them each of two lines must have, and the least number of
-#: switches between the lines
+#: number of segments to remember; minimum number of segments per line, and of switches between the lines,
+#: to conclude that there are two cameras
 _RECENT, _ENOUGH = 8, 3
-#: how far a segment may begin from the end of the one before it, microseconds
+#: how far the start of a segment may be from the end of its line, in microseconds
 _NEAR_US = 250_000
 
 
@@ -15,18 +15,18 @@ _NEAR_US = 250_000
 class TimeLines:
     """The time lines of the container clock that a camera's newest segments follow.
 
-    The segments of one camera follow one line. Repeated segments are ignored. Segments out of order, or after
-    a restart, leave lines that no later segment continues. If two lines alternate and both continue, there
-    are two cameras.
+    The segments of one camera follow one line. Repeated segments are ignored. A segment out of order, or a
+    restart, starts a line or leaves one that no later segment continues. If two lines alternate and both
+    continue, there are two cameras.
     """
 
-    _ends: dict[int, int] = field(default_factory=dict)  # container time at which a line ends, by its number
+    _ends: dict[int, int] = field(default_factory=dict)  # by line: container time at its end
     _recent: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT))
     _seen: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=_RECENT))
     _next: int = 0
 
     def take(self, first_us: int, end_us: int, checksum: int) -> bool:
-        """Take a segment.
+        """Assign a segment to a line.
 
         Args:
             first_us: Container time of its first frame.
@@ -34,8 +34,8 @@ class TimeLines:
             checksum: Checksum of its bytes.
 
         Returns:
-            Whether two cameras use the same id and this segment is from the other one than the segment
-            before.
+            Whether two cameras use the same id and this segment is not from the same camera as the previous
+            one.
         """
         if (first_us, end_us, checksum) in self._seen:
             return False  # sent twice
@@ -47,7 +47,7 @@ class TimeLines:
         before = self._recent[-1] if self._recent else line
         self._recent.append(line)
         self._ends[line] = end_us
-        # Lines without a recent segment are dropped: a camera that restarts often leaves many.
+        # Drop lines without a recent segment, since a camera that restarts often leaves many.
         self._ends = {number: end for number, end in self._ends.items() if number in self._recent}
         return line != before and self.two
 

@@ -1,4 +1,4 @@
-"""The quota of one camera: bytes, decoding time and failures in an interval of record time."""
+"""One camera's quota: bytes, decoding time and failures per interval of record time."""
 
 from dataclasses import dataclass, replace
 from typing import Self
@@ -11,9 +11,10 @@ from lookout.wire import SEGMENTS, Stage, dead_letters
 
 @dataclass(frozen=True, slots=True)
 class QuotaLimits:
-    """Limits of one camera within `interval_s` seconds of record time; None: no limit.
+    """Limits for one camera per `interval_s` seconds of record time; None: no limit.
 
-    `bytes`: size of the segments; `work_s`: seconds that they occupied a decoder; `failures`: dead letters.
+    `bytes` limits the size of its segments, `work_s` the seconds that they occupy a decoder, `failures` its
+    dead letters.
     """
 
     interval_s: float
@@ -33,16 +34,16 @@ class Usage:
 
     @classmethod
     def of(cls, kept: Quota) -> Self:
-        """Build it from a checkpoint."""
+        """Build the usage from a checkpoint."""
         return cls(kept.since_ms, kept.bytes, kept.work_us, kept.failures)
 
     def message(self) -> Quota:
-        """Convert it for a checkpoint."""
+        """Convert the usage for a checkpoint."""
         return Quota(since_ms=self.since_ms, bytes=self.bytes, work_us=self.work_us, failures=self.failures)
 
     def at(self, now_ms: int, limits: QuotaLimits) -> "Usage":
-        """Return the usage at `now_ms`: itself, or a new one if the interval is over."""
-        # Fixed intervals instead of a sliding one, so that a checkpoint needs only one number for each limit.
+        """Return the usage at `now_ms`: this one, or an empty one if the interval is over."""
+        # Fixed intervals, not a sliding one, so that a checkpoint needs only one number per limit.
         over = now_ms - self.since_ms >= limits.interval_s * 1000
         return Usage(since_ms=now_ms) if over else self
 
@@ -56,8 +57,8 @@ class Usage:
         )
 
     def exceeded(self, limits: QuotaLimits) -> str | None:
-        """Return which limit is used up, in words; None if no limit is."""
-        over = f"in {limits.interval_s:g} s"
+        """Return a sentence about the limit that is used up; None if none is."""
+        over = f"within {limits.interval_s:g} s"
         if limits.bytes is not None and self.bytes >= limits.bytes:
             return f"quota: {self.bytes} bytes {over}, the limit is {limits.bytes}"
         if limits.work_s is not None and self.work_us >= limits.work_s * 1e6:
@@ -69,14 +70,16 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class LeftOutCount:
-    """Segments that were left out and are in no dead letter yet. `since_ms`: record time of the first."""
+    """The segments that were left out and are in no dead letter yet. `since_ms` is the record time of the
+    first.
+    """
 
     segments: LeftOut | None = None
     since_ms: int = 0
 
     @classmethod
     def of(cls, kept: Quota) -> Self:
-        """Build it from a checkpoint."""
+        """Build the count from a checkpoint."""
         if not kept.left_out:
             return cls()
         first = kept.first_left_out
@@ -102,11 +105,11 @@ class LeftOutCount:
         return replace(self, segments=replace(before, last=at, count=before.count + 1))
 
     def letter(self, camera: str, why: str) -> Output:
-        """Make the dead letter that counts these segments; there must be at least one.
+        """Make the dead letter that reports these segments; there must be at least one.
 
         Args:
             camera: The camera's id.
-            why: Why the newest of them was left out; empty: not known.
+            why: Why the newest of them was left out; empty: unknown.
         """
         segments = self.segments
         assert segments is not None
@@ -118,7 +121,7 @@ class LeftOutCount:
         return quota_letter(segments, camera, detail, stage=Stage.DECODE.value, topic=topic)
 
     def due(self, now_ms: float, limits: QuotaLimits) -> bool:
-        """Whether there are left-out segments and the interval since the first is over at `now_ms`. A clock
-        set back by an interval also ends it.
+        """Return whether segments were left out and the interval since the first is over at `now_ms`, or the
+        clock was set back by an interval.
         """
         return self.segments is not None and abs(now_ms - self.since_ms) >= limits.interval_s * 1000

@@ -23,14 +23,14 @@ def fill_segment(
     settings: DecodeSettings,
     first: bool,
 ) -> None:
-    """Write a decoded segment into a record; `first`: it opens its epoch, so nothing comes before it."""
+    """Write a decoded segment into a record. `first`: the segment opens its epoch."""
     body = record.segment
     body.segment.CopyFrom(segment)
     body.end_us = decoded.end_stream_us
     body.start_us = max(0, decoded.end_stream_us - (decoded.facts.end_us - decoded.facts.first_us))
     body.frames.extend(_frame(sampled) for sampled in decoded.frames)
     if first and body.frames:
-        # Motion is relative to the previous frame, and this is the first one.
+        # Motion is relative to the previous frame, which the first frame does not have.
         body.frames[0].basis = frames_pb2.Frame.BASIS_NEW
     body.picture.CopyFrom(_picture(decoded.geometry, settings))
     body.facts.CopyFrom(_facts(decoded))

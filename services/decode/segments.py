@@ -1,4 +1,4 @@
-"""Fetches and decodes segments; decodes them again if their pixels were lost."""
+"""Fetches and decodes segments, and decodes them again if their pixels were lost."""
 
 import time
 from collections.abc import Callable
@@ -26,8 +26,8 @@ from lookout.video.motion import Fit
 from lookout.video.segments import CodecError, DecodedSegment, DecodeRequest, Expected, Reason, Tail
 from lookout.wire import Stage, headers, tensor_id
 
-#: errors of the decoder that do not concern the segment
-_AWAY = frozenset({Reason.UNAVAILABLE, Reason.CLOSED})
+#: decoder errors that are not the segment's fault
+_UNAVAILABLE = frozenset({Reason.UNAVAILABLE, Reason.CLOSED})
 
 
 class SegmentReader:
@@ -36,9 +36,10 @@ class SegmentReader:
     Args:
         settings: Decode's settings.
         decoder: Decodes segments.
-        records: Reads a segment's record from Kafka again.
+        records: Rereads a segment's record from Kafka.
         fence: The erasures in force.
-        backend: Name of the decoder, part of the digest because another decoder may give other pixels.
+        backend: Name of the decoder. It is part of the digest, because another decoder may give different
+            pixels.
         masks: The cameras' privacy masks; None: nothing is hidden.
         clock: Monotonic seconds.
     """
@@ -64,16 +65,16 @@ class SegmentReader:
             settings.uri_timeout_s,
         )
         self._hosts = AwayHosts(self._uris.fetch, clock)
-        #: digest of everything that pixels depend on
+        #: digest of everything that the pixels depend on
         self.pixels = digest(settings.input.width, settings.input.height, settings.fit.value, backend)
 
     def fetch(self, record: Record) -> bytes:
         """Return the container's bytes.
 
         Raises:
-            BadRecordError: The URI is not allowed, or its host does not have the bytes or has not answered
-                for too long.
-            TransientError: The host does not answer now; retry later.
+            BadRecordError: The URI is not allowed, its host does not have the bytes, or its host has been
+                unresponsive for too long.
+            TransientError: The host is not responding at the moment; retry later.
         """
         return self._bytes(record, partial(self._hosts.fetch, record.camera))
 
@@ -89,8 +90,8 @@ class SegmentReader:
 
         Args:
             value: The container's bytes.
-            hidden: The privacy mask of its pictures.
-            continues: The epoch that the segment may continue; None: it begins one.
+            hidden: The privacy mask for its pictures.
+            continues: The epoch that the segment may continue; None: the segment begins one.
 
         Raises:
             BadRecordError: The segment cannot be used.
@@ -120,7 +121,7 @@ class SegmentReader:
         return self._decoded(value, request)
 
     def reference(self, message: FramesRecord) -> TensorRef:
-        """Return the reference to the pixels of a segment's record."""
+        """Return the tensor reference for the pixels of a segment's record."""
         body, camera, epoch = message.segment, message.camera, message.epoch
         made_by = ".".join(
             (self.pixels, *message.labels.masks, str(body.segment.partition), str(body.segment.offset))
@@ -136,12 +137,12 @@ class SegmentReader:
         )
 
     def materialize(self, ref: TensorRef, record: Message) -> Array:
-        """Make pixels again from the segment's bytes and the frames named in the record.
+        """Decode a segment's pixels again, from its bytes and the frames that its record lists.
 
         Raises:
-            LineageBrokenError: The segment is gone or gives other pixels, or its camera has a mask that the
-                record was made without.
-            TensorNotMadeError: The segment's host does not answer now.
+            LineageBrokenError: The segment is gone, gives different pixels, or its camera's masks have
+                changed.
+            TensorNotMadeError: The segment's host is not responding at the moment.
             TransientError: Kafka or the decoders are not available.
         """
         message = check_lineage(ref, record, FramesRecord, "segment", self.fence)
@@ -155,7 +156,7 @@ class SegmentReader:
             body.picture.height,
             grid=self._settings.grid,
             fit=Fit(body.picture.fit),
-            # By index, not by time, so that they are the same frames even if the sampling has changed.
+            # By index, not by time, so that the frames are the same even if the sampling has changed.
             frames=tuple(frame.index for frame in body.frames),
             limits=self._settings.limits,
             mask=hidden.mask,
@@ -165,12 +166,12 @@ class SegmentReader:
         except BadRecordError as error:
             raise LineageBrokenError(f"{ref.id}: {error}") from error
         if ref.length and google_crc32c.value(np.ascontiguousarray(pixels).tobytes()) != ref.crc32c:
-            raise LineageBrokenError(f"{ref.id}: the segment gives other pixels than at first")
+            raise LineageBrokenError(f"{ref.id}: the segment gives different pixels than before")
         return pixels
 
     def _fetch_again(self, ref: TensorRef, source: Record) -> bytes:
-        """Return the bytes of a segment whose pixels are made again. A host that does not answer fails only
-        this tensor.
+        """Return the bytes of a segment whose pixels are decoded again. A host that does not respond fails
+        only this tensor.
         """
         try:
             return self._bytes(source, self._uris.fetch)
@@ -181,6 +182,6 @@ class SegmentReader:
         try:
             return self.decoder.decode(value, request)
         except CodecError as error:
-            if error.reason in _AWAY:
+            if error.reason in _UNAVAILABLE:
                 raise TransientError(str(error)) from error
             raise BadRecordError(error.reason.value, error.detail) from error

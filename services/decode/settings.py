@@ -15,9 +15,9 @@ from lookout.video.motion import Fit
 from lookout.video.segments import Limits, SamplingGrid
 from lookout.wire import MAX_SEGMENT_BYTES
 
-#: input of the model that comes with Lookout, used if no folder is set
+#: input of the model that comes with Lookout, used if no model_dir is set
 TINY_INPUT = ModelInput(112, 112, 14)
-#: the largest picture for which 2 GiB of a decoder process suffice
+#: the largest picture, in pixels, that a decoder process of 2 GiB can decode
 _USUAL_PIXELS = 36_000_000
 
 
@@ -58,7 +58,7 @@ class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
 
     #: seconds after which the clock offset (Unix time minus stream time) is measured again
     wall_anchor_s: ClassVar[float] = 300.0
-    #: seconds for which a camera id belongs to the partition in which it was seen
+    #: seconds for which a partition claims a camera id that was seen in it
     claim_s: ClassVar[float] = 60.0
 
     quota_interval_s: float = Field(
@@ -101,24 +101,24 @@ class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
         description="pixels of the largest picture accepted; raise it for larger pictures: a decoder process "
         "gets memory for them",
     )
-    #: limit of CPU seconds for one segment
+    #: most CPU seconds for one segment
     decoder_cpu_s: ClassVar[float] = 60.0
-    #: limit of seconds for one segment
+    #: most seconds (wall clock) for one segment
     decoder_wall_s: ClassVar[float] = 90.0
 
     store: StoreSettings = Field(default_factory=StoreSettings, description="the tensor store")
 
     @model_validator(mode="after")
     def _has_input(self) -> Self:
-        self.input  # noqa: B018 - raises what is wrong with it
+        self.input  # noqa: B018 - raises if it is wrong
         return self
 
     @property
     def input(self) -> ModelInput:
-        """The model's input: what is set here, else from the model's folder, else the tiny model's.
+        """The model's input: from these settings, else from the model's folder, else the tiny model's.
 
         Raises:
-            ValueError: the folder is not a checkpoint, or a size is not a whole number of patches.
+            ValueError: The folder is not a checkpoint, or a size is not a multiple of the patch.
         """
         own = model_input(self.model_dir) if self.model_dir is not None else TINY_INPUT
         given = ModelInput(
@@ -144,12 +144,12 @@ class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
 
     @property
     def quota(self) -> QuotaLimits:
-        """The quota of one camera."""
+        """The quota that applies to each camera."""
         return QuotaLimits(self.quota_interval_s, self.quota_bytes, self.quota_work_s, self.quota_failures)
 
     @property
     def gather(self) -> GatherSettings | None:
-        """How motion is gathered on the model's patch grid; None if pixels alone decide."""
+        """How motion is gathered on the model's patch grid; None if the pruning policy uses only pixels."""
         policy = self.policy
         method = policy.gathers
         if method is None:
@@ -159,12 +159,12 @@ class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
 
     @property
     def decoder_memory(self) -> int:
-        """Bytes of address space of one decoder process: 2 GiB, and 60 for each pixel above 36 megapixels."""
+        """Address space of a decoder process in bytes: 2 GiB, plus 60 bytes per pixel above 36 megapixels."""
         return (2 << 30) + 60 * max(0, self.segment_pixels - _USUAL_PIXELS)
 
     @property
     def limits(self) -> Limits:
-        """What one segment may cost."""
+        """The limits for one segment."""
         return Limits(
             bytes=self.segment_bytes,
             side=self.segment_side,

@@ -1,4 +1,4 @@
-"""The position in a camera's stream: epoch and clocks, and their form in a checkpoint."""
+"""The position in a camera's stream (epoch and clocks), and its form in a checkpoint."""
 
 from dataclasses import dataclass, field, replace
 
@@ -12,12 +12,11 @@ from lookout.video.segments import DecodedSegment
 from lookout.wire import WireError, headers, labelled, read_labels
 from lookout.wire.limits import EPOCH_AHEAD_MS
 
-#: valid times: up to the year 2255 and, for a camera's clock, from the year 2000 on
+#: valid times of a camera's clock: from the year 2000 up to 2255; record times have only the upper limit
 _FIRST_MS, _LAST_MS = headers.FIRST_CAPTURED_MS, headers.LAST_CAPTURED_MS
-#: a machine's clock below this (the year 2001) was never set
+#: a machine's clock that shows a time before this (the year 2001) was never set
 FIRST_NOW_MS = 10**12
-#: epoch numbers per millisecond, one for each partition
-# Record times below `_LAST_MS`, times this, stay below 2^53.
+#: epoch numbers per millisecond, one for each partition; `_LAST_MS` times this stays below 2^53
 PER_MS = 1000
 
 
@@ -26,21 +25,21 @@ class Stream:
     """The written part of a camera's epoch. Stream and container times are in microseconds.
 
     Attributes:
-        epoch: Unix milliseconds of the record that opened it, times 1000, plus its partition; 0: nothing was
-            ever written.
-        wall_us: the clock offset (Unix time minus stream time) at the last anchoring.
-        anchored_us: stream time of that anchoring.
-        least_us: the smallest clock offset of a segment since then; 0: none.
-        watermark_us: stream time up to which records were written.
-        origin_us: container time of stream time 0.
-        next_us: container time at which the next segment should begin.
-        next_sample: the first grid point that the next segment may fill.
-        heard_ms: end of its newest segment, in Unix milliseconds of the camera's clock if it reports one,
-            else of Kafka's.
-        arrived_ms: record time of its newest segment.
-        silent: whether the gap for the current silence is written.
-        labels: labels of the camera in its newest segment.
-        finished: whether its newest segment is the last of a recording.
+        epoch: The epoch's number: Unix milliseconds of the record that opened it, times 1000, plus its
+            partition; 0: nothing was ever written.
+        wall_us: The clock offset (Unix time minus stream time) when it was last measured.
+        anchored_us: Stream time of that measurement.
+        least_us: The smallest clock offset of a segment since then; 0: none.
+        watermark_us: Stream time up to which records are written.
+        origin_us: Container time at stream time 0.
+        next_us: Container time at which the next segment should begin.
+        next_sample: The first grid point that the next segment may fill.
+        heard_ms: End of the newest segment in Unix milliseconds, by the camera's clock if it reports one,
+            else by Kafka's.
+        arrived_ms: Record time of the newest segment.
+        silent: Whether the gap for the current silence is written.
+        labels: The camera's labels in the newest segment.
+        finished: Whether the newest segment is the last of a recording.
     """
 
     epoch: int = 0
@@ -64,7 +63,7 @@ class Stream:
 
     @classmethod
     def of(cls, kept: DecodeState) -> "Stream":
-        """Build it from a checkpoint."""
+        """Build the stream from a checkpoint."""
         return cls(
             epoch=kept.epoch,
             wall_us=kept.wall_offset_us,
@@ -82,7 +81,7 @@ class Stream:
         )
 
     def message(self) -> DecodeState:
-        """Convert it for a checkpoint."""
+        """Convert the stream for a checkpoint."""
         return DecodeState(
             epoch=self.epoch,
             wall_offset_us=self.wall_us,
@@ -101,11 +100,13 @@ class Stream:
 
     @property
     def silence(self) -> str:
-        """What silence after its newest segment means: an outage of the camera, or the end of a recording."""
+        """The reason for a gap after the newest segment: `silence` (an outage), or `ended` (a recording's
+        end).
+        """
         return "ended" if self.finished else "silence"
 
     def following(self, record: Record, decoded: DecodedSegment, now_ms: float) -> "Stream":
-        """Return the epoch that `record` opens.
+        """Return the stream at the start of the epoch that `record` opens.
 
         Args:
             record: The segment's record.
@@ -116,17 +117,17 @@ class Stream:
         return Stream(epoch=epoch, wall_us=began_ms(record) * 1000, origin_us=decoded.facts.first_us)
 
     def is_ahead(self, now_ms: float) -> bool:
-        """Whether the epoch is so far ahead of this machine's clock that every reader rejects it."""
+        """Return whether the epoch is so far ahead of this machine's clock that every reader rejects it."""
         return self.epoch // PER_MS > now_ms + EPOCH_AHEAD_MS > FIRST_NOW_MS
 
     def _next_epoch(self, record: Record, now_ms: int) -> int:
-        """Return a number above the last epoch's that is not ahead of this machine's clock.
+        """Return a number for the next epoch, above the last one's and not ahead of this machine's clock.
 
-        Readers judge an epoch by that clock, and a broker's clock may be days ahead. The number contains the
-        partition, so that epochs of one camera id in two partitions differ even if both are opened in the
-        same millisecond.
+        Readers check an epoch against this clock, and a broker's clock may be days ahead. The number includes
+        the partition, so that epochs of one camera id in two partitions differ even if both open in the same
+        millisecond.
         """
-        # Kafka's time may go back, or two epochs may open in one millisecond, but epochs must increase.
+        # Epochs must increase, even if Kafka's time goes back or two epochs open in one millisecond.
         before_ms = 0 if self.is_ahead(now_ms) else self.epoch // PER_MS
         arrived_ms = min(record.timestamp_ms, _LAST_MS)
         opened_ms = max(before_ms + 1, min(arrived_ms, now_ms) if now_ms > FIRST_NOW_MS else arrived_ms)
@@ -136,11 +137,10 @@ class Stream:
         """Return the stream with its clock offset measured again, if `every_us` have passed since the last
         time.
 
-        Segments arrive late but never early, so the smallest offset since the last anchoring is the most
-        accurate one.
+        Segments arrive late but never early, so the smallest offset since then is the most accurate one.
         """
         if self.watermark_us == 0:
-            return self  # this segment opens the epoch, so it is anchored already
+            return self  # this segment opens the epoch, which set the offset
         start_us = decoded.end_stream_us - span_us(decoded)
         offset = began_ms(record) * 1000 - start_us
         least = min(offset, self.least_us) if self.least_us else offset
@@ -163,7 +163,7 @@ def span_us(decoded: DecodedSegment) -> int:
 
 
 def captured_ms(record: Record) -> int | None:
-    """Return the time of the first frame in Unix milliseconds, if the producer reports it.
+    """Return the time of the first frame in Unix milliseconds; None if the producer does not report it.
 
     Raises:
         BadRecordError: The header is not a time in milliseconds.
@@ -175,33 +175,33 @@ def captured_ms(record: Record) -> int | None:
     if captured is not None and _FIRST_MS <= captured < _LAST_MS:
         return captured
     if captured is None:
-        fault = f"{clean(stamp, 60)!r}, which is not a whole number"
+        fault = f"{clean(stamp, 60)!r}, not a whole number"
     else:
         unit = "seconds" if captured < _FIRST_MS else "microseconds or nanoseconds"
         fault = f"{captured}, perhaps {unit}"
     raise BadRecordError(
         "bad-captured-at",
-        f"the header {headers.CAPTURED_AT} is {fault}: milliseconds since 1970 are "
-        "expected, of the years 2000 to 2255; leave it out where the camera has no clock",
+        f"the header {headers.CAPTURED_AT} is {fault}: give milliseconds since 1970, of the years 2000 to "
+        "2255, or omit the header if the camera has no clock",
     )
 
 
 def began_ms(record: Record) -> int:
-    """Return the time of the first frame in Unix milliseconds; if unknown, when Kafka got the segment."""
+    """Return the time of the first frame in Unix milliseconds; if unknown, the time of the record."""
     captured = captured_ms(record)
     return record.timestamp_ms if captured is None else captured
 
 
 def ended_ms(record: Record, decoded: DecodedSegment) -> int:
-    """Return the end of a segment in Unix milliseconds, by the clock of `began_ms`. Without a camera's clock
-    it is the record's time, since Kafka gets a segment once it has ended.
+    """Return the end of a segment in Unix milliseconds, by the same clock as `began_ms`. If the camera
+    reports no time, this is the record's time, since a segment reaches Kafka after it has ended.
     """
     captured = captured_ms(record)
     return record.timestamp_ms if captured is None else captured + span_us(decoded) // 1000
 
 
 def labels_of(record: Record) -> CameraLabels:
-    """Return the labels of the camera in a segment's headers.
+    """Return the camera's labels from a segment's headers.
 
     Raises:
         BadRecordError: A label is invalid.
@@ -213,10 +213,11 @@ def labels_of(record: Record) -> CameraLabels:
 
 
 def late_end_us(stream: Stream, record: Record, decoded: DecodedSegment) -> int | None:
-    """Return the stream time at which a late segment ends, according to its producer's clock.
+    """Return the stream time at which a late segment ends, by its producer's clock; None: it is not late.
 
-    None if the segment does not end before the watermark, or ends before the epoch began: then the camera's
-    clock was set back.
+    A segment that ends after the watermark is not late. Nor is one that ends before the epoch began, which
+    means that the camera's clock was set back. Without a producer's clock, a segment never counts as late
+    here.
     """
     captured = captured_ms(record)
     if captured is None:
@@ -226,17 +227,17 @@ def late_end_us(stream: Stream, record: Record, decoded: DecodedSegment) -> int 
 
 
 def lost_before(stream: Stream, record: Record) -> bool:
-    """Whether retention removed records of the partition between the camera's newest segment and this one."""
+    """Return whether retention removed records between the camera's newest segment and this one."""
     return record.loss is not None and 0 < stream.arrived_ms < record.loss.until_ms
 
 
 def jump_of(stream: Stream, decoded: DecodedSegment) -> str:
-    """Name the direction in which the container's clock jumped."""
+    """Return the reason for a gap at a clock jump: `clock-reset` (backwards) or `clock-jump` (forwards)."""
     return "clock-reset" if decoded.facts.first_us < stream.next_us else "clock-jump"
 
 
 def is_other_footage(stream: Stream, record: Record, decoded: DecodedSegment) -> bool:
-    """Whether a segment is from other footage than the one before, according to its producer.
+    """Return whether a segment is from different footage than the previous one, by its producer's clock.
 
     The capture time decides; see `lookout.video.segments.is_other_footage`.
     """

@@ -23,7 +23,7 @@ _COUNTS = {StreamEvent.KIND_GAP: "gaps", StreamEvent.KIND_LATE: "late"}
 
 
 class Puts(Protocol):
-    """Puts tensors into the store (`ProducingStage.put`)."""
+    """Puts a tensor into the store (`ProducingStage.put`)."""
 
     def __call__(self, draft: Draft, ref: TensorRef, array: Array, seconds: float) -> TensorRef: ...
 
@@ -35,7 +35,7 @@ class FramesWriter:
     Attributes:
         settings: Decode's settings.
         reader: Makes references to pixels.
-        put: Keeps pixels.
+        put: Puts pixels into the store.
         skips: Logs segments that are left out.
         health: Writes incidents about cameras' health.
     """
@@ -58,21 +58,21 @@ class FramesWriter:
         stream: Stream,
         ends: StreamEvent | None = None,
     ) -> OpenEpoch:
-        """Write a segment; return the unit after it.
+        """Write a segment; return the updated unit.
 
         Args:
             camera: The camera's id.
-            unit: The unit before it.
-            record: Its record.
+            unit: The unit before the segment.
+            record: The segment's record.
             decoded: The segment.
             draft: Takes the records.
-            labels: What the segment says of the camera.
-            stream: The epoch that it continues or begins.
-            ends: The gap that ends the unit's epoch; None: it does not end.
+            labels: The camera's labels in the segment.
+            stream: The epoch that the segment continues or begins.
+            ends: The gap that ends the unit's epoch; None: the epoch does not end.
 
         Raises:
             TransientError: The store is full; retry later.
-            CameraQuotaError: The camera stayed over its quota for too long.
+            CameraQuotaError: The camera's pixels exceeded its share of the store for too long.
         """
         following = decoded.following()
         after = replace(
@@ -89,7 +89,7 @@ class FramesWriter:
         refs: list[TensorRef] = []
         body = message.segment
         if labels.masks:
-            body.facts.bytes = 0  # the size of a picture would tell something about what is hidden in it
+            body.facts.bytes = 0  # the size would reveal something about the hidden part of the pictures
         if len(decoded.pixels):
             seconds = (body.end_us - body.start_us) / 1e6
             refs.append(self.put(draft, self.reader.reference(message), decoded.pixels, seconds))
@@ -112,7 +112,7 @@ class FramesWriter:
         *,
         end_us: int,
     ) -> OpenEpoch:
-        """Write that a segment, which ends at stream time `end_us`, is late; return the unit after it."""
+        """Write an event for a late segment that ends at stream time `end_us`; return the updated unit."""
         event = late(reference_of(record), end_us - span_us(decoded), end_us)
         self.event(camera, unit, event, draft)
         return replace(unit, stream=unit.stream.heard(record, ended_ms(record, decoded)))
@@ -127,16 +127,16 @@ class FramesWriter:
         quota: str = "",
         erased: str = "",
     ) -> OpenEpoch:
-        """Write that a segment is left out; return the unit after it. Its time will be missing from its
-        blocks.
+        """Write an event for a segment that is left out; return the updated unit. Its time will be missing
+        from the blocks.
 
         Args:
             camera: The camera's id.
-            unit: The unit before it.
-            record: Its record.
-            draft: Takes the event; an epoch that has not begun needs none.
-            quota: Which quota is used up, or empty.
-            erased: Which erasure hides it, or empty.
+            unit: The unit before the segment.
+            record: The segment's record.
+            draft: Takes the event; no event is written if no epoch is open.
+            quota: Which quota is used up; empty if none is.
+            erased: Which erasure hides the segment; empty if none does.
         """
         unit = unit.leaving_out(record, began_ms(record), quota)
         reason, cause = (quota, CAUSE_QUOTA) if quota else (f"erased: {erased}", CAUSE_ERASED)
@@ -149,7 +149,7 @@ class FramesWriter:
         return unit
 
     def gap(self, camera: str, unit: OpenEpoch, reason: str, draft: Draft) -> OpenEpoch:
-        """Write the gap that ends the camera's epoch; return the camera's new state, which is silent."""
+        """Write the gap that ends the camera's epoch; return the camera's new state, marked silent."""
         self.event(camera, unit, gap(unit.stream.watermark_us, reason), draft)
         if reason == "silence":
             unit = self.health.silent(camera, unit, self.settings.silence_s, draft)

@@ -8,7 +8,7 @@ from pathlib import Path
 from lookout.cli.advice import CameraAdvice
 
 WARNING = {
-    "event": "two cameras send under one id: give every camera its own id",
+    "event": "two cameras send under the same id: give every camera its own id",
     "camera": "gate",
     "level": "warning",
     "advice": True,

@@ -65,5 +65,5 @@ def test_cameras_that_share_an_id_are_named_and_never_mixed(capsys: pytest.Captu
     assert gaps[-1].cause == CAUSE_TWO_CAMERAS
     assert world.counts["two_cameras"] == 3
     warning = capsys.readouterr().out
-    assert warning.count("two cameras send under one id") == 1
+    assert warning.count("two cameras send under the same id") == 1
     assert "yard" in warning

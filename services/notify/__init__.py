@@ -1,1 +1,1 @@
-"""Tells people and programs of incidents."""
+"""Notifies people and programs of incidents."""

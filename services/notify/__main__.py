@@ -40,7 +40,7 @@ from lookout.wire.limits import ALL_WATCHES, NOTIFICATIONS as MOST, REASON
 
 
 class Configuration:
-    """The notifications in force, and the severity of watches.
+    """The current notifications, and what the newest version of each watch says about notifying.
 
     Args:
         notifications: The table of notifications.
@@ -70,24 +70,24 @@ class Configuration:
         }
 
     def ends(self, name: str) -> bool:
-        """Whether to remove a notification once its target rejects messages for good, as a browser does."""
+        """Return whether to remove a notification once its target will never accept a message again
+        (browsers).
+        """
         notification = self.of(name)
         return notification is not None and notification.HasField("push")
 
     def severity(self, watch: str) -> Severity:
-        """Return the severity in the newest version of a watch."""
+        """Return the severity of a watch's newest version; unspecified if the watch is unknown."""
         newest = self._newest(watch)
         return SEVERITY_UNSPECIFIED if newest is None else newest.severity
 
     def verifies(self, watch: str) -> bool:
-        """Whether the newest version of a watch wants a second opinion."""
+        """Return whether the newest version of a watch asks for second opinions."""
         newest = self._newest(watch)
         return newest is not None and newest.verify
 
     def second_model(self, watch: str) -> str:
-        """Return the name of the second model that the newest version of a watch asks; empty if it names
-        none.
-        """
+        """Return the second model that the newest version of a watch names; empty if it names none."""
         newest = self._newest(watch)
         return "" if newest is None else newest.verify_with
 
@@ -102,12 +102,12 @@ class Configuration:
 
 
 class Tester(NotifyServiceServicer):
-    """Delivers tests of notifications, and reports the state of deliveries.
+    """Sends test messages, and reports the state of deliveries and the second models.
 
     Args:
         configuration: The notifications.
         channels: Opens a channel for each test.
-        composer: Composes the test message.
+        composer: Composes the test messages.
         dispatcher: Knows the state of deliveries.
         models: The second models by name.
     """
@@ -133,16 +133,16 @@ class Tester(NotifyServiceServicer):
     def ListDeliveries(  # noqa: N802 - gRPC's name
         self, request: ListDeliveriesRequest, context: grpc.ServicerContext
     ) -> ListDeliveriesResponse:
-        """List the state of the deliveries of each notification."""
+        """Return each notification's delivery state."""
         return ListDeliveriesResponse(states=self._dispatcher.states())
 
     def TryNotification(  # noqa: N802 - gRPC's name
         self, request: TryNotificationRequest, context: grpc.ServicerContext
     ) -> TryNotificationResponse:
-        """Deliver a test once."""
+        """Try once to deliver a test message."""
         notification = self._configuration.of(request.notification)
         if notification is None:
-            detail = f"no notification {clean(request.notification, 60)}; `lookout notify list` shows them"
+            detail = f"there is no notification {clean(request.notification, 60)}: see `lookout notify list`"
             return TryNotificationResponse(detail=detail)
         try:
             channel = self._channels.open(notification, trial=True)
@@ -156,7 +156,7 @@ class Tester(NotifyServiceServicer):
 
 
 def add(context: Context[NotifySettings]) -> None:
-    """Start reading and delivering."""
+    """Start the threads that read events and deliver messages."""
     settings = context.settings
     configuration = Configuration(
         context.table(NOTIFICATIONS.name, check=notification_fault, limit=MOST),
@@ -202,7 +202,7 @@ def add(context: Context[NotifySettings]) -> None:
         forget=Secrets(settings.notify_secrets).remove_own,
         brokers=Brokers(settings.retry_limit_s),
     )
-    context.health.block("kafka", "what is committed is not read yet")
+    context.health.block("kafka", "the committed state has not been read yet")
     tester = Tester(configuration, channels, composer, dispatcher, models)
     context.grpc.add(
         lambda server: add_NotifyServiceServicer_to_server(tester, server),  # type: ignore[no-untyped-call]
@@ -214,7 +214,7 @@ def add(context: Context[NotifySettings]) -> None:
 
 
 def _metrics(registry: CollectorRegistry, dispatcher: Dispatcher) -> Counted:
-    """Make the metrics; return the function that counts a message."""
+    """Register the metrics; return the function that counts a message's outcome."""
     messages = Counter(
         "lookout_notifications",
         "messages by outcome: delivered, or why they were given up",

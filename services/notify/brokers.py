@@ -1,4 +1,4 @@
-"""Remembers the brokers at which notifications left retained messages, which must be removed with the
+"""Remembers at which MQTT brokers notifications left retained messages, which must be removed with the
 notification.
 """
 
@@ -18,22 +18,24 @@ _AGAIN_S: Final = 30.0
 
 
 class Brokers:
-    """The committed places (broker and topic prefixes) where notifications leave retained messages. Only one
-    thread calls it. A place is committed before its notification connects, and forgotten only once its
-    messages are removed, so another process can finish the removal.
+    """The places (broker and topic prefixes) where notifications leave retained messages. For one thread.
+
+    A place is committed before its notification connects, and forgotten only after its messages are removed,
+    so that a later process can finish the removal.
 
     Args:
-        give_up_s: Seconds of failed attempts after which a broker is given up.
+        give_up_s: Seconds of failed attempts after which a removal is given up.
         clock: Monotonic seconds.
     """
 
     def __init__(self, give_up_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._give_up_s, self._clock = give_up_s, clock
         self._committed: dict[str, Notification] = {}
-        self._left: dict[str, tuple[float, float]] = {}  # time of the first attempt, and of the next one
+        # Unused places: time of the first attempt to clean up, and of the next one.
+        self._left: dict[str, tuple[float, float]] = {}
 
     def restore(self, key: str, notification: Notification | None) -> None:
-        """Restore a place from its state record; None: the record was deleted."""
+        """Restore a place from its state record. None: the record was deleted."""
         if notification is None:
             self._committed.pop(key, None)
         else:
@@ -45,7 +47,7 @@ class Brokers:
         self._left.clear()
 
     def added(self, current: Mapping[str, Notification]) -> dict[str, Notification]:
-        """Return new places, which must be committed.
+        """Return new places by key, which the caller must commit.
 
         Args:
             current: Notifications that stay connected, by id.
@@ -58,14 +60,13 @@ class Brokers:
         return added
 
     def due(self, current: Mapping[str, Notification]) -> tuple[dict[str, Notification], list[Notification]]:
-        """Find places that no notification uses any more.
+        """Find places that no notification uses any more and whose messages must be removed.
 
         Args:
             current: Notifications that stay connected, by id.
 
         Returns:
-            Places to clean up now, by key; and notifications whose places are given up after too many
-            attempts.
+            Places to clean up now, by key; and the former notifications of places that are given up.
         """
         now, places = self._clock(), {key_of(notification) for notification in current.values()}
         due: dict[str, Notification] = {}
@@ -82,14 +83,14 @@ class Brokers:
         return due, given_up
 
     def forget(self, key: str) -> Notification | None:
-        """Forget a place that is clean or given up; return its former notification."""
+        """Forget a place that is clean or given up; return its former notification, None if it is unknown."""
         self._left.pop(key, None)
         return self._committed.pop(key, None)
 
 
 def _lean(notification: Notification) -> Notification:
-    """Return the part of a notification that is needed to remove its retained messages, without the token,
-    whose file is deleted.
+    """Return the part of a notification that is needed to remove its retained messages. The token is left
+    out, since its file is deleted with the notification.
     """
     lean = Notification(id=notification.id, mqtt=notification.mqtt)
     lean.mqtt.ClearField("token_file")
@@ -97,12 +98,12 @@ def _lean(notification: Notification) -> Notification:
 
 
 def is_key(key: str) -> bool:
-    """Whether the key of a state record belongs to a place."""
+    """Return whether a state record's key is that of a place."""
     return key.startswith(_PREFIX)
 
 
 def key_of(notification: Notification) -> str:
-    """Return the key of a notification's place, which is also that of its state record."""
+    """Return the key of a notification's place, which is also the key of its state record."""
     return f"{_PREFIX}{stable_id(notification.id, *place_of(notification.mqtt))}"
 
 

@@ -1,4 +1,4 @@
-"""Composes messages: one sentence for people, and links."""
+"""Composes messages, each with a sentence for people and links."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from lookout.v1.alerts_pb2 import Alert, SecondOpinion
 from lookout.v1.notifications_pb2 import NotificationEvent
 from lookout.wire import stable_id
 
-#: how long signed links to pictures and clips are valid: longer than Kafka usually keeps the footage
+#: validity of signed links to pictures and clips, in seconds: longer than Kafka usually keeps the footage
 LINK_S: Final = 7 * 86_400.0
 _ACTS: Final = {
     "claim": "claimed",
     "acknowledge": "acknowledged",
     "resolve": "resolved",
-    "false-positive": "called a false alarm",
+    "false-positive": "marked as a false alarm",
     "reopen": "reopened",
     "release": "released",
     "note": "noted",
@@ -34,10 +34,10 @@ class Composer:
     """Composes messages from deliveries.
 
     Args:
-        settings: Addresses, and the key of links.
+        settings: The gateway's addresses, and the key for links.
 
     Attributes:
-        gateway_url: Where this service reaches the gateway; None: there is none.
+        gateway_url: Address at which this service reaches the gateway; None: no gateway.
 
     Raises:
         StartupError: The key cannot be read.
@@ -50,7 +50,7 @@ class Composer:
         self._key = None if file is None else read_link_key(file, "LOOKOUT_LINK_KEY_FILE")
 
     def message(self, delivery: Delivery) -> Message:
-        """Compose the message of a delivery."""
+        """Compose the message for a delivery."""
         happened = delivery.happened
         if is_test(happened):
             return self._test(delivery.id, delivery.notification, sentence(happened), delivery.since_ms)
@@ -69,9 +69,9 @@ class Composer:
         return Message(delivery.id, event, delivery.since_ms)
 
     def test(self, notification: str) -> Message:
-        """Compose a test message, which says that nothing happened."""
+        """Compose a test message for a notification."""
         time_ms = now_ms()
-        text = f"Test of the notification {clean(notification, 100)}: messages arrive."
+        text = f"This is a test of the notification {clean(notification, 100)}: messages arrive."
         return self._test(stable_id("test", notification, time_ms), notification, text, time_ms)
 
     def _test(self, identity: str, notification: str, text: str, time_ms: int) -> Message:
@@ -81,8 +81,8 @@ class Composer:
         return Message(identity, event, time_ms)
 
     def picture_url(self, event: NotificationEvent) -> str | None:
-        """Return the signed URL of an incident's picture; None without a picture, a gateway or a key for
-        links.
+        """Return the signed URL of an incident's picture; None if there is no picture, no gateway or no key
+        for links.
         """
         if self._key is None or self.gateway_url is None or not event.picture_url:
             return None
@@ -90,7 +90,8 @@ class Composer:
         return signed_link(self._key, self.gateway_url, shared_path(incident, "picture.jpg"), 300.0)
 
     def frame_urls(self, alert: Alert, count: int) -> list[str]:
-        """Return signed URLs of pictures of an incident, spread evenly over its time, the oldest first.
+        """Return signed URLs of `count` pictures of an incident, spread evenly over its time, the oldest
+        first.
 
         Empty if there is no gateway or no key for links.
         """
@@ -121,17 +122,17 @@ class Composer:
 
 
 def report_place(report: Alert) -> str:
-    """Return the console's page, as a path, for the time of a report."""
+    """Return the path of the console page for a report's time."""
     return f"report?since={report.start.ToJsonString()}&until={report.end.ToJsonString()}"
 
 
 def shared_path(incident: str, part: str) -> str:
-    """Return the gateway's path of an incident's picture or clip, for people with a signed link."""
+    """Return the gateway's path for a signed link to an incident's picture or clip."""
     return f"/v1/shared/incidents/{incident}/{part}"
 
 
 def sentence(happened: Happened) -> str:
-    """What happened, in a sentence."""
+    """Describe an event in a sentence."""
     where, question = clean(happened.camera, 100), clean(happened.question or happened.watch, 300)
     if not isinstance(happened, Alert):
         act = _ACTS.get(event_name(happened), event_name(happened))
@@ -141,20 +142,20 @@ def sentence(happened: Happened) -> str:
 
 
 def opinion_sentence(opinion: SecondOpinion) -> str:
-    """The second model's answer, to follow another sentence; empty if none was asked."""
+    """Return a sentence about the second model's answer, with a leading space; empty if none was asked."""
     match opinion.answer:
         case SecondOpinion.ANSWER_YES:
             return f" A second model agrees ({clean(opinion.model, 100)}, {opinion.seconds:.1f} s)."
         case SecondOpinion.ANSWER_NO:
             return f" A second model says no ({clean(opinion.model, 100)}, {opinion.seconds:.1f} s)."
         case SecondOpinion.ANSWER_NONE:
-            return f" Without a second opinion: {clean(opinion.reason, 300)}."
+            return f" No second opinion: {clean(opinion.reason, 300)}."
         case _:
             return ""
 
 
 def _alert_sentence(happened: Alert, where: str, question: str) -> str:
-    # `raised` if known: the window that says yes begins before anything is visible.
+    # `raised` if known, because the window that says yes begins before anything is visible.
     began = happened.raised if happened.HasField("raised") else happened.start
     moment = datetime.fromtimestamp(began.ToMilliseconds() / 1000, UTC)
     if happened.cause and happened.kind != Alert.KIND_CLOSED:

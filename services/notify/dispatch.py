@@ -1,4 +1,4 @@
-"""One thread for each notification, which delivers in order within an incident and retries what failed."""
+"""Delivers messages: one thread per notification, in order within an incident, with retries."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from lookout.services.notify.messages import (
 from lookout.v1.notifications_pb2 import DeliveryState, Notification
 from lookout.wire.limits import REASON
 
-#: most messages to people in a burst, and seconds until one more may be sent; during a flood one message
+#: most messages to people in a burst, and seconds until one more may be sent; beyond that, one message
 #: summarises many events
 _BURST: Final = 5
 _REFILL_S: Final = 30.0
-#: most incidents that one message groups
+#: most incidents in one summary
 _GROUP: Final = 1000
 _TURN_S: Final = 0.2
 _FIRST_PAUSE_S: Final = 0.25
-#: seconds between checks that a lasting channel is connected
+#: seconds between checks that a channel that stays connected still is
 _KEEP_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a delivery ended; `detail` says why it was given up."""
+    """How a delivery ended; `detail` says why if it was given up."""
 
     delivery: Delivery
     generation: int
@@ -50,14 +50,15 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What targets need.
+    """What the dispatcher needs to deliver.
 
     Attributes:
         notifications: The current notifications, by id.
-        channel: Makes the channel of a notification.
-        identity: Returns what that channel depends on; if it changes, the channel is made again.
-        compose: Makes the message of a delivery.
-        may_be_told: Whether a delivery may still be sent, since its time was not erased.
+        channel: Opens a notification's channel.
+        identity: Returns a fingerprint of what that channel depends on; if it changes, the channel is
+            reopened.
+        compose: Composes the message for a delivery.
+        may_be_told: Returns whether a delivery may still be sent, that is, its time was not erased.
         give_up_s: Seconds of failures after which a delivery is given up.
         retry_max_s: Longest pause between two attempts, in seconds.
     """
@@ -77,8 +78,8 @@ class _Line:
 
     Attributes:
         deliveries: The deliveries.
-        failures: Attempts that failed since one succeeded.
-        failing_since: Monotonic time of the first of them; None: none failed.
+        failures: Failed attempts since the last success.
+        failing_since: Monotonic time of the first of these; None: none has failed.
     """
 
     deliveries: deque[Delivery] = field(default_factory=deque)
@@ -90,7 +91,7 @@ class Dispatcher:
     """Hands deliveries to the threads of their notifications.
 
     Args:
-        parts: What targets need.
+        parts: What is needed to deliver.
         supervisor: Starts the threads.
     """
 
@@ -102,7 +103,7 @@ class Dispatcher:
         self._generation = 0
 
     def submit(self, delivery: Delivery) -> None:
-        """Queue a delivery after earlier ones of its incident."""
+        """Queue a delivery after the earlier ones of its incident."""
         self._target(delivery.notification).submit(delivery, self._generation)
 
     def keep(self, notifications: Iterable[str]) -> None:
@@ -118,16 +119,16 @@ class Dispatcher:
                 target.stop()
 
     def retire(self, key: str, notification: Notification) -> None:
-        """Try once to remove what a removed notification left at its target.
+        """Try once to remove what a former notification left at its target.
 
         Args:
             key: The key that `retired` returns after success.
-            notification: The notification as it was.
+            notification: The former notification.
         """
         self._target(notification.id).retire(key, notification)
 
     def retired(self) -> list[str]:
-        """Return the keys of `retire` that succeeded since the last call."""
+        """Return the keys of removals that succeeded since the last call."""
         keys = []
         while True:
             try:
@@ -136,7 +137,7 @@ class Dispatcher:
                 return keys
 
     def outcomes(self) -> list[Outcome]:
-        """Return the outcomes since the last call."""
+        """Return the deliveries that ended since the last call."""
         ended: list[Outcome] = []
         while True:
             try:
@@ -147,11 +148,11 @@ class Dispatcher:
                 ended.append(outcome)
 
     def waiting(self) -> int:
-        """The number of deliveries that have not ended."""
+        """Return the number of deliveries that have not ended."""
         return sum(target.waiting() for target in list(self._targets.values()))
 
     def states(self) -> list[DeliveryState]:
-        """The state of the deliveries of each notification."""
+        """Return each notification's delivery state."""
         return [target.state() for target in list(self._targets.values())]
 
     def _target(self, name: str) -> Target:
@@ -161,23 +162,23 @@ class Dispatcher:
         return self._targets[name]
 
     def clear(self) -> None:
-        """Drop everything that was submitted; running attempts end without an outcome."""
+        """Drop all submitted deliveries; running attempts end without an outcome."""
         self._generation += 1
         for target in self._targets.values():
             target.clear()
 
     def stop(self) -> None:
-        """Start no further attempt."""
+        """Stop after the running attempts."""
         for target in self._targets.values():
             target.stop()
 
 
 class Target:
-    """The deliveries of one notification.
+    """Delivers one notification's messages, on its own thread.
 
     Args:
         name: The notification's id.
-        parts: What targets need.
+        parts: What is needed to deliver.
         ended: Called with each outcome.
         retired: Called with the key after a successful `retire`.
     """
@@ -215,17 +216,17 @@ class Target:
             self._changed.notify()
 
     def waiting(self) -> int:
-        """The number of deliveries that have not ended."""
+        """Return the number of deliveries that have not ended."""
         with self._changed:
             return sum(len(line.deliveries) for line in self._lines.values())
 
     def is_idle(self) -> bool:
-        """Whether there is nothing to deliver or to clean up."""
+        """Return whether there is nothing to deliver or to clean up."""
         with self._changed:
             return not self._lines and not self._left
 
     def state(self) -> DeliveryState:
-        """The state of its deliveries."""
+        """Return the state of this notification's deliveries."""
         with self._changed:
             state = DeliveryState()
             state.CopyFrom(self._state)
@@ -233,13 +234,13 @@ class Target:
         return state
 
     def retire(self, key: str, notification: Notification) -> None:
-        """Queue the removal of what the notification, as it was, left at its target."""
+        """Queue the removal of what a former notification left at its target."""
         with self._changed:
             self._left[key] = notification
             self._changed.notify()
 
     def clear(self) -> None:
-        """Drop everything."""
+        """Drop all deliveries and removals."""
         with self._changed:
             self._lines.clear()
             self._left.clear()
@@ -273,8 +274,8 @@ class Target:
         return isinstance(channel, ConnectedChannel) and channel.has_work()
 
     def _keep(self) -> None:
-        """Connect a channel that stays connected, if it is not; close the channel of a removed
-        notification.
+        """Reconnect the channel, if it is one that stays connected; close it if the notification was
+        removed.
         """
         notification = self._parts.notifications().get(self._name)
         if notification is None:
@@ -286,11 +287,11 @@ class Target:
             channel = self._open(notification)
             if isinstance(channel, ConnectedChannel):
                 channel.keep()
-        except Exception as error:  # only logged here: deliveries report and retry it
+        except Exception as error:  # only logged here: deliveries report and retry errors
             self._log.warning(f"keep {self._name}", "a channel is not connected", error=str(error)[:300])
 
     def _retire(self, key: str, notification: Notification) -> None:
-        """Remove what a notification left at its target, because it was removed or now has another target."""
+        """Remove what a former notification left at its target."""
         self._close()  # two connections under one client name would disconnect each other
         remaining = [entry for name, entry in self._parts.notifications().items() if name != self._name]
         try:
@@ -303,7 +304,7 @@ class Target:
         except Exception as error:  # `Brokers.due` schedules another attempt
             self._log.warning(
                 f"retire {self._name}",
-                "what a removed notification left at its target is still there",
+                "cannot remove what a removed notification left at its target: trying again later",
                 notification=self._name,
                 error=str(error)[:300],
             )
@@ -314,7 +315,9 @@ class Target:
         heapq.heappush(self._due, (time.monotonic() + after_s, next(self._numbers), incident))
 
     def _take(self) -> list[Delivery]:
-        """Return the first deliveries of the lines that are due; they stay in their lines."""
+        """Return the deliveries to send now; they stay in their lines until they end. Wait a moment if none
+        is due.
+        """
         now = time.monotonic()
         while self._due and self._due[0][2] not in self._lines:
             heapq.heappop(self._due)
@@ -324,7 +327,7 @@ class Target:
         if not self._may_send(now):
             self._changed.wait(_TURN_S)
             return []
-        # The last token of the burst sends everything that is due as one message.
+        # The last token of a burst sends everything that is due, as one message.
         size = _GROUP if self._is_grouped() and self._tokens < 1.0 else 1
         incidents: list[str] = []
         while self._due and self._due[0][0] <= now and len(incidents) < size:
@@ -336,7 +339,7 @@ class Target:
         return [delivery for incident in incidents for delivery in self._lines[incident].deliveries]
 
     def _may_send(self, now: float) -> bool:
-        """Whether a message may be sent now: to programs always, to people within the rate limit."""
+        """Return whether a message may be sent now: to programs always, to people within the rate limit."""
         if not self._is_grouped():
             return True
         self._tokens = min(float(_BURST), self._tokens + (now - self._filled_at) / _REFILL_S)
@@ -350,7 +353,7 @@ class Target:
         return self._channel is not None and isinstance(self._channel[1], GroupingChannel)
 
     def _deliver(self, batch: list[Delivery], generation: int) -> None:
-        """Make one attempt."""
+        """Make one attempt to deliver a batch."""
         try:
             notification = self._parts.notifications().get(self._name)
             if notification is None:
@@ -365,7 +368,7 @@ class Target:
                     channel.send(message)
         except DeliveryError as error:
             self._failed(batch, generation, str(error), final=error.final)
-        except Exception as error:  # from a library: this target tries again, the others continue
+        except Exception as error:  # from a library: retried here, without stopping other targets
             self._failed(batch, generation, f"{type(error).__name__}: {error}"[:300], final=False)
         else:
             with self._changed:
@@ -382,7 +385,7 @@ class Target:
             self._name, "a notification was not delivered", notification=self._name, error=why, final=final
         )
         # An event's age alone is no reason to give up: it may have waited while this service was down, or a
-        # clock was set.
+        # clock may have been set.
         oldest_ms = now_ms() - self._parts.give_up_s * 1000
         given_up = [
             delivery
@@ -393,7 +396,7 @@ class Target:
         self._finish(batch, given_up, generation, ending, why, failed=True)
 
     def _fails_for_long(self, incident: str) -> bool:
-        """Record a failed attempt; return whether attempts have failed for `give_up_s` by now."""
+        """Record a failed attempt; return whether attempts have now been failing for `give_up_s`."""
         line = self._lines.get(incident)
         if line is None:
             return False
@@ -411,7 +414,7 @@ class Target:
         *,
         failed: bool = False,
     ) -> None:
-        """After an attempt, remove ended deliveries from their lines, and schedule each line once."""
+        """After an attempt, remove the ended deliveries from their lines, and schedule each line again."""
         over = {delivery.id for delivery in ended}
         with self._changed:
             if generation != self._generation:
@@ -431,14 +434,14 @@ class Target:
             self._ended(Outcome(delivery, generation, ending, detail))
 
     def _pause_s(self, failures: int) -> float:
-        """Return the seconds until the next attempt: exponential back-off with jitter."""
+        """Return the seconds until the next attempt, with exponential back-off and jitter."""
         if not failures:
             return 0.0
         longest = min(self._parts.retry_max_s, _FIRST_PAUSE_S * 2.0 ** min(failures, 20))
         return longest * random.uniform(0.5, 1.0)
 
     def _open(self, notification: Notification) -> Channel:
-        """Return the channel; it is opened again after its notification or one of its secrets changed."""
+        """Return the open channel, reopened if its notification or one of its secrets has changed."""
         identity = self._parts.identity(notification)
         if self._channel is None or self._channel[0] != identity:
             self._close()

@@ -1,5 +1,5 @@
-"""Decides which events of each incident are still to be delivered, to whom, and in which order. Independent
-of Kafka and of channels.
+"""Decides which events of each incident must still be delivered, to whom, and in which order. Knows neither
+Kafka nor channels.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from lookout.wire.limits import WAITING_EVENTS
 #: why events become dead letters
 REASONS: Final = {
     "bad-event": "an alert, or an action on an incident, that cannot be read",
-    "undelivered": "a notification was not delivered within LOOKOUT_RETRY_LIMIT_S",
-    "rejected": "the target of a notification rejects it for good (status 410)",
-    "too-many": "too many events of one incident were waiting for a notification",
+    "undelivered": "a message was not delivered within `LOOKOUT_RETRY_LIMIT_S`",
+    "rejected": "a notification's target will never accept a message again (status 410)",
+    "too-many": "too many events of one incident were waiting for one notification",
 }
 
 #: why a second model was not asked
-BUDGET: Final = "the limit of second opinions within 24 hours (LOOKOUT_OPINION_DAILY) is reached"
-#: milliseconds for which a closed incident is remembered, so that actions on it reach those who were told of
-#: it
+BUDGET: Final = "the limit of second opinions in 24 hours (LOOKOUT_OPINION_DAILY) is reached"
+#: milliseconds for which a closed incident is remembered, so that later actions reach whoever was told of
+#: the incident
 _REMEMBERED_MS: Final = 86_400_000
-#: kinds after which an incident has no further alert
+#: kinds of alerts that are the last of their incident
 _LAST: Final = frozenset({Alert.KIND_CLOSED, Alert.KIND_REPORT, Alert.KIND_TEST})
 _TAKES_UP: Final = frozenset(
     {
@@ -55,21 +55,21 @@ class Ending(StrEnum):
 
     DELIVERED = "delivered"
     UNDELIVERED = "undelivered"  # it failed until the time limit
-    REJECTED = "rejected"  # the target will never take it
+    REJECTED = "rejected"  # the target will never accept a message again
     REMOVED = "removed"  # its notification was removed
-    TOO_MANY = "too-many"  # too many events of the incident waited
+    TOO_MANY = "too-many"  # too many events of the incident were waiting
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One event for one notification.
+    """An event to be delivered by one notification.
 
     Attributes:
-        id: The same at every attempt and after every restart.
+        id: An id that stays the same at every attempt and after every restart.
         notification: The notification's id.
-        incident: The incident's id; its deliveries to one notification go in order.
-        happened: What happened.
-        newest: The newest alert of the incident when it happened; None: not known.
+        incident: The incident's id. A notification's deliveries for one incident are sent in order.
+        happened: The event.
+        newest: The incident's newest alert when the event happened; None: unknown.
         severity: Severity of the incident's watch.
         since_ms: Record time of the event, Unix milliseconds.
     """
@@ -85,7 +85,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A delivery that is given up, and why."""
+    """A delivery that was given up, and why."""
 
     delivery: Delivery
     ending: Ending
@@ -93,13 +93,13 @@ class Dropped:
 
 
 class Engine:
-    """The states of incidents. Only one thread calls it.
+    """The notification states of incidents. For one thread.
 
     Args:
-        notifications: The notifications in force, by id.
-        severity: Returns the severity of a watch.
+        notifications: Returns the current notifications, by id.
+        severity: Returns a watch's severity.
         fence: The erasures in force; nothing about erased times is delivered.
-        verifies: Whether a watch wants a second opinion before anyone is told.
+        verifies: Returns whether a watch asks for a second opinion before anyone is told.
         fault: Returns why a watch cannot ask its second model; None if it can.
         daily: Most second opinions within 24 hours.
     """
@@ -123,7 +123,7 @@ class Engine:
         self._changed: set[str] = set()
 
     def restore(self, incident: str, state: NotifyState | None) -> None:
-        """Restore an incident's state from its record; None: the state was deleted."""
+        """Restore an incident's state from its record. None: the state was deleted."""
         if state is None:
             self._states.pop(incident, None)
         else:
@@ -137,42 +137,46 @@ class Engine:
         self._opinions.clear()
 
     def changes(self) -> dict[str, NotifyState | None]:
-        """Return the states that changed since the last call, which must be committed; None: delete the
-        record."""
+        """Return the states that changed since the last call, which the caller must commit; None: delete the
+        record.
+        """
         changed = {incident: self._states.get(incident) for incident in self._changed}
         self._changed.clear()
         return changed
 
     def waiting(self) -> Iterator[Delivery]:
-        """Yield every delivery that is not done, in order within an incident."""
+        """Yield every delivery that has not ended, in order within an incident."""
         for incident, state in self._states.items():
             if not _is_pending(state):
                 yield from _deliveries(incident, state)
 
     def pending(self) -> list[str]:
-        """Return the incidents about which a second model was asked and has not answered."""
+        """Return the incidents about which a second model was asked and has not answered yet."""
         return [incident for incident, state in self._states.items() if _is_pending(state)]
 
     def questions(self) -> list[Alert]:
-        """Return incidents about which a second model must be asked, once their states are committed.
+        """Return incidents about which the caller must ask a second model after it has committed their
+        states.
 
-        Each is returned once, also across restarts: after a crash, none is asked about again.
+        Each incident is returned only once, even across restarts, so a crash never causes a second question.
         """
         unasked, self._unasked = self._unasked, []
         return unasked
 
     def opinions(self) -> list[tuple[int, Alert]]:
-        """Return events with the second model's answers, each with its partition, to be committed with the
-        states."""
+        """Return the events with second models' answers, each with its partition, to commit along with the
+        states.
+        """
         opinions, self._opinions = self._opinions, []
         return opinions
 
     def opine(self, incident: str, opinion: SecondOpinion) -> list[Delivery]:
-        """Take the second model's answer: events that waited for it are delivered, or dropped if it says no.
+        """Take the second model's answer; return the deliveries that waited for it. If the answer is no, they
+        are dropped.
 
         Args:
-            incident: The incident's id; one that was erased meanwhile is ignored.
-            opinion: The answer, or the reason for having none.
+            incident: The incident's id. An incident that was erased meanwhile is ignored.
+            opinion: The answer, or the reason why there is none.
         """
         state = self._states.get(incident)
         if state is None or not _is_pending(state):
@@ -190,12 +194,12 @@ class Engine:
         """Take an event.
 
         Args:
-            happened: An alert, or what somebody did with an incident.
+            happened: An alert, or a person's action on an incident.
             now_ms: Record time of the event, Unix milliseconds.
             partition: Partition of its record.
 
         Returns:
-            Deliveries of the event, and deliveries that are given up because too many wait.
+            The event's deliveries, and deliveries that are given up because too many events were waiting.
         """
         if self._is_erased(happened) or (happened.kind == Alert.KIND_OPINION and isinstance(happened, Alert)):
             return [], []
@@ -226,14 +230,14 @@ class Engine:
         return [] if _is_pending(state) else deliveries, dropped
 
     def _release(self, state: NotifyState, now_ms: int) -> None:
-        """Start escalations again, with their full delays, because the incident was released."""
+        """Restart the escalations, with their full delays, because somebody released the incident."""
         state.taken_up = False
         if state.HasField("newest") and state.opinion.answer != SecondOpinion.ANSWER_NO:
             again = self._opened(state.newest, now_ms).escalations
             state.escalations.extend(entry for entry in again if entry.notification not in state.told)
 
     def _ask(self, state: NotifyState, now_ms: int, partition: int) -> None:
-        """Schedule a question to the second model, or record why it is not asked."""
+        """Schedule a question to the second model, or record why none is asked."""
         fault = self._fault(state.newest.watch)
         if fault is None:
             day_ms = max(0, now_ms - _REMEMBERED_MS)
@@ -248,7 +252,7 @@ class Engine:
         self._opinions.append((partition, _opinion_event(state.newest, opinion)))
 
     def due(self, now_ms: int) -> list[Delivery]:
-        """Return deliveries that are due now because no one took up an incident in time."""
+        """Return deliveries that are due now because nobody took up an incident in time."""
         deliveries: list[Delivery] = []
         for incident, state in self._states.items():
             due = [entry for entry in state.escalations if entry.due_ms <= now_ms]
@@ -265,7 +269,7 @@ class Engine:
         return deliveries
 
     def done(self, delivery: Delivery) -> None:
-        """Remove a delivery that arrived or was given up."""
+        """Record that a delivery arrived or was given up."""
         state = self._states.get(delivery.incident)
         if state is None:
             return
@@ -279,7 +283,7 @@ class Engine:
             state.waiting.extend(open_events)
 
     def sweep(self, now_ms: int) -> None:
-        """Forget old incidents with nothing left to deliver, and those of erased times."""
+        """Forget old incidents that have nothing left to deliver, and incidents of erased times."""
         for incident, state in list(self._states.items()):
             is_over = not state.HasField("newest") or state.newest.kind in _LAST
             is_idle = not state.waiting and not state.escalations
@@ -289,11 +293,11 @@ class Engine:
                 self._changed.add(incident)
 
     def may_be_told(self, delivery: Delivery) -> bool:
-        """Whether a delivery may still be sent, because its time was not erased meanwhile."""
+        """Return whether a delivery may still be sent, that is, its time was not erased meanwhile."""
         return not self._is_erased(delivery.happened)
 
     def _opened(self, happened: Happened, now_ms: int) -> NotifyState:
-        """Return the state of a new incident, which fixes who is told of the incident."""
+        """Return a new incident's state, which fixes who will be told of the incident."""
         state = NotifyState(severity=self._severity(happened.watch))
         for name, notification in self._notifications().items():
             if follows_outages(notification, happened):
@@ -314,14 +318,14 @@ class Engine:
         if not names:
             return [], []
         for event in state.waiting:
-            if _event_id(event) == happened.id:  # it waits already: an escalation, or a copy
+            if _event_id(event) == happened.id:  # already waiting: this is an escalation, or a copy
                 added = [name for name in names if name not in event.notifications]
                 event.notifications.extend(added)
                 return [_delivery(happened.incident, state, event, name) for name in added], []
         dropped: list[Dropped] = []
         if len(state.waiting) >= WAITING_EVENTS:
             oldest = state.waiting[0]
-            detail = f"more than {WAITING_EVENTS} events of the incident wait"
+            detail = f"more than {WAITING_EVENTS} events of the incident are waiting"
             dropped = [
                 Dropped(_delivery(happened.incident, state, oldest, name), Ending.TOO_MANY, detail)
                 for name in oldest.notifications
@@ -341,25 +345,25 @@ class Engine:
 
 
 def now_ms() -> int:
-    """Unix milliseconds."""
+    """Return the time in Unix milliseconds."""
     return round(time.time() * 1000)
 
 
 def _lean(alert: Alert) -> Alert:
-    """Copy an alert with only its best frame, which keeps states small."""
+    """Copy an alert with only its best frame, to keep states small."""
     lean = _copy(alert)
     del lean.evidence[1:]
     return lean
 
 
 def _is_pending(state: NotifyState) -> bool:
-    """Whether a second model was asked and has not answered."""
+    """Return whether a second model was asked and has not answered yet."""
     return state.asked_ms > 0 and not state.HasField("opinion")
 
 
 def _opinion_event(newest: Alert, opinion: SecondOpinion) -> Alert:
-    """Make the event with the second model's answer. Its id is derived from the incident's id, so that
-    readers drop copies.
+    """Make the event that carries the second model's answer. Its id is derived from the incident's, so that
+    readers can drop copies.
     """
     event = _copy(newest)
     del event.evidence[:]

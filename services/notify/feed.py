@@ -1,4 +1,4 @@
-"""Reads events, and commits states, dead letters and offsets in one transaction."""
+"""Reads events, and commits states, dead letters and offsets in transactions."""
 
 from __future__ import annotations
 
@@ -47,13 +47,14 @@ _SOURCES: Final = (ALERTS.name, ACTIONS.name)
 _BATCH: Final = 500
 _WAIT_S: Final = 0.1
 _STEP_S: Final = 30.0
-#: seconds without a turn after which Kafka's client counts as hung. After a broker was killed, a call
-#: sometimes never returns, whatever its time-out; only a restart of the process helps
+#: seconds without a turn after which the Kafka client counts as hung. After a broker was killed, a call
+#: sometimes never returns, whatever its timeout; only restarting the process helps
 _HANGS_S: Final = 120.0
 _PAUSE_S: Final = 1.0
-#: seconds between checks for new partitions and for what can be forgotten
+#: seconds between checks for new partitions and for states to forget
 _LOOK_S: Final = 30.0
-#: seconds after which unchanged offsets are committed again: Kafka forgets those of idle groups after a week
+#: seconds after which unchanged offsets are committed again, because Kafka forgets the offsets of an idle
+#: group after a week
 _COMMIT_S: Final = 3600.0
 _FENCED: Final = frozenset(
     {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}
@@ -61,7 +62,7 @@ _FENCED: Final = frozenset(
 
 Place = tuple[str, int]
 M = TypeVar("M", Notification, NotifyState)
-#: counts a message by its outcome: delivered, or why it was given up
+#: counts a message by how its delivery ended
 Counted = Callable[[Ending], object]
 
 
@@ -74,19 +75,20 @@ class _Clients:
 
 
 class Feed:
-    """The main loop of notify. Only one process of an installation delivers; the newest fences the others.
+    """The main loop of notify. Only one process per installation delivers; the newest one fences the
+    others.
 
     Args:
-        settings: How Kafka is reached.
+        settings: How to reach Kafka.
         engine: Decides who is told.
         dispatcher: Delivers.
-        health: Ready while Kafka answers.
-        counted: Counts messages.
+        health: Set to ready while Kafka answers.
+        counted: Counts messages by how their deliveries ended.
         put_aside: Counts committed dead letters by their reason.
-        lasting: The notifications that stay connected, by id.
-        asker: Asks a second model.
-        ends: Whether a notification is removed once its target will never take a message again.
-        forget: Called with a removed notification's id once its target is clean or given up.
+        lasting: Returns the notifications that stay connected, by id.
+        asker: Asks second models; None: there are none.
+        ends: Returns whether a notification is removed once its target will never accept a message again.
+        forget: Called with a removed notification's id after its target was cleaned up or given up.
         brokers: The places where notifications leave retained messages.
     """
 
@@ -120,7 +122,7 @@ class Feed:
         self._turned_at = time.monotonic()
 
     def run(self) -> None:
-        """Work until `stop`. After any error of Kafka, start again from what is committed.
+        """Work until `stop`. After any Kafka error, start again from the committed state.
 
         Raises:
             FencedError: Another process delivers now.
@@ -132,22 +134,22 @@ class Feed:
             except KafkaException as error:
                 if error.args[0].code() in _FENCED:
                     raise FencedError(
-                        f"another process of {NOTIFY.name} delivers notifications now: this one ends"
+                        f"another {NOTIFY.name} process delivers notifications now, so this one ends"
                     ) from error
                 self._health.block("kafka", error.args[0].str())
-                self._log.warning("notifications wait for Kafka", error=error.args[0].str())
+                self._log.warning("notifications are waiting for Kafka", error=error.args[0].str())
                 self._stopped.wait(_PAUSE_S)
         self._dispatcher.stop()
 
     def watch(self) -> None:
-        """End the process if the feed hangs; the next process continues from what is committed.
+        """End the process if the feed hangs; the next process continues from the committed state.
 
         Raises:
-            LookoutRuntimeError: It hangs.
+            LookoutRuntimeError: The feed hangs.
         """
         while not self._stopped.wait(1.0):
             if time.monotonic() - self._turned_at > _HANGS_S:
-                raise LookoutRuntimeError(f"Kafka's client has not returned for {_HANGS_S:g} s")
+                raise LookoutRuntimeError(f"a call to the Kafka client has not returned for {_HANGS_S:g} s")
 
     def stop(self) -> None:
         """End after the current transaction."""
@@ -156,8 +158,8 @@ class Feed:
     def _work(self) -> None:
         clients = self._open()
         try:
-            # Initialising the transactional producer ends the transaction that its predecessor left open;
-            # only then are state and offsets final.
+            # Initialising the transactional producer ends a transaction that its predecessor left open. Only
+            # then are state and offsets final.
             clients.producer.init_transactions(_STEP_S)
             self._restore(clients)
             self._health.clear("kafka")
@@ -168,7 +170,7 @@ class Feed:
                     self._engine.sweep(now_ms())
                     look_at = time.monotonic() + _LOOK_S
                 self._turn(clients)
-                self._dispatcher.keep(self._lasting())  # their places were committed by `_turn`
+                self._dispatcher.keep(self._lasting())  # `_turn` has committed their places
         finally:
             self._dispatcher.clear()
             clients.consumer.close()
@@ -199,7 +201,7 @@ class Feed:
         return _Clients(consumer, producer)
 
     def _restore(self, clients: _Clients) -> None:
-        """Restore the committed states, and submit the waiting deliveries."""
+        """Restore the committed states, and submit the deliveries that are waiting."""
         self._engine.clear()
         self._brokers.clear()
         self._letters.clear()
@@ -214,8 +216,7 @@ class Feed:
         for delivery in list(self._engine.waiting()):
             self._dispatcher.submit(delivery)
         self._next = self._begin(clients.consumer)
-        # The previous process may have asked a second model and died before the answer: it is not asked
-        # again.
+        # The previous process may have asked a second model and died before the answer. Do not ask again.
         asking = set() if self._asker is None else self._asker.asking()
         late = [incident for incident in self._engine.pending() if incident not in asking]
         deliveries = [delivery for incident in late for delivery in self._engine.opine(incident, INTERRUPTED)]
@@ -224,8 +225,8 @@ class Feed:
             self._dispatcher.submit(delivery)
 
     def _begin(self, consumer: Consumer) -> dict[Place, int]:
-        """Return the offsets at which reading begins: the committed ones, or the topics' ends at the first
-        start.
+        """Return the offsets at which to start reading: the committed ones, or the topics' ends at the very
+        first start.
         """
         places = _places(consumer)
         answers = consumer.committed(places, timeout=_STEP_S)
@@ -243,7 +244,7 @@ class Feed:
         }
 
     def _assign(self, consumer: Consumer) -> None:
-        """Read all partitions; one that was added is read from its beginning."""
+        """Assign all partitions to the consumer; a newly added one is read from its beginning."""
         places = _places(consumer)
         assigned = {(place.topic, place.partition) for place in consumer.assignment()}
         if assigned != {(place.topic, place.partition) for place in places}:
@@ -252,7 +253,7 @@ class Feed:
             consumer.assign(places)
 
     def _turn(self, clients: _Clients) -> None:
-        """Take new events and outcomes, commit them, then submit deliveries."""
+        """Take new events and outcomes, commit the states, then submit deliveries."""
         self._turned_at = time.monotonic()
         deliveries = []
         moved = False
@@ -293,7 +294,7 @@ class Feed:
             self._dispatcher.submit(delivery)
 
     def _look_after_brokers(self) -> None:
-        """Commit where notifications will connect before they do, and clean up after removed
+        """Record where notifications will connect before they do, and clean up after removed
         notifications.
         """
         current = self._lasting()
@@ -303,7 +304,8 @@ class Feed:
             self._dispatcher.retire(key, notification)
         for notification in given_up:
             self._log.warning(
-                "what a removed notification left at its target stays there", notification=notification.id
+                "giving up removing what a removed notification left at its target",
+                notification=notification.id,
             )
         for key in [*self._dispatcher.retired(), *map(key_of, given_up)]:
             notification_before = self._brokers.forget(key)
@@ -337,7 +339,7 @@ class Feed:
         delivery = dropped.delivery
         self._counted(dropped.ending)
         self._log.error(
-            "a notification is given up",
+            "giving up a message",
             notification=delivery.notification,
             incident=delivery.incident,
             reason=dropped.ending.value,
@@ -353,8 +355,7 @@ class Feed:
         transaction.
 
         Raises:
-            KafkaException: It is unknown whether the commit succeeded; the caller restarts from the committed
-                state.
+            KafkaException: The commit may have failed; the caller restarts from the committed state.
         """
         producer = clients.producer
         producer.begin_transaction()
@@ -395,7 +396,7 @@ class Feed:
 
 
 def _places(consumer: Consumer) -> list[TopicPartition]:
-    """All partitions of the source topics."""
+    """Return all partitions of the source topics."""
     topics = consumer.list_topics(timeout=_STEP_S).topics
     return [
         TopicPartition(name, number)
@@ -406,7 +407,7 @@ def _places(consumer: Consumer) -> list[TopicPartition]:
 
 
 def _own(value: bytes | None, kind: type[M]) -> M | None:
-    """Return the service's own message in a state record; None if it was deleted or is of another kind."""
+    """Return the message of a type in a state record; None if the record was deleted or has another type."""
     if value is None:
         return None
     try:

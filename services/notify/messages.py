@@ -12,16 +12,16 @@ from lookout.errors import LookoutRuntimeError
 from lookout.text import clean
 from lookout.v1.notifications_pb2 import Notification, NotificationEvent
 
-#: most cameras that a message about many incidents names
+#: most cameras named in a summary
 _NAMED: Final = 5
 
 
 class DeliveryError(LookoutRuntimeError):
-    """A message did not arrive; the text says why and holds no secret.
+    """A message was not delivered; the text says why and contains no secret.
 
     Args:
         text: The reason.
-        final: No later attempt can succeed.
+        final: Whether no later attempt can succeed.
     """
 
     def __init__(self, text: str, *, final: bool = False) -> None:
@@ -31,12 +31,12 @@ class DeliveryError(LookoutRuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What is delivered.
+    """A message for one target.
 
     Attributes:
-        id: The same at every attempt.
-        event: What happened, with a sentence and links.
-        time_ms: When it happened, Unix milliseconds.
+        id: An id that stays the same at every attempt.
+        event: The event, with a sentence and links.
+        time_ms: Time of the event, Unix milliseconds.
     """
 
     id: str
@@ -45,14 +45,14 @@ class Message:
 
 
 class Channel(ABC):
-    """Delivers messages to one target. Only one thread calls it; its calls return within seconds."""
+    """Delivers messages to one target. For one thread. Calls return within seconds."""
 
     @abstractmethod
     def send(self, message: Message) -> None:
-        """Deliver a message, and return once the target has it.
+        """Deliver a message; return when the target has accepted it.
 
         Raises:
-            DeliveryError: It did not arrive.
+            DeliveryError: The message was not delivered.
         """
 
     def close(self) -> None:  # noqa: B027 - most channels hold nothing
@@ -60,37 +60,37 @@ class Channel(ABC):
 
 
 class GroupingChannel(Channel):
-    """A channel for people: a flood of messages becomes one that counts them."""
+    """A channel for people, which can replace a flood of messages by one summary."""
 
     @abstractmethod
     def send_group(self, messages: list[Message]) -> None:
-        """Deliver several messages as one.
+        """Deliver several messages as one summary.
 
         Raises:
-            DeliveryError: It did not arrive.
+            DeliveryError: The message was not delivered.
         """
 
 
 class ConnectedChannel(Channel):
-    """A channel that stays connected while there is nothing to deliver."""
+    """A channel that stays connected even when there is nothing to deliver."""
 
     @abstractmethod
     def keep(self) -> None:
-        """Connect if it is not connected.
+        """Connect if necessary, and do what has become due.
 
         Raises:
             DeliveryError: The target does not answer.
         """
 
     def has_work(self) -> bool:
-        """Whether `keep` has something to do at once."""
+        """Return whether `keep` has something to do at once."""
         return False
 
     def retire(self, others: Sequence[Notification] = ()) -> None:
-        """Remove what the channel left at the target, because its notification was removed.
+        """Remove what the channel left at the target, because its notification was removed or changed.
 
         Args:
-            others: The remaining notifications, which keep what they publish at the same place.
+            others: The remaining notifications, whose messages at the same place stay.
 
         Raises:
             DeliveryError: The target does not answer.
@@ -98,7 +98,7 @@ class ConnectedChannel(Channel):
 
 
 def summary(events: list[NotificationEvent], newest: NotificationEvent) -> str:
-    """Summarise many events in one message: how many, of which cameras, and the newest one."""
+    """Summarise many events in one text: how many there are, of which cameras, and the newest one."""
     incidents = {event.alert.incident or event.action.incident for event in events}
     cameras = Counter(event.alert.camera or event.action.camera for event in events)
     named = ", ".join(clean(camera, 60) for camera, _ in cameras.most_common(_NAMED))

@@ -1,4 +1,4 @@
-"""Second opinions: another model's answer about an incident's pictures, before anyone is told."""
+"""Second opinions: asks another model about an incident's pictures before anyone is told."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lookout.v1.alerts_pb2 import Alert, SecondOpinion
 
 #: time limit in seconds from the question to the answer, including fetching the pictures
 ANSWER_S: Final = 30.0
-#: seconds that a question waits for a free thread; after that it is not asked
+#: most seconds that a question waits for a free thread; after that it is dropped
 WAIT_S: Final = 30.0
 _THREADS: Final = 4
 _TOKENS: Final = 16
@@ -32,18 +32,19 @@ _BODY: Final = 1 << 20
 _WORD: Final = re.compile(r"[^a-z]*(yes|no)\b", re.IGNORECASE)
 
 INTERRUPTED: Final = SecondOpinion(
-    answer=SecondOpinion.ANSWER_NONE, reason="the service ended before the answer; it is not asked again"
+    answer=SecondOpinion.ANSWER_NONE,
+    reason="the service ended before the answer came; the question is not asked again",
 )
 
 
 class Endpoints:
-    """OpenAI-compatible endpoints (`/chat/completions`) of second models.
+    """Asks second models at OpenAI-compatible endpoints (`/chat/completions`).
 
     Args:
         settings: The second models, and where notify may connect to.
-        frames: Returns at most that many pictures of an incident (JPEG), the oldest first; empty if the
-            gateway has none.
-        choice: Returns the name of the second model that a watch asks; empty: the first.
+        frames: Given an alert and a count, returns at most that many pictures of the incident (JPEG), the
+            oldest first; empty if the gateway has none.
+        choice: Returns the name of the second model that a watch asks; empty: the first one.
     """
 
     def __init__(
@@ -61,12 +62,12 @@ class Endpoints:
         return second_model_fault(self._choice(watch), self._models.keys())
 
     def opinion(self, alert: Alert) -> SecondOpinion:
-        """Ask the second model of the alert's watch. If that fails, the opinion has no answer but the
+        """Ask the second model of the alert's watch. If that fails, the opinion has no answer, only the
         reason.
         """
         begun = time.monotonic()
         opinion = SecondOpinion(answer=SecondOpinion.ANSWER_NONE)
-        if fault := self.fault(alert.watch):  # the watch was changed since the question was queued
+        if fault := self.fault(alert.watch):  # the watch has changed since the question was queued
             opinion.reason = fault
             return opinion
         model = self._models[self._choice(alert.watch) or next(iter(self._models))]
@@ -76,13 +77,13 @@ class Endpoints:
             _read(reply, opinion, structure_of(alert.question))
         except DeliveryError as error:
             opinion.reason = clean(str(error), 1000)
-        except Exception as error:  # any failure: the incident is delivered without an opinion
+        except Exception as error:  # whatever fails, the incident is delivered without an opinion
             opinion.reason = clean(f"{type(error).__name__}: {error}", 300)
         opinion.seconds = round(time.monotonic() - begun, 3)
         return opinion
 
     def _ask(self, model: SecondModel, alert: Alert, deadline: Deadline) -> Any:
-        """Return the endpoint's reply.
+        """Send the question; return the endpoint's reply.
 
         Raises:
             DeliveryError: There are no pictures, the key cannot be read, or the endpoint does not answer.
@@ -90,7 +91,7 @@ class Endpoints:
         pictures = self._frames(alert, self._count)
         if not pictures:
             raise DeliveryError(
-                "the gateway has no picture of the incident; notify needs LOOKOUT_LINK_KEY_FILE"
+                "the gateway has no picture of the incident, or LOOKOUT_LINK_KEY_FILE is not set"
             )
         body = json.dumps(_request(model.model, alert, pictures)).encode()
         headers = {"content-type": "application/json"}
@@ -104,10 +105,10 @@ class Endpoints:
 
 
 class Asker:
-    """Asks endpoints on threads of its own, so that an endpoint that hangs does not hold up deliveries.
+    """Asks second models on separate threads, so that an endpoint that hangs does not delay deliveries.
 
     Args:
-        opinion: Asks about one incident, and ends within seconds.
+        opinion: Asks about one incident; returns within `ANSWER_S` or so.
         supervisor: Starts the threads.
         clock: Monotonic seconds.
     """
@@ -127,23 +128,25 @@ class Asker:
             supervisor.start(f"opinion-{number}", self._run)
 
     def ask(self, alert: Alert) -> None:
-        """Ask about an incident."""
+        """Queue a question about an incident."""
         with self._lock:
             self._asking.add(alert.incident)
         self._questions.put((self._clock(), alert))
 
     def asking(self) -> set[str]:
-        """Return the incidents that are being asked about, or whose answer was not forgotten yet."""
+        """Return the incidents whose question is queued or in progress, or whose answer was not forgotten
+        yet.
+        """
         with self._lock:
             return self._asking | self._opinions.keys()
 
     def opinions(self) -> dict[str, SecondOpinion]:
-        """Return the answers by incident that were not forgotten yet."""
+        """Return the answers that were not forgotten yet, by incident."""
         with self._lock:
             return dict(self._opinions)
 
     def forget(self, incidents: Iterable[str]) -> None:
-        """Forget answers that are committed."""
+        """Forget answers, because they are committed."""
         with self._lock:
             for incident in incidents:
                 self._opinions.pop(incident, None)
@@ -162,9 +165,7 @@ class Asker:
 
 
 def _request(model: str, alert: Alert, pictures: Sequence[bytes]) -> dict[str, Any]:
-    """Make the body of a request: an explanation of the pictures, the pictures, and the question as the last
-    text.
-    """
+    """Make a request's body: what the pictures are, the pictures, and at the end the question."""
     structure = structure_of(alert.question)
     prompt = f"{alert.question}\nAnswer with one word: yes or no." if structure is None else structure.prompt
     content: list[dict[str, Any]] = [
@@ -189,7 +190,7 @@ def _request(model: str, alert: Alert, pictures: Sequence[bytes]) -> dict[str, A
 
 
 def _fault(reply: bytes) -> str:
-    """Return the endpoint's reason for rejecting a question, after a colon; empty if it gives none."""
+    """Return a colon and the endpoint's reason for rejecting a question; empty if the reply gives none."""
     try:
         message = json.loads(reply)["error"]["message"]
     except (KeyError, TypeError, ValueError):
@@ -198,9 +199,9 @@ def _fault(reply: bytes) -> str:
 
 
 def _read(reply: Any, opinion: SecondOpinion, structure: StructuredQuestion | None) -> None:
-    """Parse an endpoint's reply, which is untrusted like any other input.
+    """Fill the opinion from an endpoint's reply, which is untrusted input.
 
-    An allowed answer is a yes if it satisfies the condition.
+    For a structured question, the answer is yes if it satisfies the question's condition.
     """
     try:
         text = reply["choices"][0]["message"]["content"]

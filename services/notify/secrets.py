@@ -1,4 +1,4 @@
-"""Secrets of notifications: files in one folder, read again for every message."""
+"""Reads notifications' secrets: files in one folder, which are read again for every message."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Secrets:
     """The folder of secrets.
 
     Args:
-        folder: The folder; None if the service has none.
+        folder: The folder; None: the service has none.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -25,25 +25,23 @@ class Secrets:
         """Return the path of a secret.
 
         Args:
-            name: Name of its file, checked by `check_notification`.
+            name: The file's name, already checked by `check_notification`.
 
         Raises:
             DeliveryError: The service has no folder of secrets.
         """
         if self._folder is None:
-            raise DeliveryError(
-                f"{name}: this service has no secrets; set LOOKOUT_NOTIFY_SECRETS to the folder with it"
-            )
+            raise DeliveryError(f"{name}: this service has no folder of secrets; set LOOKOUT_NOTIFY_SECRETS")
         return self._folder / name
 
     def remove_own(self, notification: str) -> None:
-        """Remove the file that `lookout notify` wrote for a notification, if there is one."""
+        """Remove the file that `lookout notify` wrote for a notification, if it exists."""
         if self._folder is not None:
             with contextlib.suppress(OSError):
                 (self._folder / secret_file(notification)).unlink()
 
     def fingerprint(self, name: str) -> bytes:
-        """Return a digest of a secret, which differs after it changed; empty if it cannot be read."""
+        """Return a digest of a secret's content; empty if the secret cannot be read."""
         try:
             return hashlib.sha256(self.read(name).encode()).digest()
         except DeliveryError:
@@ -53,13 +51,13 @@ class Secrets:
         """Read a secret.
 
         Raises:
-            DeliveryError: It cannot be read; the text names the file.
+            DeliveryError: The secret cannot be read; the text names the file.
         """
         path = self.path(name)
         try:
             text = read_file(path, links=True).decode().strip()
         except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not text"
+            reason = error.strerror if isinstance(error, OSError) else "not text"
             raise DeliveryError(f"{path}: {reason}; put the secret there") from error
         if not text:
             raise DeliveryError(f"{path} is empty: put the secret there")

@@ -1,4 +1,4 @@
-"""Settings of the service that delivers notifications."""
+"""Settings of notify."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from lookout.runtime.net.fetch import UriFetcher
 from lookout.runtime.worker import ServiceSettings
 from lookout.runtime.worker.settings import Listed, check_hosts, check_networks
 
-#: time limit in seconds for one message to one target, from the DNS look-up to the answer
+#: time limit in seconds for one message to one target, from the DNS lookup to the answer
 MESSAGE_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class SecondModel:
-    """A model that is asked for second opinions.
+    """A model that gives second opinions.
 
     Attributes:
-        url: Its OpenAI-compatible endpoint, up to /v1.
-        model: Its name there.
-        key: Name of the file with the endpoint's key; empty: it needs none.
+        url: The model's OpenAI-compatible endpoint, up to /v1.
+        model: The model's name at the endpoint.
+        key: Name of the file with the endpoint's key; empty: the endpoint needs none.
     """
 
     url: str
@@ -33,28 +33,28 @@ class SecondModel:
     key: str = ""
 
 
-#: NAME=VALUE, or a value alone; a URL is not taken for NAME=VALUE, because of its colon
+#: NAME=VALUE, or only a value; a URL is never mistaken for NAME=VALUE, because of its colon
 _ENTRY: Final = re.compile(r"(?:([a-z0-9][a-z0-9-]{0,39})=)?(.+)")
 
 
 def _named(entry: str) -> tuple[str, str]:
-    """Split NAME=VALUE; for a value alone, the name is empty."""
+    """Split NAME=VALUE; if there is only a value, the name is empty."""
     match = _ENTRY.fullmatch(entry)
     return (match[1] or "", match[2]) if match else ("", entry)
 
 
 def _by_name(setting: str, entries: tuple[str, ...], pattern: str, what: str) -> dict[str, str]:
-    """Return the values of a setting by name.
+    """Return a setting's values by name.
 
     Raises:
-        ValueError: A value is wrong, or two have one name.
+        ValueError: A value is wrong, or two values have the same name.
     """
     values: dict[str, str] = {}
     for name, value in map(_named, entries):
         if not re.fullmatch(pattern, value):
-            raise ValueError(f"{setting}: {value[:60]!r} is not {what}; of several: NAME=...,NAME=...")
+            raise ValueError(f"{setting}: {value[:60]!r} is not {what}; for several, give NAME=...,NAME=...")
         if name in values:
-            raise ValueError(f"{setting}: several need different names: NAME=...,NAME=...")
+            raise ValueError(f"{setting}: give each value a different name: NAME=...,NAME=...")
         values[name] = value
     return values
 
@@ -136,12 +136,12 @@ class NotifySettings(ServiceSettings):
             if unknown := sorted(named.keys() - urls.keys()):
                 raise ValueError(f"{setting}: opinion_url has no second model called {unknown[0]!r}")
         if missing := sorted(urls.keys() - models.keys()):
-            raise ValueError(f"opinion_model: say which model {urls[missing[0]]} is asked for")
+            raise ValueError(f"opinion_model: give the name of the model at {urls[missing[0]]}")
         return self
 
     @property
     def second_models(self) -> dict[str, SecondModel]:
-        """The second models by name, in order of the setting; an unnamed model has an empty name."""
+        """The second models by name, in the setting's order; a model without a name has the name ""."""
         models, keys = (dict(map(_named, listed)) for listed in (self.opinion_model, self.opinion_key))
         urls = map(_named, self.opinion_url)
         return {name: SecondModel(url.rstrip("/"), models[name], keys.get(name, "")) for name, url in urls}

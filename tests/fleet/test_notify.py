@@ -294,7 +294,7 @@ def test_a_browser_is_told_until_it_is_gone(
         identity = answer["notification"]["id"]
         assert answer["notification"]["push"]["person"] == "local"
         assert gateway.post(f"/v1/push/{identity}/test").json() == {"delivered": True}
-        assert browser.got[0][1]["text"].startswith("Test of the notification")
+        assert browser.got[0][1]["text"].startswith("This is a test of the notification")
         publish(make_producer(broker.bootstrap), alert(31, Alert.KIND_OPENED, camera="lobby"))
         eventually(lambda: len(browser.got) == 2, 60)
         assert browser.got[1][1]["text"].startswith("lobby: Is anyone lying on the ground? Yes")

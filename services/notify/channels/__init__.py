@@ -1,1 +1,1 @@
-"""The channels by which a message reaches its target: webhooks, Apprise, MQTT, Web Push."""
+"""The channels through which messages reach their targets: webhooks, Apprise, MQTT, Web Push."""

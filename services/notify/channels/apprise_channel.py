@@ -1,7 +1,7 @@
 """Delivers through Apprise: Slack, Teams, Telegram, e-mail, ntfy, Matrix, PagerDuty and others.
 
-Chat services get each event as a message, and many at once as one message. Paging services get each incident
-as one page, which the end of the incident resolves.
+Chat services get one message per event, or one summary if there are many at once. Paging services get one
+page per incident, which is resolved when the incident ends.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from lookout.v1.notifications_pb2 import Apprise, NotificationEvent
 from lookout.v1.watches_pb2 import SEVERITY_CRITICAL
 
 _TITLE: Final = "Lookout"
-#: for each paging service, by the schema of its URL: the attribute of Apprise's plugin for the key that
-#: messages about one page share
+#: for each paging service, by its URL's schema: the attribute of Apprise's plugin that holds the page's key,
+#: which all messages about one page share
 _PAGE_KEYS: Final = {
     **dict.fromkeys(("pagerduty", "squadcast", "goalert", "incidentio", "ilert", "firehydrant"), "dedup"),
     **dict.fromkeys(("opsgenie", "jira"), "alias"),
@@ -33,8 +33,8 @@ _PAGE_KEYS: Final = {
     "signl4": "external_id",
     "pagertree": "thirdparty",
 }
-#: seconds between two requests to a paging service; Apprise's own 5.5 s would take a minute for eleven
-#: incidents
+#: seconds between two requests to a paging service; with Apprise's 5.5 s, eleven incidents would take a
+#: minute
 _PAGE_S: Final = 0.5
 #: actions that end an incident
 _ENDS: Final = frozenset({IncidentAction.KIND_RESOLVE, IncidentAction.KIND_FALSE_POSITIVE})
@@ -44,12 +44,12 @@ Picture = Callable[[NotificationEvent], bytes | None]
 
 
 def apprise_channel(target: Apprise, secrets: Secrets, allowed: UriFetcher, picture: Picture) -> Channel:
-    """Open the channel of a URL of Apprise.
+    """Open the channel for an Apprise URL.
 
     Args:
-        target: Names the file with the URL.
-        secrets: Where the file is.
-        allowed: Where messages may go.
+        target: Names the file that contains the URL.
+        secrets: The folder with that file.
+        allowed: Where messages may be sent.
         picture: Fetches an incident's picture.
 
     Raises:
@@ -59,7 +59,7 @@ def apprise_channel(target: Apprise, secrets: Secrets, allowed: UriFetcher, pict
     services = apprise.Apprise(asset=asset)
     if not services.add(secrets.read(target.url_file)):
         raise DeliveryError(
-            f"{target.url_file}: Apprise does not know such a URL; its documentation has them"
+            f"{target.url_file}: Apprise does not know this kind of URL; see its documentation"
         )
     pages = any(_page_key(service) for service in services)
     kind = PagingChannel if pages else ChatChannel
@@ -67,11 +67,11 @@ def apprise_channel(target: Apprise, secrets: Secrets, allowed: UriFetcher, pict
 
 
 class _AppriseChannel(Channel):
-    """Sends text and, if wanted, the picture of an incident.
+    """Sends text and, if wanted, an incident's picture.
 
     Args:
-        services: Where messages go, as Apprise knows it.
-        allowed: Where messages may go.
+        services: Apprise's objects for the URL.
+        allowed: Where messages may be sent.
         picture: Fetches an incident's picture.
     """
 
@@ -104,7 +104,7 @@ class _AppriseChannel(Channel):
 
 
 class ChatChannel(_AppriseChannel, GroupingChannel):
-    """A service whose messages people read."""
+    """Sends messages to a chat service."""
 
     def send_group(self, messages: list[Message]) -> None:
         events = [message.event for message in messages]
@@ -113,9 +113,9 @@ class ChatChannel(_AppriseChannel, GroupingChannel):
 
 
 class PagingChannel(_AppriseChannel):
-    """A service that pages people: each incident is one page, which its end resolves.
+    """Sends pages: one per incident, which is resolved when the incident ends.
 
-    Other events are not sent: a note about an ended incident would page somebody again.
+    Other events are not sent, because a note about an ended incident, for example, would page somebody again.
     """
 
     def send(self, message: Message) -> None:
@@ -132,20 +132,20 @@ class PagingChannel(_AppriseChannel):
 
 
 def _page_key(service: apprise.NotifyBase) -> str | None:
-    """Return the plugin's attribute for the key of a page; None if the service does not page."""
+    """Return the plugin's attribute for a page's key; None if the service does not page."""
     schemas = service.schemas()  # type: ignore[no-untyped-call]
     return next((_PAGE_KEYS[schema] for schema in schemas if schema in _PAGE_KEYS), None)
 
 
 def _concerns_a_page(event: NotificationEvent) -> bool:
-    """Whether an event opens, changes or ends an incident, or is a test."""
+    """Return whether an event opens, changes or ends an incident, or is a test."""
     if event.HasField("action"):
         return event.action.kind in _ENDS or event.action.kind == IncidentAction.KIND_REOPEN
     return event.alert.kind != Alert.KIND_REPORT
 
 
 def _kind(event: NotificationEvent) -> apprise.NotifyType:
-    """Return Apprise's type for an event. Paging services resolve on SUCCESS, and some ignore INFO."""
+    """Return Apprise's type for an event. Paging services resolve a page on SUCCESS; some ignore INFO."""
     if event.HasField("action"):
         if event.action.kind in _ENDS:
             return apprise.NotifyType.SUCCESS
@@ -160,7 +160,9 @@ def _kind(event: NotificationEvent) -> apprise.NotifyType:
 
 
 class _FailureText(logging.Handler):
-    """Captures the first warning that Apprise logs during a delivery; it may be from another notification."""
+    """Captures the first warning that Apprise logs during a delivery, possibly one of another
+    notification.
+    """
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

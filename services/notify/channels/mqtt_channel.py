@@ -1,4 +1,4 @@
-"""MQTT with Home Assistant's discovery: incidents, their pictures, and switches that snooze watches."""
+"""MQTT with Home Assistant discovery: incidents, their pictures, and switches that snooze watches."""
 
 from __future__ import annotations
 
@@ -33,34 +33,33 @@ _QOS: Final = 1
 _KEEPALIVE_S: Final = 30
 _GOODBYE_S: Final = 2.0
 #: most passes over the broker's retained messages; the last one must find nothing to remove
-_LOOKS: Final = 10
-#: keys of a discovery message that name the entity's own retained topics
+_PASSES: Final = 10
+#: keys of a discovery message whose values are the entity's own retained topics
 _OWN_PLACES: Final = ("state_topic", "json_attributes_topic", "image_topic")
-#: the payload that Home Assistant shows as an unknown state
+#: payload that Home Assistant shows as an unknown state
 _UNKNOWN: Final = "None"
-#: reasons for closing an incident that mean that its state is known to be off: the answer is no, or the
+#: reasons for closing an incident after which the state is known to be off: the answer is no, or the
 #: schedule has ended
 _SEEN_ENDS: Final = frozenset({"cleared", "schedule"})
 _ONLINE: Final = "online"
 _OFFLINE: Final = "offline"
-#: names shown to people of the watches whose incidents are faults of the camera itself
+#: watches whose incidents are faults of the camera itself, with the names that people see
 _PROBLEMS: Final = {CAMERA_OFFLINE: "Offline", CAMERA_HEALTH: "Camera"}
 
 
 class MqttChannel(ConnectedChannel):
-    """Publishes each event, and states, which are retained so that a Home Assistant that starts later has
-    them.
+    """Publishes each event, and retained states, so that a Home Assistant that starts later gets them.
 
     Args:
         target: The broker.
-        secrets: Where its password is.
-        allowed: Where messages may go.
+        secrets: The folder with the broker's password.
+        allowed: Where messages may be sent.
         picture: Returns the bytes of an incident's picture, or None if it is not available.
-        name: The notification's id, a part of the MQTT client's name.
-        watches: The watches that may be snoozed; None: none may.
-        wanted: Whether the notification wants an event; of other events only the camera's availability is
-            published.
-        trial: Whether this is a second client for a test, which does not publish the service's availability.
+        name: The notification's id, from which the MQTT client's name is derived.
+        watches: The watches that may be snoozed; None: none may be.
+        wanted: Returns whether the notification wants an event. For other events, only the camera's
+            availability is published.
+        trial: Whether this is a second client, for one test; it does not publish the service's availability.
     """
 
     def __init__(
@@ -117,9 +116,9 @@ class MqttChannel(ConnectedChannel):
     def retire(self, others: Sequence[Notification] = ()) -> None:
         client = self._open()
         heirs = [heir for heir in others if heir.HasField("mqtt") and place_of(heir.mqtt) == self._place]
-        # A broker may send retained messages in any order, and drop some if there are very many. So repeat:
-        # read, remove what was found, until a read finds nothing.
-        for _ in range(_LOOKS):
+        # A broker may send retained messages in any order, and drop some if there are very many. So read and
+        # remove them repeatedly, until a pass finds nothing to change.
+        for _ in range(_PASSES):
             changes = self._changes(self._retained(client), heirs)
             for place, payload in changes.items():
                 self._publish(client, place, payload, retain=True)
@@ -136,18 +135,18 @@ class MqttChannel(ConnectedChannel):
         client.loop_stop()
 
     def _retained(self, client: paho.Client) -> dict[str, bytes]:
-        """Return the retained messages of discovery, of entities' attributes and of availability, by topic.
+        """Return the broker's retained discovery, attributes and availability messages, by topic.
 
-        A message published after the subscription is confirmed marks the end: when it comes back, the broker
-        has sent all retained ones.
+        A message that is published after the subscription is confirmed marks the end: when it comes back, the
+        broker has sent all retained messages.
 
         Raises:
-            DeliveryError: The broker does not answer, or does not let this user read discovery.
+            DeliveryError: The broker does not answer, or does not let this user read discovery topics.
         """
         end = f"{self._topic}/{self._name}/end"
-        # A probe that should come back as well: for topics that this user may not read, a broker may confirm
-        # the subscription but send nothing, as if there were none. Home Assistant takes the empty message as
-        # the removal of an entity that does not exist.
+        # This probe should come back too. If this user may not read a topic, a broker may confirm the
+        # subscription but send nothing, as if there were no messages. Home Assistant takes the empty probe
+        # as the removal of an entity that does not exist.
         probe = f"{self._discovery}/sensor/{self._name}/config"
         retained: dict[str, bytes] = {}
         confirmed: SimpleQueue[int] = SimpleQueue()
@@ -176,8 +175,8 @@ class MqttChannel(ConnectedChannel):
             raise DeliveryError(f"{self._target.host}: the broker does not confirm a subscription")
         if not readable.is_set():
             raise DeliveryError(
-                f"{self._target.host}: the broker does not let this user read {self._discovery}/#, so the "
-                "entities are not found; allow it, or remove them in Home Assistant"
+                f"{self._target.host}: the broker does not let this user read {self._discovery}/#, which is "
+                "needed to find the entities; allow it, or remove the entities in Home Assistant"
             )
         return retained
 
@@ -185,14 +184,15 @@ class MqttChannel(ConnectedChannel):
         return topic.startswith(f"{self._topic}/")
 
     def _changes(self, retained: Mapping[str, bytes], heirs: Sequence[Notification]) -> dict[str, bytes]:
-        """Return the messages that remove the entities which this notification announced last, payload by
-        topic.
+        """Return the messages (payload by topic) after which no entity depends on this notification.
 
-        An entity is passed on to another notification that was told of its newest incident as well.
+        An entity that this notification was the last to announce is handed over to one of `heirs`, if that
+        one was told of the entity's newest incident too. Otherwise the entity is removed by empty messages.
+        Availability topics that no remaining entity uses are removed too.
 
         Args:
-            retained: Payloads by topic.
-            heirs: Other notifications that publish to the same place.
+            retained: The broker's retained messages, payload by topic.
+            heirs: Other notifications that publish under the same topics of the same broker.
         """
         changes: dict[str, bytes] = {}
         unused, used = set[str](), set[str]()  # availability topics of removed and of remaining entities
@@ -217,7 +217,7 @@ class MqttChannel(ConnectedChannel):
                     place["topic"] = availability_topic(self._topic, heir)
             used.update(announced)
             changes[topic] = json.dumps(config).encode()
-        # Some cameras have a published availability but no entity.
+        # Includes cameras whose availability is published but that have no entity.
         unused |= {topic for topic in retained if _is_of_camera(topic.removeprefix(f"{self._topic}/"))}
         return changes | dict.fromkeys(unused - used - {self._availability}, b"")
 
@@ -226,7 +226,8 @@ class MqttChannel(ConnectedChannel):
         self._known.clear()
         self._switches.forget()
         if client is not None:
-            # Publish "offline" here: a broker sends the client's will only if the connection breaks.
+            # Publish "offline" explicitly, since the broker sends the client's will only if the connection
+            # breaks.
             if client.is_connected() and not self._trial:
                 farewell = client.publish(self._availability, _OFFLINE.encode(), _QOS, retain=True)
                 with contextlib.suppress(ValueError, RuntimeError):
@@ -286,7 +287,7 @@ class MqttChannel(ConnectedChannel):
         self._connected.set()
 
     def _publish(self, client: paho.Client, topic: str, payload: bytes, *, retain: bool = False) -> None:
-        """Publish, and wait until the broker has the message.
+        """Publish a message and wait until the broker confirms it.
 
         Raises:
             DeliveryError: The broker does not confirm the message.
@@ -328,7 +329,7 @@ class MqttChannel(ConnectedChannel):
         self._publish_data(client, message)
 
     def _publish_data(self, client: paho.Client, message: Message) -> None:
-        """Publish an event with its id for programs; it is not retained, so they get it once."""
+        """Publish an event and its id for programs. It is not retained, so a program gets each event once."""
         data = {"id": message.id, "data": json.loads(to_json(message.event))}
         self._publish(client, f"{self._topic}/events", json.dumps(data, ensure_ascii=False).encode())
 
@@ -344,9 +345,7 @@ def availability_topic(topic: str, notification: str) -> str:
 
 
 def _heir(attributes: bytes, heirs: Sequence[Notification]) -> str | None:
-    """Return the id of another notification that was told of an entity's newest incident; None if there is
-    none.
-    """
+    """Return the id of one of `heirs` that was told of an entity's newest incident; None if none was."""
     try:
         event = from_json(attributes, NotificationEvent)
     except WireError:
@@ -358,8 +357,8 @@ def _heir(attributes: bytes, heirs: Sequence[Notification]) -> str | None:
 
 
 def state_of(alert: Alert) -> str:
-    """Return the state of a sensor after an alert. If the incident closed without a known end, the state is
-    unknown instead of off.
+    """Return a sensor's state after an alert: on, off, or unknown if the incident closed without a known
+    end.
     """
     if alert.kind != Alert.KIND_CLOSED:
         return ON
@@ -367,8 +366,8 @@ def state_of(alert: Alert) -> str:
 
 
 def camera_availability(alert: Alert) -> str | None:
-    """Return a camera's availability (online or offline) if an alert tells it; else None. While a camera is
-    offline, its states are unknown.
+    """Return the availability of a camera (online or offline) that follows from an alert; None if none does.
+    While a camera is offline, its states are unknown.
     """
     if alert.watch == CAMERA_OFFLINE:
         return _ONLINE if alert.kind == Alert.KIND_CLOSED else _OFFLINE
@@ -380,8 +379,8 @@ def camera_availability(alert: Alert) -> str | None:
 
 
 def _is_of_camera(place: str) -> bool:
-    """Whether a topic, given without its prefix, is the availability of a camera rather than of a
-    notification.
+    """Return whether a topic, given without its prefix, is a camera's availability and not a
+    notification's.
     """
     return re.fullmatch(r"[0-9a-f]{16}/availability", place) is not None
 
@@ -392,8 +391,8 @@ def camera_topic(topic: str, camera: str) -> str:
 
 
 def entity_key(camera: str, watch: str) -> str:
-    """Return the topic level for a camera and watch: a digest, since ids may contain characters that MQTT
-    reserves.
+    """Return the topic level for a camera and watch: a digest, since MQTT reserves characters that ids may
+    contain.
     """
     return stable_id("mqtt", camera, watch)[:16]
 
@@ -401,13 +400,13 @@ def entity_key(camera: str, watch: str) -> str:
 def discovery(
     topic: str, availability: str, camera: str, watch: str, question: str
 ) -> dict[str, dict[str, Any]]:
-    """Return Home Assistant's discovery messages for a camera and watch, by component.
+    """Return the Home Assistant discovery messages for a camera and watch, by component.
 
-    A camera's fault is announced as a problem (device class) of its device. While a camera is offline, its
+    A fault of the camera itself is announced with the device class `problem`. While a camera is offline, its
     entities are unavailable.
 
     Args:
-        topic: Prefix of the topics of states.
+        topic: Prefix of the state topics.
         availability: Topic that says whether the service is connected; while it is not, states are unknown.
         camera: The camera's id.
         watch: The watch's id.

@@ -1,4 +1,4 @@
-"""Opens the channel of a notification."""
+"""Opens notifications' channels, and fetches the pictures that they send."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ from lookout.v1.notifications_pb2 import Notification, NotificationEvent
 
 #: most bytes of a picture
 _PICTURE: Final = 8 << 20
-#: seconds within which to fetch pictures for a second opinion, and pause before asking the gateway again
+#: time limit in seconds for fetching the pictures for a second opinion; pause before the gateway is asked
+#: again
 _FRAMES_S: Final = 10.0
 _AGAIN_S: Final = 1.0
 
 
 class Channels:
-    """Opens channels.
+    """Opens channels and fetches pictures.
 
     Args:
-        settings: Secrets, and where messages may go.
-        composer: Knows where pictures are.
+        settings: The folder of secrets, and where messages may be sent.
+        composer: Gives the URLs of pictures.
 
     Raises:
-        StartupError: The key of Web Push cannot be read.
+        StartupError: The Web Push key cannot be read.
     """
 
     def __init__(self, settings: NotifySettings, composer: Composer) -> None:
@@ -47,9 +48,9 @@ class Channels:
         self._contact = f"lookout@{urlsplit(settings.public_url or '').hostname or 'localhost'}"
 
     def identity(self, notification: Notification) -> bytes:
-        """Return a fingerprint of what a notification's channel depends on; if it changes, the channel must
-        be opened again. It includes secrets, which may change in their files under the same name (`lookout
-        notify add`, Kubernetes).
+        """Return a fingerprint of everything that a notification's channel depends on; if it changes, the
+        channel must be reopened. It includes the secrets, since a file's content may change under the same
+        name (`lookout notify add`, Kubernetes).
         """
         configuration = notification.SerializeToString(deterministic=True)
         files = secret_files(notification)
@@ -60,7 +61,8 @@ class Channels:
 
         Args:
             notification: The notification.
-            trial: Whether the channel is for one test message, next to the notification's own open channel.
+            trial: Whether the channel is for one test message, in addition to the notification's open
+                channel.
 
         Raises:
             DeliveryError: A secret is missing or wrong.
@@ -69,14 +71,13 @@ class Channels:
             case "webhook":
                 return WebhookChannel(notification.webhook, self._secrets, self._allowed)
             case "apprise":
-                # Imported late: Apprise has a hundred services, and its import takes as long as the rest of
-                # this service's start.
+                # Imported late, because importing Apprise takes as long as the rest of the service's start.
                 from lookout.services.notify.channels.apprise_channel import apprise_channel
 
                 return apprise_channel(notification.apprise, self._secrets, self._allowed, self.picture)
             case "push":
                 if self._push_key is None:
-                    raise DeliveryError("this service sends nothing to browsers; set LOOKOUT_PUSH_KEY_FILE")
+                    raise DeliveryError("this service cannot send to browsers: set LOOKOUT_PUSH_KEY_FILE")
                 from lookout.services.notify.channels.push_channel import PushChannel
 
                 return PushChannel(notification.push, self._push_key, self._contact, self._allowed)
@@ -94,37 +95,36 @@ class Channels:
                     trial=trial,
                 )
             case _:
-                raise DeliveryError("this release knows no such channel", final=True)
+                raise DeliveryError("this release does not know the notification's channel", final=True)
 
     def _switches(self, notification: Notification) -> WatchSwitches | None:
-        """Return the watches that a notification's target may snooze; None if it may snooze none."""
+        """Return the watches that Home Assistant may snooze through a notification; None if the notification
+        has no token.
+        """
         file = notification.mqtt.token_file
         if not file:
             return None
         if self._composer.gateway_url is None:
-            raise DeliveryError("mqtt.token_file: set LOOKOUT_GATEWAY_URL, or snoozing reaches no gateway")
+            raise DeliveryError("mqtt.token_file: snoozing needs the gateway; set LOOKOUT_GATEWAY_URL")
         return WatchSwitches(self._composer.gateway_url, self._secrets.read(file), notification.watches)
 
     def picture(self, event: NotificationEvent) -> bytes | None:
-        """Fetch the picture of an incident from the gateway; None if it is not available.
-
-        The message is then sent without it.
+        """Fetch an incident's picture from the gateway; None if it is not available, so that the message is
+        sent without it.
         """
         url = self._composer.picture_url(event)
         return None if url is None else self._fetched(url)
 
     def frames(self, alert: Alert, count: int) -> list[bytes]:
-        """Fetch pictures of an incident, spread evenly over its time, the oldest first, none twice.
+        """Fetch distinct pictures of an incident (JPEG), spread evenly over its time, the oldest first.
 
-        If the gateway has no picture of that time, the result is the incident's best picture alone, or empty
-        if that is missing too.
-
-        The gateway may read a new incident's alert a little later than this service, so it is asked again for
-        some seconds.
+        If the gateway has no picture of that time, return only the incident's best picture; if that is
+        missing too, return nothing. The gateway may read a new incident's alert a little later than this
+        service, so it is asked again for some seconds.
 
         Args:
             alert: The incident.
-            count: Most pictures; with 1, the best one.
+            count: Most pictures; 1: only the best one.
         """
         until = time.monotonic() + _FRAMES_S
         event = NotificationEvent(alert=alert, picture_url="wanted")
@@ -142,7 +142,7 @@ class Channels:
 
     def _fetched(self, url: str) -> bytes | None:
         """Fetch a picture from the gateway; None if it is not available."""
-        # The gateway is the operator's own: its address is a setting, not a notification's.
+        # Any address is allowed, because it comes from the operator's settings and not from a notification.
         gateway = UriFetcher(
             ("http", "https"),
             (urlsplit(url).hostname or "",),

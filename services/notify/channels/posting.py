@@ -1,4 +1,4 @@
-"""Sends HTTP requests to targets; every failure is a `DeliveryError`."""
+"""Sends HTTP requests to targets; every failure raises `DeliveryError`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from lookout.services.notify.messages import DeliveryError
 
 
 def post(allowed: UriFetcher, address: str, headers: dict[str, str], body: bytes) -> tuple[str, int]:
-    """Post a body; the answer's body is not read.
+    """Post a body; the response's body is not read.
 
     Args:
-        allowed: Where messages may go.
+        allowed: Where messages may be sent.
         address: URL of the target.
         headers: Further headers.
         body: The body.
 
     Returns:
-        The target's host, and the status of its answer.
+        The target's host, and the response's status.
 
     Raises:
         DeliveryError: The target may not be reached, or does not answer.
@@ -42,19 +42,19 @@ def request(
     """Send a request.
 
     Args:
-        allowed: Where it may go.
+        allowed: Where the request may be sent.
         address: URL of the target.
         headers: Further headers.
         body: The body.
         method: HTTP method.
-        limit: Most bytes of an answer; 0: none are read.
-        deadline: Time limit of the whole request; None: the time-out of `allowed`, from now on.
+        limit: Most bytes of the response's body; 0: it is not read.
+        deadline: Time limit of the whole request; None: the timeout of `allowed`, from now on.
 
     Returns:
-        The target's host, the status of its answer, and the answer.
+        The target's host, the response's status, and its body.
 
     Raises:
-        DeliveryError: The target may not be reached, does not answer, or answers with too much.
+        DeliveryError: The target may not be reached, does not answer, or its response is too long.
     """
     deadline = deadline or Deadline(time.monotonic() + allowed.timeout_s)
     try:

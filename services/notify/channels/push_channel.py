@@ -1,5 +1,6 @@
-"""Web Push: a notification in a browser, encrypted for the browser (RFC 8030, 8291), signed for its service
-(8292)."""
+"""Web Push (RFC 8030): messages to browsers, encrypted for the browser (RFC 8291) and signed for its push
+service (RFC 8292).
+"""
 
 from __future__ import annotations
 
@@ -20,20 +21,20 @@ from lookout.wire import stable_id
 
 #: seconds that a push service keeps a message for a browser that is not running
 _KEPT_S: Final = 86_400
-#: characters of a text: push services refuse messages of more than 4096 bytes
+#: most characters of a text, since push services reject messages of more than 4096 bytes
 _TEXT: Final = 800
-#: statuses that say that the browser no longer takes messages
+#: statuses that mean that the browser no longer accepts messages
 _GONE: Final = frozenset({404, 410})
 
 
 class PushChannel(GroupingChannel):
-    """Shows messages in a browser; a newer message about an incident replaces the earlier one.
+    """Shows messages in a browser. A newer message about an incident replaces the earlier one.
 
     Args:
-        target: The browser.
-        keys: Private and public key of this installation, as PEM.
-        contact: E-mail address that push services may write to.
-        allowed: Where messages may go.
+        target: The browser's subscription.
+        keys: This installation's private and public keys, as PEM.
+        contact: E-mail address that operators of push services may write to.
+        allowed: Where messages may be sent.
     """
 
     def __init__(self, target: WebPush, keys: tuple[bytes, bytes], contact: str, allowed: UriFetcher) -> None:
@@ -74,6 +75,6 @@ class PushChannel(GroupingChannel):
         }
         host, status = post(self._allowed, self._address, headers, sealed.encrypted)
         if status in _GONE:
-            raise DeliveryError(f"{host}: the browser takes no more messages ({status})", final=True)
+            raise DeliveryError(f"{host}: the browser no longer accepts messages ({status})", final=True)
         if not 200 <= status < 300:
             raise DeliveryError(f"{host} answers with status {status}")

@@ -1,4 +1,4 @@
-"""Home Assistant switches that snooze watches, through the gateway and with the rights of a token."""
+"""Home Assistant switches that snooze watches through the gateway, with a token's rights."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from lookout.wire import names_id, stable_id, to_json
 
 ON: Final = "ON"
 OFF: Final = "OFF"
-#: how long a switch snoozes a watch, unless somebody turns it off earlier
+#: how long a switch snoozes a watch, unless somebody turns the switch off earlier
 SNOOZE: Final = timedelta(hours=24)
 _BODY: Final = 16 << 20
-#: most commands queued between two turns, in case a sender repeats them without a pause
+#: most commands queued between two calls of `turn`, in case a sender repeats them without a pause
 _COMMANDS: Final = 100
 
 Publish = Callable[[str, bytes], None]
-"""Publishes a retained message; an empty one removes it."""
+"""Publishes a retained message; an empty payload removes the topic's message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A watch that can be snoozed.
+    """The state of a watch that can be snoozed.
 
     Attributes:
         watch: The watch's id.
         question: The watch's question.
-        is_enabled: Whether it is asked now.
-        is_snoozed: Whether it is paused until a set time.
+        is_enabled: Whether the watch is enabled.
+        is_snoozed: Whether the watch is paused until a set time.
     """
 
     watch: str
@@ -49,28 +49,28 @@ class Switch:
 
     @classmethod
     def of(cls, view: Mapping[str, Any]) -> Self:
-        """Build the switch from a watch as the gateway shows it (`WatchView`).
+        """Build the switch from the gateway's JSON for a watch (`WatchView`).
 
         Raises:
-            KeyError: It is not a view of a watch.
+            KeyError: A field is missing.
         """
         watch = view["watch"]
         return cls(watch["id"], watch.get("question", ""), view["enabled"], bool(view.get("snoozed_until")))
 
 
 class WatchSwitches:
-    """The watches that the gateway shows to the holder of a token.
+    """The watches that a token's holder sees and may snooze, through the gateway.
 
     Args:
         url: URL of the gateway.
-        token: The token; its rights decide what is seen and what may be snoozed.
-        patterns: Ids or patterns of the watches that have a switch; empty: all.
+        token: The token, whose rights decide which watches can be seen and snoozed.
+        patterns: Ids or patterns of the watches that get a switch; empty: all.
     """
 
     def __init__(self, url: str, token: str, patterns: Iterable[str]) -> None:
         self._url, self._patterns = url.rstrip("/"), list(patterns)
         self._headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
-        # The gateway is the operator's own: its address is a setting, not a notification's.
+        # Any address is allowed, because it comes from the operator's settings and not from a notification.
         host = urlsplit(url).hostname or ""
         self._allowed = UriFetcher(("http", "https"), (host,), ("0.0.0.0/0", "::/0"), timeout_s=MESSAGE_S)
 
@@ -85,7 +85,9 @@ class WatchSwitches:
             listed = json.loads(self._call("GET", "/v1/watches"))["watches"]
             views = [Switch.of(view) for view in listed if not view.get("read_only")]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise DeliveryError(f"{self._url}/v1/watches is not a list of watches: {error!r}") from error
+            raise DeliveryError(
+                f"{self._url}/v1/watches did not return a list of watches: {error!r}"
+            ) from error
         return {
             view.watch: view
             for view in views
@@ -93,20 +95,20 @@ class WatchSwitches:
         }
 
     def snooze(self, watch: str) -> None:
-        """Stop asking a watch for a day.
+        """Snooze a watch for a day.
 
         Raises:
-            DeliveryError: The gateway rejects it, or does not answer.
+            DeliveryError: The gateway rejects the request, or does not answer.
         """
         body = Snooze()
         body.until.FromDatetime(datetime.now(UTC) + SNOOZE)
         self._call("POST", f"/v1/watches/{quote(watch, safe='')}/snooze", to_json(body))
 
     def wake(self, watch: str) -> None:
-        """Ask a watch again.
+        """Enable a snoozed watch again.
 
         Raises:
-            DeliveryError: The gateway rejects it, or does not answer.
+            DeliveryError: The gateway rejects the request, or does not answer.
         """
         self._call("POST", f"/v1/watches/{quote(watch, safe='')}/enable")
 
@@ -124,27 +126,27 @@ class WatchSwitches:
 
 
 class SnoozeSwitches:
-    """Announces a switch for each watch, keeps its state, and obeys it.
+    """Announces a switch for each watch, publishes its state, and carries out its commands.
 
     Args:
-        watches: The gateway; None: there are no switches, and earlier ones are removed.
-        topic: Prefix of the topics of states.
-        discovery: Prefix of the topics of discovery.
-        name: Name of the client, which keeps its switches apart from another notification's.
+        watches: The watches, through the gateway; None: announce no switches, and remove earlier ones.
+        topic: Prefix of the state topics.
+        discovery: Prefix of the discovery topics.
+        name: The client's name, which distinguishes its switches from those of other notifications.
     """
 
     def __init__(self, watches: WatchSwitches | None, topic: str, discovery: str, name: str) -> None:
         self._watches, self._name, self._discovery = watches, name, discovery
         self._base = f"{topic}/{name}/snooze"
         self._log = logs.get("notify")
-        self._standing: set[str] = set()  # keys of switches retained at the broker
+        self._standing: set[str] = set()  # keys of the switches that the broker retains
         self._states: dict[str, tuple[bytes, bytes]] = {}  # last published discovery and state, by key
         self._availability = b""  # last published
         self._commands: SimpleQueue[tuple[str, str]] = SimpleQueue()
 
     @property
     def subscriptions(self) -> list[str]:
-        """Topic filters to subscribe to: earlier states, and commands."""
+        """Topic filters to subscribe to, for earlier states and for commands."""
         return [f"{self._base}/+/state", f"{self._base}/+/set"]
 
     @property
@@ -158,20 +160,22 @@ class SnoozeSwitches:
         self._availability = b""
 
     def take(self, topic: str, payload: bytes, retained: bool) -> None:
-        """Take a message from the broker; `turn` carries out its command on another thread."""
+        """Take a message from the broker. If it is a command, `turn` carries it out later on another
+        thread.
+        """
         key, _, kind = topic.removeprefix(f"{self._base}/").partition("/")
         if kind == "state" and retained and payload:
             self._standing.add(key)
-        # A retained command may be of any age, and would snooze again at each connection.
+        # Retained commands are ignored: they may be of any age, and would be carried out at each connection.
         elif kind == "set" and not retained and self._commands.qsize() < _COMMANDS:
             self._commands.put((key, payload.decode(errors="replace").strip()))
 
     def has_work(self) -> bool:
-        """Whether a command waits."""
+        """Return whether a command is waiting."""
         return not self._commands.empty()
 
     def turn(self, availability: str, publish: Publish) -> None:
-        """Carry out waiting commands, and publish what changed.
+        """Carry out waiting commands, and publish the switches that changed.
 
         Args:
             availability: Topic that says whether the service is connected.
@@ -206,7 +210,7 @@ class SnoozeSwitches:
                 self._standing.add(key)
 
     def _say(self, availability: bytes, publish: Publish) -> None:
-        """Publish whether the gateway answers, if that changed."""
+        """Publish whether the gateway answers, if this has changed."""
         if availability != self._availability:
             publish(self.availability, availability)
             self._availability = availability
@@ -224,13 +228,15 @@ class SnoozeSwitches:
         for watch, view in views.items():
             command = newest.get(self._key(watch), "")
             try:
-                # A watch that somebody has disabled stays disabled.
+                # A watch that somebody disabled stays disabled.
                 if command == ON and view.is_enabled:
                     self._watches.snooze(watch)
                 elif command == OFF and view.is_snoozed:
                     self._watches.wake(watch)
             except DeliveryError as error:
-                self._log.warning("a switch of Home Assistant is not obeyed", watch=watch, error=str(error))
+                self._log.warning(
+                    "a command of a Home Assistant switch failed", watch=watch, error=str(error)
+                )
             if command:  # publish the actual state again, even if unchanged
                 self._states.pop(self._key(watch), None)
         return bool(newest)
@@ -240,11 +246,11 @@ class SnoozeSwitches:
 
 
 def switch(base: str, key: str, availability: str, view: Switch) -> dict[str, Any]:
-    """Return Home Assistant's discovery message for the switch of a watch.
+    """Return the Home Assistant discovery message for a watch's switch.
 
     Args:
-        base: Prefix of the topics of switches.
-        key: Key of the watch.
+        base: Prefix of the switches' topics.
+        key: The watch's key.
         availability: Topic that says whether the service is connected.
         view: The watch.
     """

@@ -21,12 +21,13 @@ _GONE: Final = 410
 
 
 class WebhookChannel(Channel):
-    """Posts each message; it is delivered if the target answers with a status of 200 to 299.
+    """Posts each message. The message counts as delivered if the target answers with a status of 200 to
+    299.
 
     Args:
-        webhook: Address and keys.
-        secrets: Where the keys are.
-        allowed: Where messages may go.
+        webhook: The target's address and the names of its keys.
+        secrets: The folder with the keys.
+        allowed: Where messages may be sent.
     """
 
     def __init__(self, webhook: Webhook, secrets: Secrets, allowed: UriFetcher) -> None:
@@ -72,4 +73,4 @@ def _signer(name: str, key: str) -> Signer:
     try:
         return Signer(key)
     except (RuntimeError, ValueError) as error:
-        raise DeliveryError(f"{name}: a key of Standard Webhooks is needed, whsec_ and base64") from error
+        raise DeliveryError(f"{name}: not a Standard Webhooks key; give whsec_ followed by base64") from error

@@ -297,7 +297,7 @@ def test_a_short_key_is_no_secret(tmp_path: Path) -> None:
         (alert(0, Alert.KIND_OPENED), "Yes, p(yes) 0.90, at "),
         (alert(0, Alert.KIND_UPDATED, 1), "Still yes, p(yes) 0.90"),
         (alert(0, Alert.KIND_CLOSED, 59), "No longer, after 60 s."),
-        (act(0, IncidentAction.KIND_FALSE_POSITIVE), "was called a false alarm by ada"),
+        (act(0, IncidentAction.KIND_FALSE_POSITIVE), "was marked as a false alarm by ada"),
     ],
 )
 def test_sentences(happened: Alert | IncidentAction, text: str) -> None:

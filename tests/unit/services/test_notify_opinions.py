@@ -94,7 +94,7 @@ def test_without_a_second_model_people_are_told_at_once(reason: str) -> None:
     (told,) = book.take(alert(7, OPENED), 2)[0]
     assert book.questions() == []
     assert isinstance(told.happened, Alert)
-    assert f"Without a second opinion: {reason}" in sentence(told.happened)
+    assert f"No second opinion: {reason}" in sentence(told.happened)
     assert book.opinions()[-1][1].opinion.reason == reason
     book.take(alert(7, OPENED), 2)  # a copy
     assert (book.questions(), book.opinions()) == ([], [])
@@ -288,9 +288,9 @@ def test_second_models_are_listed_by_name_and_in_order() -> None:
     ("setting", "value", "words"),
     [
         ("opinion_url", "large=ftp://a/v1", "'ftp://a/v1' is not an http or https URL"),
-        ("opinion_url", "http://a/v1,http://b/v1", "several need different names"),
+        ("opinion_url", "http://a/v1,http://b/v1", "give each value a different name"),
         ("opinion_model", "large=a,hostd=b", "no second model called 'hostd'"),
-        ("opinion_model", "large=a", "say which model https://models.example/v1?a=b is asked for"),
+        ("opinion_model", "large=a", "give the name of the model at https://models.example/v1?a=b"),
         ("opinion_key", "key", "no second model called ''"),
         ("opinion_key", "hosted=../key", "'../key' is not a file's name"),
     ],

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
-    """Build the handler with its model, its watches and its access to tokens."""
+    """Build the handler, its model, its watches and its access to tokens."""
     settings = context.settings
     folder, model = checked_model(settings, settings.model_dir)
     with loading(folder):
@@ -103,7 +103,7 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
     steps: dict[str, Step] = {"windows": lambda erasure: _free(erasure.camera, batcher, cache)}
     if memory is not None:
         steps |= memory.steps()
-    # Erasures first: footage erased while this instance was down must not be announced again.
+    # Before announcing: footage that was erased while this instance was down must not be announced again.
     join(context, erasures, steps, stays=memory is not None)
     if memory is not None:
         memory.start()
@@ -114,7 +114,7 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
 
 
 def _shares(context: Context[PrefillSettings], tenants: TenantUsage) -> DeviceShares:
-    """Set up the sharing of the device between tenants."""
+    """Set up how tenants share the device."""
     device = FairShares(context.settings.quotas.weight)
     open_fleet_shares(context, device)
     return DeviceShares(device, tenants)
@@ -130,8 +130,8 @@ def _node(context: Context[PrefillSettings]) -> Node:
 
 
 def _free(camera: str, batcher: Batcher, cache: BlockCache) -> int:
-    """Drop the KV and cached blocks of a camera; return the number of streams. The next window is a key
-    window, of blocks that were not erased.
+    """Drop a camera's KV and cached blocks; return the number of streams with cached blocks. The camera's
+    next window is a key window without the erased blocks.
     """
     batcher.forget_camera(camera)
     return cache.forget_camera(camera)
@@ -139,13 +139,13 @@ def _free(camera: str, batcher: Batcher, cache: BlockCache) -> int:
 
 @dataclass(slots=True)
 class _Memory:
-    """The memory of committed windows, and its announcement to readers.
+    """The memory of committed windows, and what announces it to readers.
 
     Attributes:
         lanes: Writes chapters.
         scenes: Announces the chapters' cluster indexes in Redis.
         lease: Keeps this instance registered in Redis as a holder of chapters.
-        uploader: Copies sealed chapters into the durable tier; None: there is none.
+        uploader: Copies sealed chapters to the durable tier; None: there is none.
     """
 
     lanes: ChapterLanes
@@ -154,14 +154,14 @@ class _Memory:
     uploader: Uploader | None
 
     def start(self) -> None:
-        """Begin to announce and upload chapters; call it after pending erasures are done."""
+        """Start announcing and uploading chapters. Call this after pending erasures are done."""
         self.lease.start()
         self.scenes.start()
         if self.uploader is not None:
             self.uploader.start()
 
     def steps(self) -> dict[str, Step]:
-        """Return the steps that erase a range, in order: from the disk first, so that nothing of it is
+        """Return the steps that erase a range, in order. The disk comes first, so that erased footage is not
         uploaded or announced again.
         """
         steps: dict[str, Step] = {"chapters": lambda request: self.lanes.erase(*_range(request))}
@@ -179,8 +179,9 @@ def _range(request: Erasure) -> tuple[str, int, int]:
 def _memory(
     context: Context[PrefillSettings], engine: Engine, model: str, fence: Fence, idle: Event
 ) -> _Memory | None:
-    """Set up the memory of committed windows; None if it is off. `idle` is set while no window is
-    computed."""
+    """Set up the memory of committed windows; return None if it is off. `idle` is set while no window is
+    computed.
+    """
     settings = context.settings
     if settings.memory is None:
         return None
@@ -219,14 +220,13 @@ def _memory(
     lease, scenes = _announcers(context, folder, idle)
     uploader = _uploader(context, folder)
     context.metrics.show(lambda: memory_numbers(lanes, 0 if uploader is None else uploader.failed))
-    context.on_close(
-        lanes.close
-    )  # runs before serving and uploading end, so that chapters sealed now are uploaded too
+    # Runs before serving and uploading end, so that chapters sealed at the end are uploaded too.
+    context.on_close(lanes.close)
     return _Memory(lanes, scenes, lease, uploader)
 
 
 def _uploader(context: Context[PrefillSettings], folder: ChapterFolder) -> Uploader | None:
-    """Set up the copying of sealed chapters into the durable tier; None if it is off."""
+    """Set up the upload of sealed chapters to the durable tier; return None if it is off."""
     url = context.settings.memory_url
     if url is None:
         return None
@@ -243,8 +243,8 @@ def _uploader(context: Context[PrefillSettings], folder: ChapterFolder) -> Uploa
 def _announcers(
     context: Context[PrefillSettings], folder: ChapterFolder, idle: Event
 ) -> tuple[Announcer, ChapterAnnouncer]:
-    """Serve the chapters to recall; return the announcers of this holder and its chapters, not started
-    yet.
+    """Serve the chapters to recall; return the announcers of this holder and of its chapters, not yet
+    started.
     """
     settings = context.settings
     limits = MemoryLimits(readers=settings.memory_readers)
@@ -283,7 +283,7 @@ def _announcers(
 def _engine(settings: PrefillSettings, folder: Path) -> Engine:
     budget = kv_bytes(settings, folder)
     logs.get("prefill").info(
-        "memory of the model", device=settings.place, dtype=settings.dtype, kv_bytes=budget
+        "the model's memory", device=settings.place, dtype=settings.dtype, kv_bytes=budget
     )
     if settings.engine == "vllm":
         from lookout.models.engines import vllm

@@ -1,4 +1,4 @@
-"""Decides a window's outcomes: repeated, computed, or unanswered with a reason."""
+"""Decides a window's outcomes: a repeated answer, a computed answer, or no answer and the reason."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,10 +31,10 @@ class DecidedWindow:
     """The outcomes of a window.
 
     Attributes:
-        verdicts: One verdict for each watch, in the order of the watches.
-        records: The window's records, updated with whether their tokens are available.
-        answered: The answers that later windows may repeat while nothing changes; None: none.
-        plan: The plan that the engine computed; None: it computed nothing.
+        verdicts: One verdict per watch, in the order of the watches.
+        records: The window's records, marked with whether their tokens are available.
+        answered: The answers that later windows may repeat while nothing changes; None: there are none.
+        plan: The plan that the engine computed; None: the engine computed nothing.
     """
 
     verdicts: list[Verdict]
@@ -44,19 +44,20 @@ class DecidedWindow:
 
 
 class WindowAsker:
-    """Decides windows. Any thread may call it, one at a time for a camera.
+    """Decides windows. Any thread may call it, but only one at a time per camera.
 
     Args:
         settings: Prefill's settings.
         loader: Fetches tokens.
         runner: Computes windows.
         model_digest: Digest of the model.
-        on_audit: Called with the difference in p(yes) between a key window and its incremental answer.
+        on_audit: Called after each audit with the difference of p(yes) between the key window and the
+            incremental answer.
         clock: Unix seconds.
-        tenants: Quotas of tenants.
+        tenants: The tenants' quotas.
         shares: How tenants share the device.
-        folder: Folder of the checkpoint, which may list the questions that it was trained for; None: no
-            checkpoint.
+        folder: The checkpoint's folder, which may list the questions that the model was trained for; None:
+            there is no checkpoint.
         fault: Returns why the model's tokenizer cannot encode a question; None if it can.
     """
 
@@ -98,14 +99,14 @@ class WindowAsker:
         watches: Sequence[Watch],
         source: Record,
     ) -> DecidedWindow:
-        """Return the outcomes of a window.
+        """Decide a window and return its outcomes.
 
         Args:
-            unit: The camera's open window; its chain is advanced to this window.
+            unit: The camera's open window, whose chain is advanced to this window.
             span: The window's time.
-            records: Its records, oldest first.
-            watches: The watches in force; if there are none, nothing is decided.
-            source: The record that closed it.
+            records: The window's records, oldest first.
+            watches: The watches in force; if there are none, the result has no verdicts.
+            source: The record that closed the window.
 
         Raises:
             TransientError: Tokens are not available now.
@@ -124,7 +125,7 @@ class WindowAsker:
         if closed:
             decided = replace(decided, verdicts=_with_gated(decided, span, watches, closed))
         facts = self._facts(decided.records)
-        # The tower encoded the newest block for all questions, even if the window is not answered.
+        # The tower encoded the newest block for all questions, even if the window has no answer.
         tower_us = records[-1].record.block.tower_us // len(watches)
         for verdict in decided.verdicts:
             verdict.cost.device_us += tower_us
@@ -136,7 +137,7 @@ class WindowAsker:
     def _closed(
         self, unit: OpenWindow, records: tuple[WindowRecord, ...], watches: Sequence[Watch]
     ) -> dict[str, NoAnswer]:
-        """Return the watches whose gate does not hold, by id; empty for a window that would not be asked
+        """Return the watches whose gate does not hold, by id. Empty for a window that is not computed
         anyway.
         """
         if not any(map(has_gate, watches)) or self._rule.refusal(self._facts(records)) is not None:
@@ -145,13 +146,11 @@ class WindowAsker:
         return unit.gates.closed(watches, blocks, self._settings.block_samples)
 
     def forget(self, camera: str) -> None:
-        """Forget a camera that belongs to another worker now."""
+        """Forget a camera that now belongs to another worker."""
         self._shares.forget(camera)
 
     def leave(self, stream: str, before: int | None = None) -> None:
-        """Drop a stream's tokens: with `before`, only those of blocks below that index; else all, and the
-        stream's KV.
-        """
+        """Drop a stream's tokens and KV. With `before`, drop only the tokens of blocks below that index."""
         self._loader.leave(stream, before)
         if before is None:
             self.runner.forget(stream)
@@ -163,7 +162,7 @@ class WindowAsker:
         records: tuple[WindowRecord, ...],
         watches: Sequence[Watch],
     ) -> DecidedWindow | None:
-        """Return the last answers again, if nothing has changed since."""
+        """Return the last answers again; None if something changed since, or they may not be repeated."""
         age = self._settings.idle_age_s
         if age is None or unit.answered is None or records[-1].lost:
             return None
@@ -202,7 +201,7 @@ class WindowAsker:
         *,
         shed: bool,
     ) -> DecidedWindow:
-        """Let the engine answer the window; with `shed`, without descriptions and audit."""
+        """Compute the window's answers; with `shed`, without descriptions and audit."""
         describe = 0 if shed or not self._writes else self._settings.describe_tokens
         questions = [
             Question(watch.id, watch.question, describe if watch.describe else 0) for watch in watches
@@ -222,15 +221,13 @@ class WindowAsker:
             verdict.key_every = unit.chain.key_every
             verdict.plan_digest = self._plan_digest
             if watch.describe and not describe:
-                verdict.reason = self._overload.shed_reason if shed else "the model writes no text"
+                verdict.reason = self._overload.shed_reason if shed else "the model cannot write text"
             verdicts.append(verdict)
         repeatable = self._repeatable(loaded.records, verdicts)
         return DecidedWindow(verdicts, loaded.records, repeatable, window.plan)
 
     def _repeatable(self, records: Sequence[WindowRecord], verdicts: Sequence[Verdict]) -> Answered | None:
-        """Return the answers that later windows may repeat while nothing changes; None if the window is
-        incomplete.
-        """
+        """Return the answers that later windows may repeat while nothing changes; None if they must not."""
         settings, blocks = self._settings, [member.record.block for member in records]
         full = len(blocks) == settings.window_blocks and not any(member.lost for member in records)
         complete = all(verdict.outcome == Verdict.OUTCOME_ANSWERED for verdict in verdicts)
@@ -241,9 +238,9 @@ class WindowAsker:
     def _refusal(
         self, span: WindowTime, records: Sequence[WindowRecord], source: Record, watches: Sequence[Watch]
     ) -> NoAnswer | None:
-        """Return why a window is not computed.
+        """Return why a window is not computed; None if it is.
 
-        The reason that a window has no pictures takes precedence over overload and quotas.
+        A lack of pictures takes precedence over quotas and overload as the reason.
         """
         refusal = self._rule.refusal(self._facts(records))
         if refusal is not None and refusal.kind is not NoAnswerKind.DEGRADED:
@@ -264,7 +261,7 @@ class WindowAsker:
 def _with_gated(
     decided: DecidedWindow, span: WindowTime, watches: Sequence[Watch], closed: Mapping[str, NoAnswer]
 ) -> list[Verdict]:
-    """Return the outcomes of all watches in their order, including those that were not asked."""
+    """Return the outcomes of all watches, in order, including the watches that were not asked."""
     newest = decided.records[-1].record.block
     outcomes = iter(decided.verdicts)
     return [

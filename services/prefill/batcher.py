@@ -1,4 +1,4 @@
-"""Runs windows of different cameras that wait at the same time as one batch."""
+"""Batches the waiting windows of different cameras for the engine."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -12,22 +12,22 @@ from lookout.runtime.worker import BatchingThread, Supervisor
 from lookout.services.prefill.loading import camera_of
 from lookout.services.prefill.shares import DeviceShares, rows_of
 
-#: weight of the newest batch in the moving average of the time of a row
+#: weight of the newest batch in the moving average of the time per row
 _NEWEST = 0.1
 After = Callable[[Sequence[WindowRequest], Sequence[WindowAnswer]], object]
 
 
 class KeyRoom:
-    """Limits the key windows of a batch by their cost. Used by one thread.
+    """Limits how many key windows a batch may contain, by their cost. For one thread.
 
-    A key window computes several times the rows of one that reuses KV. When a pod is lost, each of its
-    cameras needs one. All in one batch, they would delay the cameras that this instance already has; one per
-    batch, the last of them would wait very long.
+    A key window computes several times as many rows as a window that reuses KV. When a pod is lost, each of
+    its cameras needs a key window. If all of them were in one batch, they would delay the cameras that this
+    instance already has; with only one per batch, the last camera would wait very long.
 
     Args:
-        limit: Most key windows of a batch; None: any number.
-        rows: Most rows of a batch's key windows, which must fit into one forward pass; None: any number.
-        delay_s: Seconds by which key windows may delay other waiting windows; None: any time.
+        limit: Most key windows per batch; None: no limit.
+        rows: Most rows of a batch's key windows, which must fit into one forward pass; None: no limit.
+        delay_s: Most seconds by which key windows may delay other waiting windows; None: no limit.
     """
 
     def __init__(
@@ -37,12 +37,12 @@ class KeyRoom:
         self._row_s: float | None = None
 
     def fits(self, count: int, rows: int, more: int, contended: bool) -> bool:
-        """Whether one more key window may join a batch. The first one always may.
+        """Return whether one more key window may join a batch. The first one always may.
 
         Args:
-            count: Key windows in the batch.
-            rows: Their rows.
-            more: Rows of the next one.
+            count: Number of key windows in the batch.
+            rows: Number of their rows.
+            more: Number of rows of the next key window.
             contended: Whether windows that reuse KV are waiting too.
         """
         if count == 0:
@@ -53,11 +53,11 @@ class KeyRoom:
             return False
         if self._delay_s is None or not contended:
             return True
-        # Before the first batch, the time of a row is unknown: one key window only.
+        # Before the first batch, the time per row is unknown, so allow only one key window.
         return self._row_s is not None and (rows + more) * self._row_s <= self._delay_s
 
     def measure(self, rows: int, seconds: float) -> None:
-        """Record the rows and the seconds of a batch."""
+        """Record a batch's rows and seconds."""
         if rows:
             newest = seconds / rows
             before = newest if self._row_s is None else self._row_s
@@ -65,18 +65,18 @@ class KeyRoom:
 
 
 class Batcher:
-    """Runs the engine on a thread of its own. `answer` may be called from any thread.
+    """Runs the engine on a separate thread. `answer` may be called from any thread.
 
     Args:
-        engine: Runs the batches; it halves a batch that does not fit in memory.
-        limit: Most windows of a batch.
-        keys: Limits the key windows of a batch; None: any number.
+        engine: Runs the batches; splits a batch that does not fit in memory.
+        limit: Most windows per batch.
+        keys: Limits the key windows per batch; None: no limit.
         supervisor: Told when the thread dies.
-        busy: Called with the seconds of each batch.
-        after: Called on the engine's thread with every batch and its answers, while the engine still holds
-            the batch's KV.
-        idle: Event that is set while no batch is computed.
-        tenants: Orders windows by tenant and charges their cost; None: order of arrival.
+        busy: Called with the seconds that each batch took.
+        after: Called on the engine's thread with each batch and its answers, while the engine still holds the
+            batch's KV.
+        idle: An event that is set while no batch is computed.
+        tenants: Orders the windows by tenant and charges tenants for them; None: order of arrival.
     """
 
     def __init__(
@@ -113,12 +113,12 @@ class Batcher:
         return self._thread.requests
 
     def answer(self, request: WindowRequest) -> WindowAnswer:
-        """Return the answer to one window, which may contain an error.
+        """Compute a window; return its answer, which may contain an error.
 
         Raises:
             DeviceFailedError: The device failed; the window is not to blame.
             TransientError: The service is stopping.
-            Exception: What the engine raised for the whole batch.
+            Exception: The engine raised it for the whole batch.
         """
         try:
             return self._thread.ask(request)
@@ -146,11 +146,11 @@ class Batcher:
             self._idle.set()
 
     def forget(self, stream: str) -> None:
-        """Free the KV of a stream before the next batch. Returns at once."""
+        """Free a stream's KV before the next batch. Returns at once."""
         self._thread.call(partial(self._engine.close_stream, stream))
 
     def forget_camera(self, camera: str) -> None:
-        """Free the KV of a camera's streams before the next batch. Returns at once."""
+        """Free the KV of all streams of a camera before the next batch. Returns at once."""
 
         def close() -> None:
             for memory in self._engine.memory():
@@ -160,7 +160,7 @@ class Batcher:
         self._thread.call(close)
 
     def close(self) -> None:
-        """Finish the running batch, reject what waits, close the engine."""
+        """Finish the running batch, reject the waiting windows, and close the engine."""
         self._thread.close()
         self._engine.close()
 
@@ -168,7 +168,7 @@ class Batcher:
 def _timed(
     requests: Sequence[WindowRequest], answers: Sequence[WindowAnswer], seconds: float
 ) -> list[WindowAnswer]:
-    """Return the answers of a batch, each with its share of the batch's seconds."""
+    """Return a batch's answers, each with its share of the batch's seconds."""
     rows = [rows_of(request) for request in requests]
     total = sum(rows) or 1
     return [
@@ -183,17 +183,17 @@ def choose_windows(
     keys: KeyRoom,
     order: Sequence[int] | None = None,
 ) -> list[int]:
-    """Choose the windows of the next batch, at most one of each stream.
+    """Choose the windows for the next batch, at most one per stream.
 
-    `keys` limits the key windows whose KV is kept for later windows. Those beyond the limit wait for later
-    batches, and windows that reuse KV overtake them, so that taking over many cameras does not delay the
-    others. Key windows keep their order among themselves.
+    `keys` limits the key windows whose KV is kept for later windows. Key windows beyond the limit wait for
+    later batches, and windows that reuse KV overtake them, so that taking over many cameras does not delay
+    other cameras. Key windows keep their order.
 
     Args:
         waiting: Requests in order of arrival.
-        limit: Most windows of a batch.
-        keys: Limits how many of them may be key windows.
-        order: Indices in the order in which they are served; None: in order of arrival.
+        limit: Most windows per batch.
+        keys: Limits how many key windows the batch may contain.
+        order: Indices into `waiting` in the order in which to consider the requests; None: order of arrival.
 
     Returns:
         Indices into `waiting`.
@@ -209,7 +209,7 @@ def choose_windows(
         if len(places) < limit and stream not in streams and fits:
             places.append(index)
             count, rows = count + key, rows + key * request.plan.computed
-        # Also for a window that was not chosen, so that no later window of its stream overtakes it.
+        # Added even if the window was not chosen, so that no later window of its stream overtakes it.
         streams.add(stream)
     return places
 

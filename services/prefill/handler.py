@@ -1,4 +1,4 @@
-"""Turns one camera's token records into outcomes."""
+"""Turns one camera's token records into outcomes of windows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -25,29 +25,29 @@ from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import TOKENS, VERDICTS, WireError, received, tenant_of
 
-#: raise it when windows are decided differently and old checkpoints cannot be continued
+#: raise this when windows are decided differently, so that old checkpoints are unusable
 STATE_VERSION = 1
 
 
 class PrefillHandler(KeyedStage[OpenWindow]):
-    """Decides window k when block k arrives. A window reuses the KV of the one before.
+    """Decides window k when block k arrives. A window reuses the previous window's KV.
 
-    A block without frames gives its window the outcome `gap`. A gap event gives that outcome to the window
-    after the last one, and drops the epoch's state. Late events, and records of windows that were decided
-    already, are ignored.
+    If block k has no frames, window k gets the outcome `gap`. A gap event writes one more window with the
+    outcome `gap` and drops the epoch's state. Late events and records of windows that are already decided are
+    ignored.
 
     Args:
         settings: Prefill's settings.
-        watches: The watches, whose questions are asked.
+        watches: The watches whose questions are asked.
         asker: Decides windows.
-        records: Reads the open window's records again after a restart.
-        model_digest: Names the model.
-        wait_for_watches: Returns once the watches are read up to an offset.
-        memory: Writes the KV of committed windows into chapters; None: there is no memory.
+        records: Rereads the open window's records after a restart.
+        model_digest: Digest of the model.
+        wait_for_watches: Returns after watches.v1 has been read up to an offset.
+        memory: Writes the KV of committed windows into chapters; None: nothing is remembered.
         fence: The erasures in force.
 
     Attributes:
-        device_seconds: Device seconds that committed verdicts cost.
+        device_seconds: Counts the device seconds that committed verdicts cost.
     """
 
     events = EVENTS
@@ -95,7 +95,7 @@ class PrefillHandler(KeyedStage[OpenWindow]):
 
     def offsets(self, stored: StoredCheckpoint) -> Sequence[int]:
         """See `KeyedStage.offsets`."""
-        if stored.config_changed:  # other windows now, so the stored blocks fit none of them
+        if stored.config_changed:  # windows are cut differently now, so the stored blocks fit none of them
             return ()
         self._wait_for_watches(stored.checkpoint.prefill.watches_offset)
         return stored.checkpoint.prefill.offsets
@@ -127,7 +127,7 @@ class PrefillHandler(KeyedStage[OpenWindow]):
         )
 
     def join(self, camera: Camera[OpenWindow], record: Record, draft: Draft) -> OpenWindow | None:
-        """Process a block or an event of a stream."""
+        """Decide the window that a block closes, or handle a stream event. None: the record is ignored."""
         try:
             message = received(TokensRecord, record)
         except WireError as error:
@@ -146,7 +146,9 @@ class PrefillHandler(KeyedStage[OpenWindow]):
     def turn_down(
         self, camera: Camera[OpenWindow], record: Record, reason: DeadLetter, draft: Draft
     ) -> OpenWindow | None:
-        """Give an unreadable block its outcomes; the window starts again after it."""
+        """Write the outcomes for a block that cannot be used, after which the window starts empty. None: not
+        even its window is known, or it is already decided.
+        """
         try:
             message = received(TokensRecord, record)
         except WireError:
@@ -207,8 +209,8 @@ class PrefillHandler(KeyedStage[OpenWindow]):
         return unit
 
     def _held(self, offset: int, message: TokensRecord) -> WindowRecord:
-        """Make a record of the window. A record of another model or sampling counts as lost, since no window
-        may mix them.
+        """Make a record of the open window. A record of another model or sampling counts as lost, since a
+        window must not mix them.
         """
         foreign = foreign_reason(message, self._model_digest, self._settings.sampling)
         return WindowRecord(
@@ -219,10 +221,10 @@ class PrefillHandler(KeyedStage[OpenWindow]):
         return self._watches.active(span.camera, span.start_wall_ms, tenant_of(span.tenant))
 
     def _entered(self, camera: Camera[OpenWindow], message: TokensRecord) -> OpenWindow:
-        """Return the open window of the record's epoch; tokens and KV of an earlier epoch are freed.
+        """Return the open window in the record's epoch, and free the tokens and KV of an earlier epoch.
 
-        This must happen before the first window of the epoch is decided, because the second window
-        continues that window's plan.
+        This must happen before the epoch's first window is decided, because its second window continues the
+        first one's plan.
         """
         unit = camera.unit
         if message.epoch == unit.epoch:
@@ -237,7 +239,9 @@ class PrefillHandler(KeyedStage[OpenWindow]):
         self._asker.leave(f"{camera}/{unit.epoch}")
 
     def _unanswered(self, unit: OpenWindow, span: WindowTime, refusal: NoAnswer, draft: Draft) -> OpenWindow:
-        """Write why a window has no answer; return the open window after it, which has no records."""
+        """Write outcomes that say why a window has no answer; return the next open window, which has no
+        records.
+        """
         active = self._active(span)
         verdicts = [unanswered(span, watch, refusal) for watch in active.watches]
         self._write(verdicts, active, draft)

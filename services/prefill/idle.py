@@ -1,4 +1,4 @@
-"""Idle gating: while nothing changes, a window repeats the last answer instead of being computed."""
+"""Idle gating: while nothing changes, windows repeat the last answers instead of being computed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ Verdict = verdicts_pb2.Verdict
 
 
 def change_of(block: tokens_pb2.StrideBlock, samples: int) -> BlockChange:
-    """Return how much a block of `samples` samples has changed."""
+    """Return what changed in a block of `samples` samples."""
     intact = len(block.frames) == samples and not any(frame.corrupt for frame in block.frames)
     moved = any(patch.kept for patch in block.patches if not patch.anchor)
     return BlockChange(block.index, intact and not moved, np.frombuffer(block.anchor_luma, np.uint8))
@@ -23,7 +23,7 @@ def change_of(block: tokens_pb2.StrideBlock, samples: int) -> BlockChange:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answered:
-    """The last window that was answered, and the idle state since its first block."""
+    """The last answered window, and the idle state since its first block."""
 
     end_us: int
     idle: IdleState
@@ -37,14 +37,14 @@ class Answered:
         samples: int,
         tolerance: int,
     ) -> Self | None:
-        """Build it from a window just answered; None if something changed within the window or a verdict is
-        incomplete.
+        """Build this from a window that was just answered; None if something changed within the window or a
+        verdict is incomplete.
         """
         idle = IdleState.of([change_of(block, samples) for block in blocks], tolerance)
         if idle is None or any(verdict.degraded or verdict.reason for verdict in verdicts):
             return None
         verdicts_by_watch = {(verdict.watch, verdict.watch_version): verdict for verdict in verdicts}
-        # Verdicts have seconds (float); ages are compared in whole microseconds.
+        # Verdicts hold float seconds; ages are compared in whole microseconds.
         return cls(round(verdicts[0].stream_end_s * 1e6), idle, verdicts_by_watch)
 
     def after(self, block: tokens_pb2.StrideBlock, samples: int) -> Self | None:
@@ -55,8 +55,9 @@ class Answered:
     def again(
         self, span: WindowTime, watches: Sequence[Watch], newest: tokens_pb2.StrideBlock, age_s: float
     ) -> list[Verdict] | None:
-        """Return the last answers for another window; None if one is missing or they are older than
-        `age_s`."""
+        """Return the last answers as verdicts of another window; None if one is missing or they are older
+        than `age_s`.
+        """
         if span.end_us - self.end_us > age_s * 1_000_000:
             return None
         newest_verdicts = [self.verdicts.get((watch.id, watch.version)) for watch in watches]

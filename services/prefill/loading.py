@@ -1,5 +1,5 @@
-"""Loads the blocks of a window with their tokens. Each block is fetched once; one deadline applies to all of
-them.
+"""Loads a window's blocks with their tokens. Each block is fetched once; one deadline applies to the whole
+window.
 """
 
 import threading
@@ -25,11 +25,11 @@ class WindowRecord:
     """One record of the open window.
 
     Attributes:
-        offset: Its offset in `tokens.v1`.
-        record: The block.
-        lost: Whether its tokens are permanently lost, or from another model.
-        degraded: Whether some of its tokens were computed again or are lost.
-        foreign: Why it may not be part of a window; None: it may.
+        offset: The record's offset in `tokens.v1`.
+        record: The record of the block.
+        lost: Whether the block's tokens are permanently lost or from another model.
+        degraded: Whether some of the block's tokens were recomputed or are lost.
+        foreign: Why the block may not be part of a window; None: it may.
     """
 
     offset: int
@@ -40,7 +40,7 @@ class WindowRecord:
 
     def facts(self, samples: int) -> BlockFacts:
         """Return the facts about this block that decide whether its window is asked; `samples` is the number
-        of grid points of a block.
+        of grid points per block.
         """
         return block_facts(self.record, samples, foreign=self.foreign, lost=self.lost)
 
@@ -50,9 +50,9 @@ class LoadedWindow:
     """The tokens of a window.
 
     Attributes:
-        records: The window's records, oldest first; those without tokens are marked as lost.
-        blocks: The block of each record; a lost one has no frames.
-        newest_lost: Why the newest block has no tokens; empty if it has them.
+        records: The window's records, oldest first; records without tokens are marked as lost.
+        blocks: Each record's block; a lost block has no frames.
+        newest_lost: Why the newest block has no tokens; empty: it has them.
     """
 
     records: tuple[WindowRecord, ...]
@@ -61,7 +61,7 @@ class LoadedWindow:
 
 
 class BlockCache:
-    """Caches loaded blocks of all cameras within a byte budget, least recently used evicted first.
+    """Caches loaded blocks of all cameras up to a number of bytes, evicting the least recently used first.
     Thread-safe.
     """
 
@@ -72,7 +72,7 @@ class BlockCache:
         self.bytes = 0
 
     def get(self, record: TokensRecord) -> StrideBlock | None:
-        """Return the block of a record, if it is cached."""
+        """Return a record's block; None if it is not cached."""
         with self._lock:
             block = self._blocks.get(_key(record))
             if block is not None:
@@ -89,14 +89,14 @@ class BlockCache:
                 self._remove(next(iter(self._blocks)))
 
     def leave(self, stream: str, before: int | None = None) -> None:
-        """Drop a stream's blocks; with `before`, only those below that index."""
+        """Drop a stream's blocks; with `before`, only blocks below that index."""
         with self._lock:
             for key in [key for key in self._blocks if key[0] == stream]:
                 if before is None or key[1] < before:
                     self._remove(key)
 
     def forget_camera(self, camera: str) -> int:
-        """Drop the blocks of a camera's streams; return the number of streams."""
+        """Drop all blocks of a camera; return the number of its streams that had any."""
         with self._lock:
             streams = {key[0] for key in self._blocks if camera_of(key[0]) == camera}
         for stream in streams:
@@ -132,10 +132,10 @@ class BlockLoader:
         self._waits = WaitBudget(give_up_s, clock)
 
     def load(self, window: Sequence[WindowRecord]) -> LoadedWindow:
-        """Load the window's blocks; `window` is not changed.
+        """Load the blocks of a window's records.
 
         Raises:
-            TransientError: Tokens are not available now; one deadline applies to all blocks of the window.
+            TransientError: Tokens are not available now, and the window's deadline has not passed.
         """
         newest = window[-1].record
         key = (stream_name(newest), newest.block.index)
@@ -165,11 +165,11 @@ class BlockLoader:
         return LoadedWindow(tuple(records), tuple(blocks), reason if records[-1].lost else "")
 
     def leave(self, stream: str, before: int | None = None) -> None:
-        """Drop a stream's blocks; with `before`, only those below that index."""
+        """Drop a stream's blocks; with `before`, only blocks below that index."""
         self._cache.leave(stream, before)
 
     def _block(self, member: WindowRecord) -> tuple[StrideBlock, bool]:
-        """Return a block with its tokens, and whether some of them were computed again."""
+        """Return a block with its tokens, and whether some of the tokens were recomputed."""
         cached = self._cache.get(member.record)
         if cached is not None:
             return cached, False
@@ -179,8 +179,9 @@ class BlockLoader:
 
 
 def camera_of(stream: str) -> str:
-    """Return the camera of a stream (`stream_name`). A camera's id may contain slashes; the epoch contains
-    none."""
+    """Return the camera of a stream (`stream_name`), whose id may contain slashes; the epoch contains
+    none.
+    """
     return stream.rpartition("/")[0]
 
 

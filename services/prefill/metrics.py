@@ -13,33 +13,33 @@ from lookout.services.prefill.batcher import Batcher
 from lookout.services.prefill.loading import BlockCache
 from lookout.wire import tenant_of
 
-#: most pairs of camera and watch with a time series of their own in Prometheus
+#: most pairs of camera and watch that have their own time series
 COUNTED: Final = 2000
 REST: Final = "(others)"
-"""Tenant, camera and watch of the series that holds the others."""
+"""Tenant, camera and watch of the series that holds the rest."""
 
 #: events counted in `lookout_events_total`
 EVENTS = {
     "answered": "outcomes with an answer",
-    "gap": "outcomes of windows in which there was no picture",
-    "skipped": "outcomes of windows left out by overload or by a quota",
+    "gap": "outcomes of windows without pictures",
+    "skipped": "outcomes of windows that were skipped because of overload or a quota",
     "degraded": "outcomes of windows that could not be answered",
     "gated": "outcomes of windows that were not asked, because the watch's gate did not hold",
-    "incomplete": "answers for which the tokens of some blocks were missing or came late",
-    "damaged": "outcomes of windows of which samples are damaged",
+    "incomplete": "outcomes of windows in which some blocks' tokens were lost or recomputed",
+    "damaged": "outcomes of windows with damaged frames",
     "key": "answers whose window was computed in full",
-    "full": "answers whose window continued a chain, but was computed in full",
-    "incremental": "answers whose window reused the KV of frames of the window before",
+    "full": "answers whose window continued a chain but was computed in full",
+    "incremental": "answers whose window reused KV of the previous window",
     "idle": "answers repeated because nothing had changed",
-    "unwatched": "windows that no watch asks about",
-    "stale": "records of windows that were decided already",
+    "unwatched": "windows that no watch asked about",
+    "stale": "records of windows that were already decided",
 }
-#: why its input becomes a dead letter, in `lookout_dead_letters_total`
+#: why a record becomes a dead letter, counted in `lookout_dead_letters_total`
 REASONS = {"bad-tokens": "a stride block that contradicts itself"}
 
 
 def audit_histogram(registry: CollectorRegistry) -> Histogram:
-    """Make the histogram of audits: |p(yes) of the incremental answer - p(yes) of the key window|."""
+    """Register the audits' histogram: |p(yes) of the incremental answer - p(yes) of the key window|."""
     return Histogram(
         "lookout_audit_difference",
         "difference of p(yes) between a key window and its incremental answer",
@@ -49,25 +49,27 @@ def audit_histogram(registry: CollectorRegistry) -> Histogram:
 
 
 def engine_numbers(batcher: Batcher, cache: BlockCache, budget: KvBudget) -> Iterator[Metric]:
-    """Yield the metrics of batches so far, of cached blocks, and of KV held between windows."""
-    yield CounterMetricFamily("lookout_engine_batches", "batches of the engine", value=batcher.batches)
+    """Yield the metrics of the engine's batches, the cached blocks, and the KV held between windows."""
+    yield CounterMetricFamily("lookout_engine_batches", "batches that the engine ran", value=batcher.batches)
     yield CounterMetricFamily(
         "lookout_engine_windows", "windows in the engine's batches", value=batcher.windows
     )
     yield GaugeMetricFamily(
-        "lookout_block_cache_bytes", "bytes of open windows' tokens in memory", value=cache.bytes
+        "lookout_block_cache_bytes", "bytes of tokens of open windows, in memory", value=cache.bytes
     )
     yield GaugeMetricFamily(
         "lookout_kv_bytes", "bytes of KV that cameras hold between windows", value=budget.total
     )
-    yield GaugeMetricFamily("lookout_kv_limit_bytes", "bytes of KV that they may hold", value=budget.limit)
+    yield GaugeMetricFamily(
+        "lookout_kv_limit_bytes", "most bytes of KV that cameras may hold between windows", value=budget.limit
+    )
 
 
 class DeviceSeconds:
     """Device seconds that committed verdicts cost, by tenant, camera and watch. Thread-safe.
 
-    A process exports the first `COUNTED` of them as series of their own, and the others as one sum. A
-    camera's series end when another process takes the camera over.
+    A process exports the first `counted` combinations as separate series, and the rest as one sum. A camera's
+    series end when another process takes the camera over.
     """
 
     def __init__(self, counted: int = COUNTED) -> None:
@@ -76,7 +78,7 @@ class DeviceSeconds:
         self._rest = 0.0
 
     def add(self, verdicts: Iterable[bytes | None]) -> None:
-        """Count committed records of verdicts.v1."""
+        """Add the cost of committed records of verdicts.v1."""
         for value in verdicts:
             fields = json.loads(value or b"{}")
             seconds = fields.get("cost", {}).get("device_us", 0) / 1e6
@@ -96,7 +98,7 @@ class DeviceSeconds:
                 del self._seconds[key]
 
     def numbers(self) -> Iterator[Metric]:
-        """Yield the metric of the seconds so far."""
+        """Yield the metric."""
         family = CounterMetricFamily(
             "lookout_device_seconds",
             "device seconds that committed verdicts cost; at most 2000 series per process, the rest in one",

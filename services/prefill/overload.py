@@ -9,8 +9,8 @@ from lookout.services.prefill.settings import PrefillSettings
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import priority_name
 
-#: factor on the ages in the settings after which a window is skipped, by the priority of its camera, and once
-#: more by that of its watches
+#: factors on the ages (from the settings) after which windows are skipped, by priority; the camera's and the
+#: watches' priorities each contribute one factor
 PATIENCE = {Watch.PRIORITY_LOW: 0.5, Watch.PRIORITY_NORMAL: 1.0, Watch.PRIORITY_HIGH: 2.0}
 
 
@@ -20,7 +20,7 @@ class Standing:
 
     Attributes:
         share: The factor: below 1 the window is skipped earlier than others, above 1 later.
-        classes: The priorities that led to the factor, in words.
+        classes: Descriptions of the priorities that led to the factor.
     """
 
     share: float = 1.0
@@ -28,10 +28,9 @@ class Standing:
 
     @classmethod
     def of(cls, camera: Watch.Priority, watches: Sequence[Watch]) -> "Standing":
-        """Return the standing of a window of a camera with these watches.
+        """Return the standing of a window, given its camera's priority and its watches.
 
-        Of several watches the highest priority counts, because computing the window costs more than one
-        question.
+        The watches' highest priority counts, because computing the window costs more than one question.
         """
         normal = Watch.PRIORITY_NORMAL
         highest = max((watch.priority or normal for watch in watches), default=normal)
@@ -44,22 +43,24 @@ class Standing:
         return standing
 
 
-#: from this many times the age on, a tenant's share of this device alone counts too: a tenant with little
-#: work elsewhere may send more to one device than it can compute, and its windows would wait for ever
+#: once a window is this many times the age, its tenant's share of this device alone counts too. A tenant
+#: with little work elsewhere may send more to one device than the device can compute, and the windows would
+#: wait for ever
 _ALONE = 2.0
-#: fractions of `skip_after_s` at which every second window is skipped, and at which descriptions and audits
-#: are
+#: fractions of `skip_after_s` from which every second window is skipped, and from which descriptions and
+#: audits are skipped
 _THIN, _SHED = 1 / 2, 1 / 4
-#: describes how far a tenant is above its fair share of the fleet's devices, or of this one alone (True)
+#: describes how far a tenant is above its fair share of all devices (False) or of this device alone (True);
+#: None: it is not
 Excess = Callable[[bool], str | None]
 
 
 class OverloadPolicy:
-    """Decides by the age of a record what to skip.
+    """Decides what to skip by a record's age.
 
-    What users need least is skipped first: descriptions and audits, then every second window, then all
-    windows. Low priority of a camera halves the ages in the settings for its windows, high priority doubles
-    them; so does the highest priority among its watches. If tenants share the device, old windows of tenants
+    Skips first what users need least: descriptions and audits, then every second window, then all windows. A
+    camera's low priority halves the ages for its windows, and its high priority doubles them; the highest
+    priority among its watches does the same once more. If tenants share the device, old windows of tenants
     above their fair share are skipped.
     """
 
@@ -68,22 +69,22 @@ class OverloadPolicy:
         self._clock = clock
 
     def sheds(self, record: Record) -> bool:
-        """Whether the window is computed without descriptions and audit."""
+        """Return whether the window is computed without descriptions and audit."""
         return self._is_older(record, self._after(_SHED))
 
     @property
     def shed_reason(self) -> str:
-        """The reason in a verdict that has no description."""
+        """The reason in a verdict without a description."""
         return f"overload: older than {self._after(_SHED):g} s, not described"
 
     def skips(self, record: Record, window: int, standing: Standing, excess: Excess) -> str | None:
         """Return why the window is not answered; None if it is.
 
         Args:
-            record: The record of its newest block.
-            window: Its number.
-            standing: The standing of its camera and watches.
-            excess: Describes by how much the window's tenant is above its fair share; None if it is not.
+            record: The record of the window's newest block.
+            window: The window's number.
+            standing: The standing of the window's camera and watches.
+            excess: Describes by how much the window's tenant is above its fair share.
         """
         fair_s = self._settings.tenant_fair_after_s
         for alone, limit_s in ((False, fair_s), (True, _ALONE * fair_s)):
@@ -98,10 +99,10 @@ class OverloadPolicy:
         return None
 
     def _after(self, share: float, standing: float = 1.0) -> float | None:
-        """Return `skip_after_s` times both factors; None if windows are never skipped."""
+        """Return `skip_after_s` times both factors; None: never skip."""
         skip_after_s = self._settings.skip_after_s
         return None if skip_after_s is None else share * standing * skip_after_s
 
     def _is_older(self, record: Record, limit: float | None) -> bool:
-        # Age by Kafka's time stamp of the record, because the cameras' own clocks may be wrong.
+        # The age by Kafka's time stamp, because cameras' clocks may be wrong.
         return limit is not None and self._clock() - record.timestamp_ms / 1000 > limit

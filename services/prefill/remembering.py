@@ -1,4 +1,4 @@
-"""Moves the born KV of committed windows into chapters, on threads that do not hold up windows."""
+"""Writes the born KV of committed windows into chapters, on threads that do not delay windows."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ _ROUND_S = 1.0
 
 
 class Captures:
-    """Holds the born KV of windows that were just computed until their handler takes it. Thread-safe.
+    """Holds copies of the born KV of windows that were just computed, until their handler takes them.
+    Thread-safe.
 
-    It is copied on the engine's thread right after the batch, because the next window of a stream overwrites
+    The KV is copied on the engine's thread right after the batch, because the stream's next window overwrites
     it and another camera's window may evict it.
 
     Args:
@@ -41,10 +42,10 @@ class Captures:
         self._lock = threading.Lock()
         self._born: dict[str, tuple[str, BornBlock, Prefix]] = {}
         self.lost = 0
-        """Windows whose KV could not be copied."""
+        """Number of windows whose KV could not be copied."""
 
     def after(self, requests: Sequence[WindowRequest], answers: Sequence[WindowAnswer]) -> None:
-        """Copy the born KV of the newest block of every window."""
+        """Copy the born KV of each window's newest block. Called by the engine's thread after a batch."""
         for request, answer in zip(requests, answers, strict=True):
             if not request.keep or answer.error is not None or not request.blocks:
                 continue
@@ -61,7 +62,7 @@ class Captures:
                 self._born[plan.stream] = (plan.digest, born, prefix)
 
     def take(self, plan: WindowPlan) -> tuple[BornBlock, Prefix] | None:
-        """Take the copy of a window's newest block; None if there is none, or a later window has replaced
+        """Take the copy of a window's newest block; None if there is none or a later window has replaced
         it.
         """
         with self._lock:
@@ -94,8 +95,8 @@ _Item = Born | _Leave | _Erase
 class ChapterLanes:
     """Writes blocks into chapters on its own threads. `take`, `enter` and `leave` return at once.
 
-    Waiting blocks take at most `queue_bytes`. A block beyond that is not written, and its time is not
-    covered.
+    Waiting blocks take at most `queue_bytes`. A block beyond this limit is not written, so memory does not
+    cover its time.
 
     Args:
         captures: Holds the KV of computed windows.
@@ -136,12 +137,12 @@ class ChapterLanes:
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of blocks that wait to be written."""
+        """Bytes of the blocks that are waiting to be written."""
         return self._waiting
 
     @property
     def lost(self) -> int:
-        """Number of blocks whose windows were decided but whose KV was not written."""
+        """Number of blocks that were not written although their windows were decided."""
         return self.captures.lost + self.left_out + self.failed
 
     def take(self, plan: WindowPlan, camera: str, epoch: int, origin_us: int) -> Born | None:
@@ -150,7 +151,7 @@ class ChapterLanes:
         return None if captured is None else Born(camera, epoch, *captured, origin_us)
 
     def enter(self, born: Born) -> None:
-        """Queue a block whose window is committed."""
+        """Queue a block for writing, after its window was committed."""
         with self._lock:
             full = self._waiting + born.bytes > self._limit
             if full:
@@ -159,13 +160,13 @@ class ChapterLanes:
                 self._waiting += born.bytes
         if full:
             _log.warning(
-                "a block is not remembered: too many wait", camera=born.camera, block=born.block.index
+                "a block is not remembered: too many are waiting", camera=born.camera, block=born.block.index
             )
         else:
             self._queue(born.camera).put(born)
 
     def leave(self, camera: str) -> None:
-        """Seal the camera's chapter after its waiting blocks."""
+        """Seal a camera's chapter after its waiting blocks."""
         self._queue(camera).put(_Leave(camera))
 
     def erase(self, camera: str, begin_us: int, end_us: int, patience_s: float = 300.0) -> int:
@@ -175,8 +176,8 @@ class ChapterLanes:
             The number of erased frames.
 
         Raises:
-            HistoryError: The chapter could not be changed, or the thread did not reach the request in time;
-                retry.
+            HistoryError: The chapter could not be changed, or the writing thread did not reach the request in
+                time; retry.
         """
         item = _Erase(camera, begin_us, end_us, Future())
         self._queue(camera).put(item)
@@ -184,11 +185,11 @@ class ChapterLanes:
             return item.done.result(patience_s)
         except TimeoutError as error:
             raise HistoryError(
-                f"camera {camera}: the erasure is still waiting for its writing thread"
+                f"camera {camera}: the erasure is still waiting for the thread that writes chapters"
             ) from error
 
     def close(self, patience_s: float = 20.0) -> None:
-        """Write what waits, for at most `patience_s`, and seal every chapter."""
+        """Write waiting blocks for at most `patience_s` seconds, then seal every chapter."""
         self._closed.set()
         deadline = time.monotonic() + patience_s
         for thread in self._threads:
@@ -202,7 +203,7 @@ class ChapterLanes:
         newest: dict[str, float] = {}
         look_at = time.monotonic() + _ROUND_S
         while True:
-            # Also while blocks keep arriving, since chapters of silent cameras must be sealed.
+            # Checked even while blocks keep arriving, because chapters of silent cameras must be sealed.
             if time.monotonic() >= look_at:
                 self._seal_idle(newest)
                 look_at = time.monotonic() + _ROUND_S
@@ -212,7 +213,7 @@ class ChapterLanes:
                 if self._closed.is_set():
                     return
                 continue
-            # CPU time, because threads share cores and wall time would include other threads' work.
+            # CPU time, because wall time would include the work of other threads on the same cores.
             begun = time.thread_time()
             if isinstance(item, _Leave):
                 newest.pop(item.camera, None)
@@ -239,7 +240,7 @@ class ChapterLanes:
                 return
             self.entered += self.folder.add(born)
         except (HistoryError, RuntimeError, MemoryError, OSError) as error:
-            # The chapter is unchanged; later blocks may succeed.
+            # The chapter is unchanged, so later blocks may succeed.
             self.failed += 1
             _log.warning("a block is not remembered", camera=born.camera, error=str(error))
         finally:
@@ -261,11 +262,11 @@ class ChapterLanes:
 
 
 def memory_numbers(lanes: ChapterLanes, upload_failures: int = 0) -> Iterator[Metric]:
-    """Yield the metrics of written blocks and of the cost of writing them."""
+    """Yield the metrics of the blocks and chapters, and of the cost of writing them."""
     yield CounterMetricFamily("lookout_memory_blocks", "blocks added to chapters", value=lanes.entered)
     yield CounterMetricFamily(
         "lookout_memory_lost_blocks",
-        "blocks of decided windows that memory lost",
+        "blocks that were not written to chapters although their windows were decided",
         value=lanes.lost,
     )
     yield CounterMetricFamily(
@@ -273,7 +274,7 @@ def memory_numbers(lanes: ChapterLanes, upload_failures: int = 0) -> Iterator[Me
     )
     yield CounterMetricFamily(
         "lookout_memory_upload_failures",
-        "uploads of chapters that did not reach the durable tier",
+        "failed uploads of chapters to the durable tier",
         value=upload_failures,
     )
     yield GaugeMetricFamily(

@@ -16,7 +16,7 @@ from lookout.streams.chains import windows_of
 
 
 def _kept(value: object) -> object:
-    """Validate the size or duration of a memory; return None for `off`."""
+    """Validate a memory's size or duration; return None for `off`."""
     if not isinstance(value, str) or not value.strip() or value.strip().lower() == "off":
         return None
     try:
@@ -71,8 +71,8 @@ class PrefillSettings(WindowPlanSettings, CanarySettings, TenantSettings):
         description="vllm: replay captured CUDA graphs instead of eager steps; starts later, computes faster",
     )
 
-    #: seconds by which key windows may delay the windows of other cameras in one batch, by the measured
-    #: time of a row; one key window always may
+    #: most seconds by which key windows may delay other cameras' windows, by the measured time per row; a
+    #: batch may always contain one key window
     key_delay_s: ClassVar[float] = 0.5
     audit_limit: float | None = Field(
         0.05,
@@ -81,7 +81,7 @@ class PrefillSettings(WindowPlanSettings, CanarySettings, TenantSettings):
         description="difference of p(yes) between a key window and its incremental answer that halves the "
         "camera's interval between key windows; unset: no audits",
     )
-    #: limit of the bytes of open windows' tokens in memory, all cameras together
+    #: most bytes of open windows' tokens in memory, all cameras together
     block_bytes: ClassVar[int] = 256 << 20
     describe_tokens: int = Field(
         32,
@@ -89,7 +89,7 @@ class PrefillSettings(WindowPlanSettings, CanarySettings, TenantSettings):
         le=512,
         description="longest description that a watch may ask for, in tokens; each takes a step of the model",
     )
-    #: seconds that a window waits for the missing tokens of all its blocks
+    #: most seconds that a window waits for missing tokens, all its blocks together
     give_up_s: ClassVar[float] = 300.0
     skip_after_s: float | None = Field(
         None,
@@ -97,9 +97,9 @@ class PrefillSettings(WindowPlanSettings, CanarySettings, TenantSettings):
         description="overload: skip windows older than this, every second one from half of it, descriptions "
         "and audits from a quarter; set it where a late answer is worth less than the next one; unset: never",
     )
-    #: overload, while several tenants use this device: windows older than this are skipped for a tenant above
-    #: its fair share of all prefill devices, and windows twice as old for a tenant above its fair share of
-    #: this device
+    #: overload, while several tenants use this device: age in seconds from which windows are skipped if their
+    #: tenant is above its fair share of all prefill devices. At twice this age, a tenant above its fair share
+    #: of this device is enough
     tenant_fair_after_s: ClassVar[float] = 20.0
     idle_age_s: float | None = Field(
         None,
@@ -132,13 +132,13 @@ class PrefillSettings(WindowPlanSettings, CanarySettings, TenantSettings):
     )
     #: bytes of KV after which a chapter is sealed
     memory_chapter_bytes: ClassVar[int] = 256 << 20
-    #: limit of the bytes of blocks waiting to be written to chapters; a block beyond it is not written
+    #: most bytes of blocks waiting to be written to chapters; a block beyond this is not written
     memory_queue_bytes: ClassVar[int] = 256 << 20
-    #: questions that may read chapters of this instance at the same time
+    #: most questions that may read this instance's chapters at the same time
     memory_readers: ClassVar[int] = 4
-    #: most seconds for which a read of chapters waits while windows are computed
+    #: most seconds that a read of chapters waits while windows are computed
     memory_yield_s: ClassVar[float] = 0.1
-    #: bytes of a camera's cluster indexes in Redis; older ones are read from their holder
+    #: most bytes of a camera's cluster indexes in Redis; older indexes are read from their holder
     memory_redis_bytes: ClassVar[int] = 32 << 20
     #: threads that write chapters
     memory_lanes: ClassVar[int] = 1
@@ -153,8 +153,8 @@ class PrefillSettings(WindowPlanSettings, CanarySettings, TenantSettings):
     def _memory_needs_reuse(self) -> Self:
         if self.memory is not None and (not self.reuse or self.windows.alone):
             raise ValueError(
-                "LOOKOUT_MEMORY needs LOOKOUT_REUSE and another preset than strides: what is remembered is "
-                "the KV that windows keep"
+                "LOOKOUT_MEMORY stores the KV that windows keep: set LOOKOUT_REUSE=true, and choose a "
+                "preset other than strides"
             )
         return self
 

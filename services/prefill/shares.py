@@ -10,21 +10,21 @@ from lookout.runtime.fairness import FairShares
 from lookout.runtime.tenants import TenantUsage
 from lookout.wire import DEFAULT_TENANT
 
-#: rows that each question is taken to add to a window
+#: number of rows that a question is assumed to add to a window
 _QUESTION_ROWS = 16
 
 
 def rows_of(request: WindowRequest) -> int:
-    """Return the rows of a window, in proportion to which a batch's time is divided."""
+    """Return the number of rows by which a window is charged for its batch's time."""
     return request.plan.computed + _QUESTION_ROWS * len(request.questions)
 
 
 class DeviceShares:
-    """Decides which window is computed next, and charges tenants for their windows. Thread-safe.
+    """Orders windows by their tenants' shares of the device, and charges tenants for them. Thread-safe.
 
     Args:
-        shares: Measured work by tenant.
-        usage: Counts device seconds by tenant.
+        shares: Each tenant's measured work.
+        usage: Counts each tenant's device seconds.
     """
 
     def __init__(self, shares: FairShares, usage: TenantUsage) -> None:
@@ -36,15 +36,15 @@ class DeviceShares:
         self._tenants[camera] = tenant
 
     def forget(self, camera: str) -> None:
-        """Forget a camera that belongs to another worker now."""
+        """Forget a camera that now belongs to another worker."""
         self._tenants.pop(camera, None)
 
     def order(self, waiting: Sequence[WindowRequest]) -> list[int]:
-        """Return the order in which waiting windows are computed."""
+        """Return the indices of waiting windows in the order in which to compute them."""
         return self._shares.order([self._tenant(request) for request in waiting])
 
     def charge(self, requests: Sequence[WindowRequest], seconds: float) -> None:
-        """Divide the seconds of a batch between its tenants, by computed rows."""
+        """Charge a batch's seconds to its tenants, in proportion to their rows."""
         rows = Counter[str]()
         for request in requests:
             rows[self._tenant(request)] += rows_of(request)
@@ -55,26 +55,26 @@ class DeviceShares:
             self._usage.add(tenant, "device_s", used)
 
     def excess(self, tenant: str, *, alone: bool = False) -> str | None:
-        """Describe how far a tenant is above its fair share; None if it is not, or nobody else uses the
+        """Describe how far a tenant is above its fair share; None if it is not, or no other tenant uses the
         device.
 
         Args:
-            tenant: Its name.
-            alone: Whether to count this device only, as if it were the only one of the fleet.
+            tenant: The tenant's name.
+            alone: Count only this device, as if it were the only one in the fleet.
         """
         part = self._shares.part(tenant, alone=alone)
-        # The tolerance is for rounding: equal shares may differ by it.
+        # The tolerance covers rounding, by which equal shares may differ.
         if part is None or part.share <= part.fair * (1 + 1e-9):
             return None
         where = "this device" if alone or not self._shares.together else "the devices of all instances"
         return (
-            f"tenant {tenant!r} has {part.share:.1%} of {where}, and its fair share among the {part.owners} "
-            f"tenants of this instance is {part.fair:.1%}: add prefill pods, or raise its weight in "
+            f"tenant {tenant!r} has {part.share:.1%} of {where}, but its fair share among the {part.owners} "
+            f"tenants of this instance is {part.fair:.1%}: add prefill pods, or raise the tenant's weight in "
             "LOOKOUT_TENANT_QUOTAS"
         )
 
     def numbers(self, tenant_limit: int = 1000) -> dict[str, float]:
-        """Return the largest recent shares, by tenant."""
+        """Return the tenants with the largest recent shares, each with its share."""
         shares = sorted(self._shares.shares().items(), key=lambda item: -item[1])
         return dict(shares[:tenant_limit])
 
@@ -86,7 +86,7 @@ def share_numbers(shares: Mapping[str, float]) -> Iterator[Metric]:
     """Yield the metric of the tenants' shares."""
     family = GaugeMetricFamily(
         "lookout_tenant_device_share",
-        "share of this instance's device that a tenant had in the last seconds",
+        "a tenant's recent share of this instance's device",
         labels=["tenant"],
     )
     for tenant, share in shares.items():

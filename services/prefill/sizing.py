@@ -7,12 +7,12 @@ from lookout.services.prefill.settings import PrefillSettings
 
 
 def kv_bytes(settings: PrefillSettings, folder: Path) -> int:
-    """Return the bytes of KV kept between windows: the setting, or what the device's memory leaves
+    """Return how many bytes of KV to keep between windows: the setting, or what the device's memory leaves
     (`lookout.models.engines.sizing`).
 
     Raises:
         UnsupportedModelError: The model does not fit on the device, or window plans do not support it.
-        ModelError: A file of weights is damaged.
+        ModelError: A weight file is damaged.
     """
     return kv_budget(
         folder,

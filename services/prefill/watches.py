@@ -1,4 +1,4 @@
-"""The watches and their versions."""
+"""Finds the watches that apply to a window, among all versions of all watches."""
 
 import math
 import threading
@@ -17,13 +17,13 @@ from lookout.wire.limits import CAMERA_WATCHES
 _log = structlog.get_logger(__name__)
 
 
-#: most cameras whose resolved watches are cached; beyond that the cache is cleared
+#: most cameras whose watches are cached; beyond this, the cache is cleared
 CAMERAS = 16384
 
 
 @dataclass(frozen=True, slots=True)
 class Active:
-    """The watches of one window, by id, and the offset up to which their topic was read for it."""
+    """A window's watches, sorted by id, and the offset up to which watches.v1 was read to find them."""
 
     watches: tuple[Watch, ...]
     offset: int
@@ -31,7 +31,7 @@ class Active:
 
 @dataclass(frozen=True, slots=True)
 class _Resolved:
-    """The watches of one camera, valid for windows that start in [since_ms, until_ms) and for one tenant."""
+    """A camera's watches, valid for one tenant and for windows that start in [since_ms, until_ms)."""
 
     since_ms: float
     until_ms: float
@@ -39,15 +39,15 @@ class _Resolved:
     watches: tuple[Watch, ...]
 
     def holds(self, start_wall_ms: int, tenant: str) -> bool:
-        """Whether it is valid for such a window."""
+        """Return whether these watches are valid for a window with this start and tenant."""
         return tenant == self.tenant and self.since_ms <= start_wall_ms < self.until_ms
 
 
 class Watches:
-    """Versions of every watch, from the table of watches.v1. Thread-safe.
+    """All versions of every watch, from the table of watches.v1. Thread-safe.
 
-    The topic keeps a replaced version for at least a week. So the previous version stays in force until a new
-    one takes effect, even across restarts, if that is within a week of writing.
+    The topic keeps a replaced version for at least a week. So the previous version stays in force until the
+    new one takes effect, even across restarts, if the new one takes effect within a week.
     """
 
     def __init__(self, view: Callable[[], View]) -> None:
@@ -59,10 +59,10 @@ class Watches:
         self._crowded: dict[str, str] = {}
 
     def active(self, camera: str, start_wall_ms: int, tenant: str = DEFAULT_TENANT) -> Active:
-        """Return the watches of `camera` for a window that starts at this time.
+        """Return the watches of a camera for a window that starts at a time (Unix milliseconds).
 
-        For each watch that covers the camera and belongs to its tenant or to none, this is the highest active
-        version.
+        These are the watches that cover the camera and belong to its tenant or to none, each in its highest
+        active version.
         """
         view = self._view()
         with self._lock:
@@ -78,10 +78,9 @@ class Watches:
         return Active(resolved.watches, view.offset)
 
     def _resolve(self, camera: str, start_wall_ms: int, tenant: str) -> "_Resolved":
-        """Return the watches of a camera, and the span of start times for which they are the same."""
+        """Find a camera's watches, and the span of start times for which they are the same."""
         active: list[Watch] = []
-        # Between the starts of two versions nothing changes, so one result applies to many windows of a
-        # camera.
+        # Nothing changes between the starts of two versions, so one result applies to many windows.
         since, until = -math.inf, math.inf
         for versions in self._versions.values():
             begins = [version.active_from.ToMilliseconds() for version in versions]
@@ -96,7 +95,9 @@ class Watches:
         return _Resolved(since, until, tenant, tuple(active[:CAMERA_WATCHES]))
 
     def crowded(self) -> dict[str, str]:
-        """Return the cameras with too many watches, and how many of these are asked, in words for /readyz."""
+        """Return the cameras with too many watches, each with a text for /readyz that says how many are
+        asked.
+        """
         with self._lock:
             return {clean(camera): why for camera, why in self._crowded.items()}
 
@@ -104,7 +105,7 @@ class Watches:
         before = self._crowded.pop(camera, None)
         if watches <= CAMERA_WATCHES:
             return
-        self._crowded[camera] = f"{watches} watches, the first {CAMERA_WATCHES} by id are asked"
+        self._crowded[camera] = f"{watches} watches, of which only the first {CAMERA_WATCHES} by id are asked"
         if before != self._crowded[camera]:
             _log.error("a camera has too many watches", camera=camera, watches=watches, asked=CAMERA_WATCHES)
 
@@ -120,16 +121,18 @@ class Watches:
 
 
 def _read(name: str, value: bytes) -> Watch | None:
-    """Parse a watch; None if the record is not valid."""
+    """Parse a watch; None if the record is invalid, or is the watch that alerts decides."""
     try:
         watch, _ = read_watch(name, value)
     except RuleError as error:
-        _log.error("a watch cannot be used and is left out", watch=clean(name), error=clean(error))
+        _log.error("a watch is invalid and ignored", watch=clean(name), error=clean(error))
         return None
-    return None if name == CAMERA_OFFLINE else watch  # that watch is decided by the alerts service
+    return None if name == CAMERA_OFFLINE else watch  # decided by the alerts service
 
 
 def _in_force(versions: Sequence[Watch], start_wall_ms: int) -> Watch | None:
-    """Return the highest version that has begun; if it was written twice, the later record."""
+    """Return the highest version that has begun, from its later record if it was written twice; None: none
+    has.
+    """
     begun = [watch for watch in reversed(versions) if watch.active_from.ToMilliseconds() <= start_wall_ms]
     return max(begun, key=lambda watch: watch.version, default=None)

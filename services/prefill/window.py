@@ -1,4 +1,4 @@
-"""The open window of one camera, and its checkpoint."""
+"""A camera's open window, and its checkpoint."""
 
 from dataclasses import dataclass, field
 
@@ -15,14 +15,14 @@ class OpenWindow:
     """A camera's state before its next window.
 
     Attributes:
-        chain: What the engine holds of the camera. Not in the checkpoint: after loading, a camera begins with
-            a key window.
+        chain: What the engine holds for the camera. Not in the checkpoint, so after a restart the camera
+            begins with a key window.
         epoch: The epoch of `records`.
-        records: The records of the window, except the block that closes it.
-        last: The newest window decided in `epoch`.
+        records: The window's records, without the block that will close it.
+        last: The newest decided window of `epoch`; None: none is decided.
         watches_offset: Offset up to which watches.v1 was read for the newest window.
         watermark_us: Stream time up to which `epoch` is decided.
-        answered: The answers that idle windows may repeat. Not in the checkpoint either.
+        answered: The answers that idle windows may repeat; None: there are none. Not in the checkpoint.
         gates: The state of the watches' gates for the next window.
     """
 
@@ -36,11 +36,11 @@ class OpenWindow:
     gates: Gates = field(default_factory=Gates)
 
     def is_decided(self, epoch: int, window: int) -> bool:
-        """Whether a window was decided already."""
+        """Return whether a window is already decided."""
         return epoch < self.epoch or (epoch == self.epoch and self.last is not None and window <= self.last)
 
     def message(self, longest_chain: int) -> PrefillState:
-        """Return the checkpoint; `longest_chain` is the number of strides between key windows in the
+        """Return the checkpoint; `longest_chain` is the number of strides between key windows from the
         settings.
         """
         plan, key_every = self.chain.plan, self.chain.key_every

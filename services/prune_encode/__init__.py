@@ -1,1 +1,3 @@
-"""Turns frames records into stride blocks: keep masks in the records, embeddings in the tensor store."""
+"""Turns frames records into stride blocks, with keep masks in the records and embeddings in the tensor
+store.
+"""

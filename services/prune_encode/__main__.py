@@ -20,7 +20,7 @@ from lookout.wire import Stage
 
 
 def make_handler(context: Context[PruneEncodeSettings]) -> PruneEncodeHandler:
-    """Build the handler with its vision tower, its store and its access to pixels."""
+    """Build the handler, its vision tower, its tensor store and its access to pixels."""
     settings = context.settings
     folder, model = checked_model(settings, settings.model_dir, tower_only=True)
     with loading(folder, "the vision tower"), inference_only():

@@ -1,4 +1,4 @@
-"""The open block of one camera, and its checkpoint."""
+"""A camera's open block, and its checkpoint."""
 
 from dataclasses import dataclass, field
 from typing import Self
@@ -9,13 +9,13 @@ from lookout.v1.cameras_pb2 import CameraLabels
 from lookout.v1.lineage_pb2 import CAUSE_LATE, CAUSE_UNSPECIFIED, Cause, Sampling
 from lookout.v1.state_pb2 import PruneState
 
-#: most characters of the reason why samples are missing, in checkpoints and blocks
+#: most characters of the reason for missing samples, in checkpoints and blocks
 REASON_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Why samples are missing: `cause` for programs, `reason` for people (may be empty)."""
+    """Why samples are missing: `cause` is for programs, `reason` for people (may be empty)."""
 
     cause: "Cause"
     reason: str
@@ -26,16 +26,16 @@ class OpenBlock:
     """The open block of an epoch, and the state that later blocks need.
 
     Attributes:
-        epoch: Its number; 0: no epoch has begun.
+        epoch: The epoch's number; 0: no epoch has begun.
         wall_us: The newest record's clock offset (Unix time minus stream time), microseconds.
         sampling: Sample rate, stride and window of the epoch.
         block: Index of the open block.
-        records: Records with frames of the open block.
-        carry: The carry-over, with which pruning compares the next frames.
+        records: The records that contain frames of the open block.
+        carry: The carry-over from earlier blocks, with which pruning compares the next frames; None: none.
         watermark_us: Stream time up to which the epoch is covered.
-        ended: A gap ended the epoch; `block` is its last one.
-        missing: Why samples of the open block are missing, if known.
-        late_block: The block that was open when the newest late segment came.
+        ended: Whether a gap ended the epoch.
+        missing: Why samples of the open block are missing; None: unknown.
+        late_block: The block that was open when the newest late segment arrived; None: none has.
         labels: The newest record's labels; None: the defaults.
     """
 
@@ -57,10 +57,10 @@ class OpenBlock:
         return self.epoch > 0 and not self.ended
 
     def why_missing(self, index: int) -> Missing | None:
-        """Return why a block has fewer frames than samples, if known.
+        """Return why a block has fewer frames than samples; None if unknown.
 
-        If a segment arrived out of order, its blocks are already closed. So after a late segment, frames
-        missing within one window are explained by it.
+        When a late segment arrives, its blocks are already closed, so its frames are missing from them. A
+        late segment therefore explains frames missing from blocks up to one window later.
         """
         if self.missing is not None:
             return self.missing
@@ -68,7 +68,7 @@ class OpenBlock:
             return None
         return Missing(
             CAUSE_LATE,
-            "late: the camera's segments arrive out of order, after their time was decided",
+            "late: the camera's segments arrive out of order, after later ones were decided",
         )
 
     @classmethod
@@ -85,8 +85,8 @@ class OpenBlock:
             watermark_us=message.watermark_us,
             ended=message.any and message.last_block >= message.block,
             missing=Missing(message.missing_cause, message.missing) if incomplete else None,
-            # Also without an open frame: if segments end with their blocks, the carry-over is all that is
-            # left.
+            # Needed even if there are no open frames: if segments end where blocks end, only the carry-over
+            # is left.
             carry=Carry.unpack(message.active),
             late_block=message.late_block - 1 if message.late_block else None,
             labels=message.labels if message.HasField("labels") else None,

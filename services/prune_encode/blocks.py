@@ -1,5 +1,5 @@
-"""Cuts frames records into stride blocks: which samples form a block, when it is closed, and what its record
-contains.
+"""Cuts frames records into stride blocks: decides which samples form a block, when it is closed, and what its
+record contains.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ _BASIS = {
 
 @dataclass(frozen=True, slots=True)
 class BlockRecord:
-    """One frames record of the open block."""
+    """A frames record of the open block, and its place in the topic."""
 
     ref: RecordRef
     record: frames_pb2.FramesRecord
@@ -35,7 +35,7 @@ class BlockRecord:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One frame of a block: row `row` of the pixels of the record `held`."""
+    """A frame of a block: row `row` of the pixels of the record `held`."""
 
     held: BlockRecord
     row: int
@@ -47,32 +47,32 @@ class Member:
 
 
 def frames_of(record: Record) -> frames_pb2.FramesRecord:
-    """Parse the message of a record.
+    """Parse a record.
 
     Raises:
-        BadRecordError: It is malformed, or has no epoch.
+        BadRecordError: The record is malformed or has no epoch.
     """
     try:
         message = received(frames_pb2.FramesRecord, record)
     except WireError as error:
         raise BadRecordError("bad-frames", str(error)) from error
     if message.WhichOneof("body") is None or not message.epoch:
-        raise BadRecordError("bad-frames", "neither a segment nor an event of an epoch")
+        raise BadRecordError("bad-frames", "the record has no epoch, or neither a segment nor an event")
     return message
 
 
 def check_segment(record: frames_pb2.FramesRecord, grid: Grid, *, residual: bool = False) -> None:
-    """Check a record of a decoded segment.
+    """Check the record of a decoded segment.
 
     Raises:
-        BadRecordError: The record contradicts itself or was made for another model input; with `residual`,
-            also if it lacks residuals.
+        BadRecordError: The record contradicts itself, was made for another model input, or lacks residuals
+            although `residual` is set.
     """
     body, actual, expected = record.segment, input_of(record), input_needed(grid)
     if body.frames and actual != expected:
         raise BadRecordError(
             "wrong-input",
-            f"decoded for (height, width, patch, rows, cols) = {actual}, this model needs {expected}: "
+            f"decoded for (height, width, patch, rows, cols) = {actual}, but this model needs {expected}: "
             f"give decode the same LOOKOUT_MODEL_DIR, or set its LOOKOUT_INPUT_WIDTH={grid.width}, "
             f"LOOKOUT_INPUT_HEIGHT={grid.height} and LOOKOUT_PATCH={grid.patch}",
         )
@@ -80,7 +80,7 @@ def check_segment(record: frames_pb2.FramesRecord, grid: Grid, *, residual: bool
         raise BadRecordError(
             "bad-frames", f"pixels of shape {list(body.pixels.shape)} for {len(body.frames)} frames"
         )
-    # float16: two bytes for each patch
+    # float16, so two bytes per patch
     cells = grid.rows * grid.cols * 2
     for frame in body.frames:
         if frame.basis == frames_pb2.Frame.BASIS_VECTORS and len(frame.motion) != cells:
@@ -88,7 +88,9 @@ def check_segment(record: frames_pb2.FramesRecord, grid: Grid, *, residual: bool
     if residual and any(
         frame.basis == frames_pb2.Frame.BASIS_VECTORS and not frame.residual for frame in body.frames
     ):
-        raise BadRecordError("wrong-input", "masks weigh residuals: give decode the same LOOKOUT_PRUNING")
+        raise BadRecordError(
+            "wrong-input", "the masks need residuals, which are missing: give decode the same LOOKOUT_PRUNING"
+        )
     samples = [frame.sample for frame in body.frames]
     if samples != sorted(set(samples)):
         raise BadRecordError("bad-frames", f"samples are not in order: {samples[:20]}")
@@ -109,10 +111,11 @@ def input_needed(grid: Grid) -> Input:
 
 
 def closed_before(end_us: int, step_us: int, samples: int) -> int:
-    """Return the first block that may still get frames if the stream is covered up to `end_us`.
+    """Return the index of the first block that may still get frames if the stream is covered up to
+    `end_us`.
 
     A sample may be up to half a step away from its grid point, so the grid cell in which the stream ends is
-    open.
+    still open.
     """
     return ((end_us + step_us // 2) // step_us) // samples
 
@@ -121,21 +124,22 @@ def check_times(record: frames_pb2.FramesRecord, step_us: int) -> None:
     """Check the times of a record.
 
     Raises:
-        BadRecordError: The record ends before it starts, or has a sample more than a step after its end.
+        BadRecordError: The record ends before it starts, or a sample is more than a step after its end.
     """
     body = record.segment
     last = max((frame.sample for frame in body.frames), default=0)
     if body.end_us < body.start_us or last * step_us > max(0, body.end_us) + step_us:
         raise BadRecordError(
-            "bad-frames", f"stream time {body.start_us} to {body.end_us} us, samples to {last * step_us} us"
+            "bad-frames",
+            f"stream time is {body.start_us} to {body.end_us} us, but samples reach {last * step_us} us",
         )
 
 
 def blocks_between(
     held: Sequence[BlockRecord], block: int, first: int, samples: int, empty: int
 ) -> Iterator[int]:
-    """Yield the blocks of [block, first) to write: those with frames, and of each hole the first `empty`
-    ones.
+    """Yield the indices in [block, first) of the blocks to write: blocks with frames, and the first `empty`
+    blocks of each hole between them.
     """
     filled = {frame.sample // samples for source in held for frame in source.record.segment.frames}
     following = block
@@ -147,13 +151,17 @@ def blocks_between(
 
 
 def first_whole(message: frames_pb2.FramesRecord, samples: int) -> int:
-    """Return the first block that begins with or after this record: a canary joins within an epoch."""
+    """Return the first block that begins with or after this record, for a canary that joins within an
+    epoch.
+    """
     frames = message.segment.frames
     return -(-frames[0].sample // samples) if frames else 0
 
 
 def members(held: Sequence[BlockRecord], block: int, samples: int) -> list[Member]:
-    """Return the frames of a block, in order; of two frames for one grid point, the first."""
+    """Return the frames of a block of `samples` grid points, in order. If two frames share a point, the first
+    wins.
+    """
     members: dict[int, Member] = {}
     for entry in held:
         for row, frame in enumerate(entry.record.segment.frames):
@@ -163,7 +171,7 @@ def members(held: Sequence[BlockRecord], block: int, samples: int) -> list[Membe
 
 
 def reaches(entry: BlockRecord, block: int, samples: int) -> bool:
-    """Whether a record has frames of `block` or later ones."""
+    """Return whether a record has frames of `block` or of later blocks."""
     frames = entry.record.segment.frames
     return bool(frames) and frames[-1].sample // samples >= block
 
@@ -192,7 +200,7 @@ def inputs_of(
     pixels: Sequence[npt.NDArray[np.uint8]],
     grid: Grid,
 ) -> list[FrameInput]:
-    """Return the tower's input: frames with keep masks, from the temporal patches in a block's record."""
+    """Return the tower's input, frames with keep masks, for the temporal patches in a block's record."""
     return [
         frame_input(pixels, patch.frames, unpack_mask(patch.keep, grid.group_rows, grid.group_cols))
         for patch in patches
@@ -206,7 +214,7 @@ def describe(
     masks: Sequence[TemporalMask],
     grid: Grid,
 ) -> None:
-    """Write frames, masks, patch counts and the anchors' luma into a block."""
+    """Write the frames, masks, patch counts and anchors' luma into a block's record."""
     inputs: list[RecordRef] = []
     for member in chosen:
         if member.held.ref not in inputs:
@@ -232,5 +240,5 @@ def describe(
     block.patches_total = grid.rows * grid.cols * len(masks)
     block.group_rows, block.group_cols = grid.group_rows, grid.group_cols
     anchors = [frame for mask in masks if mask.anchor for frame in dict.fromkeys(mask.frames)]
-    # For prefill's idle gating, which has no pixels to compare.
+    # Used by prefill's idle gating, which has no pixels to compare.
     block.anchor_luma = b"".join(patch_luma(luma(pixels[frame]), grid).tobytes() for frame in anchors)

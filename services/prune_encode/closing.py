@@ -1,4 +1,4 @@
-"""Closes a block: computes its masks, tokens and record. Also recomputes lost tokens."""
+"""Closes blocks: computes their masks, tokens and records. Also recomputes lost tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ from lookout.wire import TOKENS, Stage, WireError, received, tensor_id
 
 
 class Puts(Protocol):
-    """Puts tensors into the store (`ProducingStage.put`)."""
+    """Puts a tensor into the store (`ProducingStage.put`)."""
 
     def __call__(
         self, draft: Draft, ref: TensorRef, array: Array, seconds: float, dtype: str = ""
@@ -33,17 +33,17 @@ class Puts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BlockCloser:
-    """Computes blocks. Any thread may call it, one at a time for a camera.
+    """Computes and writes blocks. Any thread may call it, but only one at a time per camera.
 
     Attributes:
         encoder: Runs the vision tower.
         pixels: Fetches pixels.
-        records: Reads frames records again.
+        records: Rereads frames records.
         put: Puts tokens into the store.
-        grid: Patch grid of the model's input.
-        policy: Decides masks.
-        model: Digest of the model.
-        tokens: Digest of everything that tokens depend on.
+        grid: The model input's patch grid.
+        policy: Decides the masks.
+        model: The model's digest.
+        tokens: Digest of everything that the tokens depend on.
         fence: The erasures in force.
     """
 
@@ -67,19 +67,19 @@ class BlockCloser:
         source: RecordRef,
         draft: Draft,
     ) -> Carry | None:
-        """Write a block; return the carry-over to the next one.
+        """Write a block; return the carry-over to the next block.
 
         Args:
             camera: The camera's id.
             unit: The open block.
-            index: The block to close: the open one, or one after it.
-            frames: Its frames, in order.
-            source: The record that closes it.
+            index: The block to close: the open one or a later one.
+            frames: The block's frames, in order.
+            source: The record that closes the block.
             draft: Takes the block's record and its tokens.
 
         Raises:
-            TransientError: Its pixels, or room for its tokens, are not available now.
-            CameraQuotaError: The camera stayed over its quota for too long.
+            TransientError: The block's pixels, or space for its tokens, are not available now.
+            CameraQuotaError: The camera's tokens exceeded its share of the store for too long.
         """
         wall_us = frames[-1].held.record.wall_offset_us if frames else unit.wall_us
         record = envelope(TokensRecord, camera, unit.epoch, wall_us, unit.sampling, unit.labels)
@@ -117,13 +117,13 @@ class BlockCloser:
         source: RecordRef,
         draft: Draft,
     ) -> list[TensorRef]:
-        """Run the tower, put its tokens into the store and write their references into the record."""
+        """Run the tower, put the tokens into the store and write their references into the record."""
         block = record.block
         frames = inputs_of(block.patches, pixels, self.grid)
         encoded = self.encoder.encode(frames)
         tower = self.encoder.tower
         block.flops_vision, block.tower_us = tower.flops(frames), round(encoded.seconds * 1e6)
-        # The same frames with every patch are the baseline of the savings that verdicts report.
+        # The FLOPs of the same frames with every patch: the baseline for the savings that verdicts report.
         dense_frames = [replace(frame, keep=np.ones_like(frame.keep)) for frame in frames]
         block.flops_vision_dense = tower.flops(dense_frames)
         refs = []
@@ -137,7 +137,7 @@ class BlockCloser:
                 camera=record.camera,
                 epoch=record.epoch,
                 config_digest=self.tokens,
-                # distinct segments in the order of the frames, which `set` would lose
+                # distinct segments, in the frames' order, which a set would lose
                 segments=[segment for n, segment in enumerate(segments) if segment not in segments[:n]],
                 input=source,
             )
@@ -147,14 +147,16 @@ class BlockCloser:
         return refs
 
     def materialize(self, ref: TensorRef, record: Message) -> Array:
-        """Recompute tokens from the pixels that the record names and its masks.
+        """Recompute a block's tokens from the pixels and masks in its record.
 
         Raises:
             LineageBrokenError: The tokens cannot be recomputed, or the record is from another model.
         """
         block = check_lineage(ref, record, TokensRecord, "block", self.fence).block
         if block.model_digest != self.model:
-            raise LineageBrokenError(f"{ref.id}: made by model {block.model_digest}, this is {self.model}")
+            raise LineageBrokenError(
+                f"{ref.id}: made by model {block.model_digest}, but this model is {self.model}"
+            )
         frames = inputs_of(block.patches, self.pixels.again(block, self._sources(block, ref)), self.grid)
         encoded = self.encoder.encode(frames)
         array = encoded.deepstack if ref.id == block.deepstack.id and ref.id else encoded.tokens

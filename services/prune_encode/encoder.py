@@ -1,4 +1,4 @@
-"""Batches waiting frames of different cameras for the vision tower."""
+"""Batches the waiting frames of different cameras for the vision tower."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -16,9 +16,9 @@ from lookout.runtime.worker import BatchingThread, Supervisor
 class Encoded:
     """The concatenated tokens of a block's frames, in the store's format.
 
-    `tokens`: [kept, hidden]; `deepstack`: [levels, kept, hidden], or None; `dtype`: the store's name for the
-    type of both (bfloat16 is stored as its bits); `seconds`: the block's share of its batch's measured time,
-    in proportion to tokens.
+    `tokens`: [kept, hidden]. `deepstack`: [levels, kept, hidden], or None. `dtype`: the store's name for the
+    type of both (bfloat16 is stored as its bits). `seconds`: the block's share of its batch's time, in
+    proportion to tokens.
     """
 
     tokens: Array
@@ -29,23 +29,23 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class _Timed:
-    """Tokens of a block's frames, and the block's share of the batch's seconds."""
+    """The tokens of a block's frames, and the block's share of the batch's seconds."""
 
     frames: list[FrameTokens]
     seconds: float
 
 
 class Encoder:
-    """Runs the vision tower on a thread of its own. `encode` may be called from any thread.
+    """Runs the vision tower on a separate thread. `encode` may be called from any thread.
 
-    A batch that fails is run again in halves: these may fit in memory, and one camera's fault does not affect
-    the others.
+    A batch that fails is run again in halves, which may fit in memory and keep one camera's fault from
+    affecting other cameras.
 
     Args:
         tower: Encodes the frames.
-        limit: Most frames of a batch; a single request may have more.
+        limit: Most frames per batch; a single request may have more.
         supervisor: Told when the thread dies.
-        busy: Called with the seconds of each batch.
+        busy: Called with the seconds that each batch took.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Encoder:
     ) -> None:
         self.tower = tower
         self.frames = 0
-        """Frames encoded since the start."""
+        """Number of frames encoded since the start."""
         self._limit = limit
         self._thread: BatchingThread[Sequence[FrameInput], _Timed] = BatchingThread(
             "tower", self._compute, choose=self._choose, halve=True, supervisor=supervisor, busy=busy
@@ -69,17 +69,17 @@ class Encoder:
         return self._thread.batches
 
     def encode(self, frames: Sequence[FrameInput]) -> Encoded:
-        """Return the tokens of the kept groups of all frames.
+        """Encode frames; return the tokens of all their kept groups.
 
         Raises:
             TransientError: The service is stopping.
-            Exception: What the tower raises.
+            Exception: The tower failed with it.
         """
         timed = self._thread.ask(frames)
         return _joined(timed.frames, timed.seconds)
 
     def close(self) -> None:
-        """Finish the running batch and reject what waits."""
+        """Finish the running batch, and reject the waiting requests."""
         self._thread.close()
 
     def _choose(self, waiting: Sequence[Sequence[FrameInput]]) -> list[int]:
@@ -89,7 +89,7 @@ class Encoder:
         for index, job in enumerate(waiting):
             if frames >= self._limit:
                 break
-            # A block's frames stay together, so a batch may exceed the limit by one block minus a frame.
+            # A block's frames stay together, so a batch may exceed the limit by one frame less than a block.
             batch.append(index)
             frames += len(job)
         return batch
@@ -121,7 +121,9 @@ def _joined(frames: Sequence[FrameTokens], seconds: float) -> Encoded:
 
 
 def _array(tensor: torch.Tensor) -> tuple[Array, str]:
-    """Return a host array and the store's name of its type; bfloat16 becomes its bits."""
+    """Copy a tensor to a host array; return it and the store's name for its type. bfloat16 becomes its
+    bits.
+    """
     host = tensor.detach().cpu().contiguous()
     if host.dtype is torch.bfloat16:
         return np.asarray(host.view(torch.uint16).numpy()), "bfloat16"

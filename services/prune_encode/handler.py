@@ -37,7 +37,7 @@ from lookout.v1.lineage_pb2 import CAUSE_QUOTA, STAGE_TOKENS, RecordRef, Samplin
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.wire import FRAMES, TOKENS, received
 
-#: raise when masks are decided differently and old checkpoints cannot be continued
+#: raise this when masks are decided differently, so that old checkpoints are unusable
 STATE_VERSION = 2
 
 _log = structlog.get_logger(__name__)
@@ -46,9 +46,10 @@ _log = structlog.get_logger(__name__)
 class PruneEncodeHandler(ProducingStage[OpenBlock]):
     """Reads frames.v1 and writes tokens.v1; embeddings go to the tensor store.
 
-    A block is closed when the stream is covered beyond its last sample, or when a gap ends the epoch. Its
-    masks depend only on its frames and the carry-over of the previous block, so a replay gives the same
-    masks. The lengths of blocks and windows come from the frames records: decode sets them, once per epoch.
+    A block is closed when the stream is covered beyond the block's last sample, or when a gap ends the epoch.
+    Its masks depend only on its frames and on the carry-over from the previous block, so a replay gives the
+    same masks. The lengths of blocks and windows come from the frames records; decode sets them once per
+    epoch.
     """
 
     events = EVENTS
@@ -88,7 +89,7 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
             tokens,
             self._fence,
         )
-        self._warned: set[tuple[str, str]] = set()  # (camera, subject) of each warning that was logged
+        self._warned: set[tuple[str, str]] = set()  # (camera, subject) of the logged warnings
         store.makes(STAGE_TOKENS, self.closer.materialize)
 
     def begin(self, camera: str) -> OpenBlock:
@@ -104,7 +105,7 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
         return stored.checkpoint.prune.offsets
 
     def resume(self, unit: OpenBlock, records: Sequence[Record], stored: StoredCheckpoint) -> OpenBlock:
-        """See `KeyedStage.resume`. If frames are missing, the block's coverage is lower."""
+        """See `KeyedStage.resume`. If records are gone, the block has fewer frames."""
         sources = [BlockRecord(reference_of(record), received(FramesRecord, record)) for record in records]
         if stored.config_changed:  # made for another model input
             sources = [source for source in sources if input_of(source.record) == input_needed(self._grid)]
@@ -115,7 +116,9 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
         return Checkpoint(prune=unit.message())
 
     def join(self, camera: Camera[OpenBlock], record: Record, draft: Draft) -> OpenBlock | None:
-        """Process a segment's frames, or an event of the stream."""
+        """Add a segment's frames, or a stream event, to the open block. None: the record is ignored, because
+        the camera is not one of those tried or its epoch has already ended.
+        """
         if not self._settings.tries(camera.camera):
             return None
         message, unit = frames_of(record), camera.unit
@@ -136,7 +139,7 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
     def _entered(
         self, camera: Camera[OpenBlock], record: Record, message: FramesRecord, draft: Draft
     ) -> OpenBlock:
-        """Return the open block in the record's epoch; an earlier epoch that was not ended by a gap is closed
+        """Return the open block in the record's epoch. If an earlier epoch was not ended by a gap, close it
         first.
         """
         unit = camera.unit
@@ -148,7 +151,8 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
             return OpenBlock(epoch=message.epoch, sampling=sampling)
         if sampling != unit.sampling and message.sampling.step_us:
             raise BadRecordError(
-                "bad-frames", f"{sampling_text(sampling)} in an epoch of {sampling_text(unit.sampling)}"
+                "bad-frames",
+                f"the record has {sampling_text(sampling)}, but its epoch {sampling_text(unit.sampling)}",
             )
         return unit
 
@@ -175,7 +179,9 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
     def _event(
         self, camera: str, unit: OpenBlock, record: Record, message: FramesRecord, draft: Draft
     ) -> OpenBlock:
-        """Pass an event on to prefill; a gap closes the open block, if it has a frame, and ends the epoch."""
+        """Forward an event to prefill. A gap also closes the open block, if it has frames, and ends the
+        epoch.
+        """
         event = message.event
         if event.kind == StreamEvent.KIND_GAP:
             closed = self._cut(camera, unit, reference_of(record), draft)
@@ -188,8 +194,8 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
         return unit
 
     def _cut(self, camera: str, unit: OpenBlock, source: RecordRef, draft: Draft) -> int:
-        """Close the open block early, if it has frames, because its epoch ends; return the index of the next
-        block.
+        """Close the open block early, if it has frames, because its epoch ends; return the next block's
+        index.
         """
         frames = members(unit.records, unit.block, unit.sampling.block_samples)
         if not frames:
@@ -207,7 +213,7 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
         source: RecordRef,
         draft: Draft,
     ) -> Carry | None:
-        """Write a block (`BlockCloser.close`); without frames if its camera is over its quota."""
+        """Write a block (`BlockCloser.close`), without its frames if the camera is over its quota."""
         before = len(draft.tensors)
         try:
             if frames:
@@ -222,32 +228,32 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
             return self.closer.close(camera, unit, index, [], source=source, draft=draft)
 
     def _compare_sampling(self, camera: str, sampling: Sampling) -> None:
-        """Warn if this service's sampling differs from that of the records, which is the one used."""
+        """Warn if this service's sampling settings differ from the records' sampling, which is used."""
         if sampling == self._settings.sampling:
             self._warned.discard((camera, "sampling"))
         elif self._warns(camera, "sampling"):
             _log.warning(
-                "decode samples with other LOOKOUT_FPS, LOOKOUT_STRIDE_S or LOOKOUT_WINDOW_S than set here: "
-                "blocks follow the records",
+                "decode has other values of LOOKOUT_FPS, LOOKOUT_STRIDE_S or LOOKOUT_WINDOW_S than this "
+                "service: blocks follow decode's",
                 camera=camera,
                 records=sampling_text(sampling),
                 settings=sampling_text(self._settings.sampling),
             )
 
     def _compare_vectors(self, camera: str, message: FramesRecord) -> None:
-        """Warn if the policy needs motion vectors but decode exported none, so that pixels decide."""
+        """Warn if the policy needs motion vectors that decode did not gather, so that luma is used."""
         needed, gathered = self._policy.gathers, message.segment.facts.gather
         if needed is not None and gathered != needed.value and self._warns(camera, "vectors"):
             _log.warning(
-                "masks need motion vectors, which decode did not gather; luma is used: give decode the "
-                "same LOOKOUT_PRESET and LOOKOUT_PRUNING",
+                "the masks need motion vectors, which decode did not gather, so luma is used: give decode "
+                "the same LOOKOUT_PRESET and LOOKOUT_PRUNING",
                 camera=camera,
                 needed=needed.value,
                 gathered=gathered or "nothing",
             )
 
     def _warns(self, camera: str, what: str) -> bool:
-        """Return whether to log a warning: each is logged once per camera."""
+        """Return whether to log a warning, which happens only once per camera."""
         new = (camera, what) not in self._warned
         self._warned.add((camera, what))
         return new

@@ -11,23 +11,25 @@ EVENTS = {
     "blocks": "stride blocks written",
     "empty_blocks": "blocks without a frame",
     "frames": "frames in blocks",
-    "lost_frames": "frames whose pixels were not available",
-    "patches": "patches of the frames",
+    "lost_frames": "frames left out because their pixels were not available",
+    "patches": "patches in the frames",
     "patches_encoded": "patches that went through the vision tower",
     "tokens": "tokens kept",
     "over_quota": "blocks left out because their camera used up its quota",
-    "stale": "records of epochs that had ended",
+    "stale": "records of epochs that had already ended",
 }
-#: why its input becomes a dead letter, in `lookout_dead_letters_total`
+#: why a record becomes a dead letter, counted in `lookout_dead_letters_total`
 REASONS = {
-    "bad-frames": "a record of frames that contradicts itself",
-    "wrong-input": "frames decoded for another model's input",
+    "bad-frames": "a frames record that contradicts itself",
+    "wrong-input": "frames that were decoded for another model's input",
 }
 
 
 def tower_numbers(encoder: Encoder) -> Iterator[Metric]:
     """Yield the metrics of the vision tower's work."""
-    yield CounterMetricFamily("lookout_tower_batches", "batches of the vision tower", value=encoder.batches)
+    yield CounterMetricFamily(
+        "lookout_tower_batches", "batches that the vision tower ran", value=encoder.batches
+    )
     yield CounterMetricFamily(
         "lookout_tower_patches", "temporal patches encoded by the vision tower", value=encoder.frames
     )

@@ -1,4 +1,4 @@
-"""Fetches the pixels of a block's frames, up to the block's deadline; also to recompute lost tokens."""
+"""Fetches the pixels of a block's frames until the block's deadline, and again to recompute lost tokens."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -19,12 +19,12 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class BlockPixels:
-    """The pixels of a block that could be fetched.
+    """The pixels of a block's frames, as far as they could be fetched.
 
     Attributes:
         pixels: uint8 [height, width, 3] of each frame in `frames`.
         frames: The block's frames whose pixels are available.
-        missing: Why the pixels of other frames are missing; None: none are.
+        missing: Why other frames' pixels are missing; None: none are missing.
     """
 
     pixels: list[np.ndarray]
@@ -51,16 +51,16 @@ class PixelSource:
 
         Args:
             camera: The camera's id.
-            epoch: Its epoch.
+            epoch: The block's epoch.
             index: The block's index.
             frames: The block's frames, in order.
 
         Raises:
-            TransientError: Pixels are not available, and the block's deadline has not passed.
+            TransientError: Pixels are not available now, and the block's deadline has not passed.
         """
         fetched = BlockPixels([], [])
         missing: Missing | None = None
-        # One fetch for each segment, because a block's frames are consecutive in it.
+        # One fetch per segment, because a block's frames are consecutive within a segment.
         for source in {id(member.held): member.held for member in frames}.values():
             members = [member for member in frames if member.held is source]
             first, last = members[0].row, members[-1].row
@@ -84,10 +84,10 @@ class PixelSource:
         return BlockPixels(fetched.pixels, fetched.frames, missing)
 
     def again(self, block: StrideBlock, sources: Sequence[BlockRecord]) -> list[np.ndarray]:
-        """Fetch the pixels of a block that was already written, by the rows in its record.
+        """Fetch the pixels of an already written block, by the rows in its record.
 
         Raises:
-            StoreError: They are not available.
+            StoreError: The pixels are not available.
         """
         pixels = []
         for frame in block.frames:

@@ -28,6 +28,6 @@ class PruneEncodeSettings(CanarySettings, PruningSettings):
     frame_replicas: Listed = Field(
         (), description="decode's gRPC addresses, comma-separated; for when the directory does not answer"
     )
-    #: seconds after which a block is closed without its missing pixels
+    #: seconds after which a block is closed without the pixels that are still missing
     pixels_wait_s: ClassVar[float] = 120.0
     store: StoreSettings = Field(default_factory=StoreSettings, description="the tensor store")

@@ -27,5 +27,5 @@ def test_a_memory_is_refused_where_no_kv_is_kept() -> None:
     environment = {"LOOKOUT_MODE": "local", "LOOKOUT_MEMORY": "2h"}
     assert load_settings(PrefillSettings, environment).memory is not None
     for preset in ({"LOOKOUT_PRESET": "strides"}, {"LOOKOUT_REUSE": "false"}):
-        with pytest.raises(StartupError, match="another preset than strides"):
+        with pytest.raises(StartupError, match="a preset other than strides"):
             load_settings(PrefillSettings, environment | preset)

@@ -59,7 +59,7 @@ def test_records_that_contradict_themselves_are_refused() -> None:
         with pytest.raises(BadRecordError, match="bad-frames"):
             world.send(bad)
     weighing = World(policy=replace(VECTORS, alpha=0.1))
-    with pytest.raises(BadRecordError, match="weigh residuals"):
+    with pytest.raises(BadRecordError, match="need residuals"):
         weighing.send(weighing.frames([0, 1], 0, 1))
     stranger = world.frames([0], 0, 1)
     stranger.camera = "door"

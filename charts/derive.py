@@ -777,7 +777,7 @@ def _take_forms(
         take(
             "text",
             pattern := plain.pop("pattern"),
-            WORDS.get(pattern) or f"refused; what belongs here: {about}",
+            WORDS.get(pattern) or f"rejected; expected: {about}",
         )
     if "exclusiveMinimum" in schema:
         take("above", above := plain.pop("exclusiveMinimum"), f"too little: write a number above {above:g}")

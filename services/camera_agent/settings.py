@@ -28,27 +28,29 @@ class AgentSettings(ServiceSettings):
 
     credentials: Path | None = Field(
         None,
-        description="folder with one folder for each secret, which holds the files username and password",
+        description="folder with one subfolder per secret, which holds the files username and password",
     )
     basic_auth: bool = Field(
-        False, description="send passwords unencrypted (Basic over rtsp://) to cameras that need it"
+        False,
+        description="send passwords unencrypted (Basic over rtsp://) to cameras that accept nothing else",
     )
     camera_networks: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_networks)] = Field(
         default=(),
-        description="networks (CIDR, comma-separated) in which cameras are; others are rejected; unset: any",
+        description="networks (CIDR, comma-separated) in which cameras may be; other cameras are rejected; "
+        "unset: any network",
     )
     #: bytes of the largest segment; larger ones are dropped. Must not exceed what decode accepts
     segment_bytes: ClassVar[int] = MAX_SEGMENT_BYTES - (1 << 20)
     stream_memory_bytes: int = Field(
         256 << 20,
         ge=128 << 20,
-        description="memory of the process that reads one camera, in bytes, in addition to its libraries; "
-        "raise it if large pictures exceed it",
+        description="memory, in bytes, of the process that reads one camera, in addition to its libraries; "
+        "raise it for very large pictures",
     )
     buffer_bytes: int = Field(
         256 << 20,
         ge=1 << 20,
-        description="most bytes that wait for Kafka, all cameras together; raise it to bridge "
+        description="most bytes that wait to be sent to Kafka, all cameras together; raise it to bridge "
         "longer outages of Kafka",
     )
     #: seconds without renewal after which an agent loses its cameras
@@ -56,7 +58,7 @@ class AgentSettings(ServiceSettings):
     connect_s: float = Field(
         10.0,
         gt=0,
-        description="seconds that a camera may take to answer or to send; raise it for slow cameras",
+        description="seconds that a camera may take to connect, and to send; raise it for slow cameras",
     )
     #: longest pause before a camera is tried again, in seconds
     reconnect_max_s: ClassVar[float] = 30.0

@@ -21,9 +21,9 @@ class ControllerSettings(ServiceSettings):
     """What the controller adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
 
     namespace: str = Field(
-        default_factory=_own_namespace, min_length=1, description="namespace of its resources"
+        default_factory=_own_namespace, min_length=1, description="namespace of the resources"
     )
-    lease: str = Field("lookout-controller", min_length=1, description="name of the leader's lease")
+    lease: str = Field("lookout-controller", min_length=1, description="name of the leader election's lease")
     #: seconds without renewal after which a leader is replaced
     lease_s: ClassVar[int] = 15
     #: seconds after which every resource is compared again
@@ -36,20 +36,24 @@ class ControllerSettings(ServiceSettings):
         20.0,
         ge=1,
         le=1000,
-        description="updates of statuses in a second, all resources together; raise it for fleets of "
+        description="most status updates per second, all resources together; raise it for fleets of "
         "thousands of cameras",
     )
     recordings: bool = Field(
-        False, description="follow Recording resources: the fleet answers jobs about recordings"
+        False, description="handle Recording resources; set it if the fleet answers jobs about recordings"
     )
     notifications: bool = Field(
-        False, description="follow Notification resources: the fleet delivers notifications"
+        False, description="handle Notification resources; set it if the fleet delivers notifications"
     )
     pods: str | None = Field(
-        None, description="labels of the release's pods, which are removed from lost nodes; unset: none are"
+        None,
+        description="labels of the release's pods, which the controller removes from lost nodes; "
+        "unset: it removes none",
     )
     credential: str | None = Field(
-        None, description="secret with the fleet's gRPC certificate to renew; unset: it is renewed elsewhere"
+        None,
+        description="name of the secret with the fleet's gRPC certificate, which the controller "
+        "renews; unset: it is renewed elsewhere",
     )
     credential_days: float = Field(90.0, gt=0, description="days for which a certificate is valid")
 

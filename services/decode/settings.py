@@ -25,19 +25,20 @@ class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
     """Settings of decode in addition to every service's; each field is `LOOKOUT_<FIELD>`."""
 
     input_width: int | None = Field(
-        None, ge=14, le=4096, description="pixels of the model's input; unset: as model_dir says"
+        None, ge=14, le=4096, description="width of the model's input in pixels; unset: as model_dir says"
     )
     input_height: int | None = Field(
-        None, ge=14, le=4096, description="pixels of the model's input; unset: as model_dir says"
+        None, ge=14, le=4096, description="height of the model's input in pixels; unset: as model_dir says"
     )
     patch: int | None = Field(
-        None, ge=1, le=256, description="pixels of a patch of the model; unset: as model_dir says"
+        None, ge=1, le=256, description="size of the model's patches in pixels; unset: as model_dir says"
     )
     backend: Backend = Field(
-        "software", description="what decodes: software, nvdec (an NVIDIA GPU), auto (nvdec where it works)"
+        "software", description="video decoder: software, nvdec (an NVIDIA GPU), auto (nvdec if it works)"
     )
     fit: Fit = Field(
-        Fit.STRETCH, description="how a picture is fitted to the model's input, as in the model's training"
+        Fit.STRETCH,
+        description="how a picture is fitted to the model's input; it must match the model's training",
     )
     silence_s: float = Field(
         30.0,
@@ -48,12 +49,12 @@ class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
     overlap_s: float = Field(
         5.0,
         ge=0,
-        description="seconds by which segments may overlap; raise it for recorders that repeat the end of "
-        "the last one; a larger step back begins a new epoch",
+        description="seconds by which a segment may overlap the previous one; raise it for recorders that "
+        "repeat the end of a segment; a larger step back begins a new epoch",
     )
 
     camera_health: bool = Field(
-        True, description="open incidents of cameras that are offline, frozen, covered, moved and the like"
+        True, description="open incidents for cameras that are offline, frozen, covered, moved and the like"
     )
 
     #: seconds after which the clock offset (Unix time minus stream time) is measured again
@@ -64,13 +65,14 @@ class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
     quota_interval_s: float = Field(
         60.0,
         gt=0,
-        description="interval of the quotas, in seconds of record time; longer ones allow longer bursts",
+        description="interval of a camera's quotas, in seconds of record time; a longer one allows longer "
+        "bursts",
     )
     quota_bytes: int | None = Field(
         4 << 30,
         ge=1,
-        description="bytes that one camera may send in the interval, which limits what a broken one costs "
-        "the others; unset: no limit",
+        description="bytes that one camera may send in the interval, which limits how much a faulty camera "
+        "costs the others; unset: no limit",
     )
     quota_work_s: float | None = Field(
         600.0,
@@ -81,15 +83,15 @@ class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
     quota_failures: int | None = Field(
         300,
         ge=1,
-        description="dead letters that one camera may cause in the interval; after that its segments are "
-        "rejected unread; unset: no limit",
+        description="dead letters that one camera may cause in the interval; further segments are rejected "
+        "without being decoded; unset: no limit",
     )
 
     segment_bytes: int = Field(
         MAX_SEGMENT_BYTES,
         ge=1,
-        description="bytes of the largest segment accepted; raise it for segments given as URIs, since a "
-        "record cannot hold more",
+        description="bytes of the largest segment accepted; a higher value only matters for segments given "
+        "as URIs, since a record cannot hold more",
     )
     #: seconds of the longest segment accepted
     segment_seconds: ClassVar[float] = 86_400.0
@@ -98,8 +100,8 @@ class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
     segment_pixels: int = Field(
         _USUAL_PIXELS,
         ge=256,
-        description="pixels of the largest picture accepted; raise it for larger pictures: a decoder process "
-        "gets memory for them",
+        description="pixels of the largest picture accepted; decoder processes get more memory if it is "
+        "raised",
     )
     #: most CPU seconds for one segment
     decoder_cpu_s: ClassVar[float] = 60.0

@@ -46,7 +46,7 @@ class OidcSettings(BaseModel, frozen=True, extra="forbid"):
     )
     client_id: str = Field("", description="client id of this gateway at the provider")
     client_secret_file: Path | None = Field(
-        None, description="file with the client's secret; unset: the provider asks for none (PKCE protects)"
+        None, description="file with the client secret; unset: the provider requires none (PKCE protects)"
     )
     scopes: tuple[str, ...] = Field(
         ("profile",),
@@ -55,17 +55,19 @@ class OidcSettings(BaseModel, frozen=True, extra="forbid"):
     claim: str = Field(
         "groups",
         min_length=1,
-        description="claim with a person's groups or roles; dots separate nested names: realm_access.roles",
+        description="claim that holds a person's groups or roles; dots separate nested names, as in "
+        "realm_access.roles",
     )
     grants: tuple[Grant, ...] = Field(
         (),
         description='rights of groups, as JSON: [{"group": "guards", "role": "operator", "tenants": '
-        '["north"], "cameras": ["gate*"]}]; only the first entry with a group of a person applies',
+        '["north"], "cameras": ["gate*"]}]; only the first entry that names one of the '
+        "person's groups applies",
     )
     audience: str = Field(
         "",
-        description="audience of the provider's access tokens that programs send as Bearer; empty: such "
-        "tokens are rejected",
+        description="audience of the provider's access tokens that programs send as Bearer tokens; empty: "
+        "such tokens are rejected",
     )
 
     @model_validator(mode="after")

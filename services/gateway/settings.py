@@ -30,24 +30,28 @@ class GatewaySettings(FetchSettings):
     public_url: str | None = Field(
         None,
         pattern=r"^https?://[^/\s@?#]+$",
-        description="scheme, host and port at which people reach the API; unset: where it listens",
+        description="scheme, host and port at which people reach the API; unset: the address that it listens "
+        "on",
     )
     trusted_proxies: Listed = Field(
-        (), description="addresses or networks of proxies whose X-Forwarded headers count, comma-separated"
+        (),
+        description="addresses or networks of proxies whose X-Forwarded headers are believed, "
+        "comma-separated",
     )
     database_url: SecretStr = Field(
         SecretStr("sqlite:///history.db"),
         description="database of the history: sqlite:///FILE, or postgresql://user:password@host/name for "
-        "several replicas or thousands of cameras; if deleted, it is rebuilt from Kafka",
+        "several replicas or thousands of cameras; a deleted database is rebuilt from Kafka",
     )
     database_url_file: Path | None = Field(
         None,
-        description="file that contains LOOKOUT_DATABASE_URL, for URLs with passwords; it overrides that",
+        description="file that contains LOOKOUT_DATABASE_URL, for URLs with passwords; it overrides "
+        "LOOKOUT_DATABASE_URL",
     )
     sign_in_file: Path | None = Field(
         None,
-        description="file with the secret of the one-time sign-in link (`lookout up` prints it); a used "
-        "secret is replaced; unset: there is no link",
+        description="file with the secret of the one-time sign-in link (`lookout up` prints the link); a "
+        "used secret is replaced; unset: there is no link",
     )
     oidc: OidcSettings = Field(
         default_factory=lambda: OidcSettings.model_validate({}), description="sign-in with OpenID Connect"
@@ -56,7 +60,7 @@ class GatewaySettings(FetchSettings):
         12.0, gt=0, le=720, description="hours after which a session ends and people sign in again"
     )
     history_days: float = Field(
-        400.0, gt=0, description="days that incidents, actions and sums of hours and days are kept"
+        400.0, gt=0, description="days for which incidents, actions and the hourly and daily sums are kept"
     )
     #: days for which the sums of single minutes are kept
     minutes_days: ClassVar[float] = 60.0
@@ -67,11 +71,11 @@ class GatewaySettings(FetchSettings):
     )
     notify: str | None = Field(
         None,
-        description="notify's gRPC address (host:port), for testing notifications; unset: no tests",
+        description="notify's gRPC address (host:port), for test notifications; unset: no tests",
     )
     link_key_file: Path | None = Field(
         None,
-        description="file with the key of signed links to pictures and clips, the same as notify's; unset: "
+        description="file with the key that signs links to pictures and clips, the same as notify's; unset: "
         "such links are rejected",
     )
     push_key_file: Path | None = Field(
@@ -86,46 +90,51 @@ class GatewaySettings(FetchSettings):
     prose_url: str | None = Field(
         None,
         pattern=r"^https?://\S+$",
-        description="a model that writes reports: an OpenAI-compatible endpoint, up to /v1; a private "
+        description="endpoint of a model that writes reports: OpenAI-compatible, up to /v1; a private "
         "address must be in uri_networks; unset: reports have only template sentences",
     )
-    prose_model: str = Field("", description="that model's name at its endpoint")
+    prose_model: str = Field("", description="name of the model at prose_url that writes reports")
     prose_key_file: Path | None = Field(
-        None, description="file with that endpoint's key; unset: no key is sent"
+        None, description="file with the key for the endpoint at prose_url; unset: no key is sent"
     )
     keep_url: str | None = Field(
         None,
-        description="where the pictures and clips are stored that people keep beyond the retention of Kafka: "
+        description="store for pictures and clips that people keep beyond Kafka's retention: "
         "s3://bucket/prefix, or a folder that all gateways mount; unset: nothing can be kept",
     )
     keep_bytes: int = Field(
-        10 << 30, ge=1 << 20, description="most bytes of kept pictures and clips; above that no more is kept"
+        10 << 30,
+        ge=1 << 20,
+        description="most bytes of kept pictures and clips; when they are used up, nothing more can be kept",
     )
     masked_clips: MaskedClips = Field(
         "encode",
-        description="clips and live views of footage that a privacy mask partly hides: encode (again, "
-        "with the mask, which costs CPU), or refuse (only pictures are available)",
+        description="what to do with clips and live views of footage that a privacy mask partly hides: "
+        "encode (encode them again with the mask, which costs CPU), or refuse (only pictures are available)",
     )
     upload_url: str | None = Field(
         None,
-        description="where recordings are stored that people upload: a folder of LOOKOUT_RECORDING_ROOTS, or "
-        "an object store of LOOKOUT_RECORDING_STORES; unset: nothing can be uploaded",
+        description="store for recordings that people upload: a folder in LOOKOUT_RECORDING_ROOTS, or an "
+        "object store in LOOKOUT_RECORDING_STORES; unset: nothing can be uploaded",
     )
     upload_bytes: int = Field(
-        50 << 30, ge=1 << 20, description="most bytes of uploaded recordings; above that uploads are rejected"
+        50 << 30,
+        ge=1 << 20,
+        description="most bytes of uploaded recordings, all together; when they are "
+        "used up, uploads are rejected",
     )
     calls_per_minute: int = Field(
         1200,
         ge=1,
-        description="most calls of one person or token in a minute at each gateway; further ones get 429",
+        description="most calls per minute from one person or token at each gateway; further calls get 429",
     )
     price_per_hour: float | None = Field(
-        None, ge=0, description="price of one hour of a device, for the report of costs; unset: no prices"
+        None, ge=0, description="price of one device hour, for the cost report; unset: no prices"
     )
     report_times: str = Field(
         "",
         pattern=r"^$|^([01][0-9]|2[0-3]):[0-5][0-9](,([01][0-9]|2[0-3]):[0-5][0-9])*( [A-Za-z0-9_+/-]+)?$",
-        description="times of day at which a report of what happened since the previous one is delivered: "
+        description="times of day at which a report is delivered on everything since the previous report: "
         "06:00,18:00 Europe/Berlin (without a zone: UTC); empty: no reports",
     )
     currency: str = Field("EUR", pattern=r"^[A-Z]{3}$", description="currency of LOOKOUT_PRICE_PER_HOUR")

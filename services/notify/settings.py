@@ -71,47 +71,52 @@ class NotifySettings(ServiceSettings):
     )
     notify_secrets: Path | None = Field(
         None,
-        description="folder with keys, passwords and Apprise URLs, one a file; notifications name the files",
+        description="folder with keys, passwords and Apprise URLs, one per file; notifications name "
+        "the files",
     )
     public_url: str | None = Field(
         None,
         pattern=r"^https?://[^\s/]+/?$",
-        description="where people reach the gateway, for links in messages; unset: messages have none",
+        description="URL at which people reach the gateway, for links in messages; unset: messages have no "
+        "links",
     )
     gateway_url: str | None = Field(
         None,
         pattern=r"^https?://[^\s/]+/?$",
-        description="where this service reaches the gateway, for pictures and to snooze; unset: public_url",
+        description="URL at which notify reaches the gateway, for pictures and snoozing; unset: public_url",
     )
     link_key_file: Path | None = Field(
         None,
-        description="file with the key of signed links to pictures and clips, as the gateway's; unset: "
-        "messages have no such links and no pictures",
+        description="file with the key that signs links to pictures and clips, the same as the gateway's; "
+        "unset: messages have neither such links nor pictures",
     )
 
     opinion_url: Listed = Field(
         (),
-        description="a second model: an OpenAI-compatible endpoint, up to /v1, on one of notify_hosts; "
-        "several: NAME=URL, comma-separated, of which a watch names one; unset: no second opinions",
+        description="endpoint of a second model: OpenAI-compatible, up to /v1, on one of notify_hosts; for "
+        "several second models: NAME=URL, comma-separated, of which each watch chooses one; unset: no second "
+        "opinions",
     )
     opinion_networks: Listed = Field(
         (),
-        description="private networks (CIDR) that the hosts of opinion_url may resolve to, "
-        "comma-separated; these hosts need not be in notify_hosts",
+        description="private networks (CIDR) that the hosts of opinion_url may resolve to, comma-separated; "
+        "such hosts need not be in notify_hosts",
     )
     opinion_model: Listed = Field(
-        (), description="the second model's name at its endpoint; of several: NAME=MODEL, comma-separated"
+        (),
+        description="the second model's name at its endpoint; for several second models: NAME=MODEL, "
+        "comma-separated",
     )
     opinion_key: Listed = Field(
         (),
-        description="file in notify_secrets with the endpoint's key, of several: NAME=FILE, comma-separated; "
-        "empty: no key is sent",
+        description="file in notify_secrets with the endpoint's key; for several second models: NAME=FILE, "
+        "comma-separated; empty: no key is sent",
     )
     opinion_frames: int = Field(
         8,
         ge=1,
         le=16,
-        description="most pictures of an incident that the second model sees; 1: only the best one",
+        description="most pictures of an incident that a second model sees; 1: only the best one",
     )
     opinion_daily: int = Field(
         200,
@@ -120,8 +125,8 @@ class NotifySettings(ServiceSettings):
     )
     push_key_file: Path | None = Field(
         None,
-        description="file with the private key (P-256, PEM) of Web Push, as the gateway's; unset: no "
-        "notifications in browsers",
+        description="file with the private key (P-256, PEM) of Web Push, the same as the gateway's; unset: "
+        "no notifications in browsers",
     )
 
     _hosts = field_validator("notify_hosts")(check_hosts)

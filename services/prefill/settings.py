@@ -34,33 +34,33 @@ class PrefillSettings(WindowPlanSettings, CanarySettings, TenantSettings):
     )
     engine: Literal["transformers", "vllm"] = Field(
         "transformers",
-        description="what computes the windows: transformers, or vllm where it is installed; docs/engines.md "
-        "says what each can do",
+        description="engine that computes the windows: transformers, or vllm if it is installed; "
+        "docs/engines.md compares them",
     )
     batch: int = Field(
         8,
         ge=1,
         le=256,
-        description="limit of windows in one batch, each of another camera; raise it on a GPU with memory "
+        description="most windows in one batch, each from a different camera; raise it on a GPU with memory "
         "to spare",
     )
     batch_rows: int = Field(
         PASS_ROWS,
         ge=256,
-        description="limit of rows (tokens) in one pass; lower it where a pass does not fit the device; a "
-        "larger batch takes several passes",
+        description="most rows (tokens) in one pass; a larger batch takes several passes; lower it if a pass "
+        "does not fit the device",
     )
     window_rows: int = Field(
         WINDOW_ROWS,
         ge=256,
-        description="limit of rows (tokens) of one window with a question, for which memory is kept; vllm "
-        "refuses longer ones",
+        description="most rows (tokens) of one window with a question; device memory is reserved for that "
+        "many; vllm refuses longer windows",
     )
     kv_bytes: int | None = Field(
         None,
         ge=1,
-        description="limit of the bytes of KV kept on the device between windows, all cameras together; "
-        "unset: 1 GiB on the CPU, on a GPU what the weights and one pass leave of its memory",
+        description="most bytes of KV kept on the device between windows, all cameras together; unset: 1 GiB "
+        "on the CPU; on a GPU the memory left by the weights and one pass",
     )
     kv_spill_dir: Path | None = Field(
         None,
@@ -68,7 +68,8 @@ class PrefillSettings(WindowPlanSettings, CanarySettings, TenantSettings):
     )
     cuda_graphs: bool = Field(
         False,
-        description="vllm: replay captured CUDA graphs instead of eager steps; starts later, computes faster",
+        description="vllm: replay captured CUDA graphs instead of eager steps; starting takes longer, "
+        "computing is faster",
     )
 
     #: most seconds by which key windows may delay other cameras' windows, by the measured time per row; a
@@ -78,8 +79,8 @@ class PrefillSettings(WindowPlanSettings, CanarySettings, TenantSettings):
         0.05,
         gt=0,
         le=1,
-        description="difference of p(yes) between a key window and its incremental answer that halves the "
-        "camera's interval between key windows; unset: no audits",
+        description="if p(yes) of a key window and of its incremental answer differ by more than this, the "
+        "camera's interval between key windows is halved; unset: no audits",
     )
     #: most bytes of open windows' tokens in memory, all cameras together
     block_bytes: ClassVar[int] = 256 << 20
@@ -87,15 +88,17 @@ class PrefillSettings(WindowPlanSettings, CanarySettings, TenantSettings):
         32,
         ge=1,
         le=512,
-        description="longest description that a watch may ask for, in tokens; each takes a step of the model",
+        description="longest description that a watch may ask for, in tokens; each token takes one step of "
+        "the model",
     )
     #: most seconds that a window waits for missing tokens, all its blocks together
     give_up_s: ClassVar[float] = 300.0
     skip_after_s: float | None = Field(
         None,
         gt=0,
-        description="overload: skip windows older than this, every second one from half of it, descriptions "
-        "and audits from a quarter; set it where a late answer is worth less than the next one; unset: never",
+        description="overload: age in seconds from which windows are skipped; every second window is skipped "
+        "from half this age, descriptions and audits from a quarter; set it if a late answer is worth less "
+        "than the next one; unset: never",
     )
     #: overload, while several tenants use this device: age in seconds from which windows are skipped if their
     #: tenant is above its fair share of all prefill devices. At twice this age, a tenant above its fair share
@@ -110,11 +113,11 @@ class PrefillSettings(WindowPlanSettings, CanarySettings, TenantSettings):
     idle_luma: ClassVar[int] = 6
     memory: Annotated[str | None, BeforeValidator(_kept)] = Field(
         None,
-        description="how much of its past a camera keeps for questions: a duration (2h) or a size (500MB); "
-        "unset or off: nothing",
+        description="how much of each camera's past is kept for questions: a duration (2h) or a size "
+        "(500MB); unset or off: nothing",
     )
     memory_dir: Path = Field(
-        Path("memory"), description="folder of this instance's chapters, which must outlive the process"
+        Path("memory"), description="folder of this instance's chapters; it must outlive the process"
     )
     memory_url: str | None = Field(
         None,
@@ -122,13 +125,13 @@ class PrefillSettings(WindowPlanSettings, CanarySettings, TenantSettings):
         "mount; unset: chapters exist only in memory_dir",
     )
     memory_disk_bytes: int = Field(
-        20 << 30, ge=1 << 20, description="limit of the bytes of chapters on disk, all cameras together"
+        20 << 30, ge=1 << 20, description="most bytes of chapters on disk, all cameras together"
     )
     memory_chapter_s: float = Field(
         600.0,
         gt=0,
-        description="seconds of stream time after which a chapter is sealed and stored; if it is short, "
-        "a lost node costs less, but there are more objects",
+        description="seconds of stream time after which a chapter is sealed and stored; a shorter time means "
+        "less is lost with a node, but more objects",
     )
     #: bytes of KV after which a chapter is sealed
     memory_chapter_bytes: ClassVar[int] = 256 << 20

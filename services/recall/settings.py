@@ -18,11 +18,12 @@ class RecallSettings(WindowPlanSettings, TenantSettings):
     model_dir: Path | None = Field(None, description="folder of the checkpoint that prefill runs")
     holders: Listed = Field(
         (),
-        description="prefill's gRPC addresses, comma-separated, in addition to those in Redis; for when "
+        description="prefill's gRPC addresses, comma-separated, in addition to those in Redis, for when "
         "Redis does not answer",
     )
     memory_url: str | None = Field(
-        None, description="durable tier of sealed chapters, as prefill's; unset: only holders are asked"
+        None,
+        description="durable tier of sealed chapters, the same as prefill's; unset: only holders are asked",
     )
     #: frames that each layer reads for an answer, if the question does not say
     frames: ClassVar[int] = 64
@@ -33,7 +34,8 @@ class RecallSettings(WindowPlanSettings, TenantSettings):
     cache_bytes: int = Field(
         512 << 20,
         ge=1 << 20,
-        description="bytes of chapters cached in memory; raise it if the same hours are asked about often",
+        description="most bytes of chapters cached in memory; raise it if the same hours are asked about "
+        "often",
     )
     #: most questions that may wait; further ones are rejected
     queue: ClassVar[int] = 32

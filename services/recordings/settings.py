@@ -17,50 +17,50 @@ class RecordingsSettings(FetchSettings, WindowPlanSettings):
 
     model_dir: Path | None = Field(None, description="folder of the checkpoint that answers")
     recording_roots: Listed = Field(
-        (), description="folders whose files may be asked about, comma-separated; empty: none"
+        (), description="folders whose files jobs may ask about, comma-separated; empty: none"
     )
     recording_stores: Listed = Field(
         (),
-        description="object stores, or folders of them, whose objects may be asked about, comma-separated: "
+        description="object stores, or folders in them, whose objects jobs may ask about, comma-separated: "
         "s3://bucket/folder (gs, az); credentials as in AWS_ACCESS_KEY_ID, or AWS_ACCESS_KEY_ID_FILE",
     )
     fetch_bytes: int = Field(
         512 << 20,
         ge=1,
-        description="most bytes fetched for a part, or for the whole recording, into the temporary folder, "
-        "if its host serves no ranges",
+        description="most bytes fetched into the temporary folder: for one part, or for the whole recording "
+        "if its host does not support ranges",
     )
     #: time limit of one fetch in seconds; fetching a range may take 60 at most
     uri_timeout_s: ClassVar[float] = 600.0
     decoders: int | None = Field(
-        None, ge=1, le=1024, description="decoding processes of a part; unset: the cores that it may use"
+        None, ge=1, le=1024, description="decoding processes per part; unset: as many as it has cores"
     )
     ahead: int = Field(
         0,
         ge=0,
         le=16,
-        description="parts whose pixels decode pods make while this one answers another; 0: it decodes its "
-        "parts itself, while it prefills them",
+        description="parts whose pixels decode pods prepare while this instance answers another part; 0: "
+        "this instance decodes its parts itself, while it prefills them",
     )
     samples_replicas: Listed = Field(
         (),
-        description="addresses of decode pods of recordings, comma-separated; in addition to those that the "
-        "directory knows",
+        description="gRPC addresses of the decode pods for recordings, comma-separated, in addition to those "
+        "in the directory",
     )
     #: the `nice` value of workers, which yield to other processes of their machine
     niceness: ClassVar[int] = 10
     threads: int = Field(1, ge=1, le=256, description="jobs planned, or outcomes collected, at the same time")
     job_quotas: JobQuotas = Field(
         default_factory=dict,
-        description="the most that a tenant's jobs may use together while they run, by tenant, as JSON; * is "
-        'every other one: {"*": {"jobs": 20, "parts": 5000, "seconds": 86400, "questions": 200}}; unset: any '
-        "amount",
+        description="most that a tenant's running jobs may use together, by tenant, as JSON; * stands for "
+        'every tenant that is not named: {"*": {"jobs": 20, "parts": 5000, "seconds": 86400, '
+        '"questions": 200}}; unset: no limit',
     )
     work_limit_s: float = Field(
         7200.0,
         gt=1,
-        description="seconds that a part may take; then it has no answer, and a process that cannot stop the "
-        "work ends (exit code 1)",
+        description="seconds that a compute thread may take for one record; then the record becomes a dead "
+        "letter; if the work cannot be stopped, the process ends with exit code 1",
     )
     store: StoreSettings = Field(
         default_factory=StoreSettings,

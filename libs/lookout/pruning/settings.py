@@ -43,7 +43,7 @@ PRESETS: Final[dict[Preset, PrunePolicy]] = {
     if isinstance(policy := POLICIES[masks_of(preset.value)].policy, PrunePolicy)
 }
 PRESET_WORDS: Final = (
-    "default, faithful (smaller errors than the default, for more arithmetic), codecsight (the paper's), "
+    "default, faithful (smaller errors than the default, more arithmetic), codecsight (as in the paper), "
     "strides (each stride asked alone, for a third of the arithmetic)"
 )
 """Description of the presets, for descriptions of settings."""
@@ -76,16 +76,17 @@ class PruningSettings(BaseModel):
     )
     pruning: PolicyName | None = Field(
         None,
-        description=f"policy that decides what is kept: {', '.join(POLICIES)}; unset: the preset's",
+        description=f"policy that decides which patches are kept: {', '.join(POLICIES)}; unset: the "
+        "preset's policy",
     )
     anchor_samples: int | None = Field(
         None,
         ge=1,
         le=MOST_ANCHOR_SAMPLES,
-        description="most samples from one frame encoded whole to the next within a stride; a number above a "
-        "stride's samples: one a stride; unset: the preset's",
+        description="most samples from one anchor (a frame encoded whole) to the next within a stride; more "
+        "than a stride's samples: one anchor per stride; unset: the preset's value",
     )
-    prune: bool = Field(True, description="prune patches; false keeps every patch, to compare with")
+    prune: bool = Field(True, description="prune patches; false keeps every patch, for comparison")
 
     @model_validator(mode="after")
     def _parameters_fit(self) -> Self:

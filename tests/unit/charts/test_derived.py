@@ -127,7 +127,7 @@ def test_every_value_and_every_group_of_values_must_be_there(derive: ModuleType)
 def test_settings_that_must_fit_a_form_are_refused_with_what_they_are_for(derive: ModuleType) -> None:
     _, forms = derive.forms(derive.schema())
     [words] = [form["words"] for form in forms if ["settings", "otlp_endpoint"] in form["paths"]]
-    assert words.startswith("refused; what belongs here: where traces are sent")
+    assert words.startswith("rejected; expected: OTLP endpoint for traces")
 
 
 def test_the_defaults_follow_the_schema(check: Callable[[object], None]) -> None:

@@ -52,24 +52,27 @@ class KafkaSecurity(BaseSettings):
 
     kafka_protocol: Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"] = Field(
         "plaintext",
-        description="security protocol of Kafka; ssl is TLS, sasl_ is with user name and password",
+        description="security protocol for Kafka; ssl means TLS, sasl_ means user name and password",
     )
     kafka_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = Field(
         "SCRAM-SHA-512", description="SASL mechanism for Kafka"
     )
     kafka_username: str | None = Field(
         None,
-        description="user name for Kafka (SASL); with OAUTHBEARER the id of the client",
+        description="user name for Kafka (SASL); with OAUTHBEARER, the client id",
     )
     kafka_username_file: Path | None = Field(
         None,
-        description="file with the user name for Kafka; clients follow it and LOOKOUT_KAFKA_PASSWORD_FILE "
-        "while they run (not with OAUTHBEARER)",
+        description="file with the user name for Kafka; if it or LOOKOUT_KAFKA_PASSWORD_FILE changes, "
+        "clients use the new content without a restart (not with OAUTHBEARER)",
     )
     kafka_token_url: str | None = Field(
-        None, description="where OAUTHBEARER gets tokens for Kafka (OpenID Connect, client credentials)"
+        None,
+        description="URL from which OAUTHBEARER gets tokens for Kafka (OpenID Connect, client credentials)",
     )
-    kafka_token_scope: str | None = Field(None, description="scope of these tokens")
+    kafka_token_scope: str | None = Field(
+        None, description="scope of the tokens from LOOKOUT_KAFKA_TOKEN_URL"
+    )
     kafka_token_ca_file: Path | None = Field(
         None, description="CA certificates (PEM) for LOOKOUT_KAFKA_TOKEN_URL; unset: the system's"
     )
@@ -168,18 +171,19 @@ class RedisSecurity(BaseSettings):
 
     redis_cluster: bool = Field(
         False,
-        description="LOOKOUT_REDIS_URL names a node of a Redis Cluster; clients learn the others from it",
+        description="LOOKOUT_REDIS_URL names one node of a Redis Cluster, from which clients learn the other "
+        "nodes",
     )
     redis_sentinel: str | None = Field(
         None,
         min_length=1,
-        description="name of the primary at the Sentinels that LOOKOUT_REDIS_URL names "
-        "(redis://host:26379,host:26379/db)",
+        description="name of the primary, as the Sentinels know it; LOOKOUT_REDIS_URL then names the "
+        "Sentinels (redis://host:26379,host:26379/db)",
     )
     redis_sentinel_auth: bool = Field(
-        False, description="the Sentinels ask for the same user and password as the primary"
+        False, description="the Sentinels require the same user name and password as the primary"
     )
-    redis_username: str | None = Field(None, description="user name for Redis (ACL); unset: default user")
+    redis_username: str | None = Field(None, description="user name for Redis (ACL); unset: the default user")
     redis_password: SecretStr | None = Field(
         None, description="password for Redis; better: LOOKOUT_REDIS_PASSWORD_FILE"
     )
@@ -266,22 +270,25 @@ class GrpcSecurity(BaseSettings):
         description="CA certificates (PEM) for the services' gRPC servers; changes apply without a restart",
     )
     grpc_cert_file: Path | None = Field(
-        None, description="this service's certificate (PEM), for serving and for reading from others"
+        None, description="this service's certificate (PEM), for its server and for calls to other services"
     )
     grpc_key_file: Path | None = Field(None, description="private key (PEM) of LOOKOUT_GRPC_CERT_FILE")
     grpc_tls_name: str | None = Field(
-        None, description="DNS name in every service's certificate; unset: the host of the address"
+        None, description="DNS name that every service's certificate contains; unset: the host of the address"
     )
     grpc_token: SecretStr | None = Field(
-        None, description="token that readers must show; better: LOOKOUT_GRPC_TOKEN_FILE"
+        None, description="token that readers must send; better: LOOKOUT_GRPC_TOKEN_FILE"
     )
     grpc_token_file: Path | None = Field(
-        None, description="file with the token that readers must show; changes apply without a restart"
+        None, description="file with the token that readers must send; changes apply without a restart"
     )
     grpc_insecure: bool = Field(
-        False, description="serve other machines without TLS; only for a network that nobody else can reach"
+        False,
+        description="serve other machines without TLS; use it only in a network that nobody else can reach",
     )
-    grpc_reflection: bool = Field(False, description="gRPC server reflection: clients may list the services")
+    grpc_reflection: bool = Field(
+        False, description="turn on gRPC server reflection, with which clients can list the services"
+    )
 
     @model_validator(mode="after")
     def _grpc_fits(self) -> Self:

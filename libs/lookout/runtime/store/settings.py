@@ -18,28 +18,30 @@ class StoreSettings(BaseModel):
     memory_bytes: int = Field(
         default=512 * MIB,
         gt=0,
-        description="bytes of tensors in process memory; raise it, within the pod's limit, for more cameras",
+        description="most bytes of tensors in process memory; raise it, within the pod's limit, for more "
+        "cameras",
     )
     disk_bytes: int = Field(
         default=2048 * MIB,
         ge=0,
-        description="bytes of tensors in the spool folder; raise it to bridge longer outages of the next "
-        "service",
+        description="most bytes of tensors in the spool folder; raise it to bridge longer outages of the "
+        "next stage",
     )
     spool: Path | None = Field(
         default=None,
-        description="folder of the disk tier; each instance needs its own; unset: no disk tier",
+        description="folder of the disk tier, a different one for each instance; unset: no disk tier",
     )
     unread_bytes: int = Field(
         default=384 * MIB,
         gt=0,
-        description="bytes of unread tensors at which producing pauses; at most the store's memory and disk",
+        description="bytes of unread tensors at which the stage pauses; at most memory and disk of the store "
+        "together",
     )
     lease_s: float = Field(
         default=10.0,
         gt=0,
-        description="seconds without renewal after which an instance counts as gone; raise it where Redis "
-        "is away for longer at times",
+        description="seconds without renewal after which an instance counts as gone; raise it if Redis may "
+        "be unavailable for longer",
     )
 
     # Not settings, because nobody could choose better values:

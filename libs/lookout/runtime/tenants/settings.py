@@ -16,13 +16,13 @@ class TenantSettings(BaseModel):
         "",
         max_length=1 << 20,
         description="quotas by tenant as JSON, the same for decode, prefill and recall: bytes, cameras, "
-        "questions, device_s, searched and weight; * stands for tenants that are not named; empty: none",
+        "questions, device_s, searched and weight; * stands for every tenant that is not named; empty: none",
     )
     tenant_interval_s: float = Field(
         60.0,
         ge=1,
         le=86_400,
-        description="interval of the tenants' quotas, in seconds; longer ones allow longer bursts",
+        description="interval to which tenants' quotas apply, in seconds; a longer one allows longer bursts",
     )
 
     @field_validator("tenant_quotas")

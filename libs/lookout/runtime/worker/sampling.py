@@ -28,22 +28,22 @@ class SamplingSettings(BaseSettings, SamplingNumbers):
         validate_default=False,
         gt=0,
         le=60,
-        description="samples per second of stream time; raise it for what lasts less than a second, at "
-        "proportional cost; unset: as model_dir says, else 2",
+        description="samples per second of stream time; raise it for events shorter than a second: the cost "
+        "grows in proportion; unset: as model_dir says, else 2",
     )
     stride_s: float = Field(
         _UNSET,
         validate_default=False,
         gt=0,
-        description="seconds by which a window slides, and thus between two answers; shorter strides "
-        "answer sooner and cost more; unset: as model_dir says, else 8",
+        description="seconds between two answers, by which a window slides; shorter strides answer sooner "
+        "and cost more; unset: as model_dir says, else 8",
     )
     window_s: float = Field(
         _UNSET,
         validate_default=False,
         gt=0,
-        description="length of a window in seconds: how far back an answer looks; KV memory grows with "
-        "it; unset: as model_dir says, else 40",
+        description="length of a window in seconds, which is how far back an answer looks; KV memory grows "
+        "with it; unset: as model_dir says, else 40",
     )
 
     @model_validator(mode="after")

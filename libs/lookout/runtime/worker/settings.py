@@ -62,65 +62,66 @@ class ServiceSettings(Connections, SamplingSettings):
     )
 
     mode: Literal["cluster", "local"] = Field(
-        "cluster", description="local: addresses default to this machine"
+        "cluster", description="cluster, or local, where addresses default to this machine"
     )
     prefix: str = Field(
         NAME_PREFIX,
         validate_default=True,
         description="prefix of the names of topics, consumer groups, transactional ids and Redis keys; "
-        "installations that share a Kafka or a Redis need different ones",
+        "installations that share a Kafka or a Redis need different prefixes",
     )
     release: str = Field(
         "",
         max_length=120,
-        description="name of the installation; a service refuses to work alongside one of another name",
+        description="name of the installation; a service refuses to share a consumer group with a service of "
+        "another installation",
     )
     instance: str = Field(
         default_factory=socket.gethostname,
         min_length=1,
         max_length=120,
-        description="this replica's name (the pod's), stable over restarts, unique in its stage",
+        description="this replica's name (the pod's): stable over restarts and unique in its stage",
     )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
-        "INFO", description="lowest level of the log lines that are written"
+        "INFO", description="least severe level that is logged"
     )
     otlp_endpoint: str | None = Field(
         None,
         pattern=r"^(https?://[^\s@/]+/?|[^\s@/:]+:[0-9]+)$",
-        description="where traces are sent (OTLP over gRPC: http://HOST:4317, https with TLS); unset: trace "
-        "ids are only passed on in headers",
+        description="OTLP endpoint for traces, over gRPC: http://HOST:4317, or https for TLS; unset: no "
+        "traces are sent, but trace ids are passed on in headers",
     )
 
     bootstrap: str = Field("", description="Kafka bootstrap servers")
     kafka_options: Annotated[dict[str, str], NoDecode, BeforeValidator(_options)] = Field(
-        default_factory=dict, description="more librdkafka options as JSON, for tuning"
+        default_factory=dict, description="further librdkafka options as JSON, for tuning"
     )
     group: str | None = Field(None, min_length=1, description="consumer group; unset: the stage's name")
     static_member: bool | None = Field(
         None,
-        description="static group membership: a restarted instance gets its partitions back, and nobody else "
-        "before its session is over; unset: where it loads within half a session",
+        description="static group membership: a restarted instance gets its partitions back, and no other "
+        "instance gets them before its session ends; unset: only if it loads within half a session",
     )
     session_timeout_s: float = Field(
         10.0,
         ge=1,
         le=300,
-        description="seconds without a heartbeat after which Kafka gives a worker's partitions to others; "
-        "raise it where pods are paused for longer; lower it to take over sooner",
+        description="seconds without a heartbeat after which Kafka gives a worker's partitions to other "
+        "workers; raise it if pods are paused for longer; lower it for faster takeovers",
     )
     transaction_timeout_s: float = Field(
         30.0,
         ge=2,
         le=900,
-        description="seconds after which Kafka aborts an unfinished transaction; raise it where brokers "
-        "answer slowly",
+        description="seconds after which Kafka aborts an unfinished transaction; raise it if brokers answer "
+        "slowly",
     )
     redis_url: str = Field(
-        "", description="Redis, which holds the directory: redis://host:port/db, or rediss:// for TLS"
+        "", description="Redis with the directory of tensors: redis://host:port/db, or rediss:// for TLS"
     )
 
     host: str = Field(
-        "0.0.0.0", description="address that the servers listen on; mode local: 127.0.0.1 unless set"
+        "0.0.0.0", description="address that the servers listen on; in mode local, 127.0.0.1 unless set"
     )
     grpc_port: int = Field(0, ge=0, le=65535, description="port of the gRPC server; 0: any free port")
     metrics_port: int = Field(
@@ -128,20 +129,20 @@ class ServiceSettings(Connections, SamplingSettings):
     )
     advertise: str | None = Field(
         None,
-        description="host, or host:port, at which other instances reach this one's gRPC server; "
-        "unset: the host's name",
+        description="host, or host:port, at which other instances reach this one's gRPC server; unset: the "
+        "host's name",
     )
 
     preset: Literal["default", "faithful", "codecsight", "strides"] = Field(
         "default",
-        description="settings that belong together: default, faithful (smaller errors than the default, for "
-        "more arithmetic), codecsight (the paper's), strides (each stride asked alone, for a third of the "
+        description="settings that belong together: default, faithful (smaller errors than the default, more "
+        "arithmetic), codecsight (as in the paper), strides (each stride asked alone, for a third of the "
         "arithmetic)",
     )
     model_digest: str | None = Field(
         None,
-        description="the digest that model_dir must have, so that no replica starts with other weights; "
-        "unset: any",
+        description="digest that the checkpoint in model_dir must have, so that no replica starts with other "
+        "weights; unset: any",
     )
 
     threads: int = Field(
@@ -154,35 +155,35 @@ class ServiceSettings(Connections, SamplingSettings):
     work_limit_s: float = Field(
         900.0,
         gt=1,
-        description="seconds that a compute thread may take for one record; beyond that it becomes a dead "
-        "letter, and a process that cannot stop the work ends (exit code 1)",
+        description="seconds that a compute thread may take for one record; then the record becomes a dead "
+        "letter; if the work cannot be stopped, the process ends with exit code 1",
     )
     latency_s: float = Field(
         0.3,
         ge=0,
         le=10,
-        description="age in seconds up to which a segment waits for others, so that they share transactions "
-        "and batches; more saves CPU",
+        description="age in seconds up to which a segment waits for others to share transactions and "
+        "batches; a larger value saves CPU but answers later",
     )
     forget_after_days: float | None = Field(
         30.0,
         gt=0,
-        description="days without a record after which a camera is forgotten; raise it for cameras that "
-        "are away for months; unset: never",
+        description="days without a record after which a camera's state is deleted; raise it if cameras are "
+        "switched off for months; unset: never",
     )
     #: seconds that running work may take to finish after SIGTERM; what is cut off is done again
     drain_s: ClassVar[float] = 2.0
     retry_max_s: float = Field(
         10.0,
         gt=0,
-        description="longest pause between two tries after a transient failure, in seconds; lower it to "
+        description="longest pause between two attempts after a transient failure, in seconds; lower it to "
         "resume sooner after an outage",
     )
     retry_limit_s: float = Field(
         3600.0,
         gt=0,
-        description="seconds without its dependencies after which a record becomes a dead letter; raise "
-        "it where outages last longer and late answers are still wanted",
+        description="seconds for which a record is tried again while a dependency is unavailable; then it "
+        "becomes a dead letter; raise it if outages last longer and late answers are still wanted",
     )
     #: seconds of device failures after which the process ends (exit code 4)
     device_retry_s: ClassVar[float] = 10.0
@@ -193,8 +194,8 @@ class ServiceSettings(Connections, SamplingSettings):
     start_timeout_s: float = Field(
         60.0,
         gt=0,
-        description="seconds that dependencies may take to answer at start-up; raise it where Kafka or "
-        "Redis start later than the services",
+        description="seconds that dependencies may take to answer at start-up; raise it if Kafka or Redis "
+        "may start later than the services",
     )
     #: seconds of waiting to take a partition over after which the process ends (exit code 1); longer than
     #: transactions may last (the brokers' transaction.max.timeout.ms)
@@ -202,15 +203,15 @@ class ServiceSettings(Connections, SamplingSettings):
     outage_s: float = Field(
         3600.0,
         ge=0,
-        description="longest outage after which nothing may be lost, in seconds; a service starts only "
-        "where topics keep records for that long",
+        description="longest outage, in seconds, after which no record may be lost; a service starts only if "
+        "topics keep records for at least this long",
     )
     #: seconds added to window and outage when topic retention is checked
     retention_margin_s: ClassVar[float] = 600.0
     on_config_change: Literal["refuse", "restart"] = Field(
         "refuse",
-        description="what to do with checkpoints of other shared settings: refuse (stop), or restart "
-        "(start those cameras without them)",
+        description="what to do with checkpoints written with other shared settings: refuse (stop the "
+        "service), or restart (start those cameras without checkpoints)",
     )
 
     @field_validator("prefix")
@@ -322,11 +323,11 @@ class FetchSettings(ServiceSettings):
     )
     uri_hosts: Listed = Field(
         (),
-        description="hosts that are fetched from, comma-separated globs; empty: URIs are refused",
+        description="hosts from which URIs may be fetched, comma-separated globs; empty: URIs are rejected",
         json_schema_extra={"items": {"type": "string", "pattern": _HOST_PATTERN}},
     )
     uri_networks: Listed = Field(
-        (), description="private networks (CIDR) that allowed hosts may resolve to, comma-separated"
+        (), description="private networks (CIDR) that these hosts may resolve to, comma-separated"
     )
     #: limit of seconds for one fetch
     uri_timeout_s: ClassVar[float] = 30.0
@@ -346,10 +347,10 @@ class FetchSettings(ServiceSettings):
 class ModelSettings(ServiceSettings):
     """Settings of services that run a model or its tower."""
 
-    device: str = Field("cpu", description="where the model runs: cpu, cuda, cuda:1")
+    device: str = Field("cpu", description="device that the model runs on: cpu, cuda, cuda:1")
     dtype: Dtype = Field(
         "auto",
-        description="data type of the model; auto: float32 on the CPU, bfloat16 on a GPU that computes it, "
+        description="the model's data type; auto: float32 on the CPU, bfloat16 on a GPU that supports it, "
         "else float16",
     )
 
@@ -374,7 +375,7 @@ class CanarySettings(ModelSettings):
         gt=0,
         le=1,
         description="share of the cameras on which this process tries its model or policy as a canary, whose "
-        "verdicts raise no alerts; unset: it is the fleet's",
+        "verdicts raise no alerts; unset: this process belongs to the fleet, not to a canary",
     )
 
     @field_validator("canary")
@@ -396,24 +397,24 @@ class WindowPlanSettings(ModelSettings):
     """Settings that decide how a window is computed; prefill and back-tests must share them."""
 
     reuse: bool = Field(
-        True, description="keep KV between windows; false computes every window in full, to compare with"
+        True, description="keep KV between windows; false computes every window in full, for comparison"
     )
     key_every: int = Field(
         30,
         ge=1,
-        description="strides from one key window, which is computed in full, to the next; fewer give smaller "
-        "errors and cost more",
+        description="strides from one key window, which is computed in full, to the next; a smaller number "
+        "gives smaller errors and costs more",
     )
     token_replicas: Listed = Field(
         (),
-        description="prune-encode's gRPC addresses, comma-separated; for when the directory does not answer",
+        description="prune-encode's gRPC addresses, comma-separated, used if the directory does not answer",
     )
     max_damage: float = Field(
         0.1,  # `lookout.streams.MAX_DAMAGE`
         ge=0,
         le=1,
-        description="share of a window's samples that may be damaged, or be missing from a block with "
-        "damage; beyond it the outcome is degraded",
+        description="greatest share of a window's samples that may be damaged or missing because of damage; "
+        "above it the outcome is degraded",
     )
 
 

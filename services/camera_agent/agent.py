@@ -84,7 +84,10 @@ class Numbers:
             Gauge("lookout_agent_room", "cameras that fit into the agent's memory", registry=registry),
             Counter("lookout_agent_segments", "segments that Kafka confirmed", registry=registry),
             Counter(
-                "lookout_agent_lost_segments", "segments that were not published", ("why",), registry=registry
+                "lookout_agent_lost_segments",
+                "segments that the agent did not publish, by reason",
+                ("why",),
+                registry=registry,
             ),
         )
 

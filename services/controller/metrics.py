@@ -35,7 +35,7 @@ def resource_numbers(
             reasons[streaming.reason] += 1
     family = GaugeMetricFamily(
         "lookout_cameras_not_streaming",
-        "Camera resources that are not paused and do not stream, by the reason of their condition",
+        "Camera resources that do not stream although they are not paused, by the reason in their condition",
         labels=["reason"],
     )
     for reason, count in reasons.items():
@@ -48,6 +48,6 @@ def resource_numbers(
     )
     yield GaugeMetricFamily(
         "lookout_watches_unanswered",
-        "enabled Watch resources none of whose windows was answered in ten minutes",
+        "enabled Watch resources without an answered window in the last ten minutes",
         value=unanswered,
     )

@@ -217,7 +217,7 @@ def _metrics(registry: CollectorRegistry, dispatcher: Dispatcher) -> Counted:
     """Register the metrics; return the function that counts a message's outcome."""
     messages = Counter(
         "lookout_notifications",
-        "messages by outcome: delivered, or why they were given up",
+        "messages by outcome: delivered, or the reason why notify gave up",
         ("outcome",),
         registry=registry,
     )

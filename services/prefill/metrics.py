@@ -24,10 +24,10 @@ EVENTS = {
     "gap": "outcomes of windows without pictures",
     "skipped": "outcomes of windows that were skipped because of overload or a quota",
     "degraded": "outcomes of windows that could not be answered",
-    "gated": "outcomes of windows that were not asked, because the watch's gate did not hold",
+    "gated": "outcomes of windows that were not asked because the watch's gate was closed",
     "incomplete": "outcomes of windows in which some blocks' tokens were lost or recomputed",
     "damaged": "outcomes of windows with damaged frames",
-    "key": "answers whose window was computed in full",
+    "key": "answers from key windows",
     "full": "answers whose window continued a chain but was computed in full",
     "incremental": "answers whose window reused KV of the previous window",
     "idle": "answers repeated because nothing had changed",
@@ -51,9 +51,7 @@ def audit_histogram(registry: CollectorRegistry) -> Histogram:
 def engine_numbers(batcher: Batcher, cache: BlockCache, budget: KvBudget) -> Iterator[Metric]:
     """Yield the metrics of the engine's batches, the cached blocks, and the KV held between windows."""
     yield CounterMetricFamily("lookout_engine_batches", "batches that the engine ran", value=batcher.batches)
-    yield CounterMetricFamily(
-        "lookout_engine_windows", "windows in the engine's batches", value=batcher.windows
-    )
+    yield CounterMetricFamily("lookout_engine_windows", "windows in these batches", value=batcher.windows)
     yield GaugeMetricFamily(
         "lookout_block_cache_bytes", "bytes of tokens of open windows, in memory", value=cache.bytes
     )
@@ -101,7 +99,8 @@ class DeviceSeconds:
         """Yield the metric."""
         family = CounterMetricFamily(
             "lookout_device_seconds",
-            "device seconds that committed verdicts cost; at most 2000 series per process, the rest in one",
+            "device seconds spent on committed verdicts; at most 2000 series per process, and one more for "
+            "the rest",
             labels=["tenant", "camera", "watch"],
         )
         with self._lock:

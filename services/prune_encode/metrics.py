@@ -10,12 +10,12 @@ from lookout.services.prune_encode.encoder import Encoder
 EVENTS = {
     "blocks": "stride blocks written",
     "empty_blocks": "blocks without a frame",
-    "frames": "frames in blocks",
+    "frames": "frames in these blocks",
     "lost_frames": "frames left out because their pixels were not available",
     "patches": "patches in the frames",
-    "patches_encoded": "patches that went through the vision tower",
+    "patches_encoded": "patches that the vision tower encoded",
     "tokens": "tokens kept",
-    "over_quota": "blocks left out because their camera used up its quota",
+    "over_quota": "blocks skipped because their camera had used up its quota",
     "stale": "records of epochs that had already ended",
 }
 #: why a record becomes a dead letter, counted in `lookout_dead_letters_total`

@@ -90,11 +90,11 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
         for end in ("answered", "nothing", "refused", "failed"):
             self._asks.labels(end)
         self._bytes = Counter(
-            "lookout_recall_fetched_bytes", "bytes of chapters read for questions", registry=registry
+            "lookout_recall_fetched_bytes", "bytes of chapters read to answer questions", registry=registry
         )
         self._seconds = Histogram(
             "lookout_recall_first_token_seconds",
-            "seconds from knowing a question's chapters to its first token",
+            "seconds from finding a question's chapters to its first token",
             buckets=(0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0),
             registry=registry,
         )

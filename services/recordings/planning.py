@@ -51,12 +51,12 @@ EVENTS = {
     "planned": "jobs cut into parts",
     "refused": "jobs that were rejected",
     "cancelled": "jobs that were cancelled",
-    "repeated": "repeated requests",
+    "repeated": "requests that had been received before",
 }
 #: why its input becomes a dead letter, in `lookout_dead_letters_total`
 REASONS = {
     "bad-job": "a request that cannot be read",
-    "job-exists": "a second request under an id that asks something else",
+    "job-exists": "a second, different request under the same id",
 }
 
 

@@ -41,9 +41,9 @@ from lookout.wire import (
 
 EVENTS = {
     "ended": "jobs that ended",
-    "late": "outcomes of parts of jobs that had ended",
-    "repeated": "outcomes of parts that had one",
-    "unknown": "outcomes of jobs that have no plan",
+    "late": "outcomes of parts whose job had already ended",
+    "repeated": "outcomes of parts that already had an outcome",
+    "unknown": "outcomes of parts whose job has no plan",
 }
 #: why its input becomes a dead letter, in `lookout_dead_letters_total`
 REASONS = {"bad-outcome": "an outcome that cannot be read"}

@@ -33,7 +33,7 @@ from lookout.wire import RECORDING_RESULTS, WireError, received
 EVENTS = {
     "ahead": "parts whose pixels came from decode pods",
     "answered": "parts answered",
-    "unanswered": "parts that could not be read, were cancelled or came too late",
+    "unanswered": "parts that could not be read, were cancelled or arrived too late",
 }
 #: why its input becomes a dead letter, in `lookout_dead_letters_total`
 REASONS = {"bad-part": "a part that cannot be read"}

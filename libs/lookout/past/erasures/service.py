@@ -178,7 +178,7 @@ def join(
     eraser.join()
     Gauge(
         "lookout_erasures_open",
-        "erasures that this process has not carried out",
+        "erasures that this process has yet to carry out",
         registry=context.metrics.registry,
     ).set_function(lambda: eraser.open)
     context.on_close(eraser.stop)

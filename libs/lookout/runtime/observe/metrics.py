@@ -47,36 +47,38 @@ class Metrics:
         self.stage = stage
         self.registry = CollectorRegistry()
         self.records = self._counter("records", "input records committed")
-        self.outputs = self._counter("outputs", "records written and committed", "topic")
+        self.outputs = self._counter("outputs", "output records committed", "topic")
         self.dead_letters = self._counter("dead_letters", "dead letters committed", "reason")
-        self.events = self._counter("events", "events that handlers count, added at the commit", "event")
+        self.events = self._counter(
+            "events", "events that handlers count; added when they are committed", "event"
+        )
         self.fenced = self._counter(
-            "fenced", "times that a process ended because another one has the same LOOKOUT_INSTANCE"
+            "fenced", "times that a process ended because another process had the same LOOKOUT_INSTANCE"
         )
         self.forgotten = self._counter(
             "cameras_forgotten", "cameras forgotten because they sent nothing for days"
         )
         self.unreadable = self._counter(
-            "checkpoints_unreadable", "cameras started without their checkpoint, which could not be read"
+            "checkpoints_unreadable", "cameras started without their checkpoint, because it could not be used"
         )
         self.lost_offsets = self._counter(
             "lost_offsets", "offsets that retention removed before this stage had read them"
         )
         self.transactions = self._counter(
-            "transactions", "transactions by outcome: committed, aborted, unknown or failed", "outcome"
+            "transactions", "transactions, by outcome: committed, aborted, unknown or failed", "outcome"
         )
         self.retries = self._counter(
             "retries", "retries, by kind of failure: transient, device or unknown", "kind"
         )
         self.takeovers = self._counter("takeovers", "partitions taken over")
         self.handle_seconds = self._histogram(
-            "handle_seconds", "seconds that the handler takes for one record"
+            "handle_seconds", "seconds that the handler took for one record"
         )
         self.busy_seconds = self._counter(
-            "busy_seconds", "seconds of computing, summed over the computations that run side by side"
+            "busy_seconds", "seconds spent computing, summed over the computations that run in parallel"
         )
-        self.slots = self._gauge("compute_slots", "computations that this process can run side by side")
-        self.commit_seconds = self._histogram("commit_seconds", "seconds of one transaction")
+        self.slots = self._gauge("compute_slots", "computations that this process can run in parallel")
+        self.commit_seconds = self._histogram("commit_seconds", "duration of a transaction in seconds")
         self.wait_seconds = self._histogram("wait_seconds", "seconds from reading a record to its commit")
         self.latency_seconds = self._histogram(
             "latency_seconds", "seconds from a segment's arrival in Kafka to this stage's commit"
@@ -87,16 +89,20 @@ class Metrics:
             "age in seconds of the oldest record not yet committed by this stage",
             "partition",
         )
-        self.in_flight = self._gauge("in_flight_records", "records read and not yet committed")
-        self.in_flight_bytes = self._gauge("in_flight_bytes", "bytes read and not yet committed")
+        self.in_flight = self._gauge("in_flight_records", "records read but not yet committed")
+        self.in_flight_bytes = self._gauge("in_flight_bytes", "bytes read but not yet committed")
         self.partitions = self._gauge("partitions", "partitions assigned to this process")
-        self.cameras = self._gauge("cameras", "cameras with a checkpoint in these partitions")
-        self.taking_over = self._gauge("takeovers_waiting", "partitions not taken over yet")
+        self.cameras = self._gauge("cameras", "cameras with a checkpoint in this process's partitions")
+        self.taking_over = self._gauge(
+            "takeovers_waiting", "partitions assigned to this process that it has not taken over yet"
+        )
         self.paused = self._gauge("paused_partitions", "partitions paused because too much is in flight")
         self.left_out = self._gauge(
-            "left_out_rows", "rows of a compacted topic that cannot be used and are left out", "topic"
+            "left_out_rows",
+            "records of a compacted topic that are skipped because they cannot be used",
+            "topic",
         )
-        self.ready = self._gauge("ready", "1 if the service is ready, else 0")
+        self.ready = self._gauge("ready", "1 if the service is ready, otherwise 0")
 
     def begin(self, events: Iterable[str], reasons: Iterable[str] = ()) -> None:
         """Create the series of everything that may be counted, so that a first count shows as an increase.

@@ -18,7 +18,7 @@ def store_numbers(store: TensorStore) -> Iterator[Metric]:
     yield GaugeMetricFamily("lookout_store_tensors", "tensors in the store", value=stats.tensors)
     yield GaugeMetricFamily(
         "lookout_store_pinned_bytes",
-        "bytes that are not evicted because another service still has to read them",
+        "bytes kept from eviction because another service has yet to read them",
         value=stats.pinned_bytes,
     )
     yield GaugeMetricFamily(
@@ -28,7 +28,7 @@ def store_numbers(store: TensorStore) -> Iterator[Metric]:
     )
     yield GaugeMetricFamily(
         "lookout_store_unread_seconds",
-        "longest unread stream time of a camera, in seconds",
+        "longest stream time that the next stage has not read, of all cameras, in seconds",
         value=pressure.unread_seconds,
     )
     reads = CounterMetricFamily("lookout_store_reads", "reads of tensors, by outcome", labels=["outcome"])
@@ -38,5 +38,5 @@ def store_numbers(store: TensorStore) -> Iterator[Metric]:
     yield reads
     yield CounterMetricFamily("lookout_store_evicted", "tensors evicted", value=stats.evicted)
     yield CounterMetricFamily(
-        "lookout_store_materialized", "tensors made again on request", value=stats.materialized
+        "lookout_store_materialized", "tensors computed again on request", value=stats.materialized
     )

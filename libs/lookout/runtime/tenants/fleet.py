@@ -137,8 +137,8 @@ def fleet_numbers(shares: FairShares) -> Iterator[Metric]:
     """Yield the metric that tells whether shares are fair over all instances."""
     yield GaugeMetricFamily(
         "lookout_tenant_shares_together",
-        "1: tenants' shares count the devices of all instances; 0: this instance's alone, as nothing was "
-        "computed lately or Redis does not answer",
+        "1: tenants' shares count the devices of all instances; 0: they count only this instance's, "
+        "because nothing was computed lately or Redis does not answer",
         value=float(shares.together),
     )
 

@@ -200,7 +200,7 @@ def tenant_numbers(usage: TenantUsage) -> Iterator[Metric]:
     """Yield the metrics of what tenants used and of the records rejected by a quota."""
     used = CounterMetricFamily(
         "lookout_tenant_used",
-        "what tenants used of this instance: bytes, questions and the like, by kind",
+        "what tenants used on this instance, by kind: bytes, questions and so on",
         labels=["tenant", "kind"],
     )
     refused = CounterMetricFamily(

@@ -76,16 +76,17 @@ class Output:
 
 
 WORKER_REASONS: Final[Mapping[str, str]] = {
-    "no-camera": "a record without a key: the camera's id",
-    "bad-camera": "a camera's id that is too long or not text",
+    "no-camera": "a record without a key, which must be the camera's id",
+    "bad-camera": "a key that is too long for a camera's id, or not text",
     "bad-headers": "headers that cannot be read",
-    "unreadable": "records that the client cannot read: damaged, or too large once decompressed",
-    "bad-checkpoint": "a camera's checkpoint that cannot be read",
+    "unreadable": "records that the Kafka client cannot read, because they are damaged or too large once "
+    "decompressed",
+    "bad-checkpoint": "a camera's checkpoint that cannot be used",
     "overdue": "work on a record took longer than `LOOKOUT_WORK_LIMIT_S`",
     "unavailable": "a dependency was unavailable for longer than `LOOKOUT_RETRY_LIMIT_S`",
-    "internal-error": "a fault of the handler, in every attempt",
+    "internal-error": "the handler failed in every attempt",
     "output-refused": "an output that is too large or that Kafka rejects",
-    "quota": "records over a camera's quota, or over one of its tenant",
+    "quota": "records beyond the camera's quota, or beyond one of its tenant's quotas",
 }
 """Reasons for dead letters that any stage may write, with their meanings."""
 

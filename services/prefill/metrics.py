@@ -51,7 +51,9 @@ def audit_histogram(registry: CollectorRegistry) -> Histogram:
 def engine_numbers(batcher: Batcher, cache: BlockCache, budget: KvBudget) -> Iterator[Metric]:
     """Yield the metrics of the engine's batches, the cached blocks, and the KV held between windows."""
     yield CounterMetricFamily("lookout_engine_batches", "batches that the engine ran", value=batcher.batches)
-    yield CounterMetricFamily("lookout_engine_windows", "windows in these batches", value=batcher.windows)
+    yield CounterMetricFamily(
+        "lookout_engine_windows", "windows in the batches that the engine ran", value=batcher.windows
+    )
     yield GaugeMetricFamily(
         "lookout_block_cache_bytes", "bytes of tokens of open windows, in memory", value=cache.bytes
     )

@@ -10,7 +10,7 @@ from lookout.services.prune_encode.encoder import Encoder
 EVENTS = {
     "blocks": "stride blocks written",
     "empty_blocks": "blocks without a frame",
-    "frames": "frames in these blocks",
+    "frames": "frames in stride blocks",
     "lost_frames": "frames left out because their pixels were not available",
     "patches": "patches in the frames",
     "patches_encoded": "patches that the vision tower encoded",

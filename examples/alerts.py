@@ -1,6 +1,8 @@
 """Read alerts: python examples/alerts.py 127.0.0.1:9092 [how many]
 
-In place of the address: the file of client properties that `lookout up` names, which holds a password too."""
+Instead of the address you can give the client properties file whose path `lookout up` prints; it has the
+password too.
+"""
 
 import json
 import sys

@@ -1,9 +1,9 @@
-"""Try a question and a rule on recordings before you switch it on.
+"""Try a question and a rule on recordings before you enable a watch.
 
 python examples/backtest.py recordings/ "Is anyone lying on the ground?" --threshold 0.7 --of 2/3
 
-With --page FILE.html a page shows the incidents with pictures. `lookout backtest` asks the past of a fleet's
-cameras in the same way.
+`--page FILE.html` writes a page that shows the incidents with pictures. `lookout backtest` does the same for
+the past of a fleet's cameras.
 """
 
 import argparse
@@ -24,11 +24,15 @@ def main() -> None:
     )
     parser.add_argument("recordings", type=Path, help="a video file, or a folder of them")
     parser.add_argument("question", help="a yes/no question")
-    parser.add_argument("--threshold", type=float, default=0.5, help="p(yes) that counts as yes")
     parser.add_argument(
-        "--of", default="1/1", help="K/N: an incident opens at yes in K of the last N windows"
+        "--threshold", type=float, default=0.5, help="p(yes) from which an answer counts as yes"
     )
-    parser.add_argument("--page", type=Path, help="a page (.html) of the incidents, with pictures")
+    parser.add_argument(
+        "--of", default="1/1", help="K/N: an incident opens when K of the last N windows say yes"
+    )
+    parser.add_argument(
+        "--page", type=Path, help="file (.html) for a page that shows the incidents with pictures"
+    )
     given = parser.parse_args()
     try:
         check_page(given.page, WEB_PAGES)
@@ -45,14 +49,16 @@ def main() -> None:
     for file, reason in past.unread.items():
         print(f"{file}: {reason}", file=sys.stderr)
     print(f"{len(past.incidents)} incidents in {len(clip_cameras(given.recordings))} files")
-    print(f"{past.cpu_s:.1f} s of processor time, {past.dense_share:.0%} of asking every window whole")
+    print(
+        f"{past.cpu_s:.1f} s of processor time, {past.dense_share:.0%} of the FLOPs of every window in full"
+    )
 
 
 def rule_of(threshold: float, of: str) -> rules.Rule:
-    """The rule of the options.
+    """Return the rule that the options describe.
 
     Raises:
-        RuleError: It cannot be followed.
+        RuleError: The options are not a valid rule.
     """
     try:
         k, n = map(int, of.split("/"))

@@ -1,4 +1,4 @@
-"""Count in every window of a video: a question with allowed answers instead of yes and no."""
+"""Count in every window of a video, with a question that has allowed answers instead of yes and no."""
 
 from __future__ import annotations
 

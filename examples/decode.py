@@ -10,10 +10,10 @@ from lookout.video.segments import DecodeRequest
 def main(path: str) -> None:
     with SandboxPool(workers=2) as pool:
         decoded = pool.decode(Path(path).read_bytes(), DecodeRequest(width=112, height=112))
-    print(decoded.pixels.shape, decoded.pixels.dtype)  # the samples: uint8 (n, 112, 112, 3)
+    print(decoded.pixels.shape, decoded.pixels.dtype)  # the samples: uint8 [n, 112, 112, 3]
     print(
         decoded.facts.codec, decoded.facts.frames, decoded.facts.decoded
-    )  # what the segment is, what was decoded
+    )  # the codec, frames in the segment, frames decoded
     for frame in decoded.frames:  # each sample: stream time in µs, picture type, keyframe, damage
         print(frame.stream_us, frame.info.picture, frame.info.key, frame.info.corrupt)
 

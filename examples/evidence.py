@@ -1,4 +1,4 @@
-"""Ask about a recording and see why.
+"""Ask a question about a recording and see why the answer is yes or no.
 
 python examples/evidence.py clip.mp4 "Is anyone lying on the ground?" why.png
 

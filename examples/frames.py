@@ -1,11 +1,11 @@
-"""Frames of recordings in the workers of a PyTorch DataLoader.
+"""Read frames of recordings in the workers of a PyTorch DataLoader.
 
     python examples/frames.py clip.mp4 other.mp4 batch.png
 
-A name that ends with .png is a picture of the first batch: one second a row.
+The first batch is saved as a picture under the name that ends with .png, one second per row.
 
-Each item is one second of a recording: four frames, uint8 [4, 224, 224, 3] RGB. Workers decode from the
-keyframe before, so items may be drawn in any order.
+Each item is one second of a recording: four frames, uint8 [4, 224, 224, 3] RGB. A worker decodes
+from the keyframe before its item, so items can be read in any order.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """See what pruning drops: python examples/masks.py clip.mp4 masks.png [default ...]
 
-One row for each policy that is named (default and codecsight where none is), one picture for each
-second; dropped patches are dark.
+The picture has one row per policy (default and codecsight, if you name none) and one frame per second;
+dropped patches are dark.
 """
 
 import sys
@@ -19,15 +19,15 @@ SIZE, PATCH, MERGE, STRIDE = (
     14,
     2,
     4,
-)  # the model's input, its patches, patches of a token, samples of a block
+)  # the model's input size, the patch size, patches along a token's side, samples per block
 
 
 def dimmed(clip: str, name: str) -> list[np.ndarray]:
-    """Pictures, uint8 [SIZE, SIZE, 3], with the patches dark that the policy drops."""
+    """Return frames, uint8 [SIZE, SIZE, 3], in which the patches that the policy drops are dark."""
     policy, side = policy_of(name), SIZE // PATCH
     grid = PatchGrid.merged(side, side, PATCH, MERGE)
     model_input = Grid(side, side, PATCH, 1, grid.row_taps, grid.col_taps, hidden=1)
-    # Motion vectors are read for a policy that gathers them.
+    # Motion vectors are read only if the policy needs them.
     frames = read_clip(clip, model_input, fps=1, vectors=policy.gathers).frames
     pictures, carry = [], None
     for start in range(0, len(frames), STRIDE):

@@ -1,4 +1,4 @@
-"""Ask a question of a video file, without Kafka: python examples/pipeline.py clip.mp4"""
+"""Ask questions about a video file, without Kafka: python examples/pipeline.py clip.mp4"""
 
 import sys
 

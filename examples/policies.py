@@ -1,6 +1,6 @@
 """Draw what each pruning policy keeps over time: python examples/policies.py clip.mp4 policies.png
 
-One line a policy: the share of a window's visual tokens that reaches the language model.
+Each line shows, for one policy, the share of a window's visual tokens that reaches the language model.
 """
 
 import sys
@@ -31,7 +31,7 @@ def main(clip: str, picture: str) -> None:
         draw.line([place(0, level), place(end, level)], fill="#cccccc")
         draw.text((8, place(0, level)[1] - 6), f"{level:.0%}", fill="black")
     for number, ((policy, line), colour) in enumerate(zip(shares.items(), COLOURS, strict=False)):
-        # Narrower from line to line, so that none hides another.
+        # Later lines are narrower, so that no line hides another.
         draw.line([place(*point) for point in line], fill=colour, width=3 * (len(shares) - number))
         draw.text((MARGIN + 140 * number, 12), policy, fill=colour)
     canvas.save(picture)

@@ -1,4 +1,4 @@
-"""Prune by a policy of your own, here a region of interest: python examples/pruning_policy.py clip.mp4"""
+"""Prune with a policy of your own, here a region of interest: python examples/pruning_policy.py clip.mp4"""
 
 import sys
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from lookout.pruning import Carry, GroupedPatches, MaskPolicy, Sample, TemporalM
 
 @dataclass(frozen=True)
 class LowerPart(MaskPolicy):
-    """The lower part of every frame, where the floor is, and the whole of the anchor of every block."""
+    """Keeps the lower part of every frame, where the floor is, and all of each block's anchor."""
 
     share: float = 0.5
 

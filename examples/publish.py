@@ -1,6 +1,8 @@
 """Publish a video file as a camera's segments: python examples/publish.py 127.0.0.1:9092 gate-3 clip.mp4
 
-In place of the address: the file of client properties that `lookout up` names, which holds a password too."""
+Instead of the address you can give the client properties file whose path `lookout up` prints; it has the
+password too.
+"""
 
 import sys
 from pathlib import Path
@@ -18,15 +20,15 @@ def connection(place: str) -> dict[str, str]:
 
 
 def main(kafka: str, camera: str, path: str) -> None:
-    # Idempotence keeps the order of a camera's segments when Kafka has to be asked twice.
+    # Idempotence keeps a camera's segments in order if a request to Kafka has to be repeated.
     settings = {"enable.idempotence": True, "message.max.bytes": 17 << 20}
     producer = Producer({**connection(kafka), **settings})
     count = 0
-    for segment in cut(path, target_s=4.0):  # at keyframes, without encoding again
+    for segment in cut(path, target_s=4.0):  # at keyframes, without re-encoding
         producer.produce("camera.segments.v1", key=camera, value=segment.data)
         count += 1
     if producer.flush(30):
-        sys.exit("Kafka did not take every segment within 30 s")
+        sys.exit("Kafka did not accept all segments within 30 s")
     print(f"{count} segments of {camera} published")
 
 

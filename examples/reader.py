@@ -7,7 +7,7 @@ import lookout
 
 def main(path: str) -> None:
     with lookout.VideoReader(path) as reader:  # a path, an http(s) URL, bytes, or a file object
-        print(len(reader), "frames at", reader.fps, "a second,", reader.duration, "s")
+        print(len(reader), "frames at", reader.fps, "per second,", reader.duration, "s")
         print(reader[0].shape, reader[0:20:10].shape)  # uint8 RGB: one frame, and an array of frames
         print(reader.read(times_s=[0, 1.5], size=(112, 112)).pixels.shape)  # the frames at these times
         for frame in reader.sample(fps=1, start_us=2_000_000, size=(112, 112)):  # in order, decoded ahead

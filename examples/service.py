@@ -1,10 +1,10 @@
-"""A service of one's own: how often each camera was answered yes, counted once whatever dies.
+"""A service of your own: it counts each camera's yes answers, each exactly once, whatever is killed.
 
-It reads `verdicts.v1` beside alerts, keeps its state in checkpoints, writes no topic, puts what it cannot
-read into the dead letters, and answers over gRPC (`example.Tally/Get`).
+It reads `verdicts.v1`, as the service alerts does, keeps its state in checkpoints, writes no topic, turns
+records that it cannot read into dead letters, and answers over gRPC (`example.Tally/Get`).
 
-Create its topics once: `python examples/service.py --create-topics`. Then run it with the settings of every
-service (`LOOKOUT_BOOTSTRAP`, `LOOKOUT_REDIS_URL`, `LOOKOUT_INSTANCE`, ...); its own is
+Create its topics once: `python examples/service.py --create-topics`. Then run it with the settings that every
+service has (`LOOKOUT_BOOTSTRAP`, `LOOKOUT_REDIS_URL`, `LOOKOUT_INSTANCE`, ...) and its own,
 `LOOKOUT_TALLY_THRESHOLD`.
 """
 
@@ -49,7 +49,7 @@ class Camera:
 
 
 class Tally(Handler[Camera]):
-    """Counts; `counts` is what the calls read."""
+    """Counts answers in `counts`, which the gRPC call reads."""
 
     events: Mapping[str, str] = MappingProxyType({"answered": "answers counted"})
 

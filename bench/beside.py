@@ -31,12 +31,14 @@ TABLE_2_RHO: Final = {
     0.9: 0.9982,
 }
 WHY_SCORE: Final = {
-    "key-norm": "small norms mean attention in their 7B; in this tiny model large ones do (`key norms and "
-    "attention`)",
-    "value-norm": "the 7B loses a third by value norms, this model next to nothing; why was not looked into",
-    "attention": "four benchmarks there, with 57 to 60 % right unpruned; rendered cameras here: 88 to 91",
+    "key-norm": "in their 7B model, keys with small norms get the attention; in this tiny model, keys with "
+    "large norms do (`key norms and attention`)",
+    "value-norm": "with value norms, the 7B model loses a third, this model next to nothing; the reason was "
+    "not examined",
+    "attention": "theirs: four benchmarks, with 57 to 60 % right without pruning; ours: rendered cameras, "
+    "with 88 to 91 %",
 }
-FEW: Final = "; few clips, so that the figure is coarse"
+FEW: Final = "; few clips, so the figure is coarse"
 
 
 def quickvideo(records: Mapping[str, Record], name: str) -> Rows:
@@ -74,8 +76,8 @@ def _table_2(frames: int, cells: Mapping[str, Any], whole: float, few: str) -> R
             rows[f"table 2, {told}; ours {frames} frames"] = {
                 "paper": f"key norms {paper:.1%} (256 frames)",
                 "ours": f"key norms {small['right'] / whole:.1%}, random rows {drawn['right'] / whole:.1%}",
-                "differs": "Qwen2.5-VL-7B on four benchmarks of choices there, a tiny model on rendered "
-                "cameras here" + few,
+                "differs": "theirs: Qwen2.5-VL-7B on four multiple-choice benchmarks; ours: a tiny model on "
+                "rendered cameras" + few,
             }
     return rows
 
@@ -116,8 +118,8 @@ def mosaic(records: Mapping[str, Record], name: str) -> Rows:
             "ours": f"attention over everything {first['everything']['over ours']:.1f}, StreamMem's scheme "
             f"{first['agnostic']['over ours']:.2f}, LiveVLM's {first['compressed']['over ours']:.2f}, ReKV's "
             f"levels {first['token']['over ours']:.2f} and {first['frame']['over ours']:.2f}",
-            "differs": "CPU time without a link; NoCache computes 64 frames again, attention over everything "
-            "reads all that is kept; what StreamMem and LiveVLM prepare is not counted",
+            "differs": "ours: CPU time, without transfers; NoCache computes 64 frames again, attention over "
+            "everything reads all KV; what StreamMem and LiveVLM prepare beforehand is not counted",
         }
     if splits := figures["tables"].get("splits deferred"):
         ours, preset = splits["ours against eager"], splits["mosaic against mosaic, eager"]
@@ -125,8 +127,8 @@ def mosaic(records: Mapping[str, Record], name: str) -> Rows:
             "paper": "42.7 % fewer, and a corresponding reduction in latency",
             "ours": f"default {ours['splits saved']:.0%} fewer, {ours['time saved']:.0%} less CPU; preset "
             f"`mosaic` {preset['splits saved']:.0%} and {preset['time saved']:.0%}",
-            "differs": "the default bounds how large a cluster grows and keeps 7 % of the KV on the device; "
-            "a split moves nothing over a bus here",
+            "differs": "ours: the default limits cluster size and keeps 7 % of the KV on the device; "
+            "a split moves no data over a bus",
         }
     return rows
 
@@ -140,8 +142,8 @@ def _accuracy(history: Mapping[str, Any]) -> Rows:
         return f"{100 * row['chosen']:.1f} ({100 * low:.1f} to {100 * high:.1f})"
 
     why = (
-        "questions of a benchmark with answers to choose there; here which of two pasts shows the asked-for "
-        "thing (chance 50), and every scheme that finds it is level"
+        "theirs: multiple-choice benchmarks; ours: which of two histories shows the episode in question "
+        "(chance: 50), so every scheme that finds the episode scores the same"
     )
     paper = "; ".join(
         f"{model} " + ", ".join(" / ".join(map(str, triple)) for triple in sets)
@@ -160,7 +162,7 @@ def _accuracy(history: Mapping[str, Any]) -> Rows:
         rows[f"table IV, accuracy %, {level}"] = {
             "paper": f"{first} / {second}",
             "ours": ours(policy),
-            "differs": f"{pairs} pairs of pasts"
+            "differs": f"ours: {pairs} pairs of histories"
             + ("" if policy == "ours" else f"; the interval {'meets' if meets else 'is below'} that of both"),
         }
     return rows

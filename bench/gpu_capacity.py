@@ -108,19 +108,21 @@ def page(price: float = PRICE) -> str:
     lines = [
         "# Capacity, counted",
         "",
-        "This page says how many live cameras fit on each GPU. It counts FLOPs and bytes of window plans at "
-        "full size; only",
-        "[one section](#measured-on-one-gpu) is measured. The assumptions are in the first table. VSS is "
-        "NVIDIA's blueprint for",
-        "video search and summarization, whose published figure calibrates the counts. `make capacity` "
-        "writes the page.",
+        "This page says how many live cameras fit on each GPU. Except for [one "
+        "section](#measured-on-one-gpu), "
+        "the",
+        "numbers are not measured but counted: they are FLOPs and bytes of window plans at full model size, "
+        "scaled by the",
+        "published throughput of VSS, NVIDIA's blueprint for video search and summarization. "
+        "`make capacity` writes the page.",
         "",
         "| assumption | value | from |",
         "| --- | --- | --- |",
-        f"| a chunk of VSS: 80 frames of {TOKENS} tokens, every frame encoded, 8B | {chunk / 1e12:.0f} TFLOP "
+        f"| a chunk of VSS: 80 frames of {TOKENS} tokens, every frame encoded, 8B model | {chunk / 1e12:.0f} "
+        "TFLOP "
         "| counted |",
         f"| share of the FP8 peak that VSS reaches with {VSS_STREAMS} live streams on an H100 "
-        f"| {100 * used:.0f} % | VSS 3.1's page and the line above; used for all GPUs |",
+        f"| {100 * used:.0f} % | VSS 3.1's page and the row above; used for all GPUs |",
         f"| memory reserved for activations and the block table | {100 * RESERVED:.0f} % | assumed |",
         "| dense peaks, TFLOP/s (bf16, FP8) and memory | "
         + "; ".join(f"{g.name} {g.bf16:g}, {g.fp8:g}, {g.memory:g} GiB" for g in GPUS)
@@ -129,12 +131,13 @@ def page(price: float = PRICE) -> str:
         "",
         "## A stride of 16 frames",
         "",
-        "Three clips: people walk through a lobby, a bedroom at night, a fall at night. `strides`: the "
-        "preset that asks",
-        "each stride alone and holds no KV.",
+        "The table shows the FLOPs of one stride in three clips: people walking through a lobby, a bedroom "
+        "at "
+        "night, and a fall",
+        "at night. `strides` is the preset that asks each stride alone and keeps no KV.",
         "",
-        "| model | computed whole | a walk | a night | a fall | `strides`, a walk "
-        "| KV of a stream, a night, bf16 |",
+        "| model | every token computed | a walk | a night | a fall | `strides`, a walk "
+        "| KV of a stream, a night, in bf16 |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     costs: dict[str, dict[str, float]] = {}
@@ -149,11 +152,14 @@ def page(price: float = PRICE) -> str:
         "",
         "## Live streams for each GPU",
         "",
-        "Windows of 40 s that slide by 8 s at 2 FPS; streams that the compute allows, at the share of the "
-        "peak above.",
-        "`whole`: every window computed in full. `held`: streams whose KV fits into memory, in the clip of "
-        "a night (KV in",
-        "bf16, in FP8); every window of a stream that does not fit is computed in full.",
+        "The columns from `whole` to `strides` show how many streams a GPU has time for, with windows of 40 "
+        "s "
+        "that slide by",
+        "8 s at 2 FPS and at the share of the peak given above; `whole` computes every window in full. The "
+        "columns `held` show",
+        "how many streams' KV fits into memory in the clip of a night, with KV in bf16 and in FP8. If a "
+        "stream's KV does not fit,",
+        "each of its windows is computed in full.",
         "",
         "| GPU | model | weights | whole | a walk | a night | a fall | `strides`, a walk "
         "| held, KV bf16 | held, KV FP8 |",
@@ -202,23 +208,29 @@ def measured(record: Record) -> list[str]:
     return [
         "## Measured on one GPU",
         "",
-        f"{gpu}, a language model of 7B's shape with random weights in bf16, PyTorch "
-        f"{record.figures['torch']} without compiled",
-        f"layers or CUDA graphs, {record.date} ([all figures](results/gpu.md)). Vision towers are left out.",
-        f"Windows of 40 s that slide by 8 s, one question: {whole:.0f} streams, if every window is computed "
-        "in full.",
-        f"VSS's workload, chunks of 10 s asked once: {chunks:.0f} streams with every token. VSS names "
-        f"{VSS_STREAMS} on an H100, in FP8.",
+        f"This was measured on one {gpu} on {record.date}, with PyTorch {record.figures['torch']}, without "
+        "compiled layers or",
+        "CUDA graphs. The language model has a 7B model's shape and random weights in bf16; vision towers "
+        "are not included",
+        "([all figures](results/gpu.md)).",
+        "",
+        "- With windows of 40 s that slide by 8 s and one question, the GPU has time for "
+        f"{whole:.0f} streams if every window is",
+        "  computed in full; the table shows the preset `default`.",
+        "- With VSS's workload, chunks of 10 s that are asked once, it has time for "
+        f"{chunks:.0f} streams with every token. VSS",
+        f"  reports {VSS_STREAMS} streams on an H100, in FP8.",
         "",
         "| clip | streams, preset `default` | relative to full windows | streams in a batch "
-        "| share of time for the question | VSS's chunks, pruned: streams | the same, asked every 2 s |",
+        "| share of time for the question | streams of VSS's chunks, pruned | the same, asked every 2 s |",
         "| --- | --- | --- | --- | --- | --- | --- |",
         *rows,
         "",
-        "A question has few rows but launches as many kernels as a window: its share of the time is far "
-        "above its share of",
-        "the FLOPs, and more than eight streams in a batch gain little. So kernel launches probably take "
-        "most of the time.",
+        "Kernel launches probably take most of the time. A question has few rows but launches as many "
+        "kernels "
+        "as a window, so",
+        "its share of the time is far above its share of the FLOPs, and more than eight streams in a batch "
+        "gain little.",
     ]
 
 
@@ -229,10 +241,12 @@ def workload(cost: dict[str, float], used: float) -> list[str]:
     return [
         "## VSS's workload on an H100, 8B, FP8",
         "",
-        f"Chunks of 10 s with 80 frames, asked once a chunk: {VSS_STREAMS} streams (VSS's figure, by which "
-        "the share is set).",
-        "A window of the same 80 frames that slides by 16 and is asked every 2 s, five times as often:",
-        f"{', '.join(rows)} streams.",
+        f"VSS reports {VSS_STREAMS} streams for chunks of 10 s with 80 frames, asked once per chunk; this "
+        "figure "
+        "sets the share of the",
+        "peak above. Suppose instead that a window of the same 80 frames slides by 16 frames and is asked "
+        "every 2 s, five times",
+        f"as often. Then the GPU has time for these numbers of streams: {', '.join(rows)}.",
     ]
 
 
@@ -251,7 +265,7 @@ def money(cost: dict[str, float], used: float, price: float) -> list[str]:
 
     streams = {
         f"VSS: chunks of {CHUNK_S:.0f} s, asked once": VSS_STREAMS,
-        "the same chunks as a window that slides, asked every 2 s; a walk": peak * 2.0 / cost["walk"],
+        "the same chunks as a sliding window, asked every 2 s; a walk": peak * 2.0 / cost["walk"],
         "windows of 40 s, asked every 8 s, computed in full": live("whole"),
         "the same, preset `default`, a walk": live("walk"),
         "the same, preset `default`, a night": live("night"),
@@ -259,13 +273,15 @@ def money(cost: dict[str, float], used: float, price: float) -> list[str]:
         "the same, preset `strides`, a walk": live("strides"),
     }
     return [
-        "## Cost of a camera and month, 8B, FP8",
+        "## Cost per camera and month, 8B, FP8",
         "",
-        f"An H100 for {price:g} dollars an hour, {HOURS} hours a month, with as many cameras as it has time "
-        "or memory for",
-        f"(KV in bf16). For comparison, a licence of Verkada costs {LICENCE:.2f} dollars per camera and "
-        "month. Storage, network and",
-        "CPUs are not counted. For another price run `python -m bench.gpu_capacity --price DOLLARS`.",
+        f"The table assumes an H100 for {price:g} dollars an hour, {HOURS} hours a month, with as many "
+        "cameras "
+        "as it has time and",
+        "memory for (KV in bf16). Storage, network and CPUs are not included. For comparison, a Verkada "
+        "licence costs",
+        f"{LICENCE:.2f} dollars per camera and month. For another price, run "
+        "`python -m bench.gpu_capacity --price DOLLARS`.",
         "",
         "| workload | cameras on an H100 | dollars per camera and month | share of the licence |",
         "| --- | --- | --- | --- |",
@@ -286,30 +302,35 @@ def missing(cost: dict[str, float], used: float, layout: Layout) -> list[str]:
     return [
         f"## What stands between this and {AIM} live streams on an H100",
         "",
-        "| what | what it costs | state |",
+        "| limit | effect | state |",
         "| --- | --- | --- |",
-        "| the language model's matrix products in FP8 | in bf16, half as many streams: "
+        "| matrix products of the language model in FP8 | without FP8, half as many streams: "
         f"{peak / 2 * windows.STRIDE_S / cost['walk']:.0f} in a walk, 8B | part of vLLM; not run here |",
-        f"| recomputed windows after a burst of motion | without them, {burst:.0f} streams in a walk, 8B "
-        "| nothing cheaper keeps the answers ([windows](windows.md)) |",
-        "| KV of streams in FP8 | bf16 holds half as many streams, which limits 32B on one H100, but not 8B. "
-        "FP8 (e4m3, a scale for each head and row) moves p(yes) by 0.00025 (0.0002 to 0.0004) on eight real "
-        "clips, default preset, chains of 15 windows; the difference from whole windows stays 0.0030 "
-        "| off: 8B does not need it |",
-        "| pages of KV instead of contiguous copies | half a page per stream, less than 1 % of memory "
+        f"| windows computed again after a burst of motion | without them, {burst:.0f} streams in a walk, 8B "
+        "| needed: nothing cheaper gives the same answers ([windows](windows.md)) |",
+        "| KV of streams in FP8 | in bf16, half as many streams fit, which limits 32B on one H100, but not "
+        "8B. "
+        "FP8 (e4m3, a scale for each head and row) changes p(yes) by 0.00025 (0.0002 to 0.0004) on eight "
+        "real "
+        "clips, default preset, chains of 15 windows; the difference from windows computed in full stays at "
+        "0.0030 "
+        "| off, because 8B does not need it |",
+        "| paged KV instead of contiguous copies | costs half a page per stream, less than 1 % of memory "
         "| not built |",
-        "| a question in few kernel launches | in each layer, every stream has its own rotation, "
-        "concatenation and attention: a batch launches as many kernels as its streams one by one "
-        "| not built: with keys stored rotated, and KV padded to a few lengths, attention is one call per "
-        "layer with static shapes, which a CUDA graph can replay |",
-        "| passes of vision towers as CUDA graphs | a pass over the patches of a few frames takes as long as "
-        "launching its kernels | built, off until it has run on a GPU ([towers](vision.md)) |",
-        "| host reads of device values | one per batch: whether the answers are finite | counted by a test |",
+        "| questions with fewer kernel launches | in each layer, every stream has its own rotation, "
+        "concatenation and attention, so a batch launches as many kernels as its streams one by one "
+        "| not built: if keys were stored rotated and KV padded to a few lengths, attention would be one "
+        "call "
+        "per layer with static shapes, which a CUDA graph can replay |",
+        "| CUDA graphs for vision towers | a pass over the patches of a few frames takes as long as "
+        "launching its kernels | built, but off until it has run on a GPU ([towers](vision.md)) |",
+        "| host reads of device values | one per batch, to check that the answers are finite | counted by a "
+        "test |",
         "| transfers of indices to the device | one per pass, and two per stream whose rows move "
         "| counted by a test |",
         f"| key windows that fall on the same stride | of {AIM} cameras at most {max(keys)}, "
-        f"{AIM / windows.PERIOD:.0f} on average; the camera's name decides, so every instance agrees "
-        "| spread |",
+        f"{AIM / windows.PERIOD:.0f} on average; the camera's name decides the phase, so all instances agree "
+        "| done: key windows are spread |",
     ]
 
 

@@ -29,61 +29,61 @@ BY_CAMERA = "per camera"
 BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
 
 TITLES = {
-    "anchors": "How often a frame must be whole",
+    "anchors": "How often a frame must be encoded whole",
     "codecsight": "CodecSight's figures with a small model",
     "codecsight-16": "CodecSight's policies on sixteen cameras",
-    "codecsight-thresholds": "The threshold of motion vectors in the paper's unit, on real clips",
-    "codecsight-flops": "FLOPs saved at full size, by questions and by the interval between key windows",
-    "codecsight-gop": "Groups of pictures of 4, 8 and 16 samples, refreshed at keyframes alone",
+    "codecsight-thresholds": "Motion-vector thresholds in the paper's unit, on real clips",
+    "codecsight-flops": "FLOPs saved at full model size, by number of questions and by key-window interval",
+    "codecsight-gop": "Groups of pictures of 4, 8 and 16 samples, refreshed only at keyframes",
     "codecsight-motion": "CodecSight's figure 14: cameras in thirds by their motion",
     "codecsight-sweeps": "Strides and thresholds, varied one at a time (its figure 18 is void)",
-    "crowds-choosing": "Masks that keep more where many move: which one is chosen",
-    "crowds": "Masks that keep more where many move",
+    "crowds-choosing": "Masks that keep more where many people move: choosing one",
+    "crowds": "Masks that keep more where many people move",
     "capacity": "What the fleet costs compared with plain decoding",
-    "console": "The console in a browser over a thousand cameras",
+    "console": "The console in a browser with a thousand cameras",
     "health": "Camera health: faults found, false alarms and CPU",
-    "find": "Find: moments of forty cameras by what proposes them, their recall, precision and cost",
-    "far": "Films whose answers lie in no stride, by every way to look at a stream",
+    "find": "Find: recall, precision and cost on forty cameras, by how moments are proposed",
+    "far": "Films whose answers lie in no single stride, with every way of reading a stream",
     "find-smol": "Find with a real language model: recall, precision and cost",
-    "cuts": "What masks make of a cut",
-    "kept_tokens": "Which tokens and which text bring a long window near its dense answer",
+    "cuts": "How masks handle a cut",
+    "kept_tokens": "Which tokens and text bring a long window close to its dense answer",
     "gates": "Gates and a second opinion: precision, recall and cost",
-    "gpu": "What one GPU computes alike, and how fast",
-    "gateway": "The gateway's history: rows a second, lists, timelines, clips",
-    "motion": "What vectors find of what changed",
-    "recordings-prefill": "Prefill by length, and overlap with decoding",
-    "windows_fidelity-20": "What reuse does to answers in windows of 20 frames",
-    "masks": "What each policy keeps, and what it does to answers",
-    "bits": "Masks from the bits that a codec spent",
-    "masking": "What privacy masks cost, by the size of pictures",
-    "memory": "What a memory reads, and what its answers are worth",
-    "memory-rules": "Rules of retrieval on questions about the past of other streams",
-    "memory-rivals": "HERMES and SimpleStream on questions about the past",
+    "gpu": "Whether a GPU gives the same results, and how fast it is",
+    "gateway": "The gateway's history: rows per second, lists, timelines, clips",
+    "motion": "How much of the changed content motion vectors find",
+    "recordings-prefill": "Prefill time by length, and overlap with decoding",
+    "windows_fidelity-20": "How reuse changes answers in windows of 20 frames",
+    "masks": "What each policy keeps, and how it changes answers",
+    "bits": "Masks from the number of bits that a codec spent on each block",
+    "masking": "What privacy masks cost, by picture size",
+    "memory": "What a memory reads, and how good its answers are",
+    "memory-rules": "Retrieval rules, on questions about the past of other streams",
+    "memory-rivals": "HERMES and SimpleStream, on questions about the past",
     "memory-cuts": "A memory of a stream whose scene changes every minute",
-    "memory-schemes": "First token by scheme, and what late splits save",
+    "memory-schemes": "Time to the first token by scheme, and what deferred splits save",
     "memory_cost": "What a camera's memory costs",
-    "peers_engine": "Windows that slide beside what others offer",
+    "peers_engine": "Sliding windows compared with other methods",
     "peers": "Samples of a recording, compared with torchcodec",
-    "recordings": "What pruned KV does to answers",
-    "recordings-long": "What pruned KV does to answers in clips of 128 and 256 frames",
+    "recordings": "How pruned KV changes answers",
+    "recordings-long": "How pruned KV changes answers in clips of 128 and 256 frames",
     "gateway-faults": "Writes over the API while gateway, Kafka and PostgreSQL are killed",
-    "notify-faults": "Notifications while notify and Kafka are killed and a target fails half of the time",
+    "notify-faults": "Notifications while notify and Kafka are killed and a target fails half the time",
     "recordings-faults": "Jobs about recordings while processes are killed",
-    "recordings-fleet": "Recordings on several workers, with decode pods and beside live cameras",
+    "recordings-fleet": "Recordings on several workers, with decode pods, and next to live cameras",
     "saving": "Arithmetic saved on fixed cameras",
-    "convergence": "Ten thousand cameras that a controller takes up for the first time",
+    "convergence": "A controller that reads ten thousand cameras for the first time",
     "scale": "Controller and agents at ten thousand cameras",
-    "smol": "The rivals, reuse and pruned KV with a real language model",
-    "sight-harmless": "What looks like a fall and is none",
-    "sight-dense": "What weights see that learnt on with every token kept, in windows of 80 frames",
+    "smol": "Other methods, reuse and pruned KV with a real language model",
+    "sight-harmless": "Scenes that only resemble a fall",
+    "sight-dense": "What weights trained further with every token kept see, in windows of 80 frames",
     "sight-mrope": "What weights of a second architecture see in windows of 20 frames",
-    "sight-real": "What weights see whose tower learnt from real clips",
+    "sight-real": "What weights see whose tower was trained on real clips",
     "sight-20": "What the tiny model sees in windows of 20 frames",
     "sight-80": "What the tiny model sees in windows of 80 frames",
-    "unreferenced": "What a camera would save that sends no pictures that nothing refers to",
-    "windows-flops": "FLOPs of windows that slide",
+    "unreferenced": "What a camera saves by not sending pictures to which no other picture refers",
+    "windows-flops": "FLOPs of sliding windows",
     "worth": "Whether the default is worth its FLOPs",
-    "windows_fidelity-80": "What reuse does to answers in windows of 80 frames",
+    "windows_fidelity-80": "How reuse changes answers in windows of 80 frames",
 }
 
 
@@ -253,10 +253,10 @@ def title(name: str) -> str:
 
 def origin(record: Record) -> str:
     """Where a result was taken, in one line."""
-    beside = "" if record.busy < 0.5 else f"; {record.busy:g} busy processes a core when it began"
+    beside = "" if record.busy < 0.5 else f"; {record.busy:g} busy processes per core at the start of the run"
     trees = f" (libs and services: {record.trees})" if record.trees else ""
     state = f"commit {commit_text(record)}{trees}"
-    gone = "" if runs(record.command) else "; the bench was removed since: that commit has it"
+    gone = "" if runs(record.command) else "; the bench has since been removed, but is in that commit"
     return f"`{record.command}` on {record.device}, {state}, {record.date}{beside}{gone}"
 
 
@@ -274,7 +274,7 @@ def commit_text(record: Record) -> str:
 
 def losses(record: Record) -> str:
     """What is better than ours at equal tokens, as a list for the top of the page."""
-    lines = ["Where ours loses, at equal tokens:", ""]
+    lines = ["What is better than ours, with as many tokens:", ""]
     for kind, footings in record.figures["tables"].items():
         rows = dict(footings["equal"])
         ours = rows.pop("ours")
@@ -283,7 +283,7 @@ def losses(record: Record) -> str:
         nearer = [name for name, row in rows.items() if 0 < row["dp"] < ours["dp"]]
         faster = [name for name, row in rows.items() if row["time_over_ours"] < 1]
         names = [", ".join(better) or "none" for better in (nearer, faster)]
-        lines.append(f"- {kind}: smaller |dp|: {names[0]}; less time: {names[1]}")
+        lines.append(f"- {kind}: smaller |dp|: {names[0]}; faster: {names[1]}")
     return "\n".join(lines) + "\n\n"
 
 
@@ -420,8 +420,8 @@ def index(records: dict[str, Record]) -> str:
         "# Results",
         "",
         "Every figure here was printed by a command and committed with its device, commit and date: "
-        "`python -m bench.record NAME`. These pages are made from those files (`make results`). "
-        "A bench that was removed since runs at the commit of its result. "
+        "`python -m bench.record NAME`. `make results` writes these pages from the committed files. "
+        "To run a bench that has since been removed, check out the commit of its result. "
         "[Which figures of the papers have a counterpart](../papers.md).",
         "",
         "| result | command | device | commit | date |",

@@ -31,9 +31,9 @@ def _by_motion(found: dict[str, Any]) -> dict[str, dict[str, str]]:
     ]
     return {
         "14, tokens dropped and F1 by thirds": {
-            "paper": "50, 27, 13 %; F1 falls by .07, .04, .08",
+            "paper": "50, 27, 13 %; F1 falls by 0.07, 0.04, 0.08",
             "ours": "; ".join(thirds),
-            "differs": "rendered cameras stand still; thirds of few cameras",
+            "differs": "ours: rendered cameras, which stand still, and few of them in each third",
         }
     }
 
@@ -50,19 +50,19 @@ def _of_policies(line: dict[str, Any]) -> dict[str, dict[str, str]]:
 
     return {
         "12, F1 by video": {
-            "paper": "full .89, CodecSight .81",
+            "paper": "full 0.89, CodecSight 0.81",
             "ours": told("full", "codecsight", "default"),
-            "differs": "rendered cameras, 15 questions, a tiny model trained on pruned windows",
+            "differs": "ours: rendered cameras, 15 questions, a tiny model trained on pruned windows",
         },
         "13b, FLOPs saved": {
             "paper": "87 %",
             "ours": f"{levels('default')}; {levels('codecsight')} (clips: walk, night, fall)",
-            "differs": "a 7B's shape with one question; key windows and audits are counted in",
+            "differs": "ours: a 7B model's shape and one question; key windows and audits are included",
         },
         "15, components": {
-            "paper": "full .89, prune .87, refresh .79, both .81",
+            "paper": "full 0.89, prune 0.87, refresh 0.79, both 0.81",
             "ours": told(*COMPONENTS),
-            "differs": "the last of ours: the paper's rule with an attention mask aligned to the corner",
+            "differs": "our last figure: the paper's rule with an attention mask aligned to the corner",
         },
     }
 
@@ -73,24 +73,24 @@ def _of_sweeps(found: dict[str, Any]) -> dict[str, dict[str, str]]:
     for figure, paper, table, column, differs in (
         (
             "16, stride",
-            "F1 .84 at 100 %, .89 at 20 %; latency 1.45 at 100 %, .92 at 10 %",
+            "F1 0.84 at 100 %, 0.89 at 20 %; latency 1.45 at 100 %, 0.92 at 10 %",
             "figure 16",
             "default: F1",
-            "FLOPs instead of latency",
+            "ours: FLOPs instead of latency",
         ),
         (
             "17, threshold",
-            "F1 .81 at .25 px, .73 at 5 px; latency 1 and .83",
+            "F1 0.81 at 0.25 px, 0.73 at 5 px; latency 1 and 0.83",
             "figure 17",
             "F1",
-            "FLOPs instead of latency; luma's threshold beside it, with the default's windows",
+            "ours: FLOPs instead of latency; also thresholds of luma, with the default's windows",
         ),
         (
             "18, GOP",
-            "F1 .77, .79, .81 at 4, 8, 16; latency 1.33 at 4",
+            "F1 0.77, 0.79, 0.81 at 4, 8, 16; latency 1.33 at 4",
             "figure 18",
             "F1",
-            "the same pictures; FLOPs instead of latency; `dp` says whether more refresh is nearer",
+            "ours: the same pictures, FLOPs instead of latency; `dp`: whether more refresh errs less",
         ),
     ):
         rows = found.get(table, {})

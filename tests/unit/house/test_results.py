@@ -43,7 +43,7 @@ def test_a_page_says_that_its_bench_was_removed() -> None:
         ("make bench-never", True),
     ):
         run = record.Record(command, "a machine", "abc", "2026-01-01", 0.1, {})
-        assert ("the bench was removed since" in pages.origin(run)) == gone
+        assert ("the bench has since been removed" in pages.origin(run)) == gone
 
 
 def test_figures_of_guides_are_read_from_results() -> None:

@@ -82,7 +82,7 @@ def schemes(world: World, spec: Spec) -> dict[str, Any]:
         return lambda: world.read(shot, text, flat, choose)[0]
 
     runs = {name: flat_read(choose) for name, choose in choices.items()}
-    bare = replace(RETRIEVAL, representatives=0)
+    bare = replace(RETRIEVAL, representatives=False)
     runs |= {
         "ours": lambda: world.ask(shot, text),
         "ours again": lambda: world.ask(shot, text),  # the control: how far two equal ways lie apart

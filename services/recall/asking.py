@@ -262,7 +262,7 @@ class Asker:
             return Past(
                 resolved.chapters,
                 self.cache.over(self._sources.fetch(resolved)),
-                replace(self._retrieval, frames=question.frames, representatives=0),
+                replace(self._retrieval, frames=question.frames, representatives=False),
                 since_us=question.since_us,
                 until_us=question.until_us,
                 traffic=Traffic(),

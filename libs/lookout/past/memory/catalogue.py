@@ -529,7 +529,7 @@ class Catalogue:
         index: LayerIndex = self.shot.layers[layer]
         begun = len(self.shot.layers) + sum(len(other.counts) for other in self.shot.layers[:layer])
         clusters, offsets = np.diff(index.table.starts), self.starts[begun : begun + len(index.counts)]
-        return LayerScenes(index.keys, index.counts, index.frames[[0, 2]], clusters, offsets).packed()
+        return LayerScenes(index.keys, index.counts, index.frames, clusters, offsets).packed()
 
     def _range(self, layer: int, visual: int) -> bytes:
         table = self.shot.layers[layer].table

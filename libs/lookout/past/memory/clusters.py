@@ -85,18 +85,9 @@ class ClusterPartition:
         return np.array([first, means, last], dtype=np.int64)
 
     @cached_property
-    def middle(self) -> tuple[int, Ints]:
-        """Mean frame number and mean place int64 [axes] over all members."""
-        count = sum(cluster.count for cluster in self.clusters)
-        place = np.rint(np.sum([cluster.place for cluster in self.clusters], axis=0) / count)
-        return round(sum(cluster.frame for cluster in self.clusters) / count), place.astype(np.int64)
-
-    @cached_property
-    def totals(self) -> tuple[torch.Tensor, torch.Tensor, int]:
-        """Sums of keys and of values [width] over all members, and the number of members."""
-        key = torch.stack([cluster.key for cluster in self.clusters]).sum(0)
-        value = torch.stack([cluster.value for cluster in self.clusters]).sum(0)
-        return key, value, int(self.counts.sum())
+    def totals(self) -> tuple[torch.Tensor, int]:
+        """The sum of keys [width] over all members, and the number of members."""
+        return torch.stack([cluster.key for cluster in self.clusters]).sum(0), int(self.counts.sum())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

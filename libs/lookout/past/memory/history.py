@@ -22,7 +22,6 @@ from lookout.past.memory.clusters import (
 )
 from lookout.past.memory.errors import HistoryError
 from lookout.past.memory.frames import FrameNumbers, TableMark
-from lookout.past.memory.runs import RunSums
 from lookout.past.memory.slabs import Residency
 from lookout.past.memory.spans import Span
 from lookout.past.memory.statistics import unit, unit_variance
@@ -47,38 +46,30 @@ class _Stacked:
 
     table: ClusterTable
     keys: torch.Tensor
-    values: torch.Tensor
     counts: torch.Tensor
     frames: Ints
-    places: Ints
 
     @classmethod
     def empty(cls, width: int, axes: int, dtype: torch.dtype) -> _Stacked:
         """Return the arrays of a layer without clusters."""
         none = torch.zeros(0, width, dtype=dtype)
         counts = torch.zeros(0, dtype=torch.long)
-        table = ClusterTable.empty(width, axes, dtype)
-        return cls(table, none, none, counts, np.zeros((3, 0), np.int64), np.zeros((axes, 0), np.int64))
+        return cls(ClusterTable.empty(width, axes, dtype), none, counts, np.zeros((2, 0), np.int64))
 
     def changed(self, partitions: Mapping[int, ClusterPartition | None], total: int) -> _Stacked:
         """Return a copy with some of `total` partitions replaced or added; only their rows are computed."""
         growth = total - len(self.counts)
-        keys, values = (torch.cat([x, x.new_zeros(growth, x.shape[1])]) for x in (self.keys, self.values))
+        keys = torch.cat([self.keys, self.keys.new_zeros(growth, self.keys.shape[1])])
         counts = torch.cat([self.counts, self.counts.new_zeros(growth)])
-        frames, places = (
-            np.concatenate([x, np.zeros((len(x), growth), x.dtype)], 1) for x in (self.frames, self.places)
-        )
+        frames = np.concatenate([self.frames, np.zeros((2, growth), np.int64)], 1)
         for place, part in partitions.items():
             if part is None:
-                for rows in (keys, values, counts):
-                    rows[place] = 0
-                frames[:, place], places[:, place] = 0, 0
+                keys[place], counts[place], frames[:, place] = 0, 0, 0
                 continue
-            key, value, count = part.totals
-            keys[place], values[place], counts[place] = in_half(key / count), value / count, count
-            middle, places[:, place] = part.middle
-            frames[:, place] = part.frames[0].min(), middle, part.frames[2].max()
-        return _Stacked(self.table.changed(partitions, total), keys, values, counts, frames, places)
+            key, count = part.totals
+            keys[place], counts[place] = in_half(key / count), count
+            frames[:, place] = part.frames[0].min(), part.frames[2].max()
+        return _Stacked(self.table.changed(partitions, total), keys, counts, frames)
 
 
 _Partitions = Mapping[int, ClusterPartition | None]
@@ -88,48 +79,34 @@ class LayerIndex:
     """One layer of the memory: a partition per visual cluster (None if its tokens are gone), and the arrays
     that the two stages of retrieval read. Immutable.
 
-    The arrays are computed when they are first read, because no question follows most blocks. Sums over runs
-    are computed separately, because only answers with representatives read them. Both depend on the
-    partitions alone, so the time of computing them does not matter.
+    The arrays are computed when they are first read, because no question follows most blocks. They depend on
+    the partitions alone, so the time of computing them does not matter.
 
     Attributes:
         partitions: one per visual cluster.
     """
 
-    __slots__ = ("_pending", "_stacked", "_sums", "_unsummed", "partitions")
+    __slots__ = ("_pending", "_stacked", "partitions")
 
     def __init__(
         self,
         partitions: tuple[ClusterPartition | None, ...],
         stacked: _Stacked,
-        sums: RunSums,
         pending: _Partitions | None = None,
-        unsummed: _Partitions | None = None,
     ) -> None:
-        """Create the index. `stacked` and `sums` may be out of date: `stacked` lacks the partitions in
-        `pending`, and `sums` those in `unsummed`."""
+        """Create the index; `stacked` may be out of date: it lacks the partitions in `pending`."""
         self.partitions = partitions
         self._stacked, self._pending = stacked, pending or {}
-        self._sums, self._unsummed = sums, unsummed or {}
 
     @classmethod
     def empty(cls, width: int, axes: int, dtype: torch.dtype) -> LayerIndex:
         """Return the index of a layer without clusters."""
-        return cls((), _Stacked.empty(width, axes, dtype), RunSums.empty(width, axes, dtype))
+        return cls((), _Stacked.empty(width, axes, dtype))
 
     @property
     def table(self) -> ClusterTable:
         """All clusters of the partitions."""
         return self._read().table
-
-    @property
-    def runs(self) -> RunSums:
-        """Sums over neighbouring visual clusters."""
-        with _READING:
-            if self._unsummed:
-                self._sums = self._sums.changed(self._unsummed, len(self.partitions))
-                self._unsummed = {}
-            return self._sums
 
     @property
     def keys(self) -> torch.Tensor:
@@ -138,24 +115,14 @@ class LayerIndex:
         return self._read().keys
 
     @property
-    def values(self) -> torch.Tensor:
-        """[visual, width], mean value of each visual cluster, in full precision."""
-        return self._read().values
-
-    @property
     def counts(self) -> torch.Tensor:
         """int64 [visual], tokens of each visual cluster."""
         return self._read().counts
 
     @property
     def frames(self) -> Ints:
-        """int64 [3, visual], first, mean and last frame number of each visual cluster."""
+        """int64 [2, visual], first and last frame number of each visual cluster."""
         return self._read().frames
-
-    @property
-    def places(self) -> Ints:
-        """int64 [axes, visual], mean place in the frame of each visual cluster."""
-        return self._read().places
 
     @property
     def tokens(self) -> int:
@@ -178,9 +145,7 @@ class LayerIndex:
         for place, part in partitions.items():
             parts[place] = part
         with _READING:
-            stacked, pending = self._stacked, {**self._pending, **partitions}
-            sums, unsummed = self._sums, {**self._unsummed, **partitions}
-        return LayerIndex(tuple(parts), stacked, sums, pending, unsummed)
+            return LayerIndex(tuple(parts), self._stacked, {**self._pending, **partitions})
 
     def _read(self) -> _Stacked:
         with _READING:

@@ -372,8 +372,8 @@ class Past:
             LostChapterError: one cannot be read.
         """
         self.settings = settings or RetrievalSettings()
-        if self.settings.representatives != 0:
-            raise HistoryError("retrieval settings: chapters are read without representatives: set them to 0")
+        if self.settings.representatives:
+            raise HistoryError("retrieval settings: chapters are read without representatives")
         self.ranges, self.traffic = ranges, traffic or Traffic()
         self.chapters = [chapter for chapter in chapters if _meets(chapter, since_us, until_us)]
         if not self.chapters:
@@ -460,7 +460,7 @@ class Past:
             return candidates, (ranges, chapters)
 
         candidates, (ranges, chapters) = first_stage(index, q, self.budget, settings, self.span, opened)
-        picks, _ = semantic_stage(candidates, q, self.budget, settings)
+        picks = semantic_stage(candidates, q, self.budget, settings)
         starts = np.cumsum([0, *(len(part.ids) for part in ranges)])
         slabs: list[ChapterRange] = []
         frames, places, sizes = [none], [np.zeros((self.shape.axes, 0), np.int64)], []

@@ -22,7 +22,7 @@ PRESETS = {
         MemorySettings(
             visual_frames=64, visual_cap=256, smallest_visual=8, visual_limit=4.0, split=SplitMode.DEFERRED
         ),
-        RetrievalSettings(breadth=2.0, whole=0.0, representatives=None),
+        RetrievalSettings(breadth=2.0, whole=0.0, representatives=True),
     ),
 }
 """`default` did best at equal budget and cost (docs/memory.md). `mosaic` is the paper's scheme as read here:

@@ -1,7 +1,7 @@
 """Chooses which clusters an answer reads: two stages under a token budget, and representatives of the rest.
 
 With representatives every token of the memory counts exactly once in every layer: it is retrieved, or its
-cluster's mean represents it, or it is part of the mean of neighbouring visual clusters.
+cluster's mean represents it.
 """
 
 from __future__ import annotations
@@ -33,18 +33,14 @@ class RetrievalSettings:
         breadth: the first stage takes visual clusters until they hold this many times the token budget.
         whole: share of the budget that the best visual clusters fill completely; the rest goes to the best
             semantic clusters of all that the first stage took. 0: only these (the paper).
-        representatives: maximum number of representatives per layer; None: one for every cluster that is not
-            retrieved (the paper); 0: none.
-        weighted: whether a representative counts as many times as it has members (the log of its size is
-            added to its score); else once.
+        representatives: whether every cluster that is not retrieved has a representative (the paper).
     """
 
     frames: int = 64
     span: int = 32
     breadth: float = 8.0
     whole: float = 0.75
-    representatives: int | None = 0
-    weighted: bool = False
+    representatives: bool = False
 
     def __post_init__(self) -> None:
         if self.frames < 0 or self.span < 1 or self.breadth < 1:
@@ -54,16 +50,13 @@ class RetrievalSettings:
             )
         if not 0 <= self.whole <= 1:
             raise HistoryError(f"retrieval settings: whole={self.whole} must be 0 to 1")
-        if self.representatives is not None and self.representatives < 0:
-            raise HistoryError(f"retrieval settings: representatives={self.representatives} is negative")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Representatives:
     """Means that represent tokens that are not retrieved, in temporal order.
 
-    `keys` and `values` [n, width], `counts` int64 [n] (their logs are the weights), `frames` int64 [n] and
-    `places` int64 [axes, n].
+    `keys` and `values` [n, width], `counts` int64 [n], `frames` int64 [n] and `places` int64 [axes, n].
     """
 
     keys: torch.Tensor
@@ -130,7 +123,7 @@ def retrieve(  # noqa: PLR0917
         query: [width], mean over question tokens and each KV head's query heads; un-rotated.
         budget: tokens; whole clusters are taken in order of score while they fit, ties by cluster id. Without
             representatives a part of the next best cluster fills the rest.
-        settings: breadth of the first stage and number of representatives.
+        settings: breadth of the first stage, and whether there are representatives.
         span: frames that may be read.
 
     Returns:
@@ -139,7 +132,7 @@ def retrieve(  # noqa: PLR0917
     index = snapshot.layers[layer]
     q = query.to(index.keys.dtype)
 
-    def opened(scenes: Ints) -> tuple[Candidates, tuple[Ints, Ints]]:
+    def opened(scenes: Ints) -> tuple[Candidates, Ints]:
         rows, home = index.table.rows(scenes)
         counts = index.table.counts[rows]
         if not span.whole:
@@ -151,10 +144,10 @@ def retrieve(  # noqa: PLR0917
             first=index.table.frames[0, rows],
             home=home,
         )
-        return candidates, (rows, scenes[home])
+        return candidates, rows
 
-    candidates, (rows, home) = first_stage(index, q, budget, settings, span, opened)
-    picks, order = semantic_stage(candidates, q, budget, settings)
+    candidates, rows = first_stage(index, q, budget, settings, span, opened)
+    picks = semantic_stage(candidates, q, budget, settings)
     clusters = index.clusters(rows[picks.places])
     read = None
     if not span.whole or picks.partial:
@@ -162,8 +155,9 @@ def retrieve(  # noqa: PLR0917
         none = np.zeros(0, np.int64)
         tokens = np.concatenate([none, *(cluster.slab.tokens for cluster in clusters)])
         read = rows_read(span.holds(snapshot.lookup(tokens)[0]), sizes, picks.tokens)
-    taken = picks.places.tolist()
-    stands = _stand_ins(index, rows, home, order, taken, settings.representatives, span)
+    free = np.full(len(index.table.ids), settings.representatives)
+    free[rows[picks.places]] = False
+    stands = _representatives(index, np.flatnonzero(free), span)
     return Retrieved(clusters, stands, read, len(index.counts) + len(rows))
 
 
@@ -231,9 +225,8 @@ def first_stage(  # noqa: PLR0917
 
 def semantic_stage(
     candidates: Candidates, query: torch.Tensor, budget: int, settings: RetrievalSettings
-) -> tuple[Picks, Ints]:
-    """Return the clusters to read, and all that may be read in order of score, as places among the
-    candidates.
+) -> Picks:
+    """Return the clusters to read.
 
     Whole clusters come first. Without representatives the next best cluster is read in part, so that every
     memory that holds enough gives exactly the budget.
@@ -250,13 +243,13 @@ def semantic_stage(
     picks += _fill(order[untaken[order]], counts, budget - int(counts[picks].sum()))
     untaken[picks] = False
     room, rest = budget - int(counts[picks].sum()), order[untaken[order]]
-    partial = bool(settings.representatives == 0 and room and len(rest))
+    partial = bool(not settings.representatives and room and len(rest))
     places = np.array(picks, np.int64)
     tokens = counts[places]
     if partial:
         places, tokens = np.append(places, rest[0]), np.append(tokens, room)
     sorting = np.lexsort((ids[places], candidates.first[places]))
-    return Picks(places[sorting], tokens[sorting], partial), order
+    return Picks(places[sorting], tokens[sorting], partial)
 
 
 def rows_read(allowed: np.ndarray, sizes: Sequence[int], tokens: Ints) -> np.ndarray:
@@ -318,38 +311,8 @@ def _fill(order: Ints, counts: Ints, budget: int) -> list[int]:
     return picks
 
 
-def _stand_ins(  # noqa: PLR0917
-    index: LayerIndex,
-    rows: Ints,
-    home: Ints,
-    order: Ints,
-    taken: list[int],
-    bound: int | None,
-    span: FrameChoice,
-) -> Representatives:
-    """Return representatives of what is not retrieved.
-
-    Without a bound, every other cluster has a representative of its own, in visual clusters that were not
-    chosen too. With a bound, half of it goes to the best other clusters of the chosen visual clusters; the
-    remainder of every visual cluster is one mean, and neighbours are merged until these fit in the other
-    half.
-    """
-    if bound == 0:
-        return _nothing(index)
-    free = np.ones(len(index.table.ids), dtype=bool)
-    free[rows[taken]] = False
-    if bound is None:
-        return _stacked(index, np.flatnonzero(free), span)
-    fine = order[free[rows[order]]][: bound // 2]
-    own = _stacked(index, rows[fine], span)
-    if not span.whole:
-        # A mean that includes frames outside the span would leak them.
-        return own
-    shown = np.concatenate([fine, np.array(taken, np.int64)])
-    return _in_order([own, _remainders(index, rows[shown], home[shown], bound - len(own))])
-
-
-def _stacked(index: LayerIndex, rows: Ints, span: FrameChoice) -> Representatives:
+def _representatives(index: LayerIndex, rows: Ints, span: FrameChoice) -> Representatives:
+    """Return the representatives of some clusters, given as rows of the table."""
     table = index.table
     if not span.whole:
         # A mean that includes frames outside the span would leak them.
@@ -363,44 +326,6 @@ def _stacked(index: LayerIndex, rows: Ints, span: FrameChoice) -> Representative
         frames=table.frames[1, rows],
         places=table.places[:, rows],
     )
-
-
-def _remainders(index: LayerIndex, shown: Ints, home: Ints, bound: int) -> Representatives:
-    """Compute means of all tokens but those of the clusters `shown` (rows, with the visual cluster of each):
-    one per visual cluster, or one per run of neighbouring ones if there are more than `bound`."""
-    if not bound:
-        return _nothing(index)
-    table, level = index.table, index.runs.level(bound)
-    sums, (count, frame, *place) = index.runs.vectors[level].clone(), index.runs.moments[level].T
-    remaining, where = count.copy(), home >> level
-    rows, number = torch.from_numpy(shown), torch.from_numpy(table.counts[shown])[:, None]
-    means = torch.cat([table.keys.index_select(0, rows), table.values.index_select(0, rows)], 1)
-    sums.index_add_(0, torch.from_numpy(where), means * -number)
-    np.subtract.at(remaining, where, table.counts[shown])
-    unshown = np.flatnonzero(remaining > 0)
-    counts = torch.from_numpy(remaining[unshown])
-    keys, values = (sums[torch.from_numpy(unshown)] / counts[:, None]).chunk(2, 1)
-    # The mean frame and place of all members of a run, the shown ones included.
-    middle = np.rint(np.stack([frame, *place])[:, unshown] / count[unshown]).astype(np.int64)
-    return Representatives(keys, values, counts, middle[0], middle[1:])
-
-
-def _in_order(several: list[Representatives]) -> Representatives:
-    frames = np.concatenate([part.frames for part in several])
-    order = np.lexsort((np.arange(len(frames)), frames))
-    sorting = torch.from_numpy(order)
-    return Representatives(
-        keys=torch.cat([part.keys for part in several])[sorting],
-        values=torch.cat([part.values for part in several])[sorting],
-        counts=torch.cat([part.counts for part in several])[sorting],
-        frames=frames[order],
-        places=np.concatenate([part.places for part in several], 1)[:, order],
-    )
-
-
-def _nothing(index: LayerIndex) -> Representatives:
-    none = index.keys[:0]
-    return Representatives(none, none, index.counts[:0], np.zeros(0, np.int64), index.places[:, :0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,9 +144,8 @@ def everything(family: str, **options: object) -> tuple[MemoryAnswer, Snapshot]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("gathered", [True, False])
-def test_retrieving_everything_is_full_attention(family: str, gathered: bool) -> None:
-    answer, shot = everything(family, gathered=gathered)
+def test_retrieving_everything_is_full_attention(family: str) -> None:
+    answer, shot = everything(family)
     _, history = remembered(family)
     assert sum(len(index.partitions) for index in shot.layers) > 0
     for trace in answer.traces:
@@ -224,15 +223,13 @@ def test_asking_changes_neither_memory_nor_windows() -> None:
     assert all(torch.equal(a, b) for a, b in zip(kv, engine("internvl").kv("memory-9/0").keys, strict=True))
 
 
-@pytest.mark.parametrize("bound", [None, 1, 3, 50])
-def test_every_token_is_accounted_for_once(bound: int | None) -> None:
+def test_every_token_is_accounted_for_once() -> None:
     keeper, _ = remembered("internvl")
     assert keeper.memory is not None
     shot = keeper.memory.snapshot()
-    seen: list[int] = []
     for layer, index in enumerate(shot.layers):
         query = torch.randn(64, generator=torch.Generator().manual_seed(layer), dtype=torch.float64)
-        settings = RetrievalSettings(frames=2, span=4, breadth=1.0, representatives=bound)
+        settings = RetrievalSettings(frames=2, span=4, breadth=1.0, representatives=True)
         found = retrieve(shot, layer, query, 40, settings)
         stood = int(found.representatives.counts.sum())
         assert found.tokens + stood == int(index.counts.sum())
@@ -243,9 +240,6 @@ def test_every_token_is_accounted_for_once(bound: int | None) -> None:
         every = [cluster for part in index.partitions if part is not None for cluster in part.clusters]
         assert torch.allclose(weighed, torch.stack([cluster.key for cluster in every]).sum(0), atol=1e-9)
         assert (np.diff(found.representatives.frames) >= 0).all()
-        seen.append(len(found.representatives))
-    if bound is not None:
-        assert max(seen) <= bound
 
 
 @pytest.mark.parametrize("span", [Span(), Span(5, 8)])
@@ -313,7 +307,7 @@ def test_representatives_name_no_frame() -> None:
     keeper, _ = remembered("internvl")
     assert keeper.memory is not None
     shot = keeper.memory.snapshot()
-    few = RetrievalSettings(frames=1, span=4, representatives=None)
+    few = RetrievalSettings(frames=1, span=4, representatives=True)
     answer = ask(engine("internvl"), shot, TEXT, retrieval=few)
     assert max(trace.representatives for trace in answer.traces) > 0
     read = set(shot.times_us[shot.window[0].first_frame :].tolist())

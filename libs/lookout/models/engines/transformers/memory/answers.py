@@ -117,7 +117,6 @@ def ask(
     describe: int = 0,
     on_text: Callable[[str], None] | None = None,
     reader: Callable[[Sequence[LayerTrace]], Reader] | None = None,
-    gathered: bool = True,
     observer: Observer | None = None,
 ) -> MemoryAnswer:
     """Answer a question over a snapshot of a camera's memory.
@@ -134,7 +133,6 @@ def ask(
         describe: maximum tokens of text to write; 0 for p(yes) alone.
         on_text: called with each piece of the text as it is written.
         reader: makes a replacement for two-stage retrieval (for comparisons).
-        gathered: one attention call over everything; else partial softmaxes that are merged.
         observer: sees every layer's attention (for measurements).
 
     Raises:
@@ -144,7 +142,7 @@ def ask(
     """
     if describe:
         check_writable(question)
-    how = (retrieval, predictor, resident, describe, on_text, reader, gathered, observer)
+    how = (retrieval, predictor, resident, describe, on_text, reader, observer)
     asking = _Asking(engine, snapshot, question, *how)
     return asking.run(_allowed(snapshot, since_us, until_us))
 
@@ -224,7 +222,6 @@ class _Asking:
     describe: int = 0
     on_text: Callable[[str], None] | None = None
     reader: Callable[[Sequence[LayerTrace]], Reader] | None = None
-    gathered: bool = True
     observer: Observer | None = None
 
     def run(self, allowed: FrameChoice) -> MemoryAnswer:
@@ -256,9 +253,7 @@ class _Asking:
         _check_positions(model, layout.question + room)
         traces = [LayerTrace() for _ in model.layers]
         reading = self._reading(moving, settings, predictor, traces, allowed)
-        return AskPass(
-            model, snapshot, layout, reading, traces, room, predictor, self.gathered, self.observer
-        )
+        return AskPass(model, snapshot, layout, reading, traces, room, predictor, self.observer)
 
     def answered(
         self, state: AskPass, asked: AskedQuestion, answer: Answer, spent: float, text: str | None = None

@@ -26,7 +26,6 @@ from lookout.past.memory import (
     Predictor,
     Readable,
 )
-from lookout.past.memory.attention import merged, partial
 from lookout.past.memory.types import Ints
 
 POSITIONS = 4096
@@ -62,15 +61,14 @@ class _LayerState:
     """What a layer keeps for later rows.
 
     `keys` and `values` are K and V in their places [kv_heads, room, d], of which `size` rows are filled.
-    `bias` is the attention bias of the rows before the question. `frames` is the frame of each of those rows;
-    the prefix and representatives count as one frame after the last. `last` is the question's last row,
-    rotated and scaled [heads, 1, d], with its mask [1, keys].
+    `frames` is the frame of each row before the question; the prefix and representatives count as one frame
+    after the last. `last` is the question's last row, rotated and scaled [heads, 1, d], with its mask
+    [1, keys].
     """
 
     keys: torch.Tensor
     values: torch.Tensor
     frames: Ints
-    bias: torch.Tensor | None = None
     size: int = 0
     last: tuple[torch.Tensor, torch.Tensor] | None = None
 
@@ -96,7 +94,6 @@ class AskPass:
     traces: Sequence[LayerTrace]
     room: int
     predictor: Predictor = Predictor.NONE
-    gathered: bool = True
     observer: Observer | None = None
     angles: Angles | None = None
     answering: bool = False
@@ -146,8 +143,6 @@ class AskPass:
             for part in memory.parts:
                 span = slice(state.size - before, state.size - before + part[0].shape[1])
                 state.append(*part, (cos[span], sin[span]))
-            if memory.weights is not None:
-                state.bias = torch.cat([memory.weights.new_zeros(before), memory.weights])
         self.states[layer] = state
         return state
 
@@ -166,14 +161,12 @@ class AskPass:
         return out[0], out[1]
 
     def mask(self, state: _LayerState, rows: int) -> torch.Tensor:
-        """Return the additive mask [rows, keys] of a layer's last rows. Without a bias it is zero before the
-        question, so one mask serves all layers."""
-        if state.bias is not None:
-            return causal_bias(state.size, rows, state.bias, state.keys.dtype, state.keys.device)
+        """Return the additive mask [rows, keys] of a layer's last rows. It is zero before the
+        question, so that one mask serves all layers."""
         mask = self._mask
         if mask is None or mask.shape[0] != rows or mask.shape[1] < state.size:
             room = state.size + state.size // 8
-            mask = self._mask = causal_bias(room, rows, None, state.keys.dtype, state.keys.device)
+            mask = self._mask = causal_bias(room, rows, state.keys.dtype, state.keys.device)
         return mask[:, mask.shape[1] - state.size :]
 
     def weight_of_frames(self) -> torch.Tensor:
@@ -203,7 +196,7 @@ class AskHandle(Handle):
         first = owner.states[self.layer] is None
         state: _LayerState = owner.place(self.layer, query)
         begun = clock()
-        cut, rows = state.size, query.shape[1]
+        rows = query.shape[1]
         # Later rows of the same answer see these.
         state.append(self.key, value[0], owner.angles)
         keys, values = state.keys[:, : state.size], state.values[:, : state.size]
@@ -215,31 +208,19 @@ class AskHandle(Handle):
             owner.observer(self.layer, turned, keys, bias, scaling)
         if owner.answering:
             turned, bias = turned[:, -1:], bias[-1:]
-        if owner.gathered:
-            out = few_rows(turned, keys, values, bias, scaling)
-        else:
-            parts = [
-                partial(turned, keys[:, part], values[:, part], scaling, bias[:, part])
-                for part in (slice(0, cut), slice(cut, state.size))
-            ]
-            out = merged(parts).transpose(0, 1)
+        out = few_rows(turned, keys, values, bias, scaling)
         if len(out) < rows:
             out = torch.cat([out.new_zeros(rows - len(out), *out.shape[1:]), out])
         trace.attend_s += clock() - begun
         return out
 
 
-def causal_bias(
-    keys: int, rows: int, bias: torch.Tensor | None, dtype: torch.dtype, device: torch.device
-) -> torch.Tensor:
+def causal_bias(keys: int, rows: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Build an additive mask [rows, keys].
 
-    The last `rows` keys are the rows' own; every row sees those up to itself. Every row sees all keys before
-    them, with their bias.
+    The last `rows` keys are the rows' own; every row sees those up to itself, and all keys before them.
     """
     out = torch.zeros(rows, keys, dtype=dtype, device=device)
-    if bias is not None:
-        out[:, : len(bias)] = bias
     out[:, keys - rows :] = torch.full((rows, rows), float("-inf"), dtype=dtype, device=device).triu(1)
     return out
 

@@ -38,14 +38,12 @@ class LayerContext:
         frames: int64 [n], the frame of each row of all parts; `places` int64 [axes, n], its place in the
             frame.
         tokens: How many of the first rows are tokens; the others are representatives of several.
-        weights: [n], the log of how many tokens each row stands for; None: each counts once.
     """
 
     parts: Iterable[tuple[torch.Tensor, torch.Tensor]]
     frames: Ints
     places: Ints
     tokens: int
-    weights: torch.Tensor | None = None
 
 
 Observer = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor, float], None]
@@ -120,7 +118,7 @@ class ClusterReader:
         trace.tokens, trace.clusters, trace.scored = choice.tokens, len(choice.clusters), choice.scored
         trace.representatives, trace.transfer = len(choice.representatives), moved
         trace.ids = tuple(cluster.id for cluster in choice.clusters)
-        return context_of(self.snapshot, choice, data, self.device, self.settings.weighted)
+        return context_of(self.snapshot, choice, data, self.device)
 
 
 def context_of(
@@ -128,7 +126,6 @@ def context_of(
     found: Retrieved,
     data: Sequence[torch.Tensor],
     device: torch.device,
-    weighted: bool = True,
 ) -> LayerContext | None:
     """Build one layer's memory rows from retrieved slabs and representatives."""
     stands = found.representatives
@@ -140,19 +137,15 @@ def context_of(
     frames, places = snapshot.lookup(tokens)
     if found.rows is not None:
         frames, places = frames[found.rows], places[:, found.rows]
-    parts, weights = parts_of(data, found.rows), None
+    parts: Iterable[tuple[torch.Tensor, torch.Tensor]] = parts_of(data, found.rows)
     if len(stands):
         keys, values = (x.to(device, dtype).view(-1, heads, size) for x in (stands.keys, stands.values))
         parts = itertools.chain(parts, [(keys.transpose(0, 1), values.transpose(0, 1))])
-        if weighted:
-            weights = torch.zeros(len(frames) + len(stands), dtype=dtype, device=device)
-            weights[len(frames) :] = stands.counts.to(device).log().to(dtype)
     return LayerContext(
         parts=parts,
         frames=np.concatenate([frames, stands.frames]),
         places=np.concatenate([places, stands.places], 1),
         tokens=len(frames),
-        weights=weights,
     )
 
 

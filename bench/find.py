@@ -54,8 +54,9 @@ from lookout.past.backtests.windows import PastVerdict
 from lookout.past.find import SHARE
 from lookout.past.find.finding import Finder, SpanAnswer
 from lookout.past.find.spans import PastSpan, ranked_spans
-from lookout.past.find.types import FindProgress, FindQuestion, FindSummary, Hit
+from lookout.past.find.types import FindQuestion, Hit
 from lookout.streams.chains import PastScope
+from lookout.v1.memory_pb2 import FindProgress, FindSummary
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Rule, Watch
 from tests.find_world import (
@@ -271,7 +272,7 @@ def with_likely(world: World, found: Found, summary: FindSummary) -> Found:
     likely = sorted(
         (-one.proposed, one.camera, one.end_us)
         for one in summary.not_searched
-        if one.proposed is not None and one.end_us is not None
+        if one.HasField("proposed") and one.HasField("end_us")
     )
     windows = [last_window(world, camera, end_us) for _, camera, end_us in likely]
     return replace(found, windows=[*found.windows, *windows])

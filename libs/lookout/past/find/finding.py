@@ -22,19 +22,10 @@ from lookout.past.backtests.windows import PastVerdict, PastWindows
 from lookout.past.find.moments import Hidden, Moments
 from lookout.past.find.similar import RegionError, block_keys, compared_with, region_keys
 from lookout.past.find.spans import PastSpan, ranked_spans
-from lookout.past.find.types import (
-    FindCost,
-    FindEvent,
-    FindProgress,
-    FindQuestion,
-    FindSummary,
-    Hit,
-    Left,
-    NotSearched,
-    Region,
-)
+from lookout.past.find.types import FindEvent, FindQuestion, Hit, Left, Region
 from lookout.past.memory.ranking import CameraPast
 from lookout.streams.chains import EpochRecords, PastScope, chain_keys, is_repeated
+from lookout.v1.memory_pb2 import FindCost, FindProgress, FindSummary, NotSearched
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Rule, Watch
 from lookout.wire import names_id, tenant_of
@@ -230,13 +221,16 @@ class _Search:
             self.ended = "cancelled"
         yield self._summary()
 
+    def _verifying(self, camera: str) -> FindProgress:
+        return FindProgress(stage="verify", camera=camera, done=self.windows, total=self._budget(self.total))
+
     # Proposals of the memory.
 
     def _proposed(self) -> Iterator[FindEvent]:
         question, sampling = self.question, self.finder.windows.settings
         pasts, missing = self.finder.memory.pasts(question.remembered)
         self.pasts = {camera: past for camera, past in pasts.items() if question.names(camera)}
-        self.not_searched += [NotSearched("", None, None, reason) for reason in missing]
+        self.not_searched += [NotSearched(reason=reason) for reason in missing]
         if question.like is not None:
             compared = compared_with(self.finder.keys_of(question.like), self.pasts)
         else:
@@ -245,7 +239,7 @@ class _Search:
         self.ranked, self.total = len(spans), len(spans) * sampling.window_blocks
         count = min(len(spans), max(LEAST_SPANS, round(ASKED * question.share * len(spans))))
         note = f"{len(spans)} spans of {len(self.pasts)} cameras; the memory is asked about {count} of them"
-        yield FindProgress("rank", done=len(spans), total=len(spans), note=note)
+        yield FindProgress(stage="rank", done=len(spans), total=len(spans), note=note)
         proposals: list[_Proposal] = []
         waiting, stop = deque[PastSpan](), 0
         while (waiting or stop < count) and self.ended != "limit":
@@ -262,7 +256,7 @@ class _Search:
             waiting = deque([*sorted(beside), *(span for span in waiting if span not in beside)])
             waiting = deque(span for span in waiting if span not in self.scores)
             total = len(self.scores) + len(waiting) + count - stop
-            yield FindProgress("ask", done=len(self.scores), total=total)
+            yield FindProgress(stage="ask", done=len(self.scores), total=total)
             # A proposal above the threshold is verified at once, so that the first hit comes early.
             while proposals and -proposals[0][0] >= question.threshold and not self._is_enough():
                 yield from self._verified(heapq.heappop(proposals))
@@ -363,7 +357,7 @@ class _Search:
 
     def _name_failures(self, span: PastSpan, steps: Iterator[FindEvent]) -> Iterator[FindEvent]:
         """Run the steps that verify a span; if they fail, note the span as not searched."""
-        yield FindProgress("verify", span.camera, self.windows, self._budget(self.total))
+        yield self._verifying(span.camera)
         try:
             yield from steps
         except QuotaError as error:
@@ -491,7 +485,7 @@ class _Search:
         then, begin_us, end_us = list(hit.then), hit.begin_us, hit.end_us
         for clause in self.question.clauses[1 + len(then) :]:
             self.moments.partial.add(hit.number)
-            yield FindProgress("verify", hit.camera, self.windows, self._budget(self.total))
+            yield self._verifying(hit.camera)
             verdict = self._first_yes(clause, hit.camera, begin_us, end_us + LATER_US)
             if verdict is None:
                 return
@@ -573,11 +567,13 @@ class _Search:
         if (
             before is not None
             and (before.camera, before.reason) == (verdict.camera, verdict.reason)
-            and (before.begin_us or 0) <= begin_us <= (before.end_us or 0)
+            and before.begin_us <= begin_us <= before.end_us
         ):
-            begin_us = before.begin_us or 0
+            begin_us = before.begin_us
             self.unanswered.pop()
-        self.unanswered.append(NotSearched(verdict.camera, begin_us, end_us, verdict.reason))
+        self.unanswered.append(
+            NotSearched(camera=verdict.camera, begin_us=begin_us, end_us=end_us, reason=verdict.reason)
+        )
 
     # Time that no memory covers.
 
@@ -591,7 +587,9 @@ class _Search:
         except LookoutError as error:
             epochs = str(error)
         if isinstance(epochs, str):
-            self.not_searched.append(NotSearched("", question.since_us, question.until_us, epochs))
+            self.not_searched.append(
+                NotSearched(begin_us=question.since_us, end_us=question.until_us, reason=epochs)
+            )
             return
         epochs = [epoch for epoch in epochs if self._is_open(epoch)]
         self._name_unknown({epoch.camera for epoch in epochs} | self.pasts.keys())
@@ -610,7 +608,7 @@ class _Search:
             is_id = self.question.exact or "*" not in name
             if name not in known and (is_id or not any(names_id(name, camera) for camera in known)):
                 reason = f"neither a memory nor tokens.v1 has anything of {name} in this time"
-                self.not_searched.append(NotSearched(name if is_id else "", None, None, reason))
+                self.not_searched.append(NotSearched(camera=name if is_id else "", reason=reason))
 
     def _uncovered(self, epoch: EpochRecords, inside: Sequence[int]) -> list[_Chain]:
         """Return the chains of windows that no memory covers, or whose memory could not be read. Windows with
@@ -648,7 +646,7 @@ class _Search:
         count = sum(len(chain.windows) for chain in chains)
         begun, budget = self.windows, self._budget(count)
         note = f"no memory covers {count} windows; {min(count, budget)} of them are computed at most"
-        yield FindProgress("walk", done=0, total=min(count, budget), note=note)
+        yield FindProgress(stage="walk", done=0, total=min(count, budget), note=note)
         chains.sort(key=lambda chain: -chain.motion)
         probed: list[tuple[float, _Chain]] = []
         for chain in chains:
@@ -667,11 +665,12 @@ class _Search:
         if any(
             index <= last for index in chain.windows if index not in self.moments.verdicts[chain.epoch.stream]
         ):
-            yield FindProgress("walk", chain.epoch.camera, self.windows - begun, budget)
+            done = self.windows - begun
+            yield FindProgress(stage="walk", camera=chain.epoch.camera, done=done, total=budget)
             try:
                 yield from self._computed(chain.epoch, chain.windows[0], last, None)
             except LookoutError as error:
-                self.not_searched.append(NotSearched(chain.epoch.camera, None, None, str(error)))
+                self.not_searched.append(NotSearched(camera=chain.epoch.camera, reason=str(error)))
 
     def _is_walked(self, windows: int) -> bool:
         """Whether the walk ends: the search has computed `windows` windows, or has enough hits."""
@@ -698,8 +697,9 @@ class _Search:
             if computed < len(ends_ms):
                 reason = f"no memory covers it; {computed} of its {len(ends_ms)} windows were computed"
                 begin_us = min(ends_ms) * 1000 - self.finder.windows.settings.stride_us
+                end_us = max(ends_ms) * 1000
                 self.not_searched.append(
-                    NotSearched(camera, begin_us, max(ends_ms) * 1000, reason, kind="walked")
+                    NotSearched(camera=camera, begin_us=begin_us, end_us=end_us, reason=reason, kind="walked")
                 )
 
     # Bookkeeping.
@@ -724,12 +724,12 @@ class _Search:
                 runs.append([span])
         self.not_searched += [
             NotSearched(
-                run[0].camera,
-                run[0].begin_us,
-                run[-1].end_us,
-                reason,
-                max(proposed[span] for span in run) if proposed is not None else None,
-                kind,
+                camera=run[0].camera,
+                begin_us=run[0].begin_us,
+                end_us=run[-1].end_us,
+                reason=reason,
+                proposed=max(proposed[span] for span in run) if proposed is not None else None,
+                kind=kind,
             )
             for run in runs
         ]
@@ -745,21 +745,24 @@ class _Search:
             for is_key in (True, False)
         )
         interval = self.finder.windows.planner.settings.key_every
+        flops_total = round(self.total * (usual_flops + (key_flops - usual_flops) / interval))
         cost = FindCost(
-            self.windows,
-            self.total,
-            self.flops,
-            round(self.total * (usual_flops + (key_flops - usual_flops) / interval)),
-            self.fetched,
+            windows=self.windows,
+            windows_total=self.total,
+            flops=self.flops,
+            flops_total=flops_total,
+            fetched_bytes=self.fetched,
+            share=self.flops / flops_total if flops_total else None,
         )
+        once = {entry.SerializeToString(deterministic=True): entry for entry in self.not_searched}
         return FindSummary(
-            tuple(sorted(hits, key=lambda number: (-hits[number].p_yes, number))),
-            len(self.pasts.keys() | {stream.rpartition("/")[0] for stream in self.moments.verdicts}),
-            self.ranked,
-            self.asked_spans,
-            tuple(dict.fromkeys(self.not_searched)),
-            cost,
-            self.ended,
+            hits=sorted(hits, key=lambda number: (-hits[number].p_yes, number)),
+            cameras=len(self.pasts.keys() | {stream.rpartition("/")[0] for stream in self.moments.verdicts}),
+            ranked=self.ranked,
+            asked=self.asked_spans,
+            not_searched=once.values(),
+            cost=cost,
+            ended=self.ended,
         )
 
 

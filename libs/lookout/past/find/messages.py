@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lookout.past.find.similar import RegionError
-from lookout.past.find.types import FindEvent, FindProgress, FindSummary, Hit, Region
+from lookout.past.find.types import FindEvent, Hit, Region
 from lookout.rules.types import RuleError, Zone
 from lookout.v1 import memory_pb2
 from lookout.wire.ids import is_camera_id
@@ -32,19 +32,11 @@ def region_of(message: memory_pb2.PictureRegion) -> Region:
 
 def find_response(event: FindEvent) -> memory_pb2.FindResponse:
     """Convert an event of a search to its message."""
-    if isinstance(event, FindProgress):
-        return memory_pb2.FindResponse(
-            progress=memory_pb2.FindProgress(
-                stage=event.stage,
-                camera=event.camera,
-                done=event.done,
-                total=event.total,
-                note=event.note,
-            )
-        )
-    if isinstance(event, Hit):
-        return memory_pb2.FindResponse(hit=_hit(event))
-    return memory_pb2.FindResponse(summary=_summary(event))
+    if isinstance(event, memory_pb2.FindProgress):
+        return memory_pb2.FindResponse(progress=event)
+    if isinstance(event, memory_pb2.FindSummary):
+        return memory_pb2.FindResponse(summary=event)
+    return memory_pb2.FindResponse(hit=_hit(event))
 
 
 def _hit(hit: Hit) -> memory_pb2.FindHit:
@@ -61,36 +53,4 @@ def _hit(hit: Hit) -> memory_pb2.FindHit:
     )
     if hit.proposed is not None:
         message.proposed = hit.proposed
-    return message
-
-
-def _summary(summary: FindSummary) -> memory_pb2.FindSummary:
-    cost = summary.cost
-    message = memory_pb2.FindSummary(
-        hits=summary.hits,
-        cameras=summary.cameras,
-        ranked=summary.ranked,
-        asked=summary.asked,
-        not_searched=[
-            memory_pb2.NotSearched(
-                camera=entry.camera,
-                begin_us=entry.begin_us,
-                end_us=entry.end_us,
-                reason=entry.reason,
-                proposed=entry.proposed,
-                kind=entry.kind,
-            )
-            for entry in summary.not_searched
-        ],
-        cost=memory_pb2.FindCost(
-            windows=cost.windows,
-            windows_total=cost.windows_total,
-            flops=cost.flops,
-            flops_total=cost.flops_total,
-            fetched_bytes=cost.fetched_bytes,
-        ),
-        ended=summary.ended,
-    )
-    if cost.flops_total:
-        message.cost.share = cost.share
     return message

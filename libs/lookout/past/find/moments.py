@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from lookout.past.find.spans import PastSpan
-from lookout.past.find.types import Hit, NotSearched
+from lookout.past.find.types import Hit
 from lookout.streams.chains import EpochRecords
 from lookout.v1.lineage_pb2 import RecordRef
+from lookout.v1.memory_pb2 import NotSearched
 from lookout.v1.verdicts_pb2 import Verdict
 
 Hidden = Callable[[str, int, int], bool]
@@ -110,10 +111,12 @@ class Moments:
         out: list[NotSearched] = []
         for camera, begin_us, end_us in sorted(self.erased):
             last = out[-1] if out else None
-            if last is not None and last.camera == camera and begin_us <= (last.end_us or 0):
-                out[-1] = replace(last, end_us=max(end_us, last.end_us or 0))
+            if last is not None and last.camera == camera and begin_us <= last.end_us:
+                last.end_us = max(end_us, last.end_us)
             else:
-                out.append(NotSearched(camera, begin_us, end_us, "erased", kind="erased"))
+                erased = NotSearched(camera=camera, begin_us=begin_us, end_us=end_us)
+                erased.reason = erased.kind = "erased"
+                out.append(erased)
         return out
 
     def _runs(self, known: Mapping[int, Verdict]) -> list[list[int]]:

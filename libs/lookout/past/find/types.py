@@ -1,4 +1,4 @@
-"""Plain data of a search: the question, and its events (progress, hits, a summary)."""
+"""Plain data of a search: the question, and its hits. Its other events are messages of `memory.proto`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from lookout.past.find import SHARE
 from lookout.past.find.clauses import clauses_of
 from lookout.rules.types import Zone
 from lookout.v1.lineage_pb2 import RecordRef
+from lookout.v1.memory_pb2 import FindProgress, FindSummary
 from lookout.v1.verdicts_pb2 import Verdict
 
 PICTURE_BYTES: Final = 1 << 20
@@ -80,25 +81,6 @@ class FindQuestion:
 
 
 @dataclass(frozen=True, slots=True)
-class FindProgress:
-    """The current step of a search.
-
-    Attributes:
-        stage: "rank", "ask", "verify" or "walk".
-        camera: Camera that the step is about; empty: all.
-        done: Spans or windows that are done.
-        total: The most spans or windows that this stage may do.
-        note: A sentence for the user; often empty.
-    """
-
-    stage: str
-    camera: str = ""
-    done: int = 0
-    total: int = 0
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Hit:
     """A moment: consecutive windows of a camera whose p(yes) is at the threshold or above.
 
@@ -140,75 +122,6 @@ class Hit:
 Left = Literal["", "ranked", "doubted", "walked", "gone", "erased"]
 """Why a time was not searched. `ranked`: it ranked too low to ask the memory; `doubted`: the memory says no;
 `walked`: no memory covers it; `gone`: Kafka no longer has its records; `erased`; empty: another reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class NotSearched:
-    """A time range that was not searched, and why.
-
-    Attributes:
-        camera: Id of the camera; empty: no particular camera.
-        begin_us: Begin, Unix microseconds; None: no particular time.
-        end_us: End, Unix microseconds; None: no particular time.
-        reason: The reason in words.
-        proposed: The memory's p(yes) if it says yes but the windows were not computed; else None.
-        kind: A common reason as one word, for programs; empty: another reason.
-    """
-
-    camera: str
-    begin_us: int | None
-    end_us: int | None
-    reason: str
-    proposed: float | None = None
-    kind: Left = ""
-
-
-@dataclass(frozen=True, slots=True)
-class FindCost:
-    """What a search cost.
-
-    Attributes:
-        windows: Number of windows computed.
-        windows_total: Number of windows in the time range of the search.
-        flops: FLOPs of the language model, for spans and windows.
-        flops_total: FLOPs that computing every window would take, estimated from the computed ones; 0 if none
-            was computed.
-        fetched_bytes: Bytes read from memories.
-    """
-
-    windows: int = 0
-    windows_total: int = 0
-    flops: int = 0
-    flops_total: int = 0
-    fetched_bytes: int = 0
-
-    @property
-    def share(self) -> float:
-        """FLOPs as a share of those for computing every window; 0 if these are not known."""
-        return self.flops / self.flops_total if self.flops_total else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class FindSummary:
-    """The last message of a search.
-
-    Attributes:
-        hits: Numbers of all hits, the most probable first.
-        cameras: Number of cameras with a memory or a computed window.
-        ranked: Number of spans that were ranked by landmarks.
-        asked: Number of spans that the memory answered about.
-        not_searched: Times that were left out, and why.
-        cost: What the search cost.
-        ended: Why it ended: "done", "limit", "budget" or "cancelled".
-    """
-
-    hits: tuple[int, ...]
-    cameras: int
-    ranked: int
-    asked: int
-    not_searched: tuple[NotSearched, ...]
-    cost: FindCost
-    ended: str
 
 
 FindEvent = FindProgress | Hit | FindSummary

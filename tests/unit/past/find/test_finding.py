@@ -18,10 +18,11 @@ from lookout.past.backtests import PastWindows
 from lookout.past.find.clauses import clauses_of
 from lookout.past.find.finding import Finder, SpanAnswer
 from lookout.past.find.spans import PastSpan
-from lookout.past.find.types import FindEvent, FindProgress, FindQuestion, FindSummary, Hit
+from lookout.past.find.types import FindEvent, FindQuestion, Hit
 from lookout.runtime.store import LineageBrokenError, StoreError
 from lookout.runtime.tenants import TenantUsage, read_quotas
 from lookout.streams.chains import EpochRecords, PastScope
+from lookout.v1.memory_pb2 import FindProgress, FindSummary
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Rule, Watch
@@ -408,9 +409,9 @@ def test_what_the_memory_found_beyond_the_limit_is_named() -> None:
     made = finder()
     found = summary(list(made.find(FindQuestion(PERSON, ("ward", "yard"), limit=1))))
     assert (found.ended, len(found.hits)) == ("limit", 1)
-    likely = [entry for entry in found.not_searched if entry.proposed is not None]
+    likely = [entry for entry in found.not_searched if entry.HasField("proposed")]
     assert likely
-    assert all(entry.proposed is not None and entry.proposed >= 0.5 for entry in likely)
+    assert all(entry.proposed >= 0.5 for entry in likely)
     assert {entry.reason for entry in likely} == {"the memory says yes; its windows were not computed"}
 
 
@@ -419,14 +420,14 @@ def test_only_cameras_and_tenants_that_are_meant_are_searched() -> None:
     # A camera may be called `*`: to a caller that may see only that one, it is no pattern.
     for question in (FindQuestion(LYING, ("*", "w*"), exact=True), FindQuestion(LYING, tenants=("acme",))):
         found = summary(list(finder().find(question)))
-        assert (found.hits, found.cost.windows_total, found.cost.windows) == ((), 0, 0)
+        assert (list(found.hits), found.cost.windows_total, found.cost.windows) == ([], 0, 0)
     own = FindQuestion(LYING, ("ward",), exact=True, tenants=("default",))
     assert len(kept(list(finder().find(own)))) == len(happened(LYING, "ward"))
 
 
 def test_cameras_of_which_there_is_nothing_are_named() -> None:
     found = summary(list(finder().find(FindQuestion(LYING, ("gone", "shed-*")))))
-    assert (found.hits, found.cameras, found.cost.windows) == ((), 0, 0)
+    assert (list(found.hits), found.cameras, found.cost.windows) == ([], 0, 0)
     assert "anything of gone" in reasons(found, "gone")
     assert "anything of shed-*" in reasons(found, "")
 

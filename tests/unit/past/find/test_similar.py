@@ -15,8 +15,9 @@ import torch
 from lookout.past.find.finding import Finder
 from lookout.past.find.similar import RegionError, compared_with, region_keys, similar_spans
 from lookout.past.find.spans import ranked_spans
-from lookout.past.find.types import FindQuestion, FindSummary, Hit, Region
+from lookout.past.find.types import FindQuestion, Hit, Region
 from lookout.rules.types import Zone
+from lookout.v1.memory_pb2 import FindSummary
 from tests.find_world import (
     START_US,
     FolderMemory,

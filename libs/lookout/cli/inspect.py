@@ -29,17 +29,16 @@ def inspect(
     anchors: I-frames; vectors: frames with motion vectors ("luma": the codec has none, so brightness is
     compared). A damaged or hostile file is listed with its error. The exit code is 1 if no file gave a frame.
     """
-    from lookout.video.sandbox.pool import SandboxPool, SandboxSettings
-    from lookout.video.sandbox.survey import inspect as inspect_one
+    from lookout.video.sandbox.survey import inspect_all
 
     files = footage_files(path)
     base = path if path.is_dir() else path.parent
     inspections: list[Inspection] = []
-    with SandboxPool(1, SandboxSettings(wall_s=120, cpu_s=100)) as pool:
-        for file in track(files, "looking", console=TerminalConsole(stderr=True), transient=True):
-            inspections.append(replace(inspect_one(file, pool), path=str(file.relative_to(base))))
-            if as_json:
-                echo(inspections[-1].to_json())
+    looking = track(files, "looking", console=TerminalConsole(stderr=True), transient=True)
+    for inspection, file in zip(inspect_all(files), looking, strict=True):
+        inspections.append(replace(inspection, path=str(file.relative_to(base))))
+        if as_json:
+            echo(inspections[-1].to_json())
     if not as_json:
         _print(inspections)
     if not any(inspection.frames for inspection in inspections):

@@ -15,7 +15,7 @@ from lookout.video.files import VideoReader
 from lookout.video.files.table import Hole
 from lookout.video.motion.geometry import Fit
 from lookout.video.motion.types import U8
-from lookout.video.sandbox import SandboxedReader, inspect
+from lookout.video.sandbox import SandboxedReader, inspect_all
 from lookout.video.segments import CodecError, DecodeRequest, Reason, SamplingGrid, SoftwareDecoder, cut
 from lookout.video.segments.picture import Painter, frame_geometry
 from tests.unit.video.segments.clips import edited, encode, trimmed, with_hole
@@ -132,7 +132,7 @@ def test_a_trimmed_recording_is_intact_in_the_sandbox_too(tmp_path: Path) -> Non
         assert reader.facts.frames == 39
         assert reader.facts.duration_us == 3_900_000
         assert (reader.read(4, size=SIZE).pixels == plain.read(4, size=SIZE).pixels).all()
-    found = inspect(file)
+    (found,) = inspect_all([file])
     assert (found.frames, found.error) == (39, "")
 
 

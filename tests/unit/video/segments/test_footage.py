@@ -13,6 +13,7 @@ import numpy as np
 import psutil
 import pytest
 
+from bench.footage import files_of
 from lookout.video.motion import Fit, Picture
 from lookout.video.motion.prediction import prediction_blocks
 from lookout.video.sandbox import SandboxPool, inspect, inspect_all
@@ -167,7 +168,7 @@ def test_files_decode_or_fail_with_one_clear_error(footage: Path, pool: SandboxP
 def test_every_file_decodes_or_fails_with_one_clear_error(footage: Path, manifest: dict[str, Any]) -> None:
     children = set(psutil.Process().children(recursive=True))
     names = set()
-    for seen in inspect_all(footage):
+    for seen in inspect_all(files_of(footage)):
         name = str(Path(seen.path).relative_to(footage.resolve()))
         if name in manifest:
             names.add(name)

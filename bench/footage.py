@@ -1,5 +1,5 @@
-"""`python -m lookout.video.sandbox.report FOLDER [--into FILE]`: inspects every file of a folder and prints
-a Markdown table of the results.
+"""`python -m bench.footage FOLDER [--into FILE]`: inspects every file of a folder and prints a Markdown table
+of the results.
 
 With --into, the table replaces the text between the markers in that file.
 """
@@ -21,6 +21,11 @@ HEAD = (
     "| motion | blocks | damage | remark |\n"
     "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | --- | ---: | --- | --- |"
 )
+
+
+def files_of(root: Path) -> list[Path]:
+    """Return a file, or every file under a folder in path order."""
+    return sorted(path for path in root.rglob("*") if path.is_file()) if root.is_dir() else [root]
 
 
 def markdown(inspections: Iterable[Inspection], root: Path) -> str:
@@ -80,14 +85,14 @@ def insert(document: str, table: str) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line."""
-    parser = argparse.ArgumentParser(prog="python -m lookout.video.sandbox.report", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.footage", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--into", type=Path, help="Markdown file whose marked part the table replaces")
     options = parser.parse_args(arguments)
     if not options.folder.exists():
         print(visible(f"{options.folder} does not exist"), file=sys.stderr)
         return 2
-    table = markdown(inspect_all(options.folder), options.folder)
+    table = markdown(inspect_all(files_of(options.folder)), options.folder)
     if options.into is None:
         print(visible(str(table)))
     else:

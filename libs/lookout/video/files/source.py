@@ -300,7 +300,14 @@ class UrlSource:
     @contextmanager
     def open(self) -> Iterator[ByteSource]:
         """Open a reader with its own position over the shared pieces."""
-        yield cast(ByteSource, io.BufferedReader(_UrlReader(self), 64 * 1024))
+        yield cast(ByteSource, io.BufferedReader(PositionReader(self.read_at, self.size), 64 * 1024))
+
+    def read_at(self, size: int, offset: int) -> bytes:
+        """Read up to `size` bytes from an offset, none beyond the end of their piece."""
+        if offset >= self.size:
+            return b""
+        number, begin = divmod(offset, self._piece)
+        return self.piece(number)[begin : begin + size]
 
     def close(self) -> None:
         """Close the connections, and delete the temporary file."""
@@ -547,37 +554,6 @@ def _facts(answer: httpx.Response) -> tuple[int | None, str]:
 
 def _url_source(url: str, timeout_s: float, piece: int, held: int) -> UrlSource:
     return UrlSource(url, timeout_s=timeout_s, piece=piece, held=held)
-
-
-class _UrlReader(io.RawIOBase):
-    """A reader with its own position over a URL."""
-
-    def __init__(self, source: UrlSource) -> None:
-        super().__init__()
-        self._source, self._at = source, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at}.get(whence)
-        self._at = (self._source.size if base is None else base) + offset
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        if self._at >= self._source.size:
-            return 0
-        number, offset = divmod(self._at, self._source.piece_bytes)
-        data = self._source.piece(number)[offset : offset + len(buffer)]
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)
 
 
 def source_of(given: Given) -> Source:

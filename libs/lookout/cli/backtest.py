@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import Progress
 
-from lookout.cli.backtest_text import facts_of, labels_json, nothing_asked, show_past, write_page
+from lookout.cli.backtest_text import answer_facts, nothing_asked, tell_answer, write_page
 from lookout.cli.connect import check_reachable, find_bootstrap, kafka_settings
 from lookout.cli.fleet_jobs import new_id, send_job
 from lookout.cli.fleet_settings import settings_of_replay
@@ -45,6 +44,7 @@ from lookout.cli.watches import (
     gate_of,
     watch_rule,
 )
+from lookout.past.backtests.answers import backtest_message
 from lookout.rules import check_watch
 from lookout.v1.labels_pb2 import Label
 from lookout.v1.recordings_pb2 import (
@@ -132,11 +132,13 @@ def backtest(
     settings = settings_of_replay(folder, *parse_settings(setting or [], preset, device))
     admit_questions(folder, [watch.question], anyway=anyway)
     address = find_bootstrap(bootstrap)
-    check_reachable(address, TOKENS.name)
     past = _ask_here(folder, address, job.backtest, settings, labels)
-    _tell(past, precision, as_json, watch)
+    answer = backtest_message(past)
+    tell_answer(answer, answer.incidents, answer.labels, precision, as_json=as_json)
+    if not past.cameras:
+        raise CliError(nothing_asked(watch.cameras))
     if page is not None:
-        write_page(page, address, facts_of(past, watch), past.incidents, past.timeline)
+        write_page(page, address, answer_facts(answer, watch), past.incidents, past.timeline)
 
 
 def _ask_fleet(
@@ -159,20 +161,6 @@ def _ask_fleet(
     send_job(job, named, bootstrap, **how, page=page, precision=precision, moving=ago)
 
 
-def _tell(past: Backtest, precision: float | None, as_json: bool, watch: Watch) -> None:
-    """Print a back-test that ran in this process.
-
-    Raises:
-        CliError: No camera has a window.
-    """
-    if as_json:
-        echo(json.dumps({**past.as_json(), **labels_json(past.labels, past.rule.threshold, precision)}))
-    elif past.cameras:
-        show_past(past, precision)
-    if not past.cameras:
-        raise CliError(nothing_asked(watch.cameras))
-
-
 def _ask_here(
     folder: Path,
     address: str,
@@ -181,6 +169,7 @@ def _ask_here(
     labelled: bool,
 ) -> Backtest:
     """Run the back-test in this process."""
+    check_reachable(address, TOKENS.name)
     labels = _labels_of(address, job) if labelled else []
     # Imported after the quick checks, because models take seconds to import.
     from lookout.models.families.inference import inference_only

@@ -22,7 +22,7 @@ from lookout.v1.watches_pb2 import Watch
 
 if TYPE_CHECKING:
     from lookout.cli.report import PastFacts
-    from lookout.past.backtests import Backtest, PastIncident as Past, PastOutcome
+    from lookout.past.backtests import PastIncident as Past, PastOutcome
 
 
 def nothing_asked(cameras: Sequence[str]) -> str:
@@ -93,17 +93,40 @@ def show_answer(
     labels = [score for score in answer.labels if not any(own.whole for own in fence.of(score.camera))]
     if precision is not None and not labels:
         raise CliError("--precision: the back-test was asked without --labels")
-    if as_json:
-        facts = _answer_json(answers.id, answer, incidents)
-        echo(json.dumps({**facts, **labels_json(labels, answer.threshold, precision)}))
-    else:
-        _show_answer(answer, incidents, labels, precision)
+    tell_answer(answer, incidents, labels, precision, as_json=as_json, job=answers.id)
     if page is not None:
         write_page(page, bootstrap, answer_facts(answer, watch), list(map(incident_of, incidents)), None)
 
 
+def tell_answer(
+    answer: BacktestAnswer,
+    incidents: Sequence[PastIncident],
+    labels: Sequence[LabelScore],
+    precision: float | None,
+    *,
+    as_json: bool,
+    job: str = "",
+) -> None:
+    """Print the answer of a back-test.
+
+    Args:
+        answer: The answer.
+        incidents: Those of its incidents that are shown.
+        labels: Those of its labels that count.
+        precision: Also find the threshold that reaches this precision.
+        as_json: Print JSON.
+        job: The job's id; empty: it ran in this process.
+    """
+    if as_json:
+        facts = {"job": job} if job else {}
+        facts |= _answer_json(answer, incidents) | _labels_json(labels, answer.threshold, precision)
+        echo(json.dumps(facts))
+    else:
+        _show_answer(answer, incidents, labels, precision)
+
+
 def answer_facts(answer: BacktestAnswer, watch: Watch | None) -> PastFacts:
-    """Return the facts for the page of a back-test that ran as a job.
+    """Return the facts for the page of a back-test.
 
     Args:
         answer: The answer.
@@ -183,14 +206,8 @@ def _other_tenant(camera: str) -> str:
     return f"camera {camera} belongs to another tenant: a job reads only cameras of its own tenant"
 
 
-def labels_json(scores: Sequence[LabelScore], threshold: float, precision: float | None) -> dict[str, Any]:
-    """Return the precision and recall of a question on labels, for JSON; empty without labels.
-
-    Args:
-        scores: The labels with their scores.
-        threshold: The watch's threshold.
-        precision: Also find the threshold that reaches this precision.
-    """
+def _labels_json(scores: Sequence[LabelScore], threshold: float, precision: float | None) -> dict[str, Any]:
+    """Return the precision and recall of a question on labels, for JSON; empty without labels."""
     if not scores:
         return {}
     facts: dict[str, Any] = {
@@ -229,22 +246,10 @@ def _share(share: LabelShare) -> str:
     return f"{share.value:.2f} [{low:.2f}, {high:.2f}] of {share.total}"
 
 
-def _answer_json(identity: str, answer: BacktestAnswer, incidents: Sequence[PastIncident]) -> dict[str, Any]:
-    """Return a job's answer in the form of `Backtest.as_json`, with further facts that only a job has."""
+def _answer_json(answer: BacktestAnswer, incidents: Sequence[PastIncident]) -> dict[str, Any]:
     cost, watched = answer.cost, answer.watched_s
     return {
-        "job": identity,
-        "incidents": [
-            {
-                "camera": past.camera,
-                "opened_ms": past.opened.ToMilliseconds(),
-                "end_ms": past.end.ToMilliseconds(),
-                "peak": round(past.peak, 4),
-                "windows": past.windows,
-                "reason": past.reason,
-            }
-            for past in incidents
-        ],
+        "incidents": [incident_of(past).as_json() for past in incidents],
         "incidents_total": answer.incidents_total,
         "incidents_a_camera_day": round(86_400 * answer.incidents_total / watched, 3) if watched else 0.0,
         "cameras": answer.cameras,
@@ -267,26 +272,3 @@ def _show_incident(camera: str, opened_ms: int, end_ms: int, peak: float, reason
         f"{opened:%Y-%m-%d %H:%M:%S}  {clean(camera):<16}  {(end_ms - opened_ms) / 1000:6.0f} s  "
         f"peak {peak:.2f}  [{reason or 'open at the end'}]"
     )
-
-
-def show_past(past: Backtest, precision: float | None) -> None:
-    for incident in past.incidents:
-        _show_incident(incident.camera, incident.opened_ms, incident.end_ms, incident.peak, incident.reason)
-    counts = ", ".join(f"{count} {name}" for name, count in sorted(past.outcomes.items()))
-    hours = past.watched_ms / 3_600_000
-    echo(
-        f"{count_text(len(past.incidents), 'incident')} on {count_text(len(past.cameras), 'camera')} "
-        f"in {hours:.2f} hours "
-        f"({past.incidents_a_camera_day:.1f} a day and camera); windows: {counts or 'none'}"
-    )
-    if past.dense_flops:
-        shares = past.question_share, past.live_share, past.dense_share
-        _show_cost(*shares, past.cpu_s, past.device_s)
-    if past.labels:
-        _show_labels(past.labels, past.rule.threshold, precision)
-
-
-def facts_of(past: Backtest, watch: Watch) -> PastFacts:
-    from lookout.cli.report import PastFacts
-
-    return PastFacts.of(past, watch.question)

@@ -81,7 +81,6 @@ def answer_of(
     answer = BacktestAnswer()
     watch = plan.job.backtest.watch
     backtest = Backtest(messages.rule_of(watch.rule, watch.question), most_incidents=JOB_INCIDENTS)
-    answer.threshold = backtest.rule.threshold
     scores = LabelScores(plan.job.backtest.labels, backtest.rule)
     first = 0
     for parts in plan.partition_parts:
@@ -100,13 +99,30 @@ def answer_of(
                     backtest.outcomes["expired"] += 1
     for label, score in zip(plan.job.backtest.labels, scores.scores(), strict=True):
         if not hidden(label.camera, label.start.ToMilliseconds(), label.end.ToMilliseconds()):
-            answer.labels.append(score)
-    answer.cameras, answer.watched_s = len(backtest.cameras), backtest.watched_ms / 1000
-    answer.incidents_total = backtest.opened
-    answer.incidents.extend(map(incident_message, backtest.incidents))
-    for name, count in sorted(backtest.outcomes.items()):
-        answer.windows.append(OutcomeCount(outcome=name, windows=count))
+            backtest.labels.append(score)
+    answer.MergeFrom(backtest_message(backtest))
     return answer
+
+
+def backtest_message(past: Backtest) -> BacktestAnswer:
+    """Convert a back-test to a message; its timeline, and files that could not be read, are left out."""
+    return BacktestAnswer(
+        incidents=map(incident_message, past.incidents),
+        incidents_total=past.opened,
+        cameras=len(past.cameras),
+        watched_s=past.watched_ms / 1000,
+        windows=[OutcomeCount(outcome=name, windows=n) for name, n in sorted(past.outcomes.items())],
+        cost=BacktestCost(
+            flops=past.computed_flops,
+            flops_windows=past.window_flops,
+            flops_question=past.question_flops,
+            flops_dense=past.dense_flops,
+            cpu_s=past.cpu_s,
+            device_s=past.device_s,
+        ),
+        labels=past.labels,
+        threshold=past.rule.threshold,
+    )
 
 
 class CameraWindows:

@@ -225,21 +225,6 @@ class Backtest:
             past.reason = event.reason
             del self._open[camera]
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the result for JSON."""
-        return {
-            "incidents": [incident.as_json() for incident in self.incidents],
-            "incidents_a_camera_day": round(self.incidents_a_camera_day, 3),
-            "cameras": len(self.cameras),
-            "watched_s": round(self.watched_ms / 1000, 3),
-            "windows": dict(sorted(self.outcomes.items())),
-            "question_share": round(self.question_share, 4),
-            "share_of_live": round(self.live_share, 4),
-            "share_of_dense": round(self.dense_share, 4),
-            "cpu_s": round(self.cpu_s, 3),
-            "device_s": round(self.device_s, 3),
-        }
-
 
 def processor_s() -> float:
     """CPU seconds of this process and of its children that have ended."""

@@ -28,14 +28,6 @@ if TYPE_CHECKING:
 
     __version__: str
 
-_LAZY = {
-    "recordings.analysis": ["Analysis", "AnalysisError", "AnalysisSettings", "analyze"],
-    "video.files": ["VideoReader"],
-    "streams.pipeline": ["Pipeline", "PipelineError", "Verdict"],
-    "video.segments": ["CodecError"],
-    "streams.session": ["Session", "SessionAnswer", "SessionError"],
-}
-
 __all__ = [
     "Analysis",
     "AnalysisError",
@@ -58,7 +50,7 @@ __all__ = [
 # they take the core of the thread that they wait for.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-_find = lazy_names(__name__, _LAZY)
+_find = lazy_names(__name__)
 
 
 def __getattr__(name: str) -> Any:

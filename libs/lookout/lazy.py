@@ -2,33 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import ast
+import pkgutil
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 from lookout.missing import missing_package
 
 
-def lazy_names(package: str, modules: Mapping[str, Iterable[str]]) -> Callable[[str], Any]:
-    """Return a package's `__getattr__`.
+def lazy_names(package: str) -> Callable[[str], Any]:
+    """Return a package's `__getattr__`. It finds the names that the package's `__init__.py` imports below
+    `if TYPE_CHECKING:`.
 
     Args:
         package: Its `__name__`.
-        modules: Modules of the package, with the names that each one provides.
 
     Returns:
         A function that raises AttributeError for any other name, and `MissingPackageError` if a package of an
         extra is not installed.
     """
-    places = {name: module for module, names in modules.items() for name in names}
+    modules = _modules(pkgutil.get_data(package, "__init__.py") or b"")
 
     def find(name: str) -> Any:
-        if name not in places:
+        if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:
-            module = import_module(f"{package}.{places[name]}")
+            module = import_module(modules[name])
         except ModuleNotFoundError as error:
             raise missing_package(error) or error from error
         return getattr(module, name)
 
     return find
+
+
+def _modules(source: bytes) -> dict[str, str]:
+    """Return the module of each name that is imported for type checkers only."""
+    blocks = [node for node in ast.parse(source).body if isinstance(node, ast.If)]
+    imports = [
+        node
+        for block in blocks
+        if isinstance(block.test, ast.Name) and block.test.id == "TYPE_CHECKING"
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+    ]
+    return {alias.name: node.module or "" for node in imports for alias in node.names}

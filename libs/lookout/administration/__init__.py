@@ -23,10 +23,4 @@ if TYPE_CHECKING:
     )
 
 # Imported lazily: `lookout watch` needs neither gRPC nor Redis, which signing and writing import.
-_LAZY = {
-    "erasures": ["erasure_requests"],
-    "labels": ["label_rows"],
-    "writing": ["Origin", "RecordPlace", "WriteError", "Writer"],
-}
-
-__getattr__ = lazy_names(__name__, _LAZY)
+__getattr__ = lazy_names(__name__)

@@ -34,12 +34,4 @@ if TYPE_CHECKING:
     from lookout.local.redis import RedisServer as RedisServer
     from lookout.local.topics import create_topics as create_topics, reconcile_topics as reconcile_topics
 
-_LAZY = {
-    "fleet": ["Fleet", "Service"],
-    "kafka": ["KafkaServer"],
-    "redis": ["RedisServer"],
-    "topics": ["create_topics", "reconcile_topics"],
-}
-
-
-__getattr__ = lazy_names(__name__, _LAZY)
+__getattr__ = lazy_names(__name__)

@@ -62,4 +62,4 @@ if TYPE_CHECKING:
     )
 
 # Sandboxed decoders read no settings, and importing pydantic takes a quarter of their start.
-__getattr__ = lazy_names(__name__, {"settings": ["PRESETS", "PruningSettings", "preset_policy"]})
+__getattr__ = lazy_names(__name__)

@@ -18,7 +18,4 @@ if TYPE_CHECKING:
     from lookout.recordings.groups import GroupPlanner as GroupPlanner, grouped as grouped
 
 #: names whose modules import torch; settings and timings do not
-_LAZY = {"groups": ["GroupPlanner", "grouped"]}
-
-
-__getattr__ = lazy_names(__name__, _LAZY)
+__getattr__ = lazy_names(__name__)

@@ -63,37 +63,4 @@ if TYPE_CHECKING:
         WindowRule as WindowRule,
     )
 
-_LAZY = {
-    "blocks": [
-        "BlockMaker",
-        "EncodedStrides",
-        "FrameTime",
-        "StreamBlock",
-        "StrideFrame",
-        "empty_indices",
-        "encode_strides",
-        "encoded_frame",
-        "frame_input",
-        "stream_blocks",
-        "strides_of",
-    ],
-    "chain": [
-        "AnsweredWindow",
-        "Answerer",
-        "ChainRule",
-        "ChainRunner",
-        "EngineAnswers",
-        "WindowChain",
-        "basis_of",
-        "run_batch",
-    ],
-    "filmed": ["filmed_pictures"],
-    "player": ["ClipWindow", "PlayedWindow", "Player", "answered_windows"],
-    "replay": ["BlockGoneError", "ChainWindow", "ReplayedWindow", "replay_chain"],
-    "requests": ["decode_request"],
-    "samples": ["ClipFrames", "SegmentSampler", "SourceFrame", "read_clip", "segment_frames"],
-    "window": ["MAX_DAMAGE", "BlockFacts", "Cause", "NoAnswer", "NoAnswerKind", "WindowRule"],
-}
-
-
-__getattr__ = lazy_names(__name__, _LAZY)
+__getattr__ = lazy_names(__name__)

@@ -23,10 +23,4 @@ if TYPE_CHECKING:
     )
     from lookout.models.families.loading import load_tower as load_tower, tower_grid as tower_grid
 
-_LAZY = {
-    "layout": ["LAYOUT_FILE", "close_thought", "load_layout", "load_tokenizer", "read_config"],
-    "loading": ["load_tower", "tower_grid"],
-}
-
-
-__getattr__ = lazy_names(__name__, _LAZY)
+__getattr__ = lazy_names(__name__)

@@ -44,4 +44,4 @@ from lookout.models.windows.types import (
 if TYPE_CHECKING:
     from lookout.models.windows.rotary import Rotary as Rotary
 
-__getattr__ = lazy_names(__name__, {"rotary": ["Rotary"]})
+__getattr__ = lazy_names(__name__)

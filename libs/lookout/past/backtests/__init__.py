@@ -17,11 +17,4 @@ if TYPE_CHECKING:
     )
     from lookout.past.backtests.windows import PastWindows as PastWindows
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "clips": ["clip_backtest", "clip_cameras"],
-        "results": ["Backtest", "PastIncident", "PastOutcome"],
-        "windows": ["PastWindows"],
-    },
-)
+__getattr__ = lazy_names(__name__)

@@ -11,4 +11,4 @@ SHARE: Final = 0.08
 """By default, a search computes at most this share of the windows. With ranking and asking the memory, that
 costs less than a tenth of computing every window (`make bench-find`)."""
 
-__getattr__ = lazy_names(__name__, {"client": ["find"]})
+__getattr__ = lazy_names(__name__)

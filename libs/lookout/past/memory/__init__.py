@@ -59,34 +59,4 @@ if TYPE_CHECKING:
         ThresholdRule as ThresholdRule,
     )
 
-_LAZY = {
-    "clusters": ["Cluster", "ClusterPartition"],
-    "folder": ["MemoryFolder"],
-    "history": ["CameraMemory", "IndexSize", "LayerIndex", "OpenBlock", "Snapshot"],
-    "past": ["Chapter", "LostChapterError", "Past", "RangeCache", "Readable", "Traffic"],
-    "prefetch": ["Predictor", "Prefetcher", "Transfer"],
-    "presets": ["MemoryPreset", "PRESETS"],
-    "retrieval": [
-        "FrameChoice",
-        "Representatives",
-        "RetrievalSettings",
-        "Retrieved",
-        "Slots",
-        "Span",
-        "retrieve",
-        "token_budget",
-    ],
-    "types": [
-        "BornBlock",
-        "KVShape",
-        "Keep",
-        "MaintenanceCount",
-        "MemorySettings",
-        "Prefix",
-        "SplitMode",
-        "ThresholdRule",
-    ],
-}
-
-
-__getattr__ = lazy_names(__name__, _LAZY)
+__getattr__ = lazy_names(__name__)

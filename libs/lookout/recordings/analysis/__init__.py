@@ -31,13 +31,4 @@ if TYPE_CHECKING:
     from lookout.recordings.analysis.run import encode_frames as encode_frames
 
 #: names whose modules import torch or FFmpeg; reading or planning answers needs neither
-_LAZY = {
-    "analyzer": ["Analyzer"],
-    "clips": ["ClipFile", "write_clips"],
-    "journal": ["Journal"],
-    "recording": ["analyze", "release"],
-    "run": ["encode_frames"],
-}
-
-
-__getattr__ = lazy_names(__name__, _LAZY)
+__getattr__ = lazy_names(__name__)

@@ -23,11 +23,4 @@ if TYPE_CHECKING:
     from lookout.runtime.net.grpc_security import Channels as Channels
     from lookout.runtime.net.server import GrpcServer as GrpcServer
 
-_LAZY = {
-    "call_limits": ["CallLimits", "PeerBytes"],
-    "grpc_security": ["Channels"],
-    "server": ["GrpcServer"],
-}
-
-
-__getattr__ = lazy_names(__name__, _LAZY)
+__getattr__ = lazy_names(__name__)

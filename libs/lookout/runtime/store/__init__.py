@@ -32,22 +32,4 @@ if TYPE_CHECKING:
     from lookout.runtime.store.wait_budget import WaitBudget as WaitBudget
 
 # Services that hold no tensors still read the key that signs addresses, and must not import numpy for it.
-_LAZY = {
-    "client": ["Fetched", "TensorClient"],
-    "directory": ["Announcer", "Directory"],
-    "keeping": ["Keeper"],
-    "labels": ["entry_of"],
-    "lifecycle": ["StoreLifecycle"],
-    "metrics": ["store_numbers"],
-    "node": ["Node"],
-    "wait_budget": ["WaitBudget"],
-    "peers": ["Peers"],
-    "service": ["TensorService"],
-    "settings": ["StoreSettings"],
-    "store": ["TensorStore"],
-    "tensors": ["Array", "Rows", "ranges"],
-    "unread": ["Unread"],
-}
-
-
-__getattr__ = lazy_names(__name__, _LAZY)
+__getattr__ = lazy_names(__name__)

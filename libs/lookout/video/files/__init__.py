@@ -22,13 +22,4 @@ if TYPE_CHECKING:
     )
     from lookout.video.files.source import Source as Source, UrlSource as UrlSource
 
-_NEEDS_FFMPEG = {
-    "clipping": ["RecordingClip"],
-    "parallel": ["FileDecoder", "FileFrame"],
-    "reader": ["VideoReader"],
-    "recording": ["Gap", "RecordingFacts", "RecordingReader", "Samples", "Sampling"],
-    "source": ["Source", "UrlSource"],
-}
-
-
-__getattr__ = lazy_names(__name__, _NEEDS_FFMPEG)
+__getattr__ = lazy_names(__name__)

@@ -20,13 +20,4 @@ if TYPE_CHECKING:
     )
     from lookout.video.sandbox.survey import inspect as inspect, inspect_all as inspect_all
 
-_LAZY = {
-    "confined_reader": ["SandboxedReader"],
-    "live": ["camera_segments"],
-    "opening": ["downloaded", "open_recording"],
-    "pool": ["SandboxError", "SandboxPool", "SandboxSettings"],
-    "survey": ["inspect", "inspect_all"],
-}
-
-
-__getattr__ = lazy_names(__name__, _LAZY)
+__getattr__ = lazy_names(__name__)

@@ -32,10 +32,4 @@ if TYPE_CHECKING:
     from lookout.video.segments.cutting import cut as cut
     from lookout.video.segments.decoder import Decoder as Decoder, SoftwareDecoder as SoftwareDecoder
 
-_NEEDS_FFMPEG = {
-    "cutting": ["cut"],
-    "decoder": ["Decoder", "SoftwareDecoder"],
-}
-
-
-__getattr__ = lazy_names(__name__, _NEEDS_FFMPEG)
+__getattr__ = lazy_names(__name__)

@@ -373,7 +373,9 @@ def list_memories(folder: FolderArgument, as_json: Annotated[bool, typer.Option(
 
 def _listed(entry: Entry) -> dict[str, Any]:
     """Return a memory as a row of the list; for a damaged memory, the row says what is wrong."""
-    from lookout.past.memory.listing import extent_of
+    log_plainly()
+    from lookout.past.memory import HistoryError
+    from lookout.past.memory.shelf import extent_of
 
     row: dict[str, Any] = {
         "camera": entry.camera,
@@ -385,15 +387,10 @@ def _listed(entry: Entry) -> dict[str, Any]:
         "source": entry.about.get("source", ""),
         "damage": entry.damage,
     }
-    extent = extent_of(entry.path)
-    if extent is None:  # imported only here: torch takes longer than the list
-        log_plainly()
-        from lookout.past.memory import HistoryError, MemoryFolder
-
-        try:
-            extent = MemoryFolder.open(entry.path, owner=False, verify=False).extent
-        except HistoryError as error:
-            return {**row, "damage": entry.damage or str(error)}
+    try:
+        extent = extent_of(entry.path)
+    except HistoryError as error:
+        return {**row, "damage": entry.damage or str(error)}
     began = float(entry.about.get("began_us", 0)) / 1e6
     return {
         **row,

@@ -87,26 +87,6 @@ def test_the_list_of_watches_imports_no_model_and_no_server(
     assert loaded(["watch", "list"], modules) == "[]"
 
 
-def test_a_list_of_memories_imports_no_model(tmp_path: Path) -> None:
-    from tests.unit.past.memory.test_folder import create, steps
-
-    with create(tmp_path / "gate" / "000000") as memory:
-        for step in steps(6):
-            step(memory, memory.memory)
-    modules = (
-        "torch",
-        "numpy",
-        "transformers",
-        "av",
-        "grpc",
-        "redis",
-        "pydantic",
-        "lookout.runtime.worker",
-        "lookout.runtime.net",
-    )
-    assert loaded(["memory", "list", str(tmp_path)], modules) == "[]"
-
-
 @pytest.mark.slow
 def test_settings_of_a_foreign_kafka_import_no_other_client() -> None:
     """Where the broker is not of this machine's fleet, its security settings are read, with pydantic."""

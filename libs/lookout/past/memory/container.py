@@ -3,8 +3,8 @@
 The lengths have a checksum of their own. A record that was cut short (intact lengths, missing bytes) can
 therefore be told from a damaged one: the first was never acknowledged, the second was.
 
-This module needs no torch, whose import takes longer than listing a folder of memories; `packing` converts to
-and from tensors.
+This module needs no torch, whose import takes longer than finding the memories of a folder; `packing`
+converts to and from tensors.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import hashlib
 import json
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -39,10 +39,6 @@ class StoredArray:
     kind: str
     shape: tuple[int, ...]
     data: memoryview
-
-    def integers(self) -> Sequence[int]:
-        """Return the numbers of an int64 array, one after the other."""
-        return memoryview(bytes(self.data)).cast("q").tolist()
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,12 +51,12 @@ from lookout.past.memory.index import (
     restore,
     seats,
 )
-from lookout.past.memory.listing import Extent
 from lookout.past.memory.log import RecordLog
 from lookout.past.memory.packing import DamagedBytes, PackedRecord, checksum, ints, pack, records, unpack_file
 from lookout.past.memory.sealed import sweep, write_sealed
 from lookout.past.memory.types import (
     BornBlock,
+    Extent,
     Keep,
     KVShape,
     MemorySettings,

@@ -36,9 +36,8 @@ from lookout.past.memory.catalogue import (
 from lookout.past.memory.errors import DamagedMemoryError, HistoryError
 from lookout.past.memory.files import LOCK, fed_at, head_name, lock, newest_head
 from lookout.past.memory.history import Snapshot
-from lookout.past.memory.listing import Extent
 from lookout.past.memory.packing import checksum
-from lookout.past.memory.types import Ints, KVShape, raw
+from lookout.past.memory.types import Extent, Ints, KVShape, raw
 
 Scene = tuple[IndexRange, Iterable[memoryview]]
 """A visual cluster as it is written: its semantic clusters, and their KV. The places of the slabs are new."""

@@ -20,6 +20,7 @@ from lookout.past.memory.files import about_of, fed_at, is_memory, lock, newest_
 if TYPE_CHECKING:
     from lookout.past.memory.folder import MemoryFolder
     from lookout.past.memory.sealed import SealedMemory
+    from lookout.past.memory.types import Extent
 
 FOLDER_NAME = 240
 """Maximum characters of a folder's name; file systems allow 255."""
@@ -176,8 +177,22 @@ def check(path: Path) -> int:
     return clusters
 
 
+def extent_of(path: Path) -> Extent:
+    """Return the frames and times that a memory covers.
+
+    Raises:
+        HistoryError: it cannot be read.
+    """
+    from lookout.past.memory.folder import MemoryFolder
+    from lookout.past.memory.sealed import SealedMemory
+
+    if newest_head(path) is None:
+        return MemoryFolder.open(path, owner=False, verify=False).extent
+    return SealedMemory.open(path, owner=False).extent
+
+
 def _opened(path: Path, *, salvage: bool = False) -> MemoryFolder | SealedMemory:
-    """Open a memory to change it. The import takes seconds, and a list of memories does not need it."""
+    """Open a memory to change it. The import takes seconds, and finding memories does not need it."""
     from lookout.past.memory.folder import MemoryFolder
     from lookout.past.memory.sealed import SealedMemory
 

@@ -132,6 +132,21 @@ class MemorySettings:
         return 2 * self.cluster_tokens
 
 
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What a memory covers.
+
+    Attributes:
+        frames: Number of frames so far, those no longer held included.
+        first_us: Stream time of the oldest frame whose KV is held, microseconds; None: no KV is held.
+        last_us: Stream time of the newest frame; None without frames.
+    """
+
+    frames: int
+    first_us: int | None
+    last_us: int | None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class BornBlock:
     """The KV of one stride block as it was when the block was newest; canonical (keys un-rotated).

@@ -16,7 +16,6 @@ from lookout.past.memory import CameraMemory, DamagedMemoryError, HistoryError, 
 from lookout.past.memory.catalogue import IndexRange, LayerScenes, index_range
 from lookout.past.memory.files import newest_head
 from lookout.past.memory.history import Snapshot
-from lookout.past.memory.listing import extent_of
 from lookout.past.memory.sealed import FolderFiles, SealedMemory, read_head, sweep
 from tests.unit.past.memory.records import SHAPE, SMALL, block, prefix, scene_of, state
 
@@ -102,7 +101,7 @@ def test_what_is_sealed_and_erased_is_what_the_memory_has(tmp_path: Path, seed: 
             assert frames == before - found.head.present.sum()
         memory.forget(begin, end)
         same(path, memory)
-        assert extent_of(path) == found.extent
+        assert shelf.extent_of(path) == found.extent
     names = {file.name.split("-")[0] for file in path.iterdir()}
     assert names == {"catalogue", "head", "owner.lock", "prefix.bin", "slabs"}
 

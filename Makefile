@@ -56,8 +56,8 @@ protos: setup  ## generate the messages from protos/, and their JSON schemas
 	$(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=libs --pyi_out=libs protos/lookout/v1/*.proto protos/lookout/video/sandbox/*.proto
 	$(BIN)/python -m grpc_tools.protoc -Iprotos --grpc_python_out=libs protos/lookout/v1/tensors.proto protos/lookout/v1/memory.proto \
 	  protos/lookout/v1/notifications.proto
-	$(BIN)/python -m lookout.wire.schema protos docs/schemas services/gateway/schemas.json
-	$(BIN)/python -m lookout.recordings.analysis.schema docs/schemas
+	$(BIN)/python -m protos.message_schemas protos docs/schemas services/gateway/schemas.json
+	$(BIN)/python -m protos.analysis_schema docs/schemas
 
 lint: setup  ## check style, imports and types
 	$(BIN)/ruff check .

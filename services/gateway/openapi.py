@@ -16,7 +16,7 @@ _DESCRIPTION = """Incidents, watches, cameras and history of a fleet. Shapes are
 
 @functools.cache
 def components() -> dict[str, Any]:
-    """The schemas of all messages (`python -m lookout.wire.schema` makes them)."""
+    """The schemas of all messages (`python -m protos.message_schemas` makes them)."""
     schemas: dict[str, Any] = json.loads((files(__package__) / "schemas.json").read_text())
     return schemas
 

@@ -10,7 +10,6 @@ import pytest
 from google.protobuf.message import Message
 from jsonschema import Draft202012Validator
 
-from lookout.recordings.analysis.schema import FILE, analysis_schema
 from lookout.v1.access_pb2 import AuditEntry
 from lookout.v1.actions_pb2 import IncidentAction
 from lookout.v1.alerts_pb2 import Alert
@@ -21,7 +20,8 @@ from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import from_json, to_json
-from lookout.wire.schema import PUBLISHED, schemas
+from protos.analysis_schema import FILE, analysis_schema
+from protos.message_schemas import PUBLISHED, schemas
 
 ROOT = Path(__file__).parents[3]
 MESSAGES: dict[str, type[Message]] = {

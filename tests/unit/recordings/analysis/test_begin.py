@@ -11,12 +11,12 @@ from jsonschema import Draft202012Validator
 
 from lookout.recordings.analysis import Analysis, AnalysisError
 from lookout.recordings.analysis.begin import begin_and_source, given_begin
-from lookout.recordings.analysis.schema import analysis_schema
 from lookout.recordings.jobs.begins import begin_of
 from lookout.recordings.jobs.requests import JobError, check_job
 from lookout.v1.recordings_pb2 import RecordingAnswer, RecordingJob
 from lookout.video.files import Gap
 from lookout.wire.begins import set_begin
+from protos.analysis_schema import analysis_schema
 from tests.unit.recordings.analysis.test_analysis import run
 from tests.unit.video.files.test_begin import tagged
 

@@ -1,6 +1,6 @@
 """JSON Schema of the messages that travel as JSON, generated from the .proto files and their comments.
 
-`python -m lookout.wire.schema protos docs/schemas` writes a file for each of `PUBLISHED`. buf's plugin
+`python -m protos.message_schemas protos docs/schemas` writes a file for each of `PUBLISHED`. buf's plugin
 (protoc-gen-jsonschema) cannot be used: it describes protobuf's own JSON, in which enumeration values have
 their prefix and 64-bit integers are strings. The messages here are written otherwise (`message_json`).
 """

@@ -1,6 +1,6 @@
 """JSON Schema of the output of `lookout analyze --json`, generated from the dataclasses of the answers.
 
-`python -m lookout.recordings.analysis.schema docs/schemas` writes it.
+`python -m protos.analysis_schema docs/schemas` writes it.
 """
 
 from __future__ import annotations

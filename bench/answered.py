@@ -1,8 +1,8 @@
-"""Answers of a model about the windows of cameras: how they are cut, computed and compared.
+"""Answers of a model about the windows of cameras: how windows are cut, computed and compared.
 
-A camera's blocks make chains of at most one key period: a key window, then windows that each continue the one
-before. `|dp|` is the mean difference of p(yes) from the same windows computed in full under the same masks;
-key windows are weighed as one in `PERIOD`.
+A camera's blocks form chains of at most one key period: a key window, then windows that each continue the
+previous one. `|dp|` is the mean absolute difference of p(yes) from the same windows computed in full under
+the same masks; a key window gets the weight of one in `PERIOD` windows.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""QuickVideo's and Mosaic's figures beside ours, and why they differ: tables of the pages, made of committed
-results and of the papers' numbers (CodecSight's: `bench.codecsight.paper`)."""
+"""QuickVideo's and Mosaic's figures next to ours, and why they differ: tables for the result pages, made from
+committed results and the papers' numbers (`bench.codecsight.paper` does the same for CodecSight)."""
 
 from __future__ import annotations
 

@@ -1,19 +1,21 @@
-"""`python -m bench.bits --bits FOLDER`: masks from bits spent per block, compared with vectors and luma.
+"""`python -m bench.bits --bits FOLDER`: masks from the bits spent per block, compared with vectors and luma.
 
-LLaVA-OneVision-2 prunes by bits. FOLDER has a file for each clip, which `bench/bits_dump.py` wrote in an
-environment of its own; `--copies FOLDER` writes HEVC copies of the H.264 clips for it and ends. For every
-interval between two samples at two a second that holds no keyframe, groups of the model's grid (448 pixels)
-are scored by each signal. Of all groups of a clip those with the best scores are kept: twice as many as
-changed by more than 6 grey levels (mean of a patch), which is the truth.
+LLaVA-OneVision-2 prunes by bits. FOLDER has one file per clip, which `bench/bits_dump.py` wrote in a separate
+environment; `--copies FOLDER` writes HEVC copies of the H.264 clips for it and ends. For every interval
+between two samples (at two a second) that contains no keyframe, each signal scores the groups of the model's
+grid (448 pixels). The truth is the groups that changed by more than 6 grey levels (mean of a patch). Of all
+groups of a clip, each signal keeps those with the best scores, twice as many as changed.
 
-- `bits`: of macroblocks or CTUs; `bits, 4 x 4`: of the smallest blocks; both spread over the groups by area.
-- `vectors`: the largest displacement, as the preset `codecsight` has it. HEVC gives none. `random`: a draw.
-- `default masks`: the product's, from luma, with as many tokens as they keep. Luma is what the truth is made
-  of, so that their recall is high by construction.
-- `cpu`: seconds for a second of footage, decoding included: of the dump, and of the product's decoder with
-  vectors and without.
+- `bits`: bits of macroblocks or CTUs; `bits, 4 x 4`: bits of the smallest blocks; both are spread over the
+  groups by area.
+- `vectors`: the largest displacement, as in the preset `codecsight`. HEVC gives none. `random`: a random
+  choice.
+- `default masks`: the product's masks, from luma, with as many tokens as they keep. The truth is defined by
+  luma, so their recall is high by construction.
+- `cpu`: CPU seconds per second of footage, including decoding: for the dump, and for the product's decoder
+  with vectors and without.
 
-Means over clips with 95 % (bootstrap); the last line is JSON, with every clip.
+Figures are means over clips with 95 % intervals (bootstrap). The last line is JSON, with every clip.
 """
 
 from __future__ import annotations

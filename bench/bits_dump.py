@@ -1,12 +1,12 @@
 """Writes the bits that a codec spent on every block of clips, for `bench.bits`.
 
-It needs `codec-video-prep`, a patched FFmpeg that wants numpy 1, and thus an environment of its own:
+It needs `codec-video-prep`, a patched FFmpeg that requires numpy 1, and therefore a separate environment:
 
     python -m venv FOLDER && FOLDER/bin/pip install codec-video-prep "numpy<2"
     FOLDER/bin/python bench/bits_dump.py OUT CLIP...
 
-For each clip it writes OUT/CLIP.npz: `blocks` [pictures, rows, columns], bits of macroblocks or CTUs; `fine`,
-those of 4 x 4 pixels; `cpu`, seconds that it took.
+For each clip it writes OUT/CLIP.npz: `blocks` [pictures, rows, columns], the bits of macroblocks or CTUs;
+`fine`, the bits of blocks of 4 x 4 pixels; `cpu`, the seconds that it took.
 """
 
 from __future__ import annotations

@@ -1,17 +1,22 @@
-"""`python -m bench.capacity`: what the fleet costs beside plain decoding of the same clip.
+"""`python -m bench.capacity`: what the fleet costs compared with plain decoding of the same clip.
 
-A real Kafka, Redis and the four services with their default settings and the tiny model; one question a
-camera. Cameras are played as fast as the fleet takes them, and again at the pace of live cameras, where
-batches are smaller and more transactions are committed. The film is a real camera's (768x432, 10 frames a
-second) where there is footage, else one of the demo's (448x448, 12.5 a second). CPU time of all processes
-counts, the broker's too. Each pace is played in several rounds. Before and after each round the same process
-decodes the clip alone, every frame, with FFmpeg on one thread, because the speed of a machine changes while
-others use it: `multiple` is the fleet's CPU time over the mean of the two, the median of the rounds, with the
-least and the largest; `by_process` what each process has of it. `decoding_spread` is the largest of these
-baselines over the least: a figure with more than 1.1 was not taken on a quiet machine. `idle` is what the
-processes use while no camera sends, in camera-seconds of decoding a second. `latency_s` is from a segment's
-arrival in Kafka to the verdict at a consumer: median and 95th percentile. Cameras that are more than the
-machine carries live are only played as fast as it goes. Ends with one line of JSON.
+It runs a real Kafka, a real Redis and the four services with their default settings and the tiny model, with
+one question per camera. Cameras are played as fast as the fleet can process them, and again at the pace of
+live cameras, where batches are smaller and more transactions are committed. The film is a real camera's
+(768x432, 10 frames a second) if there is footage, otherwise one of the demo's (448x448, 12.5 a second). The
+CPU time of all processes counts, including the broker's. Each pace is played in several rounds. Because the
+speed of a machine changes while others use it, the same process decodes the clip before and after each round:
+alone, every frame, with FFmpeg on one thread.
+
+- `multiple`: the fleet's CPU time over the mean of these two baselines; the median of the rounds, with the
+  least and the largest. `by_process`: each process's part of it.
+- `decoding_spread`: the largest baseline over the smallest. If it exceeds 1.1, the machine was busy with
+  other work.
+- `idle`: what the processes use while no camera sends, in camera-seconds of decoding per second.
+- `latency_s`: from a segment's arrival in Kafka to the verdict at a consumer, median and 95th percentile.
+
+If the machine cannot carry that many cameras live, they are only played as fast as it goes. The last line is
+JSON.
 """
 
 from __future__ import annotations

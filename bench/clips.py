@@ -1,4 +1,4 @@
-"""Recordings that benches read: real footage in one encoding, as long as is asked."""
+"""Recordings for benches: real footage in one encoding, of any requested length."""
 
 from __future__ import annotations
 

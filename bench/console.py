@@ -1,11 +1,15 @@
-"""The console in Chromium over a thousand cameras: `make bench-console`.
+"""The console in Chromium with a thousand cameras: `make bench-console`.
 
-A real gateway and Kafka; the history of 1 000 cameras, with 100 000 incidents, is put into its tables before
-it starts.
-`first_paint_ms`: from the navigation until the wall shows cameras, with nothing cached. `incident_ms`: from
-the write of an alert until its line stands on the screen; both medians. `scroll_fps`: pictures a second while
-the wall scrolls from end to end. `bundle_kb`: what a browser loads, compressed. `axe_serious`: what axe finds
-on the views, light and dark. The last line is JSON.
+It runs a real gateway and a real Kafka. The history of 1 000 cameras, with 100 000 incidents, is written into
+the gateway's tables before it starts.
+
+- `first_paint_ms`: from the navigation until the wall shows cameras, with an empty cache (median).
+- `incident_ms`: from writing an alert until its line is on the screen (median).
+- `scroll_fps`: pictures per second while the wall scrolls from end to end.
+- `bundle_kb`: size of what a browser loads, compressed.
+- `axe_serious`: number of serious problems that axe finds in the views, light and dark.
+
+The last line is JSON.
 """
 
 from __future__ import annotations

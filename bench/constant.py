@@ -1,7 +1,8 @@
-"""`python -m bench.constant STAGE`: a service whose model is a constant, so that only the fleet costs.
+"""`python -m bench.constant STAGE`: a service whose model is a constant, so that only the fleet's own work
+costs anything.
 
-The vision tower gives zeros of the right shape, the engine answers every question with one half. Nothing of
-it says anything about a picture.
+The vision tower returns zeros of the right shape, and the engine answers every question with one half. The
+results say nothing about pictures.
 """
 
 from __future__ import annotations

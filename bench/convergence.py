@@ -1,12 +1,14 @@
-"""`python -m bench.convergence`: how a controller takes up ten thousand cameras that it does not know yet.
+"""`python -m bench.convergence`: how a controller starts with ten thousand cameras that it does not know yet.
 
-A real API server (custom resources alone), Kafka and Redis, and the real controller without an election, with
-the chart's limits of writes. What the agents report is written by a script. Resources are there when the
-controller starts, as after an installation or a restore. Ends with one line of JSON:
+It runs a real API server (with custom resources only), Kafka and Redis, and the real controller without
+leader election, with the chart's limits on writes. A script writes what agents would report. The resources
+exist when the controller starts, as after an installation or a restore. The last line is JSON:
 
-`publish_s` until `cameras.v1` has every camera; `statuses_s` until every resource has a status; `peak_mib`
-the most memory that the process held meanwhile, and `limit_mib` that of its pod; `cores` and `writes_s` over
-`--seconds` afterwards, while a camera in a hundred breaks or comes back every minute.
+- `publish_s`: seconds until `cameras.v1` has every camera. `statuses_s`: seconds until every resource has a
+  status.
+- `peak_mib`: most memory that the process used meanwhile. `limit_mib`: its pod's limit.
+- `cores`, `writes_s`: CPU cores and writes per second over the following `--seconds`, while one camera in a
+  hundred fails or returns every minute.
 """
 
 from __future__ import annotations

@@ -1,21 +1,23 @@
-"""Compare the default with the simplest ways to look at a stream, on films whose answers lie in no stride.
+"""Compare the default with the simplest ways of reading a stream, on films whose answers lie in no single
+stride.
 
-Films of `watchbench.far`, with other seeds than those that weights have learnt from, in the product's way:
-encoded (224 x 224), decoded, sampled, masked. Before the window there are five strides, so that the default
-reuses KV as in a long stream; in every second unit, a person came in the last of them and has left. The ways
-are those of `bench.worth`. The weights are the bundled ones with the layers of `bench/across` (`watchbench
-across` trains them), or another checkpoint (`--model`).
+The films are those of `watchbench.far`, drawn with other seeds than the films that the weights were trained
+on. They are processed as in the product: encoded (224 x 224), decoded, sampled, masked. Five strides precede
+the window, so that the default reuses KV as in a long stream; in every second unit, a person came in the last
+of these strides and has left. The ways are those of `bench.worth`. The weights are the bundled ones with the
+layers of `bench/across` (which `watchbench across` trains), or another checkpoint (`--model`).
 
-- `accuracy`: at p(yes) of .5; every second film is a Yes, so chance is .5. `auc`: the share of pairs of a Yes
-  and a No in which the Yes has the larger p(yes). Intervals are 95 % over units of films (bootstrap).
+- `accuracy`: share of right answers at p(yes) of 0.5; every second film is a Yes, so chance is 0.5. `auc`:
+  share of pairs of a Yes and a No in which the Yes has the larger p(yes). Intervals are 95 % over units of
+  films (bootstrap).
 - `strides, ...`: the largest and the mean p(yes) of the five strides, and logistic regressions on all five,
-  sorted by size (`fitted`) or in the order of time (`fitted in time`), fitted on the other units. `kept,
-  ...`: the same regressions on how many tokens each stride keeps.
-- `flops`: of the language model, questions apart, as a share of `full`. `apart`: mean |difference of p(yes)|
-  from windows that are computed whole under the same masks.
+  either sorted by size (`fitted`) or in order of time (`fitted in time`), fitted on the other units. `kept,
+  ...`: the same regressions on the number of tokens that each stride keeps.
+- `flops`: FLOPs of the language model, without questions, as a share of `full`. `apart`: mean |difference of
+  p(yes)| from windows that are computed whole under the same masks.
 
-Answers are kept under --keep, and a run continues where it was stopped; `--jobs` shares the films out. The
-last line is JSON.
+Answers are stored under --keep, and an interrupted run continues; `--jobs` distributes the films. The last
+line is JSON.
 """
 
 from __future__ import annotations

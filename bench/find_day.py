@@ -1,7 +1,7 @@
-"""Ranking a day of a thousand cameras, as recall does: out of a real Redis, by landmarks of `bench.find`.
+"""Ranks a day of a thousand cameras as recall does: from a real Redis, by the landmarks of `bench.find`.
 
-The cameras' landmarks are repeated until each camera has as many hours as are wanted. Bytes and time do not
-depend on what they show.
+The cameras' landmarks are repeated until each camera has the desired number of hours. Bytes and time do not
+depend on what the cameras show.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How long a person waits for the first hit of a search, on a real fleet that is otherwise quiet.
+"""How long a person waits for the first hit of a search, on a real fleet without other load.
 
-A film of each kind is published over and over, as cameras that filmed it at other times of the last hour.
-Seconds are those on the clock from the request to the gateway to the event `hit`, and those of recall's
-processor. The command is a process of its own, with its start.
+One film of each kind is published repeatedly, as if cameras had filmed it at different times of the last
+hour. Reported are the seconds of wall-clock time from the request to the gateway to the event `hit`, and the
+seconds of recall's CPU. The command is timed as a separate process, including its start.
 """
 
 from __future__ import annotations

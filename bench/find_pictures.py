@@ -1,11 +1,12 @@
-"""Search by a picture over the cameras of `bench.find`: moments like a marked one, on other cameras.
+"""Search by a picture on the cameras of `bench.find`: moments that resemble a marked one, on other cameras.
 
-What moves in the clearest window of a moment is marked, as a person would mark it. Recall at 20: moments of
-the same question on all other cameras with a span among the first 20, of 20 or of all.
+As a person would, the bench marks what moves in the clearest window of a moment. Recall at 20 counts the
+moments of the same question on all other cameras: the share of them, or of 20 if there are more, with a span
+among the first 20.
 
-- region: the keys of the marked tokens
-- whole: those of the whole picture
-- random: spans in no order
+- region: searches by the keys of the marked tokens
+- whole: searches by the keys of the whole picture
+- random: spans in random order
 """
 
 from __future__ import annotations

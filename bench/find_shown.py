@@ -2,10 +2,10 @@
 
 The truth of every frame is known.
 
-- window: the frame that the hit's best window attended to most
-- hit: the picture that the product shows: of the newest stride of the middle window
+- window: the frame to which the hit's best window attended most
+- hit: the picture that the product shows, from the newest stride of the middle window
 
-Hits that have no such frame at all are left out: the model's answer was wrong.
+Hits without any frame that shows what was asked for are not counted, because the model's answer was wrong.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Cameras that were filmed once and kept on disk, so that a bench that was stopped goes on.
+"""Cameras that were filmed once and stored on disk, so that an interrupted bench continues.
 
-Each recorded one stretch of minutes, as cameras do that record when something moves, at a time of its own
-within hours.
+Each camera recorded one stretch of minutes at its own time within several hours, as cameras do that record
+when something moves.
 """
 
 from __future__ import annotations

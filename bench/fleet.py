@@ -1,7 +1,7 @@
-"""A fleet of real servers and services that cameras are played into, and what it costs.
+"""A fleet of real servers and services into which cameras are played, and what it costs.
 
-A real Kafka, Redis and four services. The vision tower and the engine may be constants that say so
-(`bench.constant`), so that only the fleet costs.
+The fleet has a real Kafka, a real Redis and four services. The vision tower and the engine may be replaced by
+constants (`bench.constant`), so that only the fleet's own work costs anything.
 """
 
 from __future__ import annotations

@@ -1,18 +1,19 @@
 """What gates and a second opinion save and cost, on rendered cameras: `make bench-gates`.
 
-Cameras that no training met, 80 s each, are played through the handlers of decode, prune-encode and prefill
-with the bundled model, default windows (10 s, every 2 s) and five watches, a threshold of .5 and 2 of 3:
+Cameras that are in no training set, 80 s each, are played through the handlers of decode, prune-encode and
+prefill, with the bundled model, default windows (10 s, every 2 s) and five watches, with a threshold of 0.5
+and 2 of 3:
 
 - `none`: no gates.
 - `motion`: every watch is asked only while something moves.
 - `person`: lying, many and left are asked only while person answers yes.
-- `opinion`: `none`; each incident is put to the same model once more, with every token of the window that
-  raised it. An incident that it denies is not told. `motion, opinion`: both.
+- `opinion`: as `none`, but the same model is asked once more about each incident, with every token of the
+  window that raised it. Incidents that it denies are not reported. `motion, opinion`: both.
 
-An incident is right if the truth is yes in one of its windows from the raising on; a spell of yes is found if
-an incident touches it. `prefill`, `own`: FLOPs of windows, and of the watches' own tokens, as a share of
+An incident is right if the truth is yes in one of its windows from the raising on; a period of yes is found
+if an incident overlaps it. `prefill`, `own`: FLOPs of windows, and of the watches' own tokens, as a share of
 `none`; an opinion's window counts as `prefill`. `gated`: share of outcomes. Intervals are 95 % over cameras
-(bootstrap), differences to `none` paired by camera. The last line is JSON.
+(bootstrap); differences from `none` are paired by camera. The last line is JSON.
 """
 
 from __future__ import annotations

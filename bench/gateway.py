@@ -1,8 +1,8 @@
-"""The gateway's history: rows a second on one core, and lists and timelines over ten million verdicts.
+"""The gateway's history: rows per second on one core, and lists and timelines over ten million verdicts.
 
-`make bench-gateway`. Records are put into the tables as the service puts them, without Kafka; lists are those
-that the routes ask for. A clip of 20 s is cut out of a real Kafka whose frames.v1 has the records of all
-cameras around it, each time another one. The last line is one JSON object.
+Run `make bench-gateway`. Records are written into the tables as the service writes them, but without Kafka;
+lists are those that the routes request. Each clip of 20 s is cut at another place from a real Kafka whose
+`frames.v1` also has the records of all other cameras. The last line is one JSON object.
 """
 
 from __future__ import annotations

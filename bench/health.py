@@ -1,18 +1,21 @@
-"""`python -m bench.health`: faults of cameras that are found, false alarms, and what looking for them costs.
+"""`python -m bench.health`: which camera faults are found, how many false alarms there are, and what the
+detection costs.
 
 **Recall**: rendered cameras are watched for four minutes, then tampered with for two: covered, sprayed,
 defocused, turned away, knocked, frozen, or replaced by a loop of their own last 41.5 s. Pictures are drawn
-and encoded at two a second, as many as are sampled, with at least a little sensor noise. A fault is found if
-an incident opens within the two minutes.
-**False alarms**: the same cameras without tampering; and real clips of fixed cameras, each played over and
-over through two days of 24 hours of two minutes, with daylight that fades to a twelfth and noise that grows
-at night. A clip that repeats is a loop, so alarms of that cause are counted on the rendered cameras alone.
-**cpu_share**: CPU time of the looks and comparisons over that of decoding, real clips at their full rate.
-Each is the least of three runs: what else runs on the machine makes short pieces of work slower most of all.
+and encoded at two a second, the sampling rate, with at least a little sensor noise. A fault is found if an
+incident opens within the two minutes.
 
-`learned` follows each camera, `fixed` has the same detectors with fixed thresholds, `simple` is what a small
-script does: mean luma, its spread, and the mean difference from the picture of the first minute and from the
-sample before, with fixed thresholds. The last line is JSON.
+**False alarms**: the same cameras without tampering, and real clips of fixed cameras. Each clip is played
+repeatedly through two days of 24 hours of two minutes, with daylight that fades to a twelfth and noise that
+grows at night. A repeated clip is a loop, so alarms with that cause are counted only on the rendered cameras.
+
+**cpu_share**: CPU time of detection over that of decoding, on real clips at their full rate. Each time is the
+least of three runs, because other programs on the machine slow down short pieces of work most.
+
+`learned` adapts to each camera. `fixed` has the same detectors with fixed thresholds. `simple` is what a
+small script does: it compares mean luma, its spread, and the mean difference from the picture of the first
+minute and from the previous sample with fixed thresholds. The last line is JSON.
 """
 
 from __future__ import annotations

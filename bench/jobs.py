@@ -1,4 +1,4 @@
-"""Shares of a measurement in processes of their own."""
+"""Runs parts of a measurement in separate processes."""
 
 from __future__ import annotations
 

@@ -1,14 +1,16 @@
-"""`python -m bench.masking`: what privacy masks cost in CPU time, by the size of the pictures.
+"""`python -m bench.masking`: what privacy masks cost in CPU time, by picture size.
 
-Eight seconds of a real clip, 30 pictures a second in H.264 at three sizes, a tenth of it hidden:
+Eight seconds of a real clip, with 30 pictures a second in H.264, are processed at three sizes with a tenth of
+the picture hidden:
 
-- `decode`: decoding with sampling, as without a mask; the other figures are times of it.
+- `decode`: decoding with sampling, without a mask; the other figures are multiples of it.
 - `masked_decode`: the same with the mask.
-- `publish`: decoded, greyed and encoded again at its size, as before publishing (`--mask-before-publishing`).
-- `clip`: decoded, greyed and encoded again at most 1280 pixels wide, as clips and live views.
+- `publish`: decoded, greyed and encoded again at the same size, as before publishing
+  (`--mask-before-publishing`).
+- `clip`: decoded, greyed and encoded again at most 1280 pixels wide, as for clips and live views.
 
-`cores`: CPU seconds of `publish` for a second of footage, which are the cores that one camera takes. The
-lesser of two runs counts. The last line is JSON.
+`cores`: CPU seconds of `publish` per second of footage, that is, the cores that one camera needs. The faster
+of two runs counts. The last line is JSON.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """`python -m bench.motion`: shares of tokens kept in three real clips of fixed cameras.
 
-Writes `motion.json`, from which FLOPs at full size are counted. When the fixed cameras were sorted by the
-share that masks from vectors keep (CodecSight, 6.1.4), these were the middle clips of the thirds. Per
-frame, in strides of 16 samples: `keep` (vectors since the anchor, the paper), `since_encoded` (vectors since
-encoded) and `default` (the default masks).
+It writes `motion.json`, from which FLOPs at full model size are counted. To choose the clips, fixed cameras
+were sorted by the share that masks from vectors keep (CodecSight, 6.1.4); these are the middle clips of the
+three thirds. Per frame, in strides of 16 samples: `keep` (vectors since the anchor, the paper),
+`since_encoded` (vectors since encoded) and `default` (the default masks).
 """
 
 from __future__ import annotations

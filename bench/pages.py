@@ -1,7 +1,8 @@
 """Writes docs/results from the committed results of the benches: `python -m bench.pages`, or `make results`.
 
-One page a result, with every figure of its last line, and an index: what, command, device, commit, date. The
-five figures of the README are written between its marks. A test holds pages and results together.
+Each result gets one page with every figure of its last line; an index lists result, command, device, commit
+and date. The five figures of the README are written between its marks. A test checks that pages and results
+agree.
 """
 
 from __future__ import annotations

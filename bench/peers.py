@@ -1,15 +1,16 @@
-"""`make bench-peers`: samples of recordings by Lookout, torchcodec's VideoDecoder and torchcodec's stages.
+"""`make bench-peers`: samples of recordings read by Lookout, by torchcodec's VideoDecoder and by torchcodec's
+stages.
 
-All read the pictures shown at the same times, scaled to 448x448, with two threads. The stages are those that
-torchcodec 0.17 offers one by one: the container is scanned and read up to each time from the keyframe before
-it (demux), its packets are decoded (decode), the picture at the time is converted to RGB at its own size
-(convert) and scaled by torchvision (resize). VideoDecoder does the same in one call, with the seek that is
-faster (approximate) and its own scaling.
+All three read the pictures shown at the same times, scaled to 448x448, with two threads. The stages are those
+that torchcodec 0.17 offers one by one: the container is scanned and read from the preceding keyframe up to
+each time (demux), the packets are decoded (decode), the picture at that time is converted to RGB at its own
+size (convert) and scaled by torchvision (resize). VideoDecoder does the same in one call, with its faster
+seek (approximate) and its own scaling.
 
 A real clip is encoded at --height lines; long recordings repeat its packets without encoding again. Every
-measurement is a process of its own, in a random order within a case; torchcodec runs on the FFmpeg libraries
-that PyAV brings. Finished measurements stay in --keep, so a run that was stopped continues. Ratios are the
-peer's elapsed or CPU seconds over ours: above 1, Lookout is faster. The last line is JSON.
+measurement is a separate process, in random order within a case; torchcodec uses the FFmpeg libraries that
+PyAV brings. Finished measurements stay in --keep, so an interrupted run continues. Ratios are the peer's
+elapsed or CPU seconds over ours: above 1, Lookout is faster. The last line is JSON.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Small plots as SVG, for the pages in docs/."""
+"""Small SVG plots for the pages in docs/."""
 
 from __future__ import annotations
 

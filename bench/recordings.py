@@ -1,7 +1,8 @@
-"""`make bench-recordings`: pruned KV and answers in clips of 20 to 256 frames, an hour against peers.
+"""`make bench-recordings`: how pruned KV changes answers in clips of 20 to 256 frames, and an hour compared
+with peers.
 
-A part for each (recordings_answers, _long, _hour);
-each keeps what it measured in --results, so that a run that was stopped continues. The last line is JSON.
+Each part (recordings_answers, _long, _hour) stores its measurements in --results, so that an interrupted run
+continues. The last line is JSON.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""What pruning KV does to answers: `make bench-recordings`, its first part.
+"""How pruning KV changes answers: the first part of `make bench-recordings`.
 
-The trained tiny model on unseen rendered clips of the length it was trained for. Every p(yes) is compared
-with that of the unpruned one-shot prefill, by share of entries kept, group size and score, with 95 %
-intervals over clips; random, uniform and first rows stand beside the scores at the same cost. The same with
-`prune`: only patches that changed are encoded (as `lookout analyze --prune` does), then KV is pruned.
+The trained tiny model answers questions about unseen rendered clips of the length it was trained for. Every
+p(yes) is compared with that of an unpruned one-shot prefill, by share of entries kept, group size and score,
+with 95 % intervals over clips. Random, evenly spaced and first rows are compared at the same cost. The same
+is done with `prune`: only patches that changed are encoded (as with `lookout analyze --prune`), then KV is
+pruned.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""An hour of 1080p asked one yes/no question at 1 FPS, from the command's start to its answer: a part of
-`make bench-recordings`.
+"""An hour of 1080p video, asked one yes/no question at 1 FPS, from the command's start to its answer: a part
+of `make bench-recordings`.
 
-Each way is a process of its own on two recordings of different length, both of the same packets; an hour
-is the longer one's time plus what each further second costs, so start, imports and loading count once.
-All ask the model that is shipped, in parts of 20 frames.
+Each way runs in a separate process on two recordings of different length, made of the same packets. The time
+for an hour is that of the longer recording plus the cost of each further second, so start, imports and
+loading count once. All ask the bundled model, in parts of 20 frames.
 
-- `ours`: `lookout analyze`, with its defaults.
-- `torchcodec`: frames by torchcodec, resized while they are decoded; the stock transformers model and
-  processor, four parts in a batch.
-- `vllm`: vLLM's own loader of videos (OpenCV), each part a video of a prompt, all prompts at once.
+- `ours`: `lookout analyze` with its defaults.
+- `torchcodec`: torchcodec decodes frames and resizes them meanwhile; the stock transformers model and
+  processor answer, four parts per batch.
+- `vllm`: vLLM's own video loader (OpenCV), with each part as a video in a prompt, and all prompts at once.
 
-`vss_h100_s`: NVIDIA's published time for an hour with its blueprint (VSS) on an H100, a far larger model:
-beside it stands what a 7B's arithmetic for the same frames takes us there, at the share of the peak that
-the published live figure reaches (`bench.gpu_capacity`).
+`vss_h100_s`: NVIDIA's published time for an hour with its blueprint (VSS) on an H100, with a far larger
+model. For comparison, the result has the time that a 7B model's arithmetic for the same frames would take us
+there, at the share of the peak that the published live figure reaches (`bench.gpu_capacity`).
 """
 
 from __future__ import annotations

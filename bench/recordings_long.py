@@ -1,16 +1,17 @@
-"""Tables 1 and 2 of QuickVideo with weights, on clips of 64 to 256 frames, and what key norms tell of
-attention: the part `long` of `make bench-recordings`.
+"""Tables 1 and 2 of QuickVideo with trained weights, on clips of 64 to 256 frames, and how key norms relate
+to attention: the part `long` of `make bench-recordings`.
 
-The trained tiny model, which learnt windows of up to 80 frames, answers all of its questions about unseen
-rendered clips. Table 1: every score at shares kept from .1 to .9, groups of 16 frames. Table 2: groups of 4
-to 128 frames at a half. Both with the text rows of a frame competing with its visual rows; `text kept` is the
-same with text left alone. `right`: share of known answers that are right. `lost`: of the unpruned prefill's
-less a setting's, paired by clip. `dp`: mean |difference of p(yes)| from the unpruned one-shot prefill.
+The trained tiny model, which was trained on windows of up to 80 frames, answers all of its questions about
+unseen rendered clips. Table 1: every score, keeping shares from 0.1 to 0.9, in groups of 16 frames. Table 2:
+groups of 4 to 128 frames, keeping a half. In both, a frame's text rows compete with its visual rows; `text
+kept` is the same with all text kept. `right`: share of known answers that are right. `lost`: `right` of the
+unpruned prefill minus that of a setting, paired by clip. `dp`: mean |difference of p(yes)| from the unpruned
+one-shot prefill.
 
 `norms`: by model and layer, the rank correlation of a key's norm with the attention that the questions' rows
-pay to it, and the mean cosine of these rows' queries with the keys. Where queries and keys oppose each other,
-a small norm means attention, as the paper's score assumes; where they agree, a large one does. Measured on
-clips of 64 frames, where these are among the lengths.
+pay to it, and the mean cosine of these rows' queries with the keys. If queries and keys point in opposite
+directions, a small norm means attention, as the paper's score assumes; if they point in the same direction, a
+large one does. It is measured on clips of 64 frames, if these are among the lengths.
 """
 
 from __future__ import annotations

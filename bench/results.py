@@ -1,4 +1,4 @@
-"""Finished measurements of a bench by name, kept in a file so that a run that was stopped continues."""
+"""Finished measurements of a bench by name, stored in a file so that an interrupted run continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Published rules of choosing rows to compute again, and a draw: what `FRONT` is compared with."""
+"""Published rules for choosing the rows to compute again, and a random choice: the rivals of `FRONT`."""
 
 from __future__ import annotations
 

@@ -1,12 +1,16 @@
 """`python -m bench.saving`: the share of a dense run's arithmetic that fixed cameras save.
 
-Real clips of fixed cameras of at least ten strides go through masks, tower and the shipped model as the
-fleet's defaults have it: windows of 10 s that slide by 2 s. A dense run computes every window alone, every
-patch and every token of it. `saved`: one less the FLOPs of tower and language model over those of the dense
-run, questions apart, all clips added up; `by_clip` the same of each. `rows` says of what the rest consists:
-rows computed in key windows, in whole windows within a chain, and in continued ones those of the new block
-and those computed again, each as a share of the dense run's rows. Windows that the fleet would not ask again
-because nothing moved (`LOOKOUT_IDLE_AGE_S`, off) are computed. The last line is JSON.
+Real clips of fixed cameras, each at least ten strides long, go through masks, tower and the bundled model
+with the fleet's defaults, in windows of 10 s that slide by 2 s. A dense run computes every window on its own,
+with every patch and every token.
+
+- `saved`: one minus the FLOPs of tower and language model over those of the dense run, without questions,
+  added up over all clips. `by_clip`: the same per clip.
+- `rows`: what the rest consists of, as shares of the dense run's rows: rows of key windows, rows of whole
+  windows within a chain, and in continued windows the rows of the new block and the rows computed again.
+
+Windows that the fleet could leave out because nothing moved (`LOOKOUT_IDLE_AGE_S`, off by default) are
+computed. The last line is JSON.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Shapes of full-size models, for costs that the benches state beside what they measured."""
+"""Shapes of full-size models, for costs that benches report in addition to what they measure."""
 
 from __future__ import annotations
 

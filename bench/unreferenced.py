@@ -1,9 +1,10 @@
-"""`python -m bench.unreferenced`: what a camera agent would save that drops pictures nothing refers to.
+"""`python -m bench.unreferenced`: what a camera agent would save by dropping pictures to which no other
+picture refers.
 
-Per clip and codec, of the stream's bytes: `unreferenced` pictures, and of those the ones that are not among
-two samples a second (`spare`), which an agent could drop. Real clips, and the films of the package encoded as
-cameras do: H.264 and HEVC, without and with two B-frames. Cameras that send no B-frames refer to every
-picture; `cameras` is the median over real clips. The last line is JSON.
+Per clip and codec, as shares of the stream's bytes: `unreferenced` pictures, and `spare` ones, which are
+unreferenced and not among two samples a second, so that an agent could drop them. The clips are real ones,
+and the package's films encoded as cameras do: H.264 and HEVC, without B-frames and with two. Cameras that
+send no B-frames refer to every picture. `cameras` is the median over real clips. The last line is JSON.
 """
 
 from __future__ import annotations

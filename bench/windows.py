@@ -1,13 +1,13 @@
-"""FLOPs of windows at full size that masks, refresh and both save, for three clips.
+"""FLOPs that masks, refresh and both save in windows of a full-size model, for three clips.
 
-`make bench-windows` or `python -m bench.windows`. The workload is the papers': 40 s windows, 8 s strides,
-2 FPS, 98 tokens a frame, Qwen2.5-7B with InternVL's vision tower, counted and not run. Shares of kept tokens
-come from real clips (`motion.json`), under three kinds of mask: the default (pixels, since encoded), motion
-vectors since the anchor (the paper), motion vectors since encoded.
+Run `make bench-windows` or `python -m bench.windows`. The workload is the papers': windows of 40 s, strides
+of 8 s, 2 FPS, 98 tokens per frame, Qwen2.5-7B with InternVL's vision tower. FLOPs are counted; no model runs.
+Shares of kept tokens come from real clips (`motion.json`), with three kinds of mask: the default (pixels,
+since encoded), motion vectors since the anchor (the paper), and motion vectors since encoded.
 
-Every figure is the mean over one cycle of the clip (five windows): strides differ in how much moves in them.
-Key windows are counted in: of every 30 windows one is computed in full, under the same masks. The last line
-is JSON: per clip and setting the share saved against every token of every window.
+Every figure is the mean over one cycle of the clip (five windows), because strides differ in how much moves.
+Key windows are included: one of every 30 windows is computed in full, under the same masks. The last line is
+JSON: per clip and setting, the share saved compared with every token of every window.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cameras with their decoded samples, and a checkpoint that answers on them."""
+"""Cameras with their decoded samples, and a checkpoint that answers questions about them."""
 
 from __future__ import annotations
 

@@ -1,31 +1,28 @@
-"""Compare the default with the simplest ways to look at a stream, FLOPs and F1: `make bench-worth`.
+"""Compare the default's FLOPs and F1 with those of the simplest ways of reading a stream: `make bench-worth`.
 
-Windows of 80 frames that slide by 16 (40 s and 8 s), rendered cameras that no training met, the bundled
-model:
+Windows have 80 frames and slide by 16 (40 s and 8 s). The cameras are rendered and in no training set; the
+model is the bundled one.
 
-- `full`: every token, every window computed whole. `default`: the product's masks, windows that reuse KV.
-- `last N`: the last N frames of the window, whole, in a prompt of their own (SimpleStream). `even N`: N
-  frames at even distances, the first and the last of the window among them.
+- `full`: every token, every window computed whole. `default`: the product's masks, in windows that reuse KV.
+- `last N`: only the last N frames of the window, whole, in a separate prompt (SimpleStream). `even N`: N
+  evenly spaced frames, including the window's first and last.
 - `masks, whole`, `paper's refresh`, `faithful`, `front 8`, `cacheblend 8`, `vlcache 8`, `random 8`: the
   default's masks, in windows that are computed whole or that reuse KV and compute other rows again; a number
   is the budget in frames.
-- `strides`: each stride of 16 frames in a prompt of its own, under the product's masks, without any KV of the
-  one before; p(yes) of a window is the largest of its five strides. `strides, mean`: their mean. `strides,
-  every token`: the largest, without masks.
+- `strides`: each stride of 16 frames in a separate prompt, with the product's masks and without any KV of the
+  previous stride; a window's p(yes) is the largest of its five strides. `strides, mean`: their mean.
+  `strides, every token`: the largest, without masks.
 
-F1 is by windows, at p(yes) of .5; intervals are 95 % over cameras (bootstrap), differences are paired by
-camera. `flops`: of the language model, questions apart, as a share of `full`, one key window in a period
-counted in; `tower`: what the tower encodes, as a share of all frames. `accuracy`: all answers to all
-questions. `families`: F1 by family of questions, and what `strides` has more than `default`. `per camera` has
-what the intervals are drawn from: hits, misses, false and quiet windows of every question.
+F1 is computed over windows, at p(yes) of 0.5. Intervals are 95 % over cameras (bootstrap); differences are
+paired by camera. `flops`: FLOPs of the language model, without questions, as a share of `full`, including one
+key window per period. `tower`: what the tower encodes, as a share of all frames. `accuracy`: over all answers
+to all questions. `families`: F1 by family of questions, and `strides` minus `default`. `per camera`: the data
+of the intervals, which are hits, misses, false alarms and true negatives of every question. `dp`: mean
+|difference of p(yes)| from `masks, whole`, over all questions, weighted over a period.
 
-`dp`: mean
-|difference of p(yes)| from `masks, whole`, over all questions, weighed over a period.
-
-With `--model` another checkpoint answers (`watchbench smol --checkpoint` writes one); its recordings are then
-prefilled with half of the KV, too (`bench.recordings_answers`). Answers are kept under --keep, and a run
-continues where it was stopped; `--jobs` shares the cameras out. `--quick`: eight cameras. The last line is
-JSON.
+With `--model`, another checkpoint answers (`watchbench smol --checkpoint` writes one), and recordings are
+also prefilled with half of the KV (`bench.recordings_answers`). Answers are stored under --keep, and an
+interrupted run continues; `--jobs` distributes the cameras. `--quick`: eight cameras. The last line is JSON.
 """
 
 from __future__ import annotations

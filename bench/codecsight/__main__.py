@@ -1,36 +1,37 @@
-"""CodecSight's accuracy, ablation and sensitivity, with a small model: `make bench-codecsight`.
+"""CodecSight's accuracy, ablation and sensitivity with a small model: `make bench-codecsight`.
 
-The trained tiny model answers all of its questions on rendered cameras that it never saw, in windows of 80
-frames that slide by 16 (40 s and 8 s, as in the paper), by every policy of `bench.codecsight.policies`. They
-are less noisy than those it learnt from, where the codec's vectors keep every patch. F1 counts by the paper's
-rule (a video is positive where two consecutive windows are), by event, and by window.
+The trained tiny model answers all of its questions about rendered cameras that it never saw, in windows of 80
+frames that slide by 16 (40 s and 8 s, as in the paper), with every policy of `bench.codecsight.policies`.
+These cameras have less noise than those it was trained on, on which the codec's vectors keep every patch. F1
+is computed by the paper's rule (a video is positive if two consecutive windows are), by event, and by window.
 
-- `default`, `faithful`: the product's presets; the second computes a fifth of the window's frames again.
-- `front N`, `cacheblend`, `vlcache`, `random-k`: budgets of token-layers; the last three that of `front 2`,
-  and with an 8 that of `front 8`, which is about what the default spends with its bursts. With two frames
-  `cacheblend` chooses no row: comparing all rows in the first layer costs more than that.
-- `evs` keeps as many tokens as the default, those least like the frame before; windows are whole. `behind`:
-  the default's tokens, of frames that the tower encoded whole. `evs of luma N`: as many of those that the
-  tower encodes under a fixed threshold of luma. `luma by block`: as many in every block, those whose luma
-  differs most from the frame before, chosen before the tower. `random tokens`: as many, anywhere; `anchors
-  alone`: none behind anchors. `reused`: these tokens in the default's windows.
-- `tower's FLOPs`: of the frames of a stride, against whole frames, at a full-size tower's shape.
-- `deja-vu` reuses the tower's outputs of static patches; the language model reads every frame whole.
-- `wrong mask`: the default's masks turned by half a turn behind anchors. A family of questions whose F1 falls
-  by less than .005 under it is named saturated. `refresh, corner mask`: codecsight with the attention mask of
-  a kernel that aligns "causal" to the corner.
+- `default`, `faithful`: the product's presets; `faithful` computes a fifth of the window's frames again.
+- `front N`, `cacheblend`, `vlcache`, `random-k`: budgets of token-layers. The last three have the budget of
+  `front 2`, and with an 8 that of `front 8`, which is about what the default spends including bursts. With
+  two frames, `cacheblend` chooses no row, because comparing all rows in the first layer costs more than that.
+- `evs`: as many tokens as the default, namely those least like the previous frame; windows are computed
+  whole. `behind`: the default's tokens, taken from frames that the tower encoded whole. `evs of luma N`: as
+  many, among those that the tower encodes with a fixed luma threshold. `luma by block`: as many in every
+  block, those whose luma differs most from the previous frame, chosen before the tower. `random tokens`: as
+  many, anywhere. `anchors alone`: none except those of anchors. `reused`: these tokens in the default's
+  windows.
+- `tower's FLOPs`: for the frames of a stride, relative to whole frames, at a full-size tower's shape.
+- `deja-vu`: reuses the tower's outputs for static patches; the language model reads every frame whole.
+- `wrong mask`: the default's masks rotated by half a turn, except for anchors. If the F1 of a family of
+  questions falls by less than 0.005 under it, the family is named saturated. `refresh, corner mask`:
+  codecsight with the attention mask of a kernel that aligns "causal" to the corner.
 - `dp`: mean |difference of p(yes)| from whole windows under the same masks.
-- `default less others`: F1 and `dp` of the default less those of every policy, paired by camera.
-- `rules at equal FLOPs`: the default's choice of rows beside others at about its FLOPs, in windows of 20 and
-  of 80 frames, on these cameras and on real clips; the default's |dp| less theirs, paired by camera.
-- `flops_saved`: at full size, with 1, 5 and 17 questions, audits and key windows counted in; of the default
-  also where the interval between key windows was halved, or is set twice as long.
+- `default less others`: F1 and `dp` of the default minus those of every other policy, paired by camera.
+- `rules at equal FLOPs`: the default's choice of rows and others, each at about its FLOPs, in windows of 20
+  and of 80 frames, on these cameras and on real clips; the default's |dp| minus theirs, paired by camera.
+- `flops_saved`: at full size, with 1, 5 and 17 questions, including audits and key windows; for the default
+  also with a key-window interval that is halved or doubled.
 
-Then figures 14, 16, 17 and 18. Everything is kept under --keep, and the command continues where it was
-stopped: with --minutes it begins nothing new after so long, and reports the cameras that are complete.
-`--only` chooses tables: `policies`, `rules` or figures, by name; `flops` alone: FLOPs, which every run
-counts. Figure 14 needs three policies, not all; `per camera` has what its rows are made of.
-`--quick`: two short cameras, and the ends of the sweeps alone. The last line is JSON.
+Figures 14, 16, 17 and 18 follow. Everything is stored under --keep, and an interrupted run continues. With
+--minutes, the command begins nothing new after that time and reports the cameras that are complete. `--only`
+chooses tables by name: `policies`, `rules` or figures; with only `flops`, nothing but FLOPs is computed,
+which every run counts. Figure 14 needs only three policies; `per camera` has the data of its rows. `--quick`:
+two short cameras, and only the ends of the sweeps. The last line is JSON.
 """
 
 from __future__ import annotations

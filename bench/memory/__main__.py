@@ -1,34 +1,34 @@
-"""Mosaic's figures, side by side with what it has to beat, in one resumable run.
+"""Mosaic's figures, side by side with other methods, in one resumable run.
 
-`make bench-memory` or `python -m bench.memory`. Every unit of work (a stream, a length) writes a file
-under `out/bench-memory/` and is not done again; `--minutes` ends a run early, the next one continues;
-`--only` picks units. Time is this thread's CPU time.
+Run `make bench-memory` or `python -m bench.memory`. Every unit of work (a stream, a length) writes a file
+under `out/bench-memory/` and is not repeated; `--minutes` ends a run early, and the next run continues;
+`--only` selects units. Time is this thread's CPU time.
 
 Streams are rendered cameras (`streams.py`) at one sample every two seconds, seen by the trained tiny model.
-At equal budget, 64 frames of tokens in every layer, each policy reads an hour of history:
+With an equal budget, 64 frames of tokens in every layer, each policy reads an hour of history:
 
-- none: the window alone
+- none: only the window
 - newest, uniform, random frames: born KV of those frames
 - token, frame: ReKV's two levels; exact: what attention over everything weighs most
-- agnostic: StreamMem-style, kept whatever is asked; compressed: LiveVLM's scheme
-- visual, semantic: one level of clusters only; random clusters: ours, drawn
-- mosaic: the preset of that name; ours: the default preset
+- agnostic: as StreamMem, independent of the question; compressed: LiveVLM's scheme
+- visual, semantic: only one level of clusters; random clusters: our clusters, drawn at random
+- mosaic: the preset `mosaic`; ours: the default preset
 
-`recall` is the share of the exact top-k that a policy read, `mass` the attention it caught of what the exact
-top-k caught, `evidence` the share of tokens of frames that show the asked-for thing (bounded by the budget),
-all means over layers; `dp` the mean |difference| of p(yes) to attention over everything. Intervals are
-bootstrap 95 % over streams and questions. `accuracy` is of questions about the past (`history.py`): how often
-the history of two that shows the asked-for thing, one to sixty minutes ago, gets the higher p(yes) (0.5:
-chance, which the window alone has to score).
+`recall` is the share of the exact top-k that a policy read. `mass` is the attention on what it read over that
+on the exact top-k. `evidence` is the share of tokens from frames that show the episode in question (limited
+by the budget). All are means over layers. `dp` is the mean |difference of p(yes)| from attention over
+everything. Intervals are bootstrap 95 % over streams and questions. `accuracy` is for questions about the
+past (`history.py`): of two histories, one of which shows the episode in question, one to sixty minutes ago,
+how often that one gets the higher p(yes) (chance: 0.5, which a policy that reads only the window must get).
 
-`cuts`: a stream whose scene changes every minute, apart from all others (figure 13).
+`cuts`: a stream whose scene changes every minute, separate from all others (figure 13).
 
-`rules`: other rules of retrieval on questions about the past, on six streams more (`rules.py`).
+`rules`: other retrieval rules on questions about the past, on six further streams (`rules.py`).
 
 `rivals`: HERMES and SimpleStream on questions about the past (`rivals.py`).
 
-`schemes`: first token of every scheme over the default's, turn by turn, and what late splits save
-(`schemes.py`).
+`schemes`: time to the first token with every scheme over that of the default, taken in turn, and what
+deferred splits save (`schemes.py`).
 
 Settings were chosen on the streams `TUNING` (`--tuning` reads those instead), which are not reported.
 

@@ -1,28 +1,30 @@
 """Compare find with simpler searches over many rendered cameras: `make bench-find`.
 
-Half of the cameras show people, falls and vehicles, the other half bags and crowds; four questions are asked
-of each half, so that half of the searches have no moment. The truth is (b), every window asked. Searches:
+Half of the cameras show people, falls and vehicles, the other half bags and crowds. Four questions are asked
+of each half, so that half of the searches have no moment. The truth is (b), every window asked. The searches
+are:
 
-- find: the product's
-- find+likely: its hits, and after them what it names as likely and did not verify
-- memory (a): the spans that the memory answers with yes, by their p(yes), nothing is verified
-- even (c): windows at even distances, each computed whole, for find's FLOPs
-- embedding (d): windows whose block is nearest to that of the clearest such moment on any camera
+- find: the product's search
+- find+likely: its hits, followed by what it names as likely but did not verify
+- memory (a): the spans that the memory answers with yes, by their p(yes), without verification
+- even (c): evenly spaced windows, each computed whole, for as many FLOPs as find
+- embedding (d): windows whose block is nearest to that of the clearest moment of this kind on any camera
 - newest (e): the last windows of every camera
 
-Each camera recorded one stretch of minutes, at a time of its own within seven hours. Frames are drawn at the
-model's input, without a codec; FLOPs are those of the language model and of the tower
-for every block that is loaded. Recall at k: moments of the truth among the first k, of k or of all.
+Each camera recorded one stretch of minutes at its own time within seven hours. Frames are drawn at the size
+of the model's input, without a codec. FLOPs are those of the language model, and of the tower for every block
+that is loaded. Recall at k: the share of the truth's moments among the first k, or of k if there are more
+moments.
 
-`first_hit_s` is what a person waits on a real fleet (`bench.find_fleet`), in seconds on the clock. The other
-seconds are of searches of the rendered cameras, on one thread in one process without Kafka and Redis: those
-that end in `core_s` are of a processor, the others on the clock.
+`first_hit_s` is how long a person waits on a real fleet (`bench.find_fleet`), in wall-clock seconds. The
+other times are for searches of the rendered cameras, on one thread in one process, without Kafka and Redis:
+names that end in `core_s` are CPU seconds, the others wall-clock seconds.
 
-A search that was interrupted goes on with its next question when the bench is started again.
+An interrupted search continues with its next question when the bench is started again.
 
-With `--model` another checkpoint answers, is the truth and is searched with (`watchbench smol --checkpoint`
-writes one); its last line has the searches alone. `window_s`: seconds on the clock of a whole search for each
-window that it computed.
+With `--model`, another checkpoint gives the answers and the truth, and does the searches (`watchbench smol
+--checkpoint` writes one); the last line then has only the searches. `window_s`: wall-clock seconds of a whole
+search per window that it computed.
 """
 
 from __future__ import annotations

@@ -1,20 +1,21 @@
-"""Ranking by visual or by semantic representatives, over the cameras of `bench.find`.
+"""Ranking by visual or by semantic representatives, on the cameras of `bench.find`.
 
-Redis holds the mean key of every fourth visual cluster, recall keeps them in few directions. A visual
-cluster has several semantic ones in every layer: their mean keys say more of it, and are more bytes. Each way
-ranks all spans for each search:
+Redis holds the mean key of every fourth visual cluster, and recall projects these keys to a few directions. A
+visual cluster has several semantic clusters in every layer; their mean keys describe it better but take more
+bytes. Each way ranks all spans for each search:
 
-- visual: all visual clusters with all their keys
-- every-2, every-4, every-8: one cluster in so many, in order of time
-- random-4, largest-4: as many as in every-4, drawn, or those with most tokens
-- merged-4: as many; neighbours in time that are alike are one (Ward)
-- product: every-4 in few directions
-- semantic: the semantic clusters of the same layers
-- semantic-cut: of those the largest, as many as have the bytes of the visual ones
-- semantic-layer: the semantic clusters of the layer that ranks best for the other half of the searches
+- visual: by all visual clusters with all their keys
+- every-2, every-4, every-8: by one cluster of so many, in order of time
+- random-4, largest-4: by as many as in every-4, chosen at random, or those with the most tokens
+- merged-4: by as many, after similar neighbours in time are merged (Ward)
+- product: by every-4, projected to a few directions
+- semantic: by the semantic clusters of the same layers
+- semantic-cut: by the largest of these, with as many bytes as the visual ones
+- semantic-layer: by the semantic clusters of the layer that ranks best for the other half of the searches
 
-Moments among the first 20: those with a window that ends in one of the first 20 spans, of 20 or of all. The
-share before: of all spans, those ranked before a moment's best one; half by chance.
+Moments among the first 20: those with a window that ends in one of the first 20 spans, as a share of all, or
+of 20 if there are more. Share before: the share of all spans that are ranked before a moment's best span
+(chance: a half).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Cameras for each GPU and their cost, counted: `make capacity` writes docs/capacity.md.
+"""Cameras per GPU and their cost, counted: `make capacity` writes docs/capacity.md.
 
-FLOPs are those of window plans at full size (bench/windows.py); what a GPU reaches of its peak is taken from
-the published figure of NVIDIA VSS on an H100, whose workload is counted by the same formulas. Beside them
-stands what one GPU was measured to do (`python -m tests.gpu`, bench/results/gpu.json).
+FLOPs are those of window plans at full model size (bench/windows.py). The share of its peak that a GPU
+reaches is taken from the published figure of NVIDIA VSS on an H100, whose workload is counted by the same
+formulas. The page also has what was measured on one GPU (`python -m tests.gpu`, bench/results/gpu.json).
 """
 
 from __future__ import annotations

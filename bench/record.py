@@ -1,10 +1,10 @@
-"""Runs a bench and commits what it found to a file: `python -m bench.record NAME [ARGUMENTS]`.
+"""Runs a bench and stores its result in a file: `python -m bench.record NAME [ARGUMENTS]`.
 
-The last line that a bench prints is one JSON object. It is kept in `bench/results/NAME.json` with command,
-device, commit, date and how busy the machine was: a page can say how old a figure is.
-Pages are made from these files (`python -m bench.pages`); no figure of them is typed by hand. A bench whose
-arguments make it another measurement is kept under another name: `--as windows-flops`. A name with a dot is
-that of a module elsewhere: `python -m bench.record watchbench.sight --as sight-20`.
+The last line that a bench prints is one JSON object. It is stored in `bench/results/NAME.json` with command,
+device, commit, date and the load of the machine, so that a page can say how old a figure is. Pages are made
+from these files (`python -m bench.pages`); no figure in them is typed by hand. If a bench's arguments make it
+a different measurement, store it under another name: `--as windows-flops`. A name with a dot is that of a
+module outside bench: `python -m bench.record watchbench.sight --as sight-20`.
 """
 
 from __future__ import annotations

@@ -229,25 +229,33 @@ def real_(
         list[Path], typer.Option(help="Folder with clips that real.json names; may be given several times.")
     ],
     folder: Progress = OUT,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of 120 frames.")] = 300,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of 64 frames.")] = 1200,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1, help="Learn for so long, however many steps that is; the rate falls until then."
+        ),
+    ] = None,
     threads: Threads = 1,
     seed: Seed = 301,
     begin: Begin = "tolerant",
     device: Device = "cpu",
     estimate: Estimate = False,
 ) -> None:
-    """Teach tower and projector real windows, while the tokens of rendered films stay; resumable."""
+    """Teach tower and projector real clips and photographs, while the tokens of rendered films stay;
+    resumable.
+    """
     from watchbench.real import RealPlan, RealTrainer, RealWindows, load
 
     initial, chosen = _weights(begin or "tolerant", "--begin"), _device(device)
     plan = RealPlan(seed=seed, steps=steps, threads=threads, footage=_footage(), muon=False)
     try:
-        windows = RealWindows(load(tuple(clips)))
+        windows = RealWindows(*load(tuple(clips)))
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--clips") from None
     with _plan_errors():
         trainer = RealTrainer(plan, folder / f"real-{seed}", initial, windows, chosen)
-    _learn(trainer, "tolerant", initial, estimate=estimate, output=output, install=False)
+    _learn(trainer, "tolerant", initial, estimate=estimate, output=output, install=False, minutes=minutes)
 
 
 @app.command()

@@ -1,1 +1,1 @@
-"""recall: answers questions about the past of cameras from the chapters that prefill holds."""
+"""recall: answers questions about cameras' past from the chapters that prefill holds."""

@@ -1,4 +1,4 @@
-"""`python -m lookout.services.recall`: answers questions about the past of cameras over gRPC."""
+"""`python -m lookout.services.recall`: answers questions about cameras' past over gRPC."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def add(context: Context[RecallSettings]) -> None:
         StartupError: The model or the durable tier cannot be used.
     """
     settings = context.settings
-    os.nice(settings.niceness)  # windows of live cameras on the same CPU take precedence
+    os.nice(settings.niceness)  # live cameras' windows on the same CPU take precedence
     folder, digest = checked_model(settings, settings.model_dir)
     fence, erasures = live_fence(context)
     masks = live_masks(context)
@@ -98,7 +98,7 @@ def _engine(settings: RecallSettings, folder: Path) -> TransformersEngine:
 
 
 def _tower(settings: RecallSettings, folder: Path) -> Tower:
-    """Load the vision tower, which only searches by a person's own picture need."""
+    """Load the vision tower, which only searches by an uploaded picture need."""
     with inference_only():
         return load_tower(folder, device=settings.device, dtype=getattr(torch, settings.dtype))
 
@@ -112,7 +112,7 @@ def _finders(
     fence: Fence,
     hidden: Hidden,
 ) -> Finders:
-    """Return the factory of searches; each search has its own readers."""
+    """Return a factory of finders; each search gets its own readers."""
     settings, engine = context.settings, asker.engine
     replicas: dict[int, Sequence[str]] = {STAGE_TOKENS: settings.token_replicas}
     node = Node(settings.store, settings.redis_url, replicas=replicas, security=settings)

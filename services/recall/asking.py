@@ -1,4 +1,4 @@
-"""Answers a question from the chapters of one or many cameras; if a chapter is lost meanwhile, tries again
+"""Answers questions from the chapters of one or many cameras; if a chapter is lost meanwhile, tries again
 without it.
 """
 
@@ -31,11 +31,11 @@ from lookout.rules.masks import Masks
 
 log = structlog.get_logger(__name__)
 TRIES = 4
-"""Attempts for one question: with every chapter, then without those that were lost meanwhile."""
+"""Most attempts for one question: the first with every chapter, later ones without lost chapters."""
 
 
 class NothingRememberedError(HistoryError):
-    """No readable chapter of the camera has a frame of the time asked for; the message says what is missing.
+    """No readable chapter has a frame of the requested time; the message says what is missing.
 
     Attributes:
         unread: Whether some chapters or holders could not be read.
@@ -50,8 +50,8 @@ class NothingRememberedError(HistoryError):
 class PastQuestion:
     """A question about the past.
 
-    Times are Unix microseconds, None: no bound; `words` is the longest text in tokens, 0 for none; `frames`
-    is the number of frames that each layer reads.
+    Times are Unix microseconds; None: no bound. `words` is the most tokens of a text answer; 0: no text.
+    `frames` is the number of frames that each layer reads.
     """
 
     text: str
@@ -67,15 +67,15 @@ class Asked:
 
     Attributes:
         camera: The camera's id.
-        answer: The answer from its chapters; times are Unix microseconds.
+        answer: The answer from the camera's chapters; times are Unix microseconds.
         chapters: The chapters that were read.
-        covered: Ranges of frame times that were read, within the time asked for.
+        covered: The ranges of frame times that were read, within the requested time.
         missing: Descriptions of chapters that exist but could not be read.
-        traffic: Bytes and calls of fetching chapters.
+        traffic: Bytes and calls that fetching chapters took.
         list_s: Seconds that listing the chapters took.
-        tries: Number of attempts, more than one if chapters were lost.
+        tries: Number of attempts; more than one if chapters were lost.
         budget: Most tokens that each layer could read.
-        cheap: Whether it was asked only with a small budget.
+        cheap: Whether the camera was asked with a small budget only.
     """
 
     camera: str
@@ -91,7 +91,7 @@ class Asked:
 
     @property
     def whole(self) -> bool:
-        """Whether every token of the time asked for was read, so that a larger budget would read no more."""
+        """Whether every token of the requested time was read, so that a larger budget would read no more."""
         return all(trace.tokens < self.budget for trace in self.answer.traces)
 
     @property
@@ -101,16 +101,16 @@ class Asked:
 
 
 class Asker:
-    """Answers questions one after the other, since they share the model.
+    """Answers questions one at a time, since they share the model.
 
     Args:
         engine: The engine with the model.
         sources: Finds and fetches chapters.
-        model_digest: Digest of the model; chapters of other models are reported as missing.
+        model_digest: The model's digest; chapters of other models are reported as missing.
         cache_bytes: Most bytes of chapters cached in memory.
-        retrieval: Budgets of retrieval, except the number of frames, which each question sets.
+        retrieval: Retrieval budgets. The number of frames comes from each question instead.
         foresee: Whether to predict and prefetch what the next layer reads.
-        fence: The erasures in force; a chapter that still has erased frames is not read.
+        fence: The erasures in force; a chapter that still contains erased frames is not read.
         masks: The privacy masks; a chapter with frames from before the camera's mask is not read.
         clock: Seconds.
     """
@@ -136,7 +136,7 @@ class Asker:
         self.cache = RangeCache(_unbound, cache_bytes)
 
     def find(self, cameras: str, question: PastQuestion) -> dict[str, Resolved]:
-        """Find the chapters of a camera, or of all cameras that match a pattern."""
+        """Find the chapters of a camera, or of all cameras that match a pattern, by camera."""
         past = self._sources.find(cameras, question.since_us, question.until_us, self._model_digest)
         for camera, resolved in past.items():
             for chapter, cause in self._erased(camera, resolved.chapters):
@@ -144,16 +144,18 @@ class Asker:
         return past
 
     def _erased(self, camera: str, chapters: Sequence[Chapter]) -> list[tuple[Chapter, str]]:
-        """Return the chapters that still have frames which were erased or masked since, with the reason."""
+        """Return the chapters that contain frames erased or masked since, each with the reason not to read
+        it.
+        """
         out: dict[str, tuple[Chapter, str]] = {}
         hidden_us = self._masks.since_us(camera)
         for chapter in chapters:
             if hidden_us and chapter.holds(0, hidden_us):
-                out[chapter.name] = chapter, "it was remembered without the camera's privacy mask"
+                out[chapter.name] = chapter, "it was stored before the camera's privacy mask was set"
         for erasure in self._fence.of(camera):
             for chapter in chapters:
                 if chapter.holds(erasure.begin_us, erasure.end_us):
-                    cause = f"erasure {erasure.id} is not carried out there yet"
+                    cause = f"erasure {erasure.id} has not been carried out there yet"
                     out.setdefault(chapter.name, (chapter, cause))
         return list(out.values())
 
@@ -164,14 +166,14 @@ class Asker:
 
     @property
     def model_digest(self) -> str:
-        """Digest of the model whose chapters are read."""
+        """The digest of the model whose chapters are read."""
         return self._model_digest
 
     def erase(self, camera: str) -> int:
-        """Remove a camera's chapters from the cache, after the running question.
+        """Remove a camera's chapters from the cache, once the running question has ended.
 
         Returns:
-            The number of ranges that were removed.
+            The number of removed ranges.
         """
         with self._turn:
             return self.cache.forget_camera(camera)
@@ -189,11 +191,11 @@ class Asker:
         Args:
             camera: The camera's id.
             question: The question.
-            resolved: The camera's chapters if already found; None: find them.
-            on_text: Called with each piece of text; after a retry no piece is repeated.
+            resolved: The camera's chapters, if already found; None: find them.
+            on_text: Called with each piece of text; a retry does not repeat pieces.
 
         Raises:
-            NothingRememberedError: No chapter has a frame of that time, or none could be read.
+            NothingRememberedError: No chapter has a frame of that time, or no such chapter could be read.
             LookoutError: The question cannot be answered.
         """
         lost: dict[str, str] = {}
@@ -214,10 +216,10 @@ class Asker:
                     resolved.lose(name, cause)
             list_s = self._clock() - begun
             try:
-                # Streamed text cannot be withdrawn: a further attempt must not stream it twice.
+                # Streamed text cannot be withdrawn, so a further attempt must not stream again.
                 answer = self._once(camera, question, resolved, None if streamed else tell)
             except LostChapterError as error:
-                log.warning("a chapter was lost while it was asked", chapter=error.chapter, error=str(error))
+                log.warning("a chapter was lost during a question", chapter=error.chapter, error=str(error))
                 lost[error.chapter] = str(error)
                 resolved = None
                 continue
@@ -275,10 +277,10 @@ class Asker:
             raise NothingRememberedError(f"camera {camera}: {reasons}", unread=unread) from error
 
     def _check_erased(self, camera: str, past: Past) -> None:
-        """Check that nothing was erased or masked while the question waited.
+        """Check that nothing was erased or masked while the question was waiting.
 
         Raises:
-            LostChapterError: A chapter has frames that were erased or masked.
+            LostChapterError: A chapter contains frames that were erased or masked.
         """
         for chapter, cause in self._erased(camera, past.chapters):
             raise LostChapterError(chapter.name, cause)
@@ -286,10 +288,9 @@ class Asker:
     def ask_many(
         self, cameras: Mapping[str, Resolved], question: PastQuestion
     ) -> dict[str, Asked | NothingRememberedError]:
-        """Answer about the pasts of several cameras in one pass; p(yes) equals that of `ask` up to
-        rounding.
+        """Answer about several cameras in one pass, by camera; p(yes) equals that of `ask` up to rounding.
 
-        If a chapter of a camera is lost meanwhile, that camera is asked again on its own.
+        If a camera's chapter is lost meanwhile, this camera is asked again separately.
         """
         answers = self.ask_each([(resolved, question) for resolved in cameras.values()])
         return dict(zip(cameras, answers, strict=True))
@@ -297,8 +298,8 @@ class Asker:
     def ask_each(
         self, questions: Sequence[tuple[Resolved, PastQuestion]]
     ) -> list[Asked | NothingRememberedError]:
-        """Answer as `ask_many` does, but with a separate time range for each camera; only the first
-        question's text is asked.
+        """Answer as `ask_many` does, but with a separate time range for each camera. All are asked the first
+        question's text.
         """
         out: dict[int, Asked | NothingRememberedError] = {}
         pasts: dict[int, Past] = {}
@@ -311,7 +312,7 @@ class Asker:
                 except NothingRememberedError as error:
                     out[number] = error
                 except LostChapterError:
-                    continue  # asked on its own below
+                    continue  # asked separately below
             text = questions[0][1].text if questions else ""
             answers = ask_many(self._engine, list(pasts.values()), text)
         for (number, past), answer in zip(pasts.items(), answers, strict=True):
@@ -345,7 +346,7 @@ def _asked(
 
 
 def _joint_us(past: Past) -> int:
-    """Return the longest distance in microseconds between two frames of one covered range: a stride, and at
+    """Return the longest distance in microseconds between two frames of one covered range: a stride, but at
     least 1 s. A missing block therefore separates two ranges.
     """
     strides = [int(chapter.head.about.get("stride_us", 0)) for chapter in past.chapters]
@@ -353,4 +354,4 @@ def _joint_us(past: Past) -> int:
 
 
 def _unbound(_requests: object) -> list[bytes]:
-    raise HistoryError("this cache reads through the chapters of a question")
+    raise HistoryError("this cache can only be read through a question's chapters")

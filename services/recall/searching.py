@@ -1,4 +1,4 @@
-"""Gives a search access to the memory of a fleet."""
+"""Gives searches access to the fleet's memory."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from lookout.runtime.store import DirectoryDownError
 from lookout.services.recall.asking import Asked, Asker, NothingRememberedError, PastQuestion
 
 Finders = Callable[[], AbstractContextManager[Finder]]
-"""A finder for one search."""
+"""Opens a finder for one search."""
 
 
 @dataclass(slots=True)
 class FleetMemory:
-    """The memory of a fleet for one search (`lookout.past.find.finding.Memory`).
+    """The fleet's memory for one search; implements `lookout.past.find.finding.Memory`.
 
     Attributes:
         asker: Reads chapters.
-        landmarks: Reads landmarks from Redis; None: there is no Redis.
+        landmarks: Reads landmarks from Redis; None: Redis is not used.
     """
 
     asker: Asker
@@ -36,8 +36,8 @@ class FleetMemory:
     _space: KeySpace | None = None
 
     def pasts(self, cameras: Sequence[str]) -> tuple[dict[str, CameraPast], list[str]]:
-        """Return the pasts of matching cameras and notes on what is missing. Redis is asked first; the
-        holders only if it knows none of these cameras.
+        """Return the pasts of matching cameras, and notes on what is missing. Redis is asked first; the
+        holders are asked only if Redis knows none of these cameras.
         """
         reasons: list[str] = []
         if self.landmarks is not None:
@@ -47,7 +47,7 @@ class FleetMemory:
                     self._space = remembered.space
                     return remembered.cameras, reasons
             except DirectoryDownError as error:
-                reasons.append(f"spans were not ranked, but searched newest first: {error}")
+                reasons.append(f"spans were searched newest first instead of by rank: {error}")
         for pattern in cameras:
             self._resolved |= self.asker.find(pattern, PastQuestion(""))
         pasts = {
@@ -71,16 +71,18 @@ class FleetMemory:
         ]
 
     def queries(self, question: str) -> torch.Tensor:
-        """Return the question's query vectors in the space of the landmarks of `pasts`."""
+        """Return the question's query vectors, in the space in which `pasts` returned its landmarks."""
         queries = question_queries(self.asker.engine, question)
         return queries if self._space is None else self._space.queries(queries)
 
     def compared(self, keys: torch.Tensor) -> torch.Tensor:
-        """Map keys to the space of the landmarks of `pasts`."""
+        """Convert keys to the space in which `pasts` returned its landmarks, so that the two can be
+        compared.
+        """
         return keys if self._space is None else self._space.keys(keys)
 
     def ask(self, spans: Sequence[PastSpan], question: str) -> list[SpanAnswer]:
-        """Answer about each span separately, in one pass through the layers."""
+        """Answer the question about each span separately, but in one pass through the layers."""
         answers = self.asker.ask_each(
             [
                 (self._chapters(span.camera), PastQuestion(question, span.begin_us, span.end_us))
@@ -88,7 +90,8 @@ class FleetMemory:
             ]
         )
         for span, answer in zip(spans, answers, strict=True):
-            # The chapters are looked up again for further spans, without a holder that is gone.
+            # Drop the chapters, so that they are looked up again for further spans, without holders that are
+            # gone.
             chapters = self._resolved.get(span.camera)
             if isinstance(answer, NothingRememberedError) and chapters is not None and chapters.chapters:
                 del self._resolved[span.camera]

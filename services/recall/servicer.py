@@ -1,4 +1,4 @@
-"""`RecallService`: takes questions, returns progress, text and answers."""
+"""`RecallService`: takes questions and searches; returns progress, text and answers."""
 
 from __future__ import annotations
 
@@ -60,22 +60,25 @@ from lookout.wire.shares import share_messages
 _log = logs.get("recall")
 _END = object()
 MOST_HITS: Final = 1000
-CAMERA_WORDS: Final = f"cameras: ids, or patterns with *: printable, 1 to {CAMERA_ID_BYTES} bytes in UTF-8"
+CAMERA_WORDS: Final = (
+    f"cameras: give printable ids, or patterns with *, of 1 to {CAMERA_ID_BYTES} bytes in UTF-8"
+)
 MOST_CLAUSES: Final = 4
 MOST_CAMERAS: Final = 1000
-"""Most cameras of one question."""
+"""Most cameras in one question."""
 CHEAP_FRAMES: Final = 8
-"""Frames of each camera that the first pass over many cameras reads."""
+"""Number of frames per camera that the first pass over many cameras reads."""
 TOGETHER: Final = 16
-"""Cameras of the first pass that are computed together."""
+"""Number of cameras that the first pass computes together."""
 
 
 class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc]
-    """Answers questions one after the other, and searches; more than `queue` waiting ones are rejected.
+    """Answers questions, one at a time, and searches. Accepts at most `queue` requests at a time, and rejects
+    further ones.
 
-    Codes: INVALID_ARGUMENT: the question or its times are not valid; NOT_FOUND: nothing is remembered of that
-    time; RESOURCE_EXHAUSTED: too many questions wait; INTERNAL: the model failed; UNAVAILABLE: any other
-    error.
+    Status codes: INVALID_ARGUMENT: the question or its times are invalid. NOT_FOUND: nothing is remembered of
+    that time. RESOURCE_EXHAUSTED: too many questions are waiting. INTERNAL: the model failed. UNAVAILABLE:
+    any other error.
     """
 
     NAME: str = DESCRIPTOR.services_by_name["RecallService"].full_name
@@ -85,7 +88,10 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
         self._room = threading.BoundedSemaphore(settings.queue)
         registry = metrics.registry
         self._asks = Counter(
-            "lookout_recall_asks", "questions about the past, by how they ended", ["end"], registry=registry
+            "lookout_recall_asks",
+            "questions and searches about the past, by how they ended",
+            ["end"],
+            registry=registry,
         )
         for end in ("answered", "nothing", "refused", "failed"):
             self._asks.labels(end)
@@ -146,7 +152,7 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
             )
             spans = _scored(finder, similar)
         if not any(past.landmarks for past in pasts.values()):
-            note = "; ".join(filter(None, [note, "the directory holds nothing that could be compared yet"]))
+            note = "; ".join(filter(None, [note, "the directory has nothing to compare with yet"]))
         return SimilarResponse(spans=spans, note=note)
 
     @staticmethod
@@ -159,10 +165,12 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
 
     @contextmanager
     def _place(self, context: grpc.ServicerContext) -> Iterator[None]:
-        """Hold a slot in the queue; count the question's outcome, and turn errors into gRPC statuses."""
+        """Hold a slot in the queue, count the outcome, and turn errors into gRPC statuses."""
         if not self._room.acquire(blocking=False):
             self._asks.labels("refused").inc()
-            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many questions wait: ask again later")
+            context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, "too many questions are waiting: ask again later"
+            )
         try:
             yield
             self._asks.labels("answered").inc()
@@ -199,11 +207,11 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
         elif not all(map(is_camera_id, cameras)):
             refusal = CAMERA_WORDS
         elif since is not None and until is not None and since >= until:
-            refusal = f"the time asked for is empty: from {since} to {until}"
+            refusal = f"the requested time is empty: from {since} to {until}"
         elif not 0 < threshold <= 1 or not 0 < share <= 1:
-            refusal = "threshold and share are above 0, and 1 at most"
+            refusal = "threshold and share must be above 0 and at most 1"
         elif request.limit > MOST_HITS:
-            refusal = f"limit is {MOST_HITS} at most"
+            refusal = f"limit must be at most {MOST_HITS}"
         if refusal:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, refusal)
         return FindQuestion(
@@ -230,11 +238,13 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
         until = request.until_us if request.HasField("until_us") else None
         refusal = ""
         if not is_camera_id(request.cameras):
-            refusal = f"name a camera, or a pattern with *: printable, 1 to {CAMERA_ID_BYTES} bytes in UTF-8"
+            refusal = (
+                f"cameras: give a printable id, or a pattern with *, of 1 to {CAMERA_ID_BYTES} bytes in UTF-8"
+            )
         elif since is not None and until is not None and since >= until:
-            refusal = f"the time asked for is empty: from {since} to {until}"
+            refusal = f"the requested time is empty: from {since} to {until}"
         elif request.words > 512 or request.frames > 4096:
-            refusal = "words are at most 512, frames 4096"
+            refusal = "words must be at most 512, and frames at most 4096"
         elif settings.model_dir is not None:
             try:
                 check_question(settings.model_dir, text, text=write, anyway=True)
@@ -248,7 +258,7 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
     def _streamed(
         self, request: AskRequest, question: PastQuestion, context: grpc.ServicerContext
     ) -> Iterator[AskResponse]:
-        """Yield responses as they are produced; the question runs on a thread of its own."""
+        """Run the question on a separate thread; yield its responses as they are produced."""
         responses: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
         def run() -> None:
@@ -296,10 +306,11 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
         context: grpc.ServicerContext,
         responses: queue.SimpleQueue[Any],
     ) -> None:
-        """Answer about many cameras: ask all with few frames, then the best ones again with all frames.
+        """Answer about many cameras: ask all with few frames, then ask the best ones again with all
+        frames.
 
-        Answers are ranked within two groups, because p(yes) is comparable only for equal budgets: first
-        cameras read with all frames, or completely; then those read with few frames.
+        Answers are ranked in two groups, because p(yes) is comparable only for equal budgets. The first group
+        are cameras that were read with all frames or completely, the second those read with few frames.
         """
         settings = self._settings
         responses.put(AskResponse(progress=AskProgress(stage="chapters", camera=pattern)))
@@ -353,7 +364,7 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
 def _pasts(
     finder: Finder, request: UnusualRequest | SimilarRequest, context: grpc.ServicerContext
 ) -> tuple[dict[str, CameraPast], str]:
-    """Return the pasts of the cameras that a request names, and a note on what could not be read."""
+    """Return the pasts of the cameras in a request, and a note on what could not be read."""
     cameras = tuple(request.cameras) or ("*",)
     if not all(map(is_camera_id, cameras)):
         context.abort(grpc.StatusCode.INVALID_ARGUMENT, CAMERA_WORDS)
@@ -375,7 +386,7 @@ def _limit(request: UnusualRequest | SimilarRequest) -> int:
 
 
 def _scored(finder: Finder, spans: Sequence[tuple[PastSpan, float]]) -> list[ScoredSpan]:
-    """Convert spans to messages, without those that contain erased or masked time."""
+    """Convert spans to messages, leaving out spans that contain erased or masked time."""
     return [
         ScoredSpan(camera=span.camera, begin_us=span.begin_us, end_us=span.end_us, score=score)
         for span, score in spans
@@ -384,7 +395,7 @@ def _scored(finder: Finder, spans: Sequence[tuple[PastSpan, float]]) -> list[Sco
 
 
 def _rank(asked: Asked) -> tuple[float, str]:
-    """Return the sort key: highest probability first, ties by camera, so that the order is deterministic."""
+    """Return the sort key: highest p(yes) first, ties by camera, so that the order is deterministic."""
     return -asked.answer.p_yes, asked.camera
 
 
@@ -422,7 +433,9 @@ def answer_message(asked: Asked) -> CameraAnswer:
 
 
 def _moment(asked: Asked, time_us: int, share: float) -> Moment:
-    """Return a frame, given by its wall time, with its epoch and stream time."""
+    """Return the message for a frame at a wall time, with its epoch and stream time if its chapter is
+    known.
+    """
     chapter = next((chapter for chapter in asked.chapters if _shows(chapter, time_us)), None)
     if chapter is None:
         return Moment(time_us=time_us, weight=share)

@@ -13,7 +13,7 @@ from lookout.runtime.worker import Listed, WindowPlanSettings
 
 
 class RecallSettings(WindowPlanSettings, TenantSettings):
-    """What recall adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
+    """Settings of recall in addition to every service's; each field is `LOOKOUT_<FIELD>`."""
 
     model_dir: Path | None = Field(None, description="folder of the checkpoint that prefill runs")
     holders: Listed = Field(
@@ -25,11 +25,11 @@ class RecallSettings(WindowPlanSettings, TenantSettings):
         None,
         description="durable tier of sealed chapters, the same as prefill's; unset: only holders are asked",
     )
-    #: frames that each layer reads for an answer, if the question does not say
+    #: number of frames that each layer reads for an answer, if the question does not say
     frames: ClassVar[int] = 64
-    #: in a question about many cameras, how many of the best are answered with all frames
+    #: in a question about many cameras, number of the best ones to answer again with all frames
     best: ClassVar[int] = 4
-    #: longest text of an answer in tokens, if the question does not say
+    #: most tokens of a text answer, if the question does not say
     words: ClassVar[int] = 64
     cache_bytes: int = Field(
         512 << 20,
@@ -37,9 +37,9 @@ class RecallSettings(WindowPlanSettings, TenantSettings):
         description="most bytes of chapters cached in memory; raise it if the same hours are asked about "
         "often",
     )
-    #: most questions that may wait; further ones are rejected
+    #: most questions and searches at a time, including the running one; further ones are rejected
     queue: ClassVar[int] = 32
-    #: `nice` value, with which recall yields to other processes on its machine
+    #: `nice` value, so that recall yields to other processes on its machine
     niceness: ClassVar[int] = 10
     store: StoreSettings = Field(
         default_factory=StoreSettings, description="how Redis is asked, and how tokens of windows are fetched"

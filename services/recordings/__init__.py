@@ -1,1 +1,1 @@
-"""Recordings as jobs: plans requests, runs parts, collects outcomes."""
+"""Jobs about recordings: plans requests, runs parts, and collects outcomes."""

@@ -1,4 +1,4 @@
-"""`python -m lookout.services.recordings plan|parts|reduce|decode`: answers questions about recordings, as
+"""`python -m lookout.services.recordings plan|parts|reduce|decode`: answers questions about recordings in
 jobs.
 """
 
@@ -51,7 +51,7 @@ def plan(context: Context[RecordingsSettings]) -> Handler[Any]:
     from lookout.services.recordings.planning import PlanHandler
 
     settings = context.settings
-    folder = model_folder(settings.model_dir)  # planning needs the model's configuration and tokenizer only
+    folder = model_folder(settings.model_dir)  # planning needs only the model's configuration and tokenizer
 
     def part_frames(how: AnalysisSettings) -> int:
         frames = how.part_frames or trained_frames(folder)
@@ -86,7 +86,7 @@ def parts(context: Context[RecordingsSettings]) -> Handler[Any]:
     from lookout.services.recordings.running import PartsHandler
 
     settings = context.settings
-    os.nice(settings.niceness)  # windows of live cameras on the same CPU take precedence
+    os.nice(settings.niceness)  # live cameras' windows on the same CPU take precedence
     folder, digest = checked_model(settings, settings.model_dir)
     analyzer = _analyzer(folder, settings.device, settings.dtype)
     with loading(folder), inference_only():
@@ -112,7 +112,7 @@ def parts(context: Context[RecordingsSettings]) -> Handler[Any]:
 
 
 def reduce(context: Context[RecordingsSettings]) -> Handler[Any]:
-    """Build the handler that turns outcomes into further parts, and into answers."""
+    """Build the handler that turns outcomes into further parts, and finally into answers."""
     from lookout.services.recordings.reducing import ReduceHandler
 
     settings = context.settings
@@ -126,7 +126,7 @@ def reduce(context: Context[RecordingsSettings]) -> Handler[Any]:
 
 
 def decode(context: Context[RecordingsSettings]) -> None:
-    """Serve the pixels of parts to the workers that will answer them."""
+    """Serve parts' pixels to the workers that will answer the parts."""
     from lookout.services.recordings.sampling import SamplesMaker
 
     settings = context.settings
@@ -143,7 +143,9 @@ def decode(context: Context[RecordingsSettings]) -> None:
 
 
 def _ahead(client: TensorClient, analyzer: Analyzer) -> Ahead:
-    """Return a function that gets pixels from decode pods."""
+    """Return a function that fetches a part's pixels from decode pods; the function returns None if none has
+    them.
+    """
     from lookout.recordings.jobs.samples import samples_ref
 
     grid = analyzer.tower.grid
@@ -151,8 +153,10 @@ def _ahead(client: TensorClient, analyzer: Analyzer) -> Ahead:
     def pixels(part: RecordingPart) -> Array | None:
         try:
             return client.fetch(samples_ref(part, (grid.height, grid.width)), part).array
-        except StoreError as error:  # the worker decodes and reports faults itself
-            _log.info("no decode pod has a part's pixels", job=part.job, part=part.number, error=str(error))
+        except StoreError as error:  # the worker then decodes the part itself, and reports faults
+            _log.info(
+                "no decode pod can give a part's pixels", job=part.job, part=part.number, error=str(error)
+            )
             return None
 
     return pixels
@@ -166,9 +170,9 @@ ROLES: Final[dict[str, tuple[Flow, MakeHandler[RecordingsSettings]]]] = {
 
 
 def is_cancelled(row: bytes | None) -> bool:
-    """Whether the checkpoint of a job's plan says that the job is cancelled.
+    """Return whether the checkpoint of a job's plan says that the job is cancelled.
 
-    The checkpoint decides, not the newest request, because anybody may write a request with the job's id.
+    The checkpoint decides and not the newest request, because anybody may write a request with the job's id.
     """
     state = PlanState()
     try:
@@ -189,8 +193,8 @@ def erased_now(settings: RecordingsSettings) -> Callable[[], Hidden]:
 
 
 def _running_jobs(context: Context[RecordingsSettings]) -> RunningJobs:
-    """Follow the running jobs. Only the newest state of each job is kept in memory, since a state grows with
-    the job's parts.
+    """Follow the running jobs. Only each job's newest state is kept in memory, since a state grows with the
+    job's parts.
     """
     return RunningJobs(context.table(REDUCE.state.name, kept=1))
 
@@ -230,7 +234,7 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["decode"]:
         serve("recordings-decode", RecordingsSettings, decode)
     if sys.argv[1:] not in [[role] for role in ROLES]:
-        sys.stderr.write(visible(f"lookout recordings: name one of {', '.join(ROLES)}, decode\n"))
+        sys.stderr.write(visible(f"lookout recordings: give one of {', '.join(ROLES)}, decode\n"))
         sys.exit(MISCONFIGURED)
     flow, make_handler = ROLES[sys.argv[1]]
     main(flow, RecordingsSettings, make_handler)

@@ -1,4 +1,4 @@
-"""Opens recordings for parts: one at a time, which stays open for neighbouring parts."""
+"""Opens recordings for parts, one at a time. A recording stays open for neighbouring parts."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from lookout.video.sandbox import open_recording
 
 
 class OpenedRecording:
-    """The recording of the last part, kept open for its neighbours.
+    """The last part's recording, kept open for neighbouring parts.
 
     Args:
         sources: Reads recordings.
-        decoders: Number of decoding processes; None: as many as the cores that this process may use.
-        idle_s: Seconds without a part after which it is closed.
+        decoders: Number of decoding processes; None: as many as this process may use cores.
+        idle_s: Seconds without a part after which the recording is closed.
     """
 
     def __init__(self, sources: Sources, decoders: int | None, idle_s: float = 60.0) -> None:
@@ -30,7 +30,7 @@ class OpenedRecording:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Let one part run at a time, because a part uses every core or the GPU."""
+        """Let only one part run at a time, because a part uses every core or the GPU."""
         with self._turn:
             self._idle.cancel()
             try:
@@ -41,7 +41,7 @@ class OpenedRecording:
                 self._idle.start()
 
     def open(self, part: RecordingPart) -> tuple[OpenSource, RecordingReader]:
-        """Open a part's recording, or return it if it is open already.
+        """Return a part's recording, opened if it is not open already.
 
         Raises:
             SourceError: The recording may not be read, or has changed.

@@ -30,7 +30,7 @@ class PastParts:
     Args:
         settings: How windows are planned.
         analyzer: Runs the model.
-        model_digest: Its digest.
+        model_digest: The model's digest.
         client: Fetches tokens.
         log: Opens a partition of tokens.v1 or verdicts.v1.
         hidden: Returns the erasures in force now.
@@ -50,7 +50,7 @@ class PastParts:
         self._client, self._log, self._hidden = client, log, hidden
 
     def run(self, part: BacktestPart, check: Callable[[], object]) -> BacktestOutcome:
-        """Answer the windows of a part.
+        """Answer a part's windows.
 
         Args:
             part: The part.
@@ -93,7 +93,7 @@ def kafka_log(settings: RecordingsSettings) -> Log:
 
 
 def tensor_node(settings: RecordingsSettings) -> Node:
-    """Set up access to tokens and pixels, from their holders or from the pods that can recompute them."""
+    """Set up access to tokens and pixels, from their holders or from pods that can recompute them."""
     replicas: dict[int, Sequence[str]] = {
         STAGE_TOKENS: settings.token_replicas,
         STAGE_SAMPLES: settings.samples_replicas,

@@ -1,4 +1,4 @@
-"""Turns requests into plans."""
+"""Turns requests for jobs into plans."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 Ranges = Callable[[int, int], "Mapping[int, ChainRange]"]
-#: seconds by which a camera's clock may differ from Kafka's
+#: most seconds by which a camera's clock may differ from Kafka's
 _SLACK_S = 600.0
-#: seconds for which a request is planned synchronously; a slower plan continues in the background
+#: most seconds for which a request is planned synchronously; after that, planning continues in the background
 PATIENCE_S: Final = 0.5
 _CANCELLED_EARLY: Final = "cancelled before it was planned"
 EVENTS = {
@@ -53,7 +53,7 @@ EVENTS = {
     "cancelled": "jobs that were cancelled",
     "repeated": "requests that had been received before",
 }
-#: why its input becomes a dead letter, in `lookout_dead_letters_total`
+#: why a record becomes a dead letter, counted in `lookout_dead_letters_total`
 REASONS = {
     "bad-job": "a request that cannot be read",
     "job-exists": "a second, different request under the same id",
@@ -65,11 +65,11 @@ class JobState:
     """The planning state of one job.
 
     Attributes:
-        job: Its id.
+        job: The job's id.
         digest: Digest of the request; empty if there was none.
-        cancelled: Whether it is cancelled.
-        refused: Whether it was rejected; it has no parts then, so another request may use its id.
-        request_offset: Offset of a request that is not planned yet.
+        cancelled: Whether the job is cancelled.
+        refused: Whether the job was rejected. If so, it has no parts, and another request may use its id.
+        request_offset: Offset of the request if it is not planned yet; None: it is planned.
         partition: The request's partition.
         tenant: The request's tenant.
     """
@@ -91,22 +91,22 @@ class JobState:
 class PlanHandler(Handler[JobState]):
     """Plans jobs.
 
-    Hosts of recordings may be slow or not answer. So a plan that takes long is made on threads that tenants
-    share, and written at a later tick. Until then the checkpoint has the request's offset, and other jobs
-    continue.
+    Recordings' hosts may be slow or not answer. Planning that takes long therefore runs on threads that
+    tenants share, and the plan is written at a later tick. Until then the checkpoint holds the request's
+    offset, and other jobs continue.
 
     Args:
-        records: Reads requests again.
-        folder: The model's checkpoint.
-        part_frames: Returns the most samples of a part for given settings.
-        sources: Where recordings are read.
+        records: Rereads requests.
+        folder: The folder of the model's checkpoint.
+        part_frames: Returns the most samples per part for given settings.
+        sources: Opens recordings.
         ranges: Returns the offset ranges of tokens.v1 for a span of Kafka's time (Unix milliseconds), by
             partition.
-        reach_s: Most seconds by which a chain of windows may begin before a window of it.
-        stride_s: Seconds of footage in a record of tokens.v1.
+        reach_s: Most seconds by which a chain of windows may begin before one of its windows.
+        stride_s: Seconds of footage per record of tokens.v1.
         quotas: Quotas by tenant; None: no job is rejected for its size.
-        running_jobs: The running jobs, whose use counts towards quotas; None: they count as nothing.
-        patience_s: Seconds for which a request is planned synchronously.
+        running_jobs: The running jobs, which count towards quotas; None: they do not count.
+        patience_s: Most seconds for which a request is planned synchronously.
         retry_limit_s: Seconds for which planning is retried while a dependency is unavailable.
         clock: Unix seconds.
     """
@@ -141,7 +141,7 @@ class PlanHandler(Handler[JobState]):
         self._plans: dict[str, Future[RecordingPlan]] = {}  # plans in progress, by job
 
     def load(self, camera: str, stored: StoredCheckpoint | None) -> JobState:
-        """Build the state of a job from its checkpoint."""
+        """Build a job's state from its checkpoint."""
         own = stored.own(PlanState) if stored is not None else None
         if own is None:
             return JobState(camera)
@@ -150,7 +150,7 @@ class PlanHandler(Handler[JobState]):
         return JobState(camera, own.digest, own.cancelled, own.refused, offset, stored.partition, own.tenant)
 
     def handle(self, state: JobState, record: Record) -> Result:
-        """Plan a request, pass on a cancellation, or ignore a repeated request."""
+        """Plan a request, forward a cancellation, or ignore a repeated request."""
         if not record.value:  # the request was deleted
             self._drop(state.job)
             return Result(forget=True)
@@ -159,7 +159,9 @@ class PlanHandler(Handler[JobState]):
         if not state.stands:
             return self._begin(state, job, digest, record)
         if digest != state.digest:
-            raise BadRecordError("job-exists", f"job {job.id} asks something else already: give another id")
+            raise BadRecordError(
+                "job-exists", f"job {job.id} already exists and asks something else: choose another id"
+            )
         if not job.cancelled or state.cancelled:
             return Result(counts={"repeated": 1})
         if state.request_offset is not None:
@@ -170,7 +172,7 @@ class PlanHandler(Handler[JobState]):
         return Result([_to_reduce(outcome)], checkpoint=_checkpoint(state), counts={"cancelled": 1})
 
     def tick(self, state: JobState, now: float) -> Result | None:
-        """Write a plan that is finished by now, or start one that had to wait."""
+        """Write a plan that has been finished, or start planning a request that had to wait."""
         if state.request_offset is None:
             return None
         future = self._plans.get(state.job)
@@ -179,19 +181,21 @@ class PlanHandler(Handler[JobState]):
         return self._finish(state, state.digest, future)
 
     def passed(self, state: JobState, record_ms: int) -> Result | None:
-        """Do the same as `tick`, while requests keep coming."""
+        """Do the same as `tick` while requests keep arriving."""
         return self.tick(state, 0.0)
 
     def released(self, camera: str, partition: int) -> None:
-        """Drop the plan of a job that now belongs to another worker."""
+        """Stop planning a job that now belongs to another worker."""
         self._drop(camera)
 
     def close(self) -> None:
-        """Start no further plans."""
+        """Stop planning."""
         self._threads.close()
 
     def _begin(self, state: JobState, job: RecordingJob, asked: str, record: Record) -> Result:
-        """Plan a request at once if that is fast, or store in the checkpoint that it waits for its plan."""
+        """Plan a request at once if that is fast; otherwise store in the checkpoint that it is not planned
+        yet.
+        """
         if job.cancelled:
             return _result(state, asked, refused(job, _CANCELLED_EARLY), True)
         alone = self._threads.is_idle(tenant_of(job.tenant))
@@ -211,8 +215,8 @@ class PlanHandler(Handler[JobState]):
         return future
 
     def _read_and_plan(self, state: JobState) -> Future[RecordingPlan] | None:
-        """Read a waiting request again and plan it: another worker left it, or too many of its tenant's were
-        waiting.
+        """Reread a waiting request and start planning it. It was waiting because another worker left it, or
+        because too many of its tenant's requests were waiting.
         """
         assert state.request_offset is not None
         try:
@@ -224,8 +228,8 @@ class PlanHandler(Handler[JobState]):
             return future
 
     def _finish(self, state: JobState, asked: str, future: Future[RecordingPlan] | None) -> Result | None:
-        """Return the result with the plan if it is ready, else None; after a transient failure it is planned
-        again later.
+        """Return the result with the plan; None if the plan is not ready or failed and will be made again
+        later.
         """
         if future is None or not future.done():
             return None
@@ -233,7 +237,7 @@ class PlanHandler(Handler[JobState]):
         try:
             plan = future.result()
         except TransientError as error:
-            _log.warning("a job is planned again later", job=state.job, error=str(error))
+            _log.warning("planning a job failed: trying again later", job=state.job, error=str(error))
             return None
         return _result(state, asked, self._within_quota(plan), False)
 
@@ -242,8 +246,8 @@ class PlanHandler(Handler[JobState]):
             future.cancel()
 
     def rejected(self, state: JobState, record: Record, reason: DeadLetter) -> Result | None:
-        """Answer a request that becomes a dead letter. If its id belongs to an existing job, that job's
-        answer stays.
+        """Answer a request that becomes a dead letter, unless its id belongs to an existing job, whose answer
+        stays.
         """
         if state.stands:
             return None
@@ -268,8 +272,8 @@ class PlanHandler(Handler[JobState]):
             if self._clock() - self._now_ms(record) / 1000 < self._retry_limit_s:
                 raise
             return refused(job, f"unavailable for {self._retry_limit_s:g} s: {error}")
-        except Exception as error:  # any failure: the job still gets an answer
-            _log.exception("a job cannot be planned", job=job.id)
+        except Exception as error:  # whatever fails, the job gets an answer
+            _log.exception("planning a job failed unexpectedly", job=job.id)
             return refused(job, f"internal-error: {type(error).__name__}: {error}")
 
     def _within_quota(self, plan: RecordingPlan) -> RecordingPlan:
@@ -277,7 +281,7 @@ class PlanHandler(Handler[JobState]):
         if not plan.parts:
             return plan
         job, tenant, use = plan.job, tenant_of(plan.job.tenant), use_of(plan)
-        # Locked, so that the second of two concurrent requests counts the first.
+        # Locked, so that of two concurrent requests, the second counts the first.
         with self._counting:
             running = Use() if self._running_jobs is None else self._running_jobs.running(tenant, job.id)
             if fault := quota_of(self._quotas, tenant).fault(tenant, running, use):
@@ -303,7 +307,7 @@ class PlanHandler(Handler[JobState]):
 
 
 def _result(state: JobState, asked: str, plan: RecordingPlan, cancelled: bool) -> Result:
-    """Return the result that writes a plan; the role `reduce` then writes the plan's parts."""
+    """Return the result that writes a plan. The role `reduce` then writes the plan's parts."""
     state.digest, state.cancelled, state.refused = asked, cancelled, not plan.parts
     state.request_offset = None
     outcome = RecordingOutcome(job=state.job, plan=plan)

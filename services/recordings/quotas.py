@@ -20,13 +20,13 @@ from lookout.wire import WireError, from_bytes, tenant_of
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """The resources that jobs use.
+    """What jobs use.
 
     Attributes:
         jobs: Number of jobs.
-        parts: Parts that they were cut into.
-        seconds: Seconds of footage, of all their recordings or cameras together.
-        questions: Questions that they ask.
+        parts: Number of parts that the jobs were cut into.
+        seconds: Seconds of footage, all recordings or cameras together.
+        questions: Number of questions.
     """
 
     jobs: int = 0
@@ -40,7 +40,7 @@ class Use:
 
 
 class JobQuota(BaseModel):
-    """The most that a tenant's running jobs may use together; None: any amount."""
+    """The most that a tenant's running jobs may use together; None: no limit."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -50,19 +50,19 @@ class JobQuota(BaseModel):
     questions: int | None = Field(default=None, ge=0)
 
     def fault(self, tenant: str, running: Use, job: Use) -> str | None:
-        """Return why a job may not run together with the others; None if it may.
+        """Return why a job would exceed the tenant's quota; None if it would not.
 
         Args:
             tenant: The job's tenant.
-            running: What the tenant's other jobs use.
-            job: What this one needs.
+            running: What the tenant's running jobs use.
+            job: What this job needs.
         """
         for name in type(self).model_fields:
             limit, needed = getattr(self, name), getattr(job, name)
             if limit is not None and getattr(running, name) + needed > limit:
                 return (
-                    f"tenant {tenant}: {name}: {needed:g} of this job, and {getattr(running, name):g} of the "
-                    f"{running.jobs} others that run; {limit:g} at most together (LOOKOUT_JOB_QUOTAS): "
+                    f"tenant {tenant}: {name}: this job needs {needed:g} and the {running.jobs} running jobs "
+                    f"use {getattr(running, name):g}, but the quota is {limit:g} (LOOKOUT_JOB_QUOTAS): "
                     "ask for less, cancel a job, or wait until one ends"
                 )
         return None
@@ -76,17 +76,17 @@ JobQuotas = Annotated[dict[str, JobQuota], NoDecode, BeforeValidator(_decoded)]
 
 
 def quota_of(quotas: Mapping[str, JobQuota], tenant: str) -> JobQuota:
-    """Return the quota of a tenant."""
+    """Return a tenant's quota; empty if none is set."""
     return quotas.get(tenant) or quotas.get(OTHERS) or JobQuota()
 
 
 def use_of(plan: RecordingPlan) -> Use:
-    """Return what a job needs."""
+    """Return what a plan's job needs."""
     return Use(1, plan.parts, plan.seconds, len(plan.job.questions) or 1)
 
 
 class Rows(Protocol):
-    """The methods of a table that are needed (`lookout.runtime.worker.Table`)."""
+    """The part of a table that is needed (`lookout.runtime.worker.Table`)."""
 
     def changes(self) -> set[str]: ...
     def newest(self, key: str) -> bytes | None: ...
@@ -96,7 +96,7 @@ class RunningJobs:
     """Sums what running jobs use, by tenant. Thread-safe.
 
     Args:
-        table: The table of the checkpoints of the role `reduce`.
+        table: The table of checkpoints of the role `reduce`.
     """
 
     def __init__(self, table: Rows) -> None:
@@ -107,8 +107,8 @@ class RunningJobs:
         """Return what a tenant's running jobs use.
 
         Args:
-            tenant: Its name.
-            without: A job that is not counted.
+            tenant: The tenant's name.
+            without: The id of a job to leave out.
         """
         with self._lock:
             for job in self._table.changes():
@@ -117,7 +117,7 @@ class RunningJobs:
             return sum((use for owner, use in rows if owner == tenant), Use())
 
     def begin(self, job: str, tenant: str, use: Use) -> None:
-        """Count a job that is not in the checkpoints yet."""
+        """Count a job that is not yet in the checkpoints."""
         with self._lock:
             self._jobs[job] = tenant, use
 
@@ -131,7 +131,7 @@ class RunningJobs:
 
 
 def _state_in(value: bytes | None) -> ReduceState:
-    """Return a checkpoint's own message, or an empty one if it cannot be read."""
+    """Return the message in a checkpoint; empty if it cannot be read."""
     state = ReduceState()
     try:
         from_bytes(value or b"", Checkpoint).own.Unpack(state)

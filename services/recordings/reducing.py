@@ -1,4 +1,4 @@
-"""Turns outcomes of a job's parts into its further parts, and finally into its answers."""
+"""Turns the outcomes of a job's parts into further parts, and finally into the job's answers."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ EVENTS = {
     "repeated": "outcomes of parts that already had an outcome",
     "unknown": "outcomes of parts whose job has no plan",
 }
-#: why its input becomes a dead letter, in `lookout_dead_letters_total`
+#: why a record becomes a dead letter, counted in `lookout_dead_letters_total`
 REASONS = {"bad-outcome": "an outcome that cannot be read"}
 
 
-#: outcomes of a back-test that are read at the same time; each has up to a megabyte
+#: number of a back-test's outcomes to read at a time; each may have a megabyte
 _AT_ONCE = 16
 
 
@@ -58,17 +58,17 @@ class Reduction:
     """The progress of one job.
 
     Attributes:
-        job: Its id.
-        partition: Partition of its plan and outcomes.
-        plan_offset: Offset of its plan; None: the plan has not arrived yet.
-        parts: Number of all parts.
+        job: The job's id.
+        partition: Partition of the job's plan and outcomes.
+        plan_offset: Offset of the plan; None: the plan has not arrived yet.
+        parts: Total number of parts.
         offsets: Offsets of outcomes, by the part's number.
-        expires_ms: When it expires, Unix milliseconds; 0: never.
-        ended: Whether its final answers are written.
-        sent: How many parts of the plan were written so far, in order.
-        tenant: Its tenant.
-        use: The resources that it uses.
-        plan: The plan; None: it is read again when needed.
+        expires_ms: When the job expires, Unix milliseconds; 0: never.
+        ended: Whether the job's final answers are written.
+        sent: Number of parts written so far; they are written in the plan's order.
+        tenant: The job's tenant.
+        use: What the job uses of its tenant's quota.
+        plan: The plan; None: it is reread when needed.
     """
 
     job: str
@@ -84,25 +84,25 @@ class Reduction:
     plan: RecordingPlan | None = None
 
     def become(self, other: Reduction) -> None:
-        """Copy all fields of another progress."""
+        """Copy all fields from another object."""
         for name in self.__slots__:
             setattr(self, name, getattr(other, name))
 
 
 class ReduceHandler(Handler[Reduction]):
-    """Collects outcomes of parts. The checkpoint has only their offsets; at the end the outcomes are read
-    again.
+    """Collects the outcomes of parts, and writes further parts. The checkpoint holds only the outcomes'
+    offsets; the outcomes are reread at the end.
 
-    Only a few parts of a job are written at a time; each outcome releases the next part. So the parts of all
-    jobs alternate, and a small job does not wait for the end of a large one.
+    Only a few parts of a job are written at a time, and each outcome releases the next part. So jobs take
+    turns, and a small job does not wait for a large one to end.
 
     Args:
-        records: Reads plans and outcomes again.
-        partitions: Partitions of the topic of parts.
-        most_parts: Most parts of a tenant's jobs that wait or run at the same time; each job may have at
-            least one.
-        running_jobs: The running jobs, which share `most_parts`; None: each job counts as the only one.
-        hidden: Returns what is erased now.
+        records: Rereads plans and outcomes.
+        partitions: Number of partitions of the topic of parts.
+        most_parts: Most parts of one tenant that are queued or running at a time. Its jobs share this limit;
+            each may always have one part.
+        running_jobs: The running jobs; None: each job counts as its tenant's only one.
+        hidden: Returns the current erasures.
         tick_every: Seconds between checks for expired jobs.
         clock: Unix seconds.
     """
@@ -127,7 +127,7 @@ class ReduceHandler(Handler[Reduction]):
         self.tick_every = tick_every
 
     def load(self, camera: str, stored: StoredCheckpoint | None) -> Reduction:
-        """Build the progress of a job from its checkpoint."""
+        """Build a job's progress from its checkpoint."""
         own = stored.own(ReduceState) if stored is not None else None
         if stored is None or own is None:
             return Reduction(camera)
@@ -145,8 +145,8 @@ class ReduceHandler(Handler[Reduction]):
         )
 
     def handle(self, state: Reduction, record: Record) -> Result:
-        """Process a plan, the outcome of a part, or a cancellation."""
-        # Reading outcomes again may fail and be retried, so the state changes only after success.
+        """Take a plan, a part's outcome, or a cancellation."""
+        # Rereading outcomes may fail and be retried, so the state changes only after success.
         after = replace(state, offsets=dict(state.offsets))
         result = self._handled(after, record)
         state.become(after)
@@ -170,11 +170,10 @@ class ReduceHandler(Handler[Reduction]):
         return self._end(state, RecordingAnswers.STATE_CANCELLED)
 
     def tick(self, state: Reduction, now: float) -> Result | None:
-        """End an expired job with the answers so far, or write further parts of a job that may have more by
-        now.
+        """End an expired job with the answers so far, or write further parts of a job whose share has
+        grown.
 
-        A job may have more parts than before because other jobs ended, or because an earlier release planned
-        it.
+        The share grows when other jobs of the tenant end.
         """
         if state.ended or state.plan_offset is None:
             return None
@@ -190,7 +189,7 @@ class ReduceHandler(Handler[Reduction]):
         return result
 
     def forget(self, state: Reduction) -> Result | None:
-        """Delete the answer of a job that ended long ago."""
+        """Delete the answers of a job that ended long ago."""
         return Result([Output(ANSWERS.name, state.job, None)])
 
     def _begin(self, state: Reduction, record: Record, plan: RecordingPlan) -> Result:
@@ -216,11 +215,11 @@ class ReduceHandler(Handler[Reduction]):
         return self._progress(state, place)
 
     def _parts(self, state: Reduction, freed: int | None = None) -> list[Output]:
-        """Return the next parts to write.
+        """Return the parts to write next.
 
         Args:
             state: The job's progress.
-            freed: Partition of the part that just ended. The next part goes there, so that a fast worker gets
+            freed: Partition in which a part just ended. The next part goes there, so that a fast worker gets
                 more parts.
         """
         if state.sent >= state.parts:
@@ -229,7 +228,7 @@ class ReduceHandler(Handler[Reduction]):
         if state.plan is None:
             (first,) = self._read(state, [state.plan_offset])
             state.plan = first.plan
-        if not has_parts(state.plan):  # a plan whose parts were written together with it
+        if not has_parts(state.plan):  # its parts were written together with the plan
             state.sent = state.parts
             return []
         begin = state.sent
@@ -237,14 +236,14 @@ class ReduceHandler(Handler[Reduction]):
         outputs = []
         for number in range(begin, state.sent):
             part = planned_part(state.plan, number, state.partition)
-            # Neighbouring parts start in different partitions, so that all workers share a recording.
+            # Neighbouring parts go to different partitions, so that all workers share a recording.
             place, freed = (state.partition + number) % self._partitions if freed is None else freed, None
             key = f"{part.job}/{part.number}"
             outputs.append(Output(RECORDING_PARTS.name, key, part.SerializeToString(), partition=place))
         return outputs
 
     def _share(self, state: Reduction) -> int:
-        """Return how many parts of a job may wait or run now."""
+        """Return how many parts of a job may be queued or running now."""
         if self._running_jobs is None:
             return self._most_parts
         return max(1, self._most_parts // (1 + self._running_jobs.running(state.tenant, state.job).jobs))
@@ -252,7 +251,7 @@ class ReduceHandler(Handler[Reduction]):
     def _progress(self, state: Reduction, freed: int | None = None) -> Result:
         try:
             parts = self._parts(state, None if freed is None or freed >= self._partitions else freed)
-        except RecordsGoneError:  # retention has removed the plan
+        except RecordsGoneError:  # retention removed the plan
             return self._end(state, RecordingAnswers.STATE_EXPIRED)
         answers = RecordingAnswers(
             id=state.job, state=RecordingAnswers.STATE_RUNNING, parts=state.parts, done=len(state.offsets)
@@ -260,7 +259,7 @@ class ReduceHandler(Handler[Reduction]):
         return self._result(state, answers, {}, parts)
 
     def _end(self, state: Reduction, how: RecordingAnswers.State) -> Result:
-        """Write a job's answers, from its plan and the outcomes so far."""
+        """Write a job's final answers, from its plan and the outcomes so far."""
         assert state.plan_offset is not None
         try:
             answers = self._answers(state, how)

@@ -1,4 +1,4 @@
-"""Runs parts of jobs; each part gets exactly one outcome."""
+"""Runs the parts of jobs. Each part gets exactly one outcome."""
 
 from __future__ import annotations
 
@@ -35,15 +35,14 @@ EVENTS = {
     "answered": "parts answered",
     "unanswered": "parts that could not be read, were cancelled or arrived too late",
 }
-#: why its input becomes a dead letter, in `lookout_dead_letters_total`
+#: why a record becomes a dead letter, counted in `lookout_dead_letters_total`
 REASONS = {"bad-part": "a part that cannot be read"}
 _log = structlog.get_logger(__name__)
 
 Check = Callable[[], None]
-"""Raises if nobody waits for the part any more."""
+"""Raises an exception if the part's answer is no longer needed."""
 Ahead = Callable[[RecordingPart], U8 | None]
-"""Gets a part's pixels from elsewhere (`lookout.recordings.jobs.samples`); None: they are decoded
-here."""
+"""Fetches a part's pixels from decode pods (`lookout.recordings.jobs.samples`); None: decode them here."""
 
 
 class _StoppedError(Exception):
@@ -51,18 +50,18 @@ class _StoppedError(Exception):
 
 
 class PartsHandler(Handler[None]):
-    """Runs parts one after the other, because a part uses every core or the GPU. Other threads that call
-    `handle` meanwhile fetch the pixels of the next parts from decode pods.
+    """Runs parts one at a time, because a part uses every core or the GPU. Meanwhile, other threads that call
+    `handle` fetch the next parts' pixels from decode pods.
 
     Args:
         analyzer: Runs the model.
-        sources: Where recordings are read.
-        partitions: Partitions of the topic of outcomes.
-        model_digest: Digest of the model.
+        sources: Opens recordings.
+        partitions: Number of partitions of the topic of outcomes.
+        model_digest: The model's digest.
         cancelled: Returns whether a job is cancelled.
-        past: Runs parts of back-tests, or None if this instance runs none.
+        past: Runs parts of back-tests; None: this instance runs none.
         ahead: Fetches pixels from decode pods; None: every part is decoded here, while it is prefilled.
-        decoders: Decoding processes; None: the cores that this process may use.
+        decoders: Number of decoding processes; None: as many as this process may use cores.
         idle_s: Seconds without a part after which the open recording is closed.
         clock: Unix seconds.
     """
@@ -88,15 +87,15 @@ class PartsHandler(Handler[None]):
         self._recording = OpenedRecording(sources, decoders, idle_s)
         self._model_digest, self._cancelled, self._clock = model_digest, cancelled, clock
         self._partitions, self._past = partitions, past
-        self._gone: set[int] = set()  # partitions revoked since the part began
+        self._gone: set[int] = set()  # partitions revoked since the running part began
         self.config_digest = digest("recordings", 1, model_digest)
         self.shared_settings = {"model": model_digest}
 
     def load(self, camera: str, stored: StoredCheckpoint | None) -> None:
-        """Do nothing: a part has no state."""
+        """Return None, because parts have no state."""
 
     def handle(self, state: None, record: Record) -> Result:
-        """Answer a part, or write why it has no answers."""
+        """Answer a part, or write why it has no answer."""
         part = self._part(record)
         pixels = self._pixels(part)
         with self._recording.turn():
@@ -113,11 +112,11 @@ class PartsHandler(Handler[None]):
         return _result(part, unanswered(part, f"{reason.reason}: {reason.detail}"), record)
 
     def revoked(self, partition: int) -> None:
-        """Stop parts of this partition, because another worker answers them."""
+        """Stop a running part of this partition, because another worker will answer it."""
         self._gone.add(partition)
 
     def close(self) -> None:
-        """End the decoder processes, and remove copies."""
+        """End the decoder processes, and remove local copies."""
         self._recording.close()
 
     def _part(self, record: Record) -> RecordingPart:
@@ -125,8 +124,10 @@ class PartsHandler(Handler[None]):
             part = received(RecordingPart, record)
         except WireError as error:
             raise BadRecordError("bad-part", str(error)) from error
-        if part.home >= self._partitions:  # a wrong partition would fail the whole transaction
-            raise BadRecordError("bad-part", f"home {part.home}: there are {self._partitions} partitions")
+        if part.home >= self._partitions:  # a partition that does not exist would fail the whole transaction
+            raise BadRecordError(
+                "bad-part", f"home is {part.home}, but there are only {self._partitions} partitions"
+            )
         return part
 
     def _pixels(self, part: RecordingPart) -> U8 | None:
@@ -149,14 +150,19 @@ class PartsHandler(Handler[None]):
         def check() -> None:
             self._check(part)
             if partition in self._gone:
-                raise _StoppedError("given back")
+                raise _StoppedError("another worker took the part over")
 
         try:
             check()
             try:
                 return self._answered(part, check, pixels)
             except SamplesError as error:
-                _log.warning("a part is decoded here", job=part.job, part=part.number, reason=str(error))
+                _log.warning(
+                    "decoding a part here instead of in a decode pod",
+                    job=part.job,
+                    part=part.number,
+                    reason=str(error),
+                )
                 return self._answered(part, check, None)
         except _StoppedError as stopped:
             return unanswered(part, str(stopped))
@@ -169,7 +175,7 @@ class PartsHandler(Handler[None]):
             raise
 
     def _answered(self, part: RecordingPart, check: Check, pixels: U8 | None) -> PartOutcome:
-        _log.info("a part begins", job=part.job, part=part.number, from_decode_pod=pixels is not None)
+        _log.info("answering a part", job=part.job, part=part.number, from_decode_pod=pixels is not None)
         if part.HasField("backtest"):
             return self._backtested(part, check)
         settings = settings_of(part.settings, self._recording.decoders)
@@ -178,7 +184,9 @@ class PartsHandler(Handler[None]):
         ]
         source, reader = self._recording.open(part)
         if part_of(part.span) not in self._analyzer.parts(reader, settings)[1]:
-            raise AnalysisError("the recording has no such part: was it planned with another model?")
+            raise AnalysisError(
+                "the recording has no such part: the job may have been planned with another model"
+            )
         results, _, _ = self._analyzer.run(
             reader if pixels is None else SampledReader(reader, pixels),
             questions,
@@ -191,7 +199,7 @@ class PartsHandler(Handler[None]):
 
     def _backtested(self, part: RecordingPart, check: Check) -> PartOutcome:
         if self._past is None:
-            raise JobError("this service runs no back-tests")
+            raise JobError("this service does not run back-tests")
         try:
             past = self._past.run(part.backtest, check)
         except RecordsGoneError as error:

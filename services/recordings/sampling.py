@@ -1,4 +1,4 @@
-"""Runs in decode pods for recordings: makes a part's pixels for the worker that will answer it."""
+"""Runs in decode pods for recordings: decodes a part's pixels for the worker that will answer the part."""
 
 from __future__ import annotations
 
@@ -18,26 +18,28 @@ from lookout.video.segments import CodecError
 
 
 class SamplesMaker:
-    """Makes the tensors of the stage `samples`.
+    """Makes tensors of the stage `samples`.
 
     Args:
-        sources: Where recordings are read.
+        sources: Opens recordings.
         size: (height, width) of the model's input.
-        decoders: Decoding processes; None: the cores that this process may use.
+        decoders: Number of decoding processes; None: as many as this process may use cores.
     """
 
     def __init__(self, sources: Sources, size: tuple[int, int], decoders: int | None) -> None:
         self._recording, self._size = OpenedRecording(sources, decoders), size
 
     def make(self, ref: TensorRef, record: Message) -> Array:
-        """Make the pixels of a part.
+        """Decode a part's pixels.
 
         Raises:
-            LineageBrokenError: The pixels cannot be made here; the worker then decodes the part itself and
-                reports why.
+            LineageBrokenError: The pixels cannot be decoded here. The worker then decodes the part itself and
+                reports faults.
         """
         if not isinstance(record, RecordingPart) or samples_ref(record, self._size).id != ref.id:
-            raise LineageBrokenError(f"{ref.id} is not the part's, or of another model's input size")
+            raise LineageBrokenError(
+                f"{ref.id} is not a tensor of this part, or has another model's input size"
+            )
         with self._recording.turn():
             try:
                 return self._made(record)

@@ -30,7 +30,7 @@ class RecordingsSettings(FetchSettings, WindowPlanSettings):
         description="most bytes fetched into the temporary folder: for one part, or for the whole recording "
         "if its host does not support ranges",
     )
-    #: time limit of one fetch in seconds; fetching a range may take 60 at most
+    #: time limit of one fetch in seconds; fetching a range may take at most 60 s
     uri_timeout_s: ClassVar[float] = 600.0
     decoders: int | None = Field(
         None, ge=1, le=1024, description="decoding processes per part; unset: as many as it has cores"
@@ -47,7 +47,7 @@ class RecordingsSettings(FetchSettings, WindowPlanSettings):
         description="gRPC addresses of the decode pods for recordings, comma-separated, in addition to those "
         "in the directory",
     )
-    #: the `nice` value of workers, which yield to other processes of their machine
+    #: `nice` value of workers, so that they yield to other processes on their machine
     niceness: ClassVar[int] = 10
     threads: int = Field(1, ge=1, le=256, description="jobs planned, or outcomes collected, at the same time")
     job_quotas: JobQuotas = Field(
@@ -69,7 +69,7 @@ class RecordingsSettings(FetchSettings, WindowPlanSettings):
 
     @model_validator(mode="after")
     def _one_thread_a_part(self) -> Self:
-        # One thread answers a part; each of the others fetches the pixels of a later part.
+        # One thread answers a part while each other thread fetches a later part's pixels.
         if self.ahead:
             object.__setattr__(self, "threads", 1 + self.ahead)
         return self

@@ -1,4 +1,4 @@
-"""Threads that tenants share, so that slow hosts delay only the work of the same tenant."""
+"""Threads that tenants share in such a way that slow hosts delay only their own tenant's work."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 THREADS: Final = 16
-#: most threads of one tenant, so that only many slow tenants together can occupy all
+#: most threads per tenant, so that it takes many slow tenants to occupy all threads
 THREADS_OF_A_TENANT: Final = 2
-#: most waiting work items of one tenant; further ones are not accepted
+#: most waiting work items per tenant; further items are not accepted
 WAITING_OF_A_TENANT: Final = 64
 
 
 class TenantThreads(Generic[T]):
-    """Runs work items of tenants in turn. Thread-safe."""
+    """Runs tenants' work items; tenants take turns. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -26,18 +26,18 @@ class TenantThreads(Generic[T]):
         self._running: Counter[str] = Counter()
 
     def is_idle(self, tenant: str) -> bool:
-        """Whether no work of a tenant runs or waits."""
+        """Return whether no work of a tenant is running or waiting."""
         with self._lock:
             return not self._running[tenant] and tenant not in self._waiting
 
     def has_room(self, tenant: str) -> bool:
-        """Whether more work of a tenant is accepted."""
+        """Return whether more work of a tenant is accepted."""
         with self._lock:
             return len(self._waiting.get(tenant, ())) < WAITING_OF_A_TENANT
 
     def submit(self, tenant: str, work: Callable[[], T]) -> Future[T] | None:
-        """Queue work to run when its tenant's turn comes; return None if too much of the tenant's work waits
-        already.
+        """Queue work to run when its tenant's turn comes; return its future, or None if too much of the
+        tenant's work is already waiting.
         """
         with self._lock:
             waiting = self._waiting.setdefault(tenant, deque())
@@ -49,13 +49,13 @@ class TenantThreads(Generic[T]):
         return future
 
     def close(self) -> None:
-        """Start no further work, and do not wait for running work."""
+        """Start no further work. Does not wait for running work."""
         with self._lock:
             self._waiting.clear()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _begin(self) -> None:
-        """Give free threads to waiting work; the tenant that got a thread longest ago comes first."""
+        """Give free threads to waiting work; the tenant whose last turn was longest ago comes first."""
         for tenant in list(self._waiting):
             if self._running.total() >= THREADS:
                 return
@@ -81,8 +81,8 @@ class TenantThreads(Generic[T]):
             future.set_result(result)
 
     def _free(self, tenant: str) -> None:
-        """Free the tenant's thread. Called before the result is visible, so that whoever reads it finds the
-        thread free.
+        """Free a tenant's thread. Called before the result is visible, so that whoever sees the result finds
+        the thread free.
         """
         with self._lock:
             self._running[tenant] -= 1

@@ -224,11 +224,11 @@ def test_redis_is_not_needed(service: Service) -> None:
 def test_what_cannot_be_searched_is_refused_by_name(service: Service) -> None:
     for request, words in (
         ({"question": " "}, "the question is empty"),
-        ({"cameras": ["yard\0"]}, "cameras: ids, or patterns"),
-        ({"since_us": 5, "until_us": 5}, "the time asked for is empty"),
+        ({"cameras": ["yard\0"]}, "cameras: give printable ids"),
+        ({"since_us": 5, "until_us": 5}, "the requested time is empty"),
         ({"threshold": 1.5}, "threshold and share"),
         ({"share": 0.0}, "threshold and share"),
-        ({"limit": 1001}, "limit is 1000 at most"),
+        ({"limit": 1001}, "limit must be at most 1000"),
         ({"question": "Is anyone dancing?"}, "was not trained for 'Is anyone dancing"),
         ({"question": "Лежит ли кто-нибудь на полу?"}, "answers only yes/no questions"),
         ({"question": "Is anyone lying " + 10_000 * "down" + "?"}, "is the limit"),
@@ -371,7 +371,7 @@ SEEN = datetime.fromtimestamp((START_US + 90_000_000) / 1e6, UTC)
 
 def test_what_looks_like_a_picture_is_ranked(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     like = region("ward", SEEN, [(0, 0), (1, 0), (1, 1), (0, 1)])
-    assert "nothing that could be compared" in similar(like, "unknown", recall=service.address).note
+    assert "nothing to compare with" in similar(like, "unknown", recall=service.address).note
     assert service.holder.announcer is not None
     service.holder.announcer.announce()
     found = similar(like, recall=service.address).spans
@@ -633,7 +633,7 @@ def test_a_search_without_redis_finds_the_same(service: Service) -> None:
     reasons = [entry.reason for entry in summary_of(messages).not_searched]
     service.redis.start()
     check_hits(service, messages)  # walked: no holder is known without Redis
-    assert any("spans were not ranked, but searched newest first" in reason for reason in reasons), reasons
+    assert any("spans were searched newest first instead of by rank" in reason for reason in reasons), reasons
 
 
 @pytest.mark.long

@@ -245,12 +245,12 @@ def test_cameras_beyond_the_most_are_named_as_not_asked(
 def test_what_cannot_be_asked_is_refused_by_name(service: Service) -> None:
     refused: list[tuple[dict[str, Any], str, str]] = [
         ({"question": "  "}, "INVALID_ARGUMENT", "the question is empty"),
-        ({"cameras": ""}, "INVALID_ARGUMENT", "name a camera"),
-        ({"cameras": "k" * 100_000}, "INVALID_ARGUMENT", "printable, 1 to 200 bytes in UTF-8"),
-        ({"cameras": "yard\0"}, "INVALID_ARGUMENT", "name a camera"),
-        ({"since_us": 9, "until_us": 9}, "INVALID_ARGUMENT", "the time asked for is empty"),
-        ({"words": 513}, "INVALID_ARGUMENT", "words are at most 512"),
-        ({"frames": 4097}, "INVALID_ARGUMENT", "frames 4096"),
+        ({"cameras": ""}, "INVALID_ARGUMENT", "cameras: give a printable id"),
+        ({"cameras": "k" * 100_000}, "INVALID_ARGUMENT", "of 1 to 200 bytes in UTF-8"),
+        ({"cameras": "yard\0"}, "INVALID_ARGUMENT", "cameras: give a printable id"),
+        ({"since_us": 9, "until_us": 9}, "INVALID_ARGUMENT", "the requested time is empty"),
+        ({"words": 513}, "INVALID_ARGUMENT", "words must be at most 512"),
+        ({"frames": 4097}, "INVALID_ARGUMENT", "frames at most 4096"),
         ({"cameras": "dock"}, "NOT_FOUND", "camera dock"),
         ({"cameras": "dock-*"}, "NOT_FOUND", "nothing is remembered of that time"),
         ({"until_us": 5}, "NOT_FOUND", "camera gate"),
@@ -282,7 +282,7 @@ def test_questions_beyond_the_queue_are_refused_and_counted(
         assert inside.wait(60.0)
         assert refusal(service) == (
             grpc.StatusCode.RESOURCE_EXHAUSTED,
-            "too many questions wait: ask again later",
+            "too many questions are waiting: ask again later",
         )
         leave.set()
         first.join()

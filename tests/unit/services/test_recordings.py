@@ -503,7 +503,10 @@ def test_a_part_of_a_partition_that_was_given_back_stops(services: Services, cli
     handler = services.parts_handler
     handler._cancelled = lambda _: handler.revoked(record.partition) or False  # type: ignore[func-returns-value]
     result = services.parts.handle(record)
-    assert from_bytes(result.outputs[0].value or b"", RecordingOutcome).part.reason == "given back"
+    assert (
+        from_bytes(result.outputs[0].value or b"", RecordingOutcome).part.reason
+        == "another worker took the part over"
+    )
 
 
 def test_deleting_a_request_forgets_it(services: Services, clip: Path) -> None:

@@ -310,7 +310,7 @@ def test_a_service_without_the_past_says_so(
     services = Services(analyzer, tmp_path, None, {0: ChainRange(0, 0, 5, 0)})
     services.ask(RecordingJob(id="past", backtest=BacktestJob(watch=FALL)))
     services.work()
-    assert services.answers("past").backtest.unanswered[0].reason == "this service runs no back-tests"
+    assert services.answers("past").backtest.unanswered[0].reason == "this service does not run back-tests"
 
 
 def test_labels_are_scored_over_all_parts(world: World) -> None:

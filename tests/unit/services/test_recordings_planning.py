@@ -226,7 +226,7 @@ class TestCancelled:
         foreign = RecordingJob(
             id="job", tenant="other", uris=job.uris, questions=job.questions, cancelled=True
         )
-        with pytest.raises(BadRecordError, match="asks something else already"):
+        with pytest.raises(BadRecordError, match="already exists and asks something else"):
             planning.send(foreign)
         if planned:
             assert planning.planned("job").parts

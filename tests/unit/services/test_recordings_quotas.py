@@ -45,16 +45,16 @@ def ask(services: Services, clip: Path, identity: str, tenant: str = "") -> Reco
     [
         (
             JobQuota(jobs=1),
-            "jobs: 1 of this job, and 1 of the 1 others that run; 1 at most together",
+            "jobs: this job needs 1 and the 1 running jobs use 1, but the quota is 1",
         ),
-        (JobQuota(parts=7), "parts: 4 of this job, and 4 of the 1 others that run; 7 at most"),
+        (JobQuota(parts=7), "parts: this job needs 4 and the 1 running jobs use 4, but the quota is 7"),
         (
             JobQuota(seconds=11.5),
-            "seconds: 6 of this job, and 6 of the 1 others that run; 11.5 at most",
+            "seconds: this job needs 6 and the 1 running jobs use 6, but the quota is 11.5",
         ),
         (
             JobQuota(questions=3),
-            "questions: 2 of this job, and 2 of the 1 others that run; 3 at most",
+            "questions: this job needs 2 and the 1 running jobs use 2, but the quota is 3",
         ),
     ],
 )
@@ -95,7 +95,10 @@ def test_requests_that_come_together_are_counted(analyzer: Analyzer, clip: Path)
 @pytest.mark.slow
 def test_a_quota_of_nothing_refuses_all_of_a_tenant(analyzer: Analyzer, clip: Path) -> None:
     services = Services(analyzer, clip.parent, quotas={"*": JobQuota(jobs=0), "acme": JobQuota()})
-    assert "jobs: 1 of this job, and 0 of the 0 others that run; 0 at most" in ask(services, clip, "a").reason
+    assert (
+        "jobs: this job needs 1 and the 0 running jobs use 0, but the quota is 0"
+        in ask(services, clip, "a").reason
+    )
     assert ask(services, clip, "b", "acme").state == RecordingAnswers.STATE_RUNNING
 
 

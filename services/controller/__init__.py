@@ -1,3 +1,3 @@
-"""The controller copies Camera, Watch and other resources into topics and writes their status back. Also the
-chart's jobs.
+"""The controller copies Camera, Watch and other resources into topics, and writes their statuses back. The
+chart's jobs are here too.
 """

@@ -53,20 +53,20 @@ _ROUND_S = 1.0
 _PODS_S = 3.0
 #: DNS name of the fleet's certificate, unless the settings have another
 _FLEET_NAME = "lookout.fleet.internal"
-#: a process that finishes no round and reads no lease for this long counts as hung; rounds may wait for Kafka
-#: and the Kubernetes API
+#: a process that neither finishes a round nor reads the lease for this long counts as hung; a round may wait
+#: for Kafka and the Kubernetes API
 _STALL_S = 300.0
-#: reports of cameras that are read per round
+#: number of cameras' reports to read per round
 _REPORTS = 500
 _ROUND_ERRORS = (*API_ERRORS, KafkaException, RoundError, StartupError)
 
 
 class Controller:
-    """The leader's work: rounds of reconciling, started by changes and by time.
+    """The leader's work: rounds of reconciling, which changes and timers start.
 
     Attributes:
-        leads: Whether `lead` was called. From then on each round is a heartbeat for the liveness probe;
-            before, each read of the lease is.
+        leads: Whether `lead` was called. Once it was, each round is a heartbeat for the liveness probe;
+            before that, each read of the lease is.
     """
 
     def __init__(self, settings: ControllerSettings, health: Health, metrics: Metrics) -> None:
@@ -82,7 +82,7 @@ class Controller:
         self.leads = False
 
     def stop(self) -> None:
-        """End after the current round."""
+        """Stop after the current round."""
         self._stopped.set()
         self._wake.set()
 
@@ -144,7 +144,7 @@ class Controller:
             answers.stop()
 
     def _goes_on(self) -> bool:
-        """Wait for the next round; False after `stop`."""
+        """Wait for the next round; return False after `stop`."""
         self._health.beat()
         self._stopped.wait(_SHORTEST_ROUND_S)
         self._wake.wait(_ROUND_S - _SHORTEST_ROUND_S)
@@ -158,14 +158,16 @@ class Controller:
         activity.start()
 
     def _tell_fault(self, kind: Kind, why: str) -> None:
-        """Report that the service is not ready while the resources of a kind cannot be read."""
+        """Report the service as not ready while the resources of a kind cannot be read. An empty `why` ends
+        this.
+        """
         if why:
             self._health.block(kind.plural, why[:200])
         else:
             self._health.clear(kind.plural)
 
     def _read_reports(self, reports: AgentReports, resources: Resources, reconciler: Reconciler) -> None:
-        """Read the next reports of agents, and mark the cameras whose report changed."""
+        """Read the next agents' reports, and mark the cameras whose reports changed."""
         states, numbers = reports.read(reports.next(resources.names(CAMERA), _REPORTS))
         for name in states:
             reconciler.mark(CAMERA, name)
@@ -179,7 +181,7 @@ class Controller:
         credential: Credential | None,
         lost: LostPods | None,
     ) -> None:
-        """Do the four tasks of a round; one that fails does not stop the others."""
+        """Do a round's four tasks. A task that fails does not stop the other tasks."""
         is_full = time.monotonic() >= self._look_at_all
         if is_full:
             self._look_at_all = time.monotonic() + self._settings.resync_s
@@ -199,8 +201,8 @@ class Controller:
             self._health.clear("reconcile")
             return
         self._health.block("reconcile", failures[0][:200])
-        self._log.warning("a round failed and is tried again", error="; ".join(failures)[:500])
-        # A fixed pause instead of a back-off: the next change of a resource may fix the failure.
+        self._log.warning("a round failed: trying again", error="; ".join(failures)[:500])
+        # A fixed pause without back-off, because the next change of a resource may fix the failure.
         self._stopped.wait(2.0)
         self._wake.set()
 
@@ -213,13 +215,13 @@ class Controller:
         if credential is None or time.monotonic() < self._look_at_credential:
             return
         if change := credential.ensure():
-            self._log.info("the fleet's certificate", done=change)
-        # Set only after success, so that a failure is retried in the next round.
+            self._log.info("the fleet's certificate was written", done=change)
+        # Set only on success, so that the next round retries a failure.
         self._look_at_credential = time.monotonic() + self._settings.resync_s
 
 
 def _followed(settings: ControllerSettings) -> tuple[list[Kind], dict[str, Table]]:
-    """Return the kinds of resources to follow, and the tables of their topics by name."""
+    """Return the kinds of resources to follow, and the tables of their topics by topic."""
     kinds = [CAMERA, WATCH]
     tables = [
         Table(settings, CAMERAS.name),
@@ -241,7 +243,7 @@ def _recording_jobs(
     publish: Publish,
     statuses: StatusQueue,
 ) -> tuple[RecordingJobs, JobAnswers]:
-    """Make the objects that follow Recording resources and the answers of their jobs."""
+    """Make the objects that follow Recording resources and their jobs' answers."""
 
     def answered(job: str) -> None:
         jobs.mark_job(job)
@@ -267,7 +269,7 @@ def _credential(settings: ControllerSettings) -> Credential | None:
 
 
 def _send(producer: Producer, table: Table, key: str, value: bytes | None) -> None:
-    """Write one record and wait until Kafka has it and the table shows it."""
+    """Write a record; return when Kafka has confirmed it and the table contains it."""
     failed: list[Any] = []
     offsets: list[int] = []
 
@@ -282,7 +284,7 @@ def _send(producer: Producer, table: Table, key: str, value: bytes | None) -> No
 
 
 def main() -> int:
-    """Wait for the lease, lead, stop on SIGTERM; return the exit code."""
+    """Wait for the lease, lead until SIGTERM or until the lease is lost, and return the exit code."""
     try:
         settings = load_settings(ControllerSettings)
         connect(settings.kubeconfig)
@@ -314,7 +316,9 @@ def main() -> int:
         try:
             controller.lead()
         except StartupError as error:
-            logs.get("controller").error("cannot lead", error=str(error))
+            logs.get("controller").error(
+                "this instance was elected leader but cannot start", error=str(error)
+            )
             code[0] = MISCONFIGURED
             raise
         finally:
@@ -324,8 +328,8 @@ def main() -> int:
         if not controller.leads:
             health.beat()
 
-    # A call may take a sixth of the lease: a renewal that begins at its deadline (2/3) makes two calls, which
-    # then end before the lease does.
+    # A call may take a sixth of the lease, so that the two calls of a renewal that begins at its deadline
+    # (2/3) end before the lease does.
     lease = Lease(settings.lease, settings.namespace, settings.instance, health, settings.lease_s / 6)
     lease.looked = looked
     election = electionconfig.Config(

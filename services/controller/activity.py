@@ -1,4 +1,4 @@
-"""Recent verdicts and alerts by watch, for the status of Watch resources."""
+"""Recent verdicts and alerts per watch, for the status of Watch resources."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from lookout.wire import ALERTS, VERDICTS, WireError, from_json
 #: kinds of alerts that neither open nor close an incident
 _NO_CHANGE: Final = frozenset({Alert.KIND_OPINION, Alert.KIND_REPORT, Alert.KIND_TEST})
 
-_ANSWERED = "answered"  # an outcome on the wire
-#: outcomes that count as covered: if a gate does not hold, at least the gate was checked
+_ANSWERED = "answered"  # the outcome's name in verdicts
+#: outcomes that count as covered; `gated` does, because the gate was checked
 _COVERED = (_ANSWERED, "gated")
 _RECENT = 500  # windows over which coverage is counted
 
 
 @dataclass(slots=True)
 class WatchActivity:
-    """The last verdict of a watch, its open incidents, and which of the last windows were answered.
+    """A watch's last verdict, its open incidents, and which of its last windows were answered.
 
-    A watch that was deleted and made again has its predecessor's id. Its versions begin above the
-    predecessor's (`convert.versioned`), so `first` tells whose verdicts these are.
+    A watch that was deleted and created again has its predecessor's id. Its versions are above the
+    predecessor's (`convert.versioned`), so verdicts below version `first` are the predecessor's.
     """
 
     first: int = 0
     last: Mapping[str, Any] | None = None  # a verdict's JSON
-    incidents: dict[str, Alert] = field(default_factory=dict)  # the newest alert of each, oldest first
-    answered: list[tuple[int, bool]] = field(default_factory=list)  # version, and whether it was answered
-    answered_at: float = field(default_factory=time.monotonic)  # at first: when following began
+    incidents: dict[str, Alert] = field(default_factory=dict)  # by incident: newest alert; oldest first
+    answered: list[tuple[int, bool]] = field(default_factory=list)  # version; whether a window was covered
+    answered_at: float = field(default_factory=time.monotonic)  # initially the start of following
 
     def begin(self, first: int) -> None:
-        """Drop the activity of versions below `first`, including what arrives later."""
+        """Drop the activity of versions below `first`, and ignore such activity from now on."""
         if first <= self.first:
             return
         self.first = first
@@ -57,10 +57,10 @@ class WatchActivity:
         self.answered = [entry for entry in self.answered if entry[0] >= first]
 
     def take_verdict(self, verdict: Mapping[str, Any]) -> None:
-        """Count a verdict, given as JSON; the last one is the newest by the end of its window.
+        """Count a verdict, given as JSON; the one whose window ends last becomes the last verdict.
 
-        Verdicts arrive by the thousand each second, so only the one that is shown is parsed in full, which
-        costs ten times as much.
+        Thousands of verdicts may arrive each second. Parsing one in full costs ten times as much as this, so
+        only the verdict that is shown is parsed in full.
         """
         version = verdict["watch_version"]
         if version < self.first:
@@ -73,7 +73,7 @@ class WatchActivity:
         del self.answered[:-_RECENT]
 
     def take_alert(self, alert: Alert) -> None:
-        """Follow an incident from opening to closing."""
+        """Add, update or remove an open incident."""
         if alert.watch_version < self.first or alert.kind in _NO_CHANGE:
             return
         if alert.kind == Alert.KIND_CLOSED:
@@ -82,7 +82,7 @@ class WatchActivity:
             self.incidents[alert.incident] = alert
 
     def status(self) -> dict[str, Any]:
-        """Return the fields of a Watch's status that come from its activity."""
+        """Return the fields of a Watch's status that depend on its activity."""
         status: dict[str, Any] = {"openIncidents": len(self.incidents)}
         newest = next(reversed(self.incidents.values()), None)
         status["incident"] = f"{newest.incident} ({newest.camera})" if newest else ""
@@ -96,8 +96,8 @@ class WatchActivity:
 
 
 def _end(verdict: Mapping[str, Any]) -> str:
-    """Return the end of a verdict's window (RFC 3339 in UTC, any number of decimals) in a form that sorts by
-    time.
+    """Return the end of a verdict's window (RFC 3339 in UTC, with any number of decimals) in a form that
+    sorts by time.
     """
     return str(verdict["end"]).removesuffix("Z")
 
@@ -119,11 +119,11 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
 
 
 class ActivityFollower(Follower):
-    """Follows verdicts.v1 from now on and alerts.v1 from its beginning, on a thread of its own.
+    """Follows verdicts.v1 from now on and alerts.v1 from its beginning, on a separate thread.
 
     Args:
-        settings: How Kafka is reached.
-        changed: Called on that thread with a watch's id whenever there is news of it.
+        settings: How to reach Kafka.
+        changed: Called on that thread with a watch's id whenever its activity changes.
     """
 
     def __init__(self, settings: ServiceSettings, changed: Callable[[str], object]) -> None:
@@ -138,15 +138,17 @@ class ActivityFollower(Follower):
 
         Args:
             watch: The watch's id.
-            first: Its first version. Activity of lower versions belongs to another watch, and is dropped.
+            first: The watch's first version. Activity of lower versions belongs to a deleted watch, and is
+                dropped.
         """
         with self._lock:
             self._watches[watch].begin(first)
             return self._watches[watch].status()
 
     def unanswered_s(self, watch: str) -> float:
-        """Seconds since a window of a watch was last answered, or since this process leads if that is
-        shorter."""
+        """Return the seconds since a window of a watch was last answered, or since this process began to lead
+        if that is later.
+        """
         with self._lock:
             return time.monotonic() - self._watches[watch].answered_at
 

@@ -1,4 +1,4 @@
-"""Reports of camera agents on their cameras, read from the directory."""
+"""Reads camera agents' reports from Redis."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from lookout.runtime.worker import ServiceSettings
 from lookout.services.controller.convert import NO_AGENT, NO_ROOM, Condition
 from lookout.wire import CAMERA_REPORT
 
-#: most reports in one answer of Redis
+#: most reports per Redis pipeline
 _BATCH = 250
 
 
 class AgentReports:
-    """The newest report of each camera that was read. While Redis is away, they stay as they were."""
+    """The newest report that was read of each camera. While Redis is unavailable, the reports stay as they
+    are.
+    """
 
     def __init__(self, settings: ServiceSettings) -> None:
         self._client = settings.redis_client(
@@ -33,7 +35,7 @@ class AgentReports:
         self._client.close()
 
     def next(self, cameras: Collection[str], count: int) -> list[str]:
-        """Return the cameras to read next: those that were never read, and `count` of the others in turn."""
+        """Return the cameras to read next: all that were never read, and in turn `count` of the rest."""
         for name in self._reports.keys() - cameras:
             del self._reports[name]
         new = [name for name in cameras if name not in self._reports]
@@ -46,10 +48,11 @@ class AgentReports:
         return new + turn
 
     def read(self, cameras: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Read reports.
+        """Read cameras' reports.
 
         Returns:
-            The cameras whose agent or stream state changed, and those of whose report only numbers changed.
+            The cameras whose agent, state or error changed, and the cameras of whose report only numbers
+            changed.
         """
         states, numbers = [], []
         for start in range(0, len(cameras), _BATCH):
@@ -71,7 +74,7 @@ class AgentReports:
         return states, numbers
 
     def status(self, camera: str) -> dict[str, Any]:
-        """Return the parts of a Camera's status that its agent knows; none if no report could be read."""
+        """Return the parts of a Camera's status that its agent reports; empty if no report could be read."""
         report = self._reports.get(camera)
         if report is None:
             return {}
@@ -100,4 +103,4 @@ def streaming(report: Mapping[str, str]) -> Condition:
         return NO_ROOM
     if error := report.get("error"):
         return Condition("Streaming", False, "Reconnecting", error)
-    return Condition("Streaming", False, "Connecting", "its agent opens the stream")
+    return Condition("Streaming", False, "Connecting", "the camera's agent is opening the stream")

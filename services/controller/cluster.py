@@ -1,5 +1,6 @@
-"""The Kubernetes API as the controller uses it: resources of one namespace, to watch, to patch, and
-a lease."""
+"""The part of the Kubernetes API that the controller uses: watching and patching resources of one
+namespace.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ FINALIZER = "lookout.dev/topic"
 _WATCH_S = 240
 _CALL_S = 15.0
 _PAGE = 500  # resources per page, as in kubectl
-_GONE = 410  # the status if the API server no longer knows the changes since a version
+_GONE = 410  # the API server no longer has the changes since the given version
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +43,15 @@ Changed = Callable[[Kind, str], object]
 Written = Callable[[Kind, Mapping[str, Any], Mapping[str, Any]], object]
 
 
-#: what a call of the API may raise; urllib3's errors mean that the API server does not answer
+#: what an API call may raise; urllib3's errors mean that the API server does not answer
 API_ERRORS = (ApiException, urllib3.exceptions.HTTPError, OSError)
 
 
 def connect(kubeconfig: Path | None = None) -> None:
-    """Read the credentials of the pod, or a kubeconfig outside a cluster.
+    """Read the pod's credentials, or outside a cluster a kubeconfig.
 
     Raises:
-        StartupError: There are none.
+        StartupError: There are no credentials.
     """
     try:
         if kubeconfig is not None:
@@ -59,13 +60,13 @@ def connect(kubeconfig: Path | None = None) -> None:
             config.load_incluster_config()
     except config.ConfigException as error:
         raise StartupError(
-            f"no credentials of the Kubernetes API: {error}; in a cluster they are the token of the pod's "
-            "ServiceAccount (automountServiceAccountToken), elsewhere KUBECONFIG names a file"
+            f"no credentials for the Kubernetes API: {error}; in a cluster, mount the token of the pod's "
+            "ServiceAccount (automountServiceAccountToken); elsewhere, set KUBECONFIG to a file"
         ) from error
 
 
 def in_words(error: Exception) -> str:
-    """Return the API server's message in one line; for any other error, its text."""
+    """Return an API server error's message in one line; for any other error, its text."""
     if not isinstance(error, ApiException):
         return clean(error, 300)
     try:
@@ -76,7 +77,7 @@ def in_words(error: Exception) -> str:
 
 
 def run_job(name: str, work: Callable[[], object]) -> int:
-    """Do the work of a job of the chart; return its exit code, and print one line if it failed."""
+    """Run one of the chart's jobs; return its exit code. If the job fails, print why in one line."""
     try:
         connect()
         work()
@@ -87,10 +88,11 @@ def run_job(name: str, work: Callable[[], object]) -> int:
 
 
 class PatientClient(client.ApiClient):  # type: ignore[misc]
-    """A Kubernetes client whose calls have a time limit; without one, an unanswered call would wait for ever.
+    """A Kubernetes client whose calls have a time limit. Without one, an unanswered call would wait for
+    ever.
 
     Args:
-        call_s: Time limit of a call, in seconds; a call is not retried.
+        call_s: Time limit per call, in seconds. Calls are not retried.
     """
 
     def __init__(self, call_s: float = _CALL_S) -> None:
@@ -100,7 +102,7 @@ class PatientClient(client.ApiClient):  # type: ignore[misc]
         self._call_s = call_s
 
     def call_api(self, *arguments: Any, _request_timeout: Any = None, **named: Any) -> Any:
-        """Make a call with its own time limit or else this client's."""
+        """Make a call, with this client's time limit if the call has none."""
         return super().call_api(*arguments, _request_timeout=_request_timeout or self._call_s, **named)
 
 
@@ -108,8 +110,8 @@ class Resources:
     """Cameras, Watches, Recordings and Notifications of one namespace.
 
     Args:
-        namespace: Their namespace.
-        on_status: Called with kind, resource and new status after a status was written.
+        namespace: The resources' namespace.
+        on_status: Called with the kind, the resource and the new status after a status was written.
     """
 
     def __init__(self, namespace: str, on_status: Written = lambda *_: None) -> None:
@@ -124,7 +126,7 @@ class Resources:
         }
 
     def all(self, kind: Kind) -> list[dict[str, Any]]:
-        """Return every resource of a kind, read from the API server now."""
+        """Return every resource of a kind, read from the API server."""
         return self._list(kind)[0]
 
     def known(self, kind: Kind) -> list[dict[str, Any]]:
@@ -133,17 +135,17 @@ class Resources:
             return list(self._known[kind].values())
 
     def names(self, kind: Kind) -> frozenset[str]:
-        """Return the names of every resource of a kind that `follow` has seen."""
+        """Return the names of all resources of a kind, as `follow` last saw them."""
         with self._lock:
             return frozenset(self._known[kind])
 
     def get(self, kind: Kind, name: str) -> dict[str, Any] | None:
-        """Return a resource as `follow` last saw it, or None if it is gone."""
+        """Return a resource as `follow` last saw it; None if it is gone."""
         with self._lock:
             return self._known[kind].get(name)
 
     def _list(self, kind: Kind) -> tuple[list[dict[str, Any]], str]:
-        """List every resource of a kind, in pages, with the version of the list."""
+        """Return every resource of a kind and the list's version, read in pages."""
         resources: list[dict[str, Any]] = []
         page: dict[str, str] = {}
         while True:
@@ -156,7 +158,7 @@ class Resources:
             page = {"_continue": following}
 
     def set_finalizers(self, kind: Kind, resource: Mapping[str, Any], finalizers: list[str]) -> bool:
-        """Replace a resource's finalizers; return False, without a change, if the resource changed or was
+        """Replace a resource's finalizers. Return False, and change nothing, if the resource was changed or
         deleted meanwhile.
         """
         body = {
@@ -168,7 +170,7 @@ class Resources:
         return self._patch(self._api.patch_namespaced_custom_object, kind, resource, body)
 
     def set_status(self, kind: Kind, resource: Mapping[str, Any], status: Mapping[str, Any]) -> None:
-        """Merge into a resource's status, unless the resource was deleted meanwhile."""
+        """Merge fields into a resource's status, unless the resource was deleted meanwhile."""
         body = {"status": dict(status)}
         if self._patch(self._api.patch_namespaced_custom_object_status, kind, resource, body):
             self._on_status(kind, resource, status)
@@ -189,11 +191,11 @@ class Resources:
                 _content_type="application/merge-patch+json",
             )
         except ApiException as error:
-            if error.status not in (404, 409):  # it is gone, or it changed: `follow` sees that
+            if error.status not in (404, 409):  # gone or changed; `follow` will see it
                 raise
             return False
-        # Store what was written at once: the API's watch reports it later, and until then it would be written
-        # again.
+        # Store the written state at once, because the API's watch reports it only later, and until then it
+        # would be written again.
         metadata = written["metadata"]
         if not (metadata.get("deletionTimestamp") and not metadata.get("finalizers")):
             self._take(kind, written)
@@ -202,13 +204,13 @@ class Resources:
     def follow(
         self, kind: Kind, changed: Changed, stopped: threading.Event, fault: Changed = lambda *_: None
     ) -> None:
-        """Keep the resources of a kind known until `stopped`. Blocks.
+        """Follow the resources of a kind until `stopped` is set. Blocks.
 
         Args:
             kind: Kind of the resources.
-            changed: Called with the name of each one that changes.
-            stopped: Ends this at the next event.
-            fault: Called with the reason while they cannot be read, and with an empty text once they can.
+            changed: Called with the name of each resource that changes.
+            stopped: Ends this call at the next event.
+            fault: Called with the reason while the resources cannot be read, and with "" once they can.
         """
         log = logs.get("cluster").bind(kind=kind.name)
         version: str | None = None
@@ -222,11 +224,11 @@ class Resources:
                     version = None
                     continue
                 fault(kind, f"{kind.plural} cannot be read: {in_words(error)}")
-                log.warning("watching resources failed and is tried again", error=in_words(error))
+                log.warning("watching resources failed: trying again", error=in_words(error))
                 stopped.wait(2.0)
 
     def _load(self, kind: Kind, changed: Changed) -> str:
-        """Read every resource; return the version from which changes are watched."""
+        """Read every resource; return the version from which to watch changes."""
         resources, version = self._list(kind)
         present = {resource["metadata"]["name"] for resource in resources}
         with self._lock:
@@ -240,7 +242,7 @@ class Resources:
         return version
 
     def _watch(self, kind: Kind, version: str, changed: Changed, stopped: threading.Event) -> str:
-        """Follow changes for `_WATCH_S`; return the version to continue from."""
+        """Follow changes for `_WATCH_S` seconds; return the version from which to continue."""
         watch = kubernetes_watch.Watch()
         stream = watch.stream(
             self._api.list_namespaced_custom_object,
@@ -270,7 +272,7 @@ class Resources:
         return version
 
     def _take(self, kind: Kind, resource: dict[str, Any]) -> bool:
-        """Store the newer of two states; True if more than the status changed."""
+        """Store a resource's state if it is newer; return whether more than its status changed."""
         name = resource["metadata"]["name"]
         with self._lock:
             before = self._known[kind].get(name)
@@ -281,11 +283,13 @@ class Resources:
 
 
 def _version(resource: Mapping[str, Any]) -> int:
-    """A resource's version as a number: since Kubernetes 1.35, versions of one resource may be compared."""
+    """Return a resource's version as a number. Since Kubernetes 1.35, versions of one resource may be
+    compared.
+    """
     return int(resource["metadata"]["resourceVersion"])
 
 
 def _work(resource: Mapping[str, Any]) -> tuple[object, ...]:
-    """The parts of a resource that call for work, which is all but its status."""
+    """Return the parts of a resource that call for work, which is everything but its status."""
     metadata = resource["metadata"]
     return tuple(metadata.get(name) for name in ("uid", "generation", "deletionTimestamp", "finalizers"))

@@ -1,4 +1,4 @@
-"""Converts between Kubernetes resources and messages of the wire."""
+"""Converts Kubernetes resources to the messages of topics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TRANSPORTS = {"tcp": Camera.TRANSPORT_TCP, "udp": Camera.TRANSPORT_UDP}
 
 
 class ResourceError(ValueError):
-    """A resource that is not valid although its schema allows it; the message names the field."""
+    """A resource is invalid although its schema allows it; the message names the field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,12 @@ class Condition:
     message: str = ""
 
 
-NO_AGENT = Condition("Streaming", False, "NoAgent", "no agent has it")
+NO_AGENT = Condition("Streaming", False, "NoAgent", "no agent has the camera")
 NO_ROOM = Condition(
     "Streaming",
     False,
     "NoRoom",
-    "every agent has as many cameras as its memory holds: raise cameraAgent.replicas or its memory",
+    "every agent has as many cameras as fit into its memory: raise cameraAgent.replicas or the memory",
 )
 
 
@@ -48,8 +48,8 @@ def camera(resource: Mapping[str, Any]) -> Camera:
     """Return the message for a Camera resource.
 
     Raises:
-        ResourceError: A field is missing or outside its range, or the URL holds a password, which resources
-            from before the schema's check may have.
+        ResourceError: A field is missing or outside its range, or the URL contains a password, which is
+            possible in resources from before the schema checked this.
     """
     spec = resource["spec"]
     try:
@@ -76,10 +76,10 @@ def camera(resource: Mapping[str, Any]) -> Camera:
 
 
 def watch(resource: Mapping[str, Any]) -> Watch:
-    """Return the message for a Watch resource, without version and begin.
+    """Return the message for a Watch resource, without `version` and `active_from`.
 
     Raises:
-        ResourceError: The resource is not valid by the checks of prefill and alerts.
+        ResourceError: The resource does not pass the checks of prefill and alerts.
     """
     spec = resource["spec"]
     threshold = _positive(spec, "threshold", 0.5)
@@ -122,7 +122,7 @@ def notification(resource: Mapping[str, Any]) -> Notification:
     """Return the message for a Notification resource.
 
     Raises:
-        ResourceError: The resource is not valid.
+        ResourceError: The resource is invalid.
     """
     spec = resource["spec"]
     try:
@@ -171,26 +171,26 @@ def _set_channel(notification: Notification, spec: Mapping[str, Any]) -> None:
 
 
 def _positive(spec: Mapping[str, Any], name: str, default: float) -> float:
-    """Check that a number is above 0, since 0 stands for the default on the wire."""
+    """Return a number, checked to be above 0, since 0 stands for the default in messages."""
     value = float(spec.get(name, default))
     if not value > 0:
-        raise ResourceError(f"spec.{name}: {value:g}; a number above 0 is needed")
+        raise ResourceError(f"spec.{name}: {value:g} must be above 0")
     return value
 
 
 def _positive_count(spec: Mapping[str, Any], name: str) -> int:
     value = int(spec.get(name, 1))
     if value < 1:
-        raise ResourceError(f"spec.{name}: {value}; at least 1 is needed")
+        raise ResourceError(f"spec.{name}: {value} must be at least 1")
     return value
 
 
 def versioned(desired: Watch, existing: Watch | None, created: datetime, now_ms: int) -> Watch | None:
-    """Return the record to write for a watch, or None if the topic has it already.
+    """Return the record to write for a watch; None if the topic already has it.
 
     The first version is the resource's creation time in seconds, so that a watch that is deleted and created
-    again never repeats a version. The first version applies to all footage, a later one to footage from now
-    on.
+    again never repeats a version. The first version applies to all footage, later versions to footage from
+    now on.
     """
     record = Watch()
     record.CopyFrom(desired)
@@ -211,7 +211,7 @@ def versioned(desired: Watch, existing: Watch | None, created: datetime, now_ms:
 def conditions(
     before: Sequence[Mapping[str, Any]], wanted: Sequence[Condition], generation: int, now: str
 ) -> list[dict[str, Any]]:
-    """Return status conditions; an unchanged one keeps its `lastTransitionTime`."""
+    """Return status conditions; a condition whose status is unchanged keeps its `lastTransitionTime`."""
     old = {condition["type"]: condition for condition in before}
     written = []
     for condition in wanted:

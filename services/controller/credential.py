@@ -1,7 +1,8 @@
-"""The fleet's gRPC credential: an authority and one certificate for all stages, kept in two secrets.
+"""The fleet's gRPC credential, in two Kubernetes secrets: an authority, and one certificate for all
+stages.
 
-`python -m lookout.services.controller.credential` makes them before a release starts. The controller renews
-the certificate when a third of its life is left. Services read the files again while they run.
+`python -m lookout.services.controller.credential` creates both before a release starts. The controller renews
+the certificate when a third of its life is left. Running services reread the files.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ from lookout.services.controller.cluster import PatientClient, run_job
 from lookout.text import visible
 
 _AUTHORITY_LIFE = timedelta(days=3650)
-_BACKDATED = timedelta(minutes=5)  # clocks of nodes differ
+_BACKDATED = timedelta(minutes=5)  # because nodes' clocks differ
 _MOST_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A certificate and its private key, both PEM."""
+    """A certificate and its private key, both as PEM."""
 
     certificate: bytes
     key: bytes
 
 
 def make_authority(name: str, now: datetime) -> Pair:
-    """Return a new authority for a fleet."""
+    """Make a certificate authority for a fleet."""
     key = ec.generate_private_key(ec.SECP256R1())
-    # A name other than its certificates': a certificate whose issuer equals its subject counts as
-    # self-signed.
+    # The authority's name differs from its certificates', because a certificate whose issuer equals its
+    # subject counts as self-signed.
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name} authority")])
     certificate = (
         _begun(subject, subject, key, now, now + _AUTHORITY_LIFE)
@@ -53,7 +54,7 @@ def make_authority(name: str, now: datetime) -> Pair:
 
 
 def make_certificate(authority: Pair, dns_name: str, life: timedelta, now: datetime) -> Pair:
-    """Return a certificate for a fleet's servers and clients, signed by its authority."""
+    """Make a certificate for a fleet's servers and clients, signed by its authority."""
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     signer = serialization.load_pem_private_key(authority.key, None)
     if not isinstance(signer, ec.EllipticCurvePrivateKey):
@@ -76,7 +77,9 @@ def make_certificate(authority: Pair, dns_name: str, life: timedelta, now: datet
 
 
 def is_due(certificate: bytes, dns_name: str, now: datetime) -> bool:
-    """Whether a certificate must be replaced: a third of its life or less is left, or it has another name."""
+    """Return whether a certificate must be replaced, because at most a third of its life is left or it has a
+    different name.
+    """
     try:
         parsed = x509.load_pem_x509_certificate(certificate)
         names = parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -89,14 +92,14 @@ def is_due(certificate: bytes, dns_name: str, now: datetime) -> bool:
 
 
 class Credential:
-    """The two secrets of a fleet in Kubernetes: ``<secret>`` for the stages, ``<secret>-authority`` for the
+    """A fleet's two Kubernetes secrets: ``<secret>`` for the stages, ``<secret>-authority`` for the
     controller.
 
     Args:
-        namespace: Where the secrets are.
-        secret: Name of the secret that the stages mount: ca.crt, tls.crt and tls.key.
-        dns_name: The certificate's name (LOOKOUT_GRPC_TLS_NAME of the stages).
-        days: How long a certificate is valid.
+        namespace: The secrets' namespace.
+        secret: Name of the secret that the stages mount; it contains ca.crt, tls.crt and tls.key.
+        dns_name: The certificate's name (the stages' LOOKOUT_GRPC_TLS_NAME).
+        days: Number of days for which a certificate is valid.
     """
 
     def __init__(self, namespace: str, secret: str, dns_name: str, days: float) -> None:
@@ -107,9 +110,11 @@ class Credential:
         self._api = client.CoreV1Api(PatientClient())
 
     def ensure(self, now: datetime | None = None) -> str:
-        """Create or renew what is missing or due; return what was done, empty if nothing was.
+        """Create the certificate if it is missing, or renew it if it is due. Return "made" or "renewed", or
+        "" if there was nothing to do.
 
-        If two writers race, the API server rejects the second, which then reads again.
+        If two writers race, the API server rejects the second one's write, and the second one reads and tries
+        again.
         """
         now = now or datetime.now(UTC)
         for _ in range(_MOST_TRIES):
@@ -118,7 +123,7 @@ class Credential:
             except ApiException as error:
                 if error.status != 409:
                     raise
-        raise RuntimeError(f"secret {self._secret} was changed by another writer at every attempt")
+        raise RuntimeError(f"another writer changed secret {self._secret} during every attempt")
 
     def _ensure(self, now: datetime) -> str:
         kept = self._read(self._authority)
@@ -149,7 +154,7 @@ class Credential:
             raise
 
     def _write(self, name: str, existing: client.V1Secret | None, files: Mapping[str, bytes]) -> None:
-        """Create or replace a secret; a replaced one must not have changed since it was read."""
+        """Create a secret, or replace an existing one, which must not have changed since it was read."""
         data = {key: base64.b64encode(value).decode() for key, value in files.items()}
         labels = {"app.kubernetes.io/part-of": "lookout", "app.kubernetes.io/component": "credential"}
         metadata = client.V1ObjectMeta(name=name, labels=labels)
@@ -202,8 +207,10 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the credential if it is missing or due; return the exit code."""
-    parser = argparse.ArgumentParser(description="Make the fleet's gRPC credential.")
+    """Create or renew the credential if necessary; return the exit code."""
+    parser = argparse.ArgumentParser(
+        description="Create the fleet's gRPC credential, or renew it if it is due."
+    )
     parser.add_argument("--namespace", required=True)
     parser.add_argument("--secret", required=True)
     parser.add_argument("--dns-name", required=True)

@@ -1,10 +1,12 @@
-"""`python -m lookout.services.controller.download`: fetch a model's archive, check its SHA-256, unpack it.
+"""`python -m lookout.services.controller.download`: downloads a model's archive, checks its SHA-256, and
+unpacks it.
 
-With `--without-weights` the archive is read through, but only configuration and tokenizer reach the disk.
+With `--without-weights`, the whole archive is read, but only the configuration and tokenizer are written to
+disk.
 
 Environment:
-    LOOKOUT_MODEL_URL: https address of a .tar or .tar.gz file; it may hold a signature and is never printed.
-    LOOKOUT_MODEL_SHA256: the digest that the file must have.
+    LOOKOUT_MODEL_URL: The https address of a .tar or .tar.gz file. It may contain a signature and is never
+    printed. LOOKOUT_MODEL_SHA256: The digest that the file must have.
 """
 
 from __future__ import annotations
@@ -29,22 +31,22 @@ from lookout.text import visible
 
 _CHUNK = 1 << 20
 _DONE = ".sha256"
-#: endings of the files with a model's configuration and tokenizer
+#: suffixes of files that hold a model's configuration and tokenizer
 _TEXTS = frozenset({".json", ".jinja", ".model", ".tiktoken", ".txt"})
 
 
 class DownloadError(RuntimeError):
-    """The checkpoint cannot be fetched; the message says why and names no secret."""
+    """The checkpoint cannot be downloaded; the message says why and contains no secret."""
 
 
 def fetch(url: str, sha256: str, folder: Path, *, weights: bool = True) -> None:
-    """Put a checkpoint into a folder, unless it has one with the same digest.
+    """Download a checkpoint into a folder, unless the folder already has one with the same digest.
 
     Args:
         url: https address of the archive.
         sha256: Digest of the archive.
-        folder: Where the files go.
-        weights: Whether all files are wanted, or only configuration and tokenizer.
+        folder: The folder for the files.
+        weights: Whether to unpack all files, or only the configuration and tokenizer.
 
     Raises:
         DownloadError: The address, the digest or the archive is wrong.
@@ -53,14 +55,14 @@ def fetch(url: str, sha256: str, folder: Path, *, weights: bool = True) -> None:
     if marker.exists() and marker.read_text() == sha256:
         return
     if not url.startswith("https://"):
-        raise DownloadError("LOOKOUT_MODEL_URL is not an https address")
+        raise DownloadError("LOOKOUT_MODEL_URL must be an https address")
     with closing(_Download(url)) as download:
         (_fetch_all if weights else _fetch_texts)(download, sha256, folder)
     marker.write_text(sha256)
 
 
 class _Download:
-    """A download that computes the file's SHA-256 while it is read."""
+    """A download that computes the file's SHA-256 as the file is read."""
 
     def __init__(self, url: str) -> None:
         self._host, self._digest = urlsplit(url).hostname, hashlib.sha256()
@@ -85,7 +87,7 @@ class _Download:
             raise DownloadError(f"{self._host} does not serve the file: {why}") from None
 
     def check(self, sha256: str) -> None:
-        """Read the rest, and compare the digest.
+        """Read the rest of the file and compare the digest.
 
         Raises:
             DownloadError: The digest differs.
@@ -93,7 +95,9 @@ class _Download:
         while self.read():
             pass
         if (actual := self._digest.hexdigest()) != sha256:
-            raise DownloadError(f"the file has SHA-256 {actual}, LOOKOUT_MODEL_SHA256 is {sha256}: not used")
+            raise DownloadError(
+                f"the file is not used: its SHA-256 is {actual}, but LOOKOUT_MODEL_SHA256 is {sha256}"
+            )
 
 
 def _fetch_all(download: _Download, sha256: str, folder: Path) -> None:
@@ -113,18 +117,19 @@ def _fetch_texts(download: _Download, sha256: str, folder: Path) -> None:
 
 
 def unpack(archive: IO[bytes], folder: Path, suffixes: Collection[str] | None = None) -> None:
-    """Unpack an archive of plain files and folders into a folder; links and devices are rejected.
+    """Unpack an archive of regular files and folders into a folder; links and devices are rejected.
 
     Args:
         archive: The archive, which is read once from beginning to end.
-        folder: Where the files go.
-        suffixes: Endings of the wanted files; None: all.
+        folder: The folder for the files.
+        suffixes: Suffixes of the files to unpack; None: unpack all files.
 
     Raises:
-        DownloadError: It is not an archive, holds a link or device, or would write outside the folder.
+        DownloadError: The file is not an archive, contains a link or device, or would write outside the
+            folder.
     """
     try:
-        # Python 3.11.2, which Debian has, knows no extraction filters.
+        # No extraction filters, because Debian's Python 3.11.2 does not have them.
         with tarfile.open(fileobj=archive, mode="r|*") as tar:
             for member in tar:
                 if suffixes is None or not member.isfile() or Path(member.name).suffix in suffixes:
@@ -142,15 +147,17 @@ def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> Non
         return
     content = tar.extractfile(member) if member.isfile() else None
     if content is None:
-        raise DownloadError(f"the archive holds something that is neither a file nor a folder: {member.name}")
+        raise DownloadError(
+            f"the archive contains something that is neither a file nor a folder: {member.name}"
+        )
     target.parent.mkdir(parents=True, exist_ok=True)
     with content, target.open("wb") as file:
         shutil.copyfileobj(content, file, _CHUNK)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fetch what the environment names; return the exit code."""
-    parser = argparse.ArgumentParser(description="Fetch a model's checkpoint and check its digest.")
+    """Download the checkpoint that the environment names; return the exit code."""
+    parser = argparse.ArgumentParser(description="Download a model's checkpoint and check its digest.")
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--without-weights", action="store_true")
     options = parser.parse_args(arguments)

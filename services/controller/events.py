@@ -1,4 +1,4 @@
-"""Events of the Kubernetes API: what `kubectl describe` and `kubectl get events` show of faults."""
+"""Kubernetes events about faults, which `kubectl describe` and `kubectl get events` show."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from lookout.text import clean
 COMPONENT: Final = "lookout-controller"
 #: reasons of unmet conditions that are normal, not faults
 _USUAL: Final = frozenset({"Connecting", "Paused", "Waiting", "Running", "Done", "Cancelled"})
-#: normal for a new camera, a fault of a camera that has streamed
+#: normal for a new camera, but a fault for a camera that has streamed
 _NO_AGENT: Final = "NoAgent"
-_RATE_S: Final = 10.0  # most events a second; further ones are dropped, since the status says the same
+_RATE_S: Final = 10.0  # most events per second; further ones are dropped, since the status says the same
 _CALL_S: Final = 5.0
-_PAUSE_S: Final = 60.0  # without events after a failure, so that events do not delay statuses
-_MESSAGE: Final = 1000  # bytes; the API takes 1,024
-_NAME: Final = 200  # characters of a resource's name in that of its event, which may have 253
+_PAUSE_S: Final = 60.0  # no events for this long after a failure, so that events do not delay statuses
+_MESSAGE: Final = 1000  # bytes; the API accepts 1,024
+_NAME: Final = 200  # characters of a resource's name in its event's name, which may have 253
 _EXISTS: Final = 409
 
 
 class Events:
-    """Writes an event when something becomes wrong, and when it is right again.
+    """Writes an event when a resource gets a fault, and when the fault is gone.
 
-    A fleet without faults writes none. The status says the same as events, so one that cannot be written is
-    dropped.
+    A fleet without faults writes no events. Statuses say the same as events, so an event that cannot be
+    written is dropped.
 
     Args:
-        namespace: Namespace of the resources.
+        namespace: The resources' namespace.
         clock: The time.
     """
 
@@ -48,11 +48,11 @@ class Events:
         self._log = logs.get("events")
 
     def changed(self, kind: Kind, resource: Mapping[str, Any], status: Mapping[str, Any]) -> None:
-        """Write events for the conditions that a resource's new status changes.
+        """Write events for the conditions that differ in a resource's new status.
 
         Args:
             kind: Kind of the resource.
-            resource: The resource with its status before.
+            resource: The resource with its previous status.
             status: The new status.
         """
         regarding = self._regarding(f"{GROUP}/{VERSION}", kind.name, **_identity(resource["metadata"]))
@@ -68,13 +68,13 @@ class Events:
                 self._tell(regarding, "Normal", row["reason"], f"no longer {last['reason']}")
 
     def lost_pod(self, pod: Any) -> None:
-        """Write an event that a pod of a lost node was removed.
+        """Write an event that says that a lost node's pod was removed.
 
         Args:
             pod: A pod of the Kubernetes client.
         """
         regarding = self._regarding("v1", "Pod", pod.metadata.name, pod.metadata.uid)
-        text = f"removed, because its node {pod.spec.node_name} is lost; it starts on another one"
+        text = f"removed, because node {pod.spec.node_name} is lost; the pod starts again on another node"
         self._tell(regarding, "Warning", "NodeLost", text)
 
     def _regarding(self, version: str, kind: str, name: str, uid: str) -> client.V1ObjectReference:
@@ -89,8 +89,7 @@ class Events:
             return
         self._bucket.tokens -= 1
         at = self._clock()
-        # The name contains the minute: a second equal event within it gets the same name, which the API
-        # rejects.
+        # The name includes the minute, so that the API rejects an equal event within the same minute.
         facts = f"{regarding.kind} {regarding.uid} {reason} {text} {at:%Y%m%d%H%M}"
         digest = hashlib.sha256(facts.encode()).hexdigest()[:16]
         own = client.V1ObjectMeta(
@@ -127,7 +126,7 @@ def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _wrong(row: Mapping[str, Any]) -> bool:
-    """Whether a condition says that something is wrong."""
+    """Return whether a condition reports a fault."""
     if row["type"] == "Finished":
         return row["status"] == "True" and row["reason"] not in _USUAL
     return row["status"] == "False" and row["reason"] not in _USUAL

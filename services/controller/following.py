@@ -1,4 +1,4 @@
-"""Follows topics while this process leads, through outages of Kafka."""
+"""Follows topics while this process leads, across Kafka outages."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from lookout.runtime.worker.topic_reader import TopicReader
 
 
 class Follower:
-    """Follows topics on a thread of its own, as `TopicReader.follow` does. While Kafka is away, it waits.
+    """Follows topics on a separate thread, as `TopicReader.follow` does, and waits while Kafka is
+    unavailable.
 
     Args:
         settings: How Kafka is reached.
-        name: Name of the thread and, with the instance's name, of the group.
-        begins: The offset at which a topic's partitions begin, by topic (BEGINNING, END).
+        name: Name of the thread; with the instance's name, also of the consumer group.
+        begins: By topic, the offset at which to start reading its partitions (BEGINNING, END).
         take: Called with every record on that thread.
     """
 
@@ -54,7 +55,9 @@ class Follower:
                     self._take(message)
 
     def _begin(self, reader: TopicReader) -> bool:
-        """Begin to read, if Kafka answers."""
+        """Start reading if Kafka answers; return whether to stop trying, because that worked or `stop` was
+        called.
+        """
         try:
             reader.follow(self._begins, {}, CALL_S)
         except KafkaException:

@@ -1,5 +1,5 @@
-"""The lease that lets one controller work; it survives missing permissions and an API server that does not
-answer.
+"""The lease that lets only one controller work, and that survives missing permissions and an API server that
+does not answer.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _NOT_FOUND = 404
 
 
 class Lease(LeaseLock):  # type: ignore[misc]
-    """The lock of `kubernetes.leaderelection` that survives network errors.
+    """A lock for `kubernetes.leaderelection` that survives network errors.
 
-    The library catches only errors that the API server answers with. On a refused connection its thread would
-    end: a follower would wait for ever, and a leader would continue without its lease.
+    The library catches only errors in the API server's answers. A refused connection would end its thread,
+    after which a follower would wait for ever and a leader would continue without its lease.
 
     Args:
-        name: Name of the lease.
-        namespace: Namespace of the lease.
-        identity: Who asks for it.
-        health: Not ready while the lease cannot be read.
-        call_s: Longest time of one call.
+        name: The lease's name.
+        namespace: The lease's namespace.
+        identity: The name of the process that asks for the lease.
+        health: Set to not ready while the lease cannot be read.
+        call_s: Time limit per call, in seconds.
 
     Attributes:
-        looked: Called before each read of the lease, as a sign that the thread runs.
+        looked: Called before each read of the lease, as a sign that the thread is running.
     """
 
     def __init__(self, name: str, namespace: str, identity: str, health: Health, call_s: float) -> None:
@@ -56,18 +56,20 @@ class Lease(LeaseLock):  # type: ignore[misc]
         return there, answer
 
     def create(self, name: str, namespace: str, election_record: Any) -> bool:
-        """Create the lease; return whether that worked."""
+        """Create the lease; return whether that succeeded."""
         create = super().create
         return bool(_attempt(lambda: create(name, namespace, election_record), lambda _: False))
 
     def update(self, name: str, namespace: str, updated_record: Any) -> bool:
-        """Renew or take the lease; return whether that worked."""
+        """Renew or take the lease; return whether that succeeded."""
         update = super().update
         return bool(_attempt(lambda: update(name, namespace, updated_record), lambda _: False))
 
 
 def _attempt(call: Callable[[], T], otherwise: Callable[[ApiException], T]) -> T:
-    """Return the result of a call; if the API server does not answer, that of `otherwise`."""
+    """Return a call's result; if the API server does not answer, return what `otherwise` makes of the
+    error.
+    """
     try:
         return call()
     except (urllib3.exceptions.HTTPError, OSError) as error:

@@ -1,7 +1,8 @@
 """Removes pods of lost nodes, so that their StatefulSets start them elsewhere.
 
-Kubernetes keeps a StatefulSet's pod until its kubelet reports that it ended, which a lost kubelet never does.
-Lookout tolerates two processes of one pod: Kafka fences the older one, and the newer one continues.
+Kubernetes keeps a StatefulSet's pod until the pod's kubelet reports that it ended, which a lost kubelet never
+does. Removing the pod is safe even if its process still runs, because Kafka fences the older of two processes
+of one pod.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from lookout.runtime.observe import logs
 from lookout.services.controller.cluster import PatientClient
 
 PATIENCE_S: Final = 10.0
-"""Seconds within which a live kubelet ends a pod that its node's taint evicts."""
-#: type and reason of the condition that a node's taint gives its pods
+"""Seconds that a live kubelet gets to end a pod that its node's taint evicts."""
+#: type and reason of the condition that pods get from their node's taint
 _EVICTED = ("DisruptionTarget", "DeletionByTaintManager")
 _GONE = (404, 409)
 
 
 class LostPods:
-    """Finds pods that were evicted because their node is lost and that do not end.
+    """Finds and removes pods that were evicted because their node is lost but that do not end.
 
     Args:
-        namespace: Namespace of the release.
+        namespace: The release's namespace.
         selector: Labels of the release's pods.
-        removed: Called with each pod after it was removed.
+        removed: Called with each pod after its removal.
         clock: Returns the time; it must agree with the API server's.
     """
 
@@ -45,7 +46,7 @@ class LostPods:
         self._log = logs.get("pods")
 
     def remove(self) -> None:
-        """Remove the pods that are lost, and log each.
+        """Remove lost pods, and log each.
 
         Raises:
             ApiException: The API server does not answer, or the permission is missing.
@@ -71,7 +72,7 @@ class LostPods:
 
 
 def is_lost(pod: Any, now: datetime) -> bool:
-    """Whether a pod of a StatefulSet was evicted by its node's taint but its kubelet has not ended it.
+    """Return whether a StatefulSet's pod was evicted by its node's taint but was not ended by its kubelet.
 
     Args:
         pod: A pod of the Kubernetes client.

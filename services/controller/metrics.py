@@ -1,4 +1,4 @@
-"""Metrics of the leading controller about its resources."""
+"""The leading controller's metrics about its resources."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from lookout.services.controller.rounds import conditions_before
 
-#: reasons of the condition `Streaming`; a paused camera is not meant to stream
+#: reasons of an unmet condition `Streaming`, without `Paused`, since a paused camera is not meant to stream
 NOT_STREAMING: Final = ("NoAgent", "NoRoom", "Connecting", "Reconnecting")
 UNANSWERED_S: Final = 600.0
 """Seconds without an answer after which a watch counts as unanswered."""
@@ -21,12 +21,12 @@ def resource_numbers(
     watches: Iterable[Mapping[str, Any]],
     unanswered_s: Callable[[str], float],
 ) -> Iterator[Metric]:
-    """Count the resources that do not work as they should.
+    """Yield the numbers of cameras that do not stream and of watches without answers.
 
     Args:
         cameras: The Camera resources as last seen.
         watches: The Watch resources as last seen.
-        unanswered_s: Returns the seconds since a window of a watch was last answered, by the watch's id.
+        unanswered_s: Given a watch's id, returns the seconds since one of its windows was last answered.
     """
     reasons = Counter(dict.fromkeys(NOT_STREAMING, 0))
     for camera in cameras:

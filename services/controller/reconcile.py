@@ -1,4 +1,4 @@
-"""Brings the topics in line with the resources, and the resources' status in line with the fleet."""
+"""Brings topics in line with the resources, and the resources' statuses in line with the fleet."""
 
 from __future__ import annotations
 
@@ -28,29 +28,30 @@ from lookout.wire.limits import ALL_WATCHES, NOTIFICATIONS as MOST_NOTIFICATIONS
 
 M = TypeVar("M", bound=Message)
 QUESTION_WIDTH = 60
-"""Longest question in a column, in characters: `kubectl get watches` makes all rows as wide as the widest."""
+"""Most characters of a question in `kubectl get watches`, which makes all rows as wide as the widest one."""
 Publish = Callable[[str, str, bytes | None], None]
 _TOPICS: Final = {CAMERA: CAMERAS.name, WATCH: WATCHES.name, NOTIFICATION: NOTIFICATIONS.name}
 
 
 class Reconciler:
-    """Compares resources with their records: changed ones in `work_off`, all of them in `reconcile`.
+    """Compares resources with their records: `work_off` those that changed, `reconcile` all of them.
 
-    Records of ids without a resource are left alone, since other programs write the same topics.
+    Records whose id has no resource are left alone, since other programs write to the same topics.
 
     Args:
         api: The Kubernetes API.
-        views: Tables of the topics by name.
-        publish: Writes a record (topic, key, value; None deletes) and returns once Kafka has it.
-        watch_status: A watch's activity, by its id and first version.
-        camera_status: The agent's report on a camera, by id.
-        status_s: Shortest time between two writes of a status whose conditions stay the same.
-        status_writes_s: Status writes a second, all resources together.
-        round_s: Longest time of one round.
+        views: Returns a topic's table by its name.
+        publish: Writes a record (topic, key, value; None deletes); returns once Kafka has it.
+        watch_status: Returns a watch's activity, given its id and first version.
+        camera_status: Returns the agent's report on a camera, given its id.
+        status_s: Shortest time in seconds between two writes of a status whose conditions stay the same.
+        status_writes_s: Most status writes per second, all resources together.
+        round_s: Longest time of one round, in seconds.
         clock: Monotonic seconds.
 
     Attributes:
-        statuses: The queue of statuses. Others that write statuses share it, so that its rates hold for all.
+        statuses: The queue of statuses. `RecordingJobs` writes through it too, so that its rates hold for all
+            statuses.
     """
 
     def __init__(
@@ -85,16 +86,19 @@ class Reconciler:
         self._log = logs.get("reconcile")
 
     def mark(self, kind: Kind, name: str) -> None:
-        """Have the next round look at a resource that changed, or whose conditions changed. From any
-        thread."""
+        """Have the next round update a resource, because it or its conditions changed. Callable from any
+        thread.
+        """
         self._rounds.mark(kind, name)
 
     def mark_news(self, kind: Kind, name: str) -> None:
-        """Note that numbers of a status changed: they are written when there is room. From any thread."""
+        """Note that only numbers of a status changed; they are written when the rates allow. Callable from
+        any thread.
+        """
         self._rounds.mark_news(kind, name)
 
     def reconcile(self) -> None:
-        """Do one round over every resource.
+        """Do a round over every resource.
 
         Raises:
             RoundError: As for `work_off`.
@@ -105,7 +109,7 @@ class Reconciler:
     def work_off(self) -> None:
         """Bring marked resources up to date for at most `round_s`; the next round continues with the rest.
 
-        If one fails, its status says so and the others are not affected.
+        If a resource fails, its status says so, and other resources are not affected.
 
         Raises:
             RoundError: Some resources failed or are left for the next round; the text says how many and why.
@@ -162,14 +166,14 @@ class Reconciler:
         except (ResourceError, RuleError) as error:
             return {"conditions": [Condition("Accepted", False, "Invalid", str(error))]}
         if existing is None and len(self._views(WATCHES.name).history) >= ALL_WATCHES:
-            full = f"the topic has {ALL_WATCHES} watches, which is the most"
+            full = f"the topic already has the maximum of {ALL_WATCHES} watches"
             return {"conditions": [Condition("Accepted", False, "TooMany", full)]}
         if record is not None:
             self._publish(WATCHES.name, name, to_json(record))
             self._log.info("published", kind="Watch", name=name, version=record.version)
         version = record.version if record is not None else existing.version if existing else 0
         accepted = Condition("Accepted", True, "Published")
-        # A record that another program wrote before the resource was created keeps its lower version.
+        # If another program wrote the record before the resource was created, its version is lower.
         first = min(int(created.timestamp()), version)
         return {"version": version, **self._watch_status(name, first), "conditions": [accepted]}
 
@@ -180,7 +184,7 @@ class Reconciler:
             return {"conditions": [Condition("Accepted", False, "Invalid", str(error))]}
         existing = self._existing(NOTIFICATIONS.name, desired.id, Notification)
         if existing is None and len(self._views(NOTIFICATIONS.name).history) >= MOST_NOTIFICATIONS:
-            full = f"the topic has {MOST_NOTIFICATIONS} notifications, which is the most"
+            full = f"the topic already has the maximum of {MOST_NOTIFICATIONS} notifications"
             return {"conditions": [Condition("Accepted", False, "TooMany", full)]}
         if desired != existing:
             self._publish(NOTIFICATIONS.name, desired.id, to_json(desired))

@@ -1,8 +1,8 @@
 """Recording resources: each becomes a job about recordings, and its status shows the job's progress and
 answers.
 
-`spec` never changes, so a resource is one job. Its id is the resource's name with the begin of its uid, since
-a job that ended keeps its id. Deleting the resource cancels the job.
+`spec` never changes, so a resource is exactly one job. The job's id is the resource's name plus the start of
+its uid, because a job that ended keeps its id. Deleting the resource cancels the job.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from lookout.wire import ANSWERS, RECORDINGS, WireError, from_json, key_text, to
 from lookout.wire.begins import set_begin
 from lookout.wire.ranges import RangeError, check_ranges
 
-#: recordings whose answers the status shows: an object of Kubernetes has 1.5 MB at most (etcd)
+#: most recordings whose answers the status shows, since a Kubernetes object has at most 1.5 MB (etcd)
 SHOWN: Final = 20
 _UID: Final = 8
-_NAME: Final = 80  # characters of the resource's name, so that a job's id has at most 100 bytes
+_NAME: Final = 80  # most characters of the resource's name, so that a job's id has at most 100 bytes
 _STATES: Final = {
     RecordingAnswers.STATE_RUNNING: "running",
     RecordingAnswers.STATE_DONE: "done",
@@ -42,14 +42,14 @@ _STATES: Final = {
 
 
 def job_id(resource: Resource) -> str:
-    """The id of a resource's job."""
+    """Return the id of a resource's job."""
     metadata = resource["metadata"]
     return f"{metadata['name'][:_NAME]}-{metadata['uid'][:_UID]}"
 
 
 def job_of(resource: Resource) -> RecordingJob:
-    """Return the job that a resource requests. The service that plans jobs rejects what the schema cannot
-    check.
+    """Return the job that a resource requests. What the schema cannot check is checked when the job is
+    planned.
 
     Raises:
         RangeError: A number is outside its range; the text names the field.
@@ -81,21 +81,22 @@ def job_of(resource: Resource) -> RecordingJob:
 
 
 def _moment(text: str) -> datetime:
-    """Parse a time that the schema allows: with an offset, letters of either case, and seconds up to 60.
+    """Parse a time as the schema allows it: with an offset, upper- or lower-case letters, and seconds up to
+    60.
 
     Raises:
-        RangeError: It is not a time.
+        RangeError: The text is not a time.
     """
     try:
         return datetime.fromisoformat(text.upper())
     except ValueError:
-        raise RangeError(f"begins: {clean(text, 60)} is no time") from None
+        raise RangeError(f"begins: {clean(text, 60)} is not a valid time") from None
 
 
 def status_of(answers: RecordingAnswers) -> dict[str, Any]:
     """Return the status of a Recording resource, without conditions, from its job's answers."""
     state = _STATES.get(answers.state, "running")
-    # A job of which no recording can be read has no reason of its own: take that of the first recording.
+    # If none of a job's recordings can be read, the job itself has no reason, so take a recording's.
     reasons = [answers.reason, *(recording.reason for recording in answers.recordings)]
     reason = next(filter(None, reasons), "") if state == "refused" else answers.reason
     return {
@@ -123,11 +124,11 @@ def status_of(answers: RecordingAnswers) -> dict[str, Any]:
 
 
 class JobAnswers(Follower):
-    """Follows answers.v1 from its beginning on a thread of its own; keeps what the status of a job needs.
+    """Follows answers.v1 from its beginning on a separate thread, and keeps what jobs' statuses need.
 
     Args:
         settings: How Kafka is reached.
-        changed: Called on that thread with a job's id whenever there is news of it.
+        changed: Called on that thread with a job's id whenever the job's answers change.
     """
 
     def __init__(self, settings: ServiceSettings, changed: Callable[[str], object]) -> None:
@@ -142,12 +143,12 @@ class JobAnswers(Follower):
         self._lock = threading.Lock()
 
     def status(self, job: str) -> dict[str, Any] | None:
-        """Return what is known of a job; None if nothing is."""
+        """Return a job's status; None if it has no answers yet."""
         with self._lock:
             return self._statuses.get(job)
 
     def take(self, key: str, value: bytes | None) -> None:
-        """Take one record."""
+        """Take a record of answers.v1."""
         try:
             status = status_of(from_json(value, RecordingAnswers)) if value else None
         except WireError:
@@ -161,15 +162,15 @@ class JobAnswers(Follower):
 
 
 class RecordingJobs:
-    """Compares Recording resources with their jobs.
+    """Creates, cancels and follows the jobs of Recording resources.
 
     Args:
         api: The Kubernetes API.
-        request: Returns the newest record of a job in recordings.v1, or None.
+        request: Returns a job's newest record in recordings.v1; None if there is none.
         publish: As for `Reconciler`.
-        answers: Returns what is known of a job's answers.
-        statuses: The queue of statuses, which cameras and watches use as well.
-        round_s: Longest time of one round.
+        answers: Returns a job's status; None if it has no answers yet.
+        statuses: The queue of statuses, shared with cameras and watches.
+        round_s: Longest time of one round, in seconds.
         clock: Monotonic seconds.
     """
 
@@ -189,15 +190,15 @@ class RecordingJobs:
         self._rounds = Rounds(
             api, (RECORDING,), statuses, self._update, self._remove, round_s=round_s, clock=clock
         )
-        self._names: dict[str, str] = {}  # names of resources by job
+        self._names: dict[str, str] = {}  # resources' names by job
         self._log = logs.get("recordings")
 
     def mark(self, name: str) -> None:
-        """Have the next round look at a resource. From any thread."""
+        """Have the next round update a resource. Callable from any thread."""
         self._rounds.mark(RECORDING, name)
 
     def mark_job(self, job: str) -> None:
-        """Note that there is news of a job. From any thread."""
+        """Have the next round update a job's resource. Callable from any thread."""
         if (name := self._names.get(job)) is not None:
             self.mark(name)
 
@@ -211,10 +212,11 @@ class RecordingJobs:
         self.work_off()
 
     def work_off(self) -> None:
-        """Bring marked resources up to date for at most `round_s`. If one fails, its status says so.
+        """Bring marked resources up to date for at most `round_s`; the next round continues with the rest. If
+        a resource fails, its status says so.
 
         Raises:
-            RoundError: Some failed, or the time was over before the last; the text says how many and why.
+            RoundError: Some resources failed or are left for the next round; the text says how many and why.
         """
         self._rounds.work_off()
 
@@ -253,13 +255,13 @@ class RecordingJobs:
         self._rounds.tell(RECORDING, resource, {**status, "conditions": conditions})
 
     def _remove(self, _kind: Kind, name: str) -> None:
-        """Cancel the jobs of a resource that was deleted."""
+        """Cancel a deleted resource's jobs."""
         for job in [job for job, known in self._names.items() if known == name]:
             self._cancel(job)
             del self._names[job]
 
     def _cancel(self, job: str) -> None:
-        """Cancel a job that has not ended."""
+        """Request a job's cancellation, unless that was done already."""
         value = self._request(job)
         if value is None:
             return

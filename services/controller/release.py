@@ -1,8 +1,9 @@
 """`python -m lookout.services.controller.release`: releases the resources before the controller is
-removed.
+uninstalled.
 
-The controller is scaled to zero. Its lease and the secrets that a job made are deleted. Camera, Watch and
-Recording resources lose the finalizer, which nobody would remove any more. The resources themselves stay.
+Scales the controller to zero, and deletes its lease and the secrets that the chart's jobs made. Removes the
+finalizer from Camera, Watch, Recording and Notification resources, since nobody else would. The resources
+themselves stay.
 """
 
 from __future__ import annotations
@@ -33,12 +34,17 @@ _PATIENCE_S = 120.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Release everything; return the exit code."""
+    """Release the resources; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--namespace", required=True)
     parser.add_argument("--deployment", required=True)
     parser.add_argument("--lease", default="lookout-controller")
-    parser.add_argument("--secret", action="append", default=[], help="a secret that a job made")
+    parser.add_argument(
+        "--secret",
+        action="append",
+        default=[],
+        help="a secret that one of the chart's jobs made; may be repeated",
+    )
     options = parser.parse_args(arguments)
 
     def release() -> None:
@@ -53,7 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def let_all_go(resources: Resources) -> None:
-    """Remove the finalizer from every resource; one that changes meanwhile is retried after listing again."""
+    """Remove the finalizer from every resource. A resource that changes meanwhile is listed and tried
+    again.
+    """
     for kind in (CAMERA, WATCH, RECORDING, NOTIFICATION):
         while held := [resource for resource in _all(resources, kind) if is_held(resource)]:
             for resource in held:
@@ -61,7 +69,7 @@ def let_all_go(resources: Resources) -> None:
 
 
 def _all(resources: Resources, kind: Kind) -> list[dict[str, Any]]:
-    """Every resource of a kind; none if the cluster does not know the kind."""
+    """Return every resource of a kind; none if the cluster does not know the kind."""
     try:
         return resources.all(kind)
     except ApiException as error:
@@ -71,7 +79,7 @@ def _all(resources: Resources, kind: Kind) -> list[dict[str, Any]]:
 
 
 def _delete(call: Callable[[str, str], object], name: str, namespace: str) -> None:
-    """Delete an object, unless it is gone."""
+    """Delete an object, if it exists."""
     try:
         call(name, namespace)
     except ApiException as error:
@@ -80,10 +88,10 @@ def _delete(call: Callable[[str, str], object], name: str, namespace: str) -> No
 
 
 def _stop(namespace: str, deployment: str) -> None:
-    """Scale a deployment to zero and wait until its pods are gone.
+    """Scale a deployment to zero, and wait until its pods are gone.
 
     Raises:
-        StartupError: They still exist after two minutes.
+        StartupError: Pods still exist after two minutes.
     """
     apps = client.AppsV1Api(PatientClient())
     deadline = time.monotonic() + _PATIENCE_S

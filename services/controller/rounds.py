@@ -1,4 +1,4 @@
-"""Rounds over marked resources: a resource that fails affects no other, and its status says why it failed."""
+"""Rounds over marked resources. A failing resource affects no other, and its status says why it failed."""
 
 from __future__ import annotations
 
@@ -21,41 +21,41 @@ Key = tuple[Kind, str]
 
 
 class RoundError(LookoutError):
-    """A round in which some resources failed; the others are up to date."""
+    """Some resources failed in a round, or are left for the next one."""
 
 
 class ResourceApi(Protocol):
     """The part of the Kubernetes API that reconciling needs (`cluster.Resources`)."""
 
     def known(self, kind: Kind) -> list[dict[str, Any]]:
-        """Return every resource of a kind as it was last seen."""
+        """Return every resource of a kind, as last seen."""
 
     def get(self, kind: Kind, name: str) -> dict[str, Any] | None:
-        """Return a resource as it was last seen, or None if it is gone."""
+        """Return a resource, as last seen; None if it is gone."""
 
     def set_finalizers(self, kind: Kind, resource: Resource, finalizers: list[str]) -> bool:
-        """Replace a resource's finalizers; False if the resource changed or was deleted meanwhile."""
+        """Replace a resource's finalizers. Return False if the resource was changed or deleted meanwhile."""
 
     def set_status(self, kind: Kind, resource: Resource, status: Mapping[str, Any]) -> None:
-        """Merge into a resource's status."""
+        """Merge fields into a resource's status."""
 
 
 class Marks:
-    """Resources to look at, in the order in which they were marked. Any thread marks them, one takes them."""
+    """Resources to update, in the order in which they were marked. Any thread may mark, one thread takes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._keys: dict[Key, None] = {}
 
     def add(self, kind: Kind, name: str) -> None:
-        """Mark a resource; one that is marked already keeps its place."""
+        """Mark a resource; an already marked one keeps its position."""
         with self._lock:
             self._keys.setdefault((kind, name))
 
     def take(
         self, count: int | None = None, when: Callable[[Kind, str], bool] = lambda *_: True
     ) -> list[Key]:
-        """Take the first `count` marked resources, or all, for which `when` is true, and unmark them."""
+        """Unmark and return the first `count` marked resources (None: all) for which `when` is true."""
         with self._lock:
             keys = list(islice((key for key in self._keys if when(*key)), count))
             for key in keys:
@@ -64,16 +64,17 @@ class Marks:
 
 
 class Rounds:
-    """Brings marked resources up to date in limited time; a failure of one does not affect the others.
+    """Brings marked resources up to date in limited time. A failing resource does not affect other
+    resources.
 
     Args:
         api: The Kubernetes API.
-        kinds: The kinds of resources, in the order in which changed numbers are written.
+        kinds: The kinds of resources, in the order in which their changed numbers are written.
         statuses: The queue of statuses; several `Rounds` may share it and its rates.
         update: Brings one resource up to date.
-        remove: Removes what was written for a resource that vanished without notice: the API server deletes a
-            resource at once if it gets its finalizer at that moment.
-        round_s: Longest time of one round.
+        remove: Removes what was written for a resource that vanished without notice, which can happen if it
+            was deleted just as it got its finalizer.
+        round_s: Longest time of one round, in seconds.
         clock: Monotonic seconds.
     """
 
@@ -105,16 +106,17 @@ class Rounds:
         self._news[kind].add(kind, name)
 
     def mark_all(self) -> None:
-        """Have the next round look at every resource."""
+        """Have the next round update every resource."""
         for kind in self._news:
             for resource in self._api.known(kind):
                 self.mark(kind, resource["metadata"]["name"])
 
     def hold(self, kind: Kind, resource: Resource) -> bool:
-        """Give a resource the finalizer before anything is written for it; False if that failed.
+        """Give a resource the finalizer before anything is written for it; return whether it has the
+        finalizer now.
 
-        A resource that changed or was deleted meanwhile is looked at in the next round. A record of a deleted
-        one would stay, since nobody is told to remove it.
+        A resource that was changed or deleted meanwhile is left to the next round. If a record were written
+        for a deleted resource, it would stay, since nobody is told to remove it.
         """
         wanted = [*_finalizers(resource), FINALIZER]
         done = is_held(resource) or self._api.set_finalizers(kind, resource, wanted)
@@ -125,7 +127,7 @@ class Rounds:
         return done
 
     def let_go(self, kind: Kind, resource: Resource) -> None:
-        """Remove the finalizer; if the resource changed meanwhile, do it in the next round."""
+        """Remove a resource's finalizer; if the resource changed meanwhile, the next round does it."""
         key = (kind, resource["metadata"]["name"])
         if let_go(self._api, kind, resource):
             self._finalized.discard(key)
@@ -133,12 +135,13 @@ class Rounds:
             self.mark(*key)
 
     def tell(self, kind: Kind, resource: Resource, fields: Mapping[str, Any]) -> None:
-        """Queue a status that differs; if only numbers differ, only while there is room.
+        """Queue a status that differs from the resource's; if only numbers differ, only if the rates
+        allow.
 
         Args:
             kind: Kind of the resource.
             resource: The resource as last seen.
-            fields: Its status, with `conditions` as a list of `Condition`.
+            fields: The new status, with `conditions` as a list of `Condition`.
         """
         name = resource["metadata"]["name"]
         status = _new_status(kind, resource, fields)
@@ -166,28 +169,30 @@ class Rounds:
             if self._clock() >= deadline:
                 for key in marked[count:]:
                     self._changed.add(*key)
-                failures.append(f"{len(marked) - count} of {len(marked)} resources wait for the next round")
+                failures.append(
+                    f"{len(marked) - count} of {len(marked)} resources are left for the next round"
+                )
                 break
             if (why := self._isolated(kind, name)) is not None:
                 failed.append((kind, name))
                 failures.append(f"{kind.name} {clean(name, 100)}: {why}")
-            if unwritten is None:  # if the API server does not answer, each write would wait
+            if unwritten is None:  # after a failure, further writes might each wait for the API server
                 unwritten = self._statuses.write()
-        # Failed ones go to the end, after those not reached: a few that wait for Kafka may take a whole
-        # round.
+        # Failed resources go to the end, after those that were not reached, because a few that wait for Kafka
+        # may take a whole round.
         for key in failed:
             self._changed.add(*key)
         unwritten = unwritten or self._statuses.write()
         failures += [unwritten] if unwritten else []
         if failures:
-            raise RoundError(f"{len(failures)} failures, the first: {failures[0]}")
+            raise RoundError(f"{len(failures)} failures, the first of which is: {failures[0]}")
 
     def _take_news(self) -> list[Key]:
         room, keys = max(0, self._statuses.spare()), list[Key]()
         last = list(self._news)[-1]
         for kind, marks in self._news.items():
-            # Each kind but the last gets half of the remaining room, so that many cameras leave room for
-            # watches.
+            # Each kind but the last gets half of the remaining writes, so that many cameras do not use up
+            # those for watches.
             share = room if kind is last else (room + 1) // 2
             taken = marks.take(share, self._statuses.is_due)
             room -= len(taken)
@@ -201,7 +206,9 @@ class Rounds:
             self._finalized.discard((kind, name))
 
     def _isolated(self, kind: Kind, name: str) -> str | None:
-        """Bring one resource up to date; return why that failed, which its status then says too, or None."""
+        """Bring one resource up to date. Return None, or why that failed, which the resource's status then
+        says too.
+        """
         resource = self._api.get(kind, name)
         try:
             if resource is None:
@@ -209,7 +216,7 @@ class Rounds:
             else:
                 self._update(kind, resource)
             return None
-        except Exception as error:  # every exception: a fault of one resource must not stop the others
+        except Exception as error:  # whatever fails, other resources must go on
             why = clean(f"{type(error).__name__}: {in_words(error)}", 300)
             self._log.warning("a resource failed", kind=kind.name, name=name, error=why)
         if resource is None:
@@ -220,12 +227,12 @@ class Rounds:
 
 
 def is_held(resource: Resource) -> bool:
-    """Whether a resource has the finalizer."""
+    """Return whether a resource has the finalizer."""
     return FINALIZER in _finalizers(resource)
 
 
 def let_go(api: ResourceApi, kind: Kind, resource: Resource) -> bool:
-    """Remove the finalizer; False if the resource changed or was deleted meanwhile."""
+    """Remove a resource's finalizer. Return False if the resource was changed or deleted meanwhile."""
     return api.set_finalizers(kind, resource, [name for name in _finalizers(resource) if name != FINALIZER])
 
 
@@ -234,7 +241,7 @@ def _finalizers(resource: Resource) -> list[str]:
 
 
 def conditions_before(resource: Resource) -> dict[str, Condition]:
-    """The conditions in a resource's status, by their type."""
+    """Return the conditions in a resource's status, by type."""
     return {
         row["type"]: Condition(row["type"], row["status"] == "True", row["reason"], row["message"])
         for row in resource.get("status", {}).get("conditions", ())
@@ -242,8 +249,8 @@ def conditions_before(resource: Resource) -> dict[str, Condition]:
 
 
 def _new_status(kind: Kind, resource: Resource, fields: Mapping[str, Any]) -> Waiting | None:
-    """Return the status to write (urgent if more than numbers changed); None if the resource has it
-    already.
+    """Return the status to write, marked urgent if more than numbers changed; None if the resource already
+    has it.
     """
     generation = int(resource["metadata"]["generation"])
     before = resource.get("status", {})

@@ -18,7 +18,7 @@ def _own_namespace() -> str:
 
 
 class ControllerSettings(ServiceSettings):
-    """What the controller adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
+    """Settings of the controller in addition to every service's; each field is `LOOKOUT_<FIELD>`."""
 
     namespace: str = Field(
         default_factory=_own_namespace, min_length=1, description="namespace of the resources"
@@ -28,7 +28,7 @@ class ControllerSettings(ServiceSettings):
     lease_s: ClassVar[int] = 15
     #: seconds after which every resource is compared again
     resync_s: ClassVar[float] = 60.0
-    #: longest time of one round, in seconds; the next one continues where it ended
+    #: longest time of one round, in seconds; the next round continues where it ended
     round_s: ClassVar[float] = 60.0
     #: shortest time between two updates of a watch's status, in seconds
     status_s: ClassVar[float] = 10.0
@@ -59,5 +59,7 @@ class ControllerSettings(ServiceSettings):
 
     @property
     def kubeconfig(self) -> Path | None:
-        """Outside a cluster: the file with the address and the credentials (`KUBECONFIG`)."""
+        """Outside a cluster, the file with the API server's address and credentials (`KUBECONFIG`); else
+        None.
+        """
         return Path(os.environ["KUBECONFIG"]) if "KUBECONFIG" in os.environ else None

@@ -1,4 +1,4 @@
-"""A queue of statuses to write: the newest of each resource, at a rate that the API server can take."""
+"""Queues statuses and writes the newest of each resource, at a rate that the API server can take."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from lookout.services.controller.cluster import Kind, in_words
 from lookout.text import clean
 
 Write = Callable[[Kind, Mapping[str, Any], Mapping[str, Any]], object]
-#: shortest time between two writes of one resource, whatever changed
+#: shortest time between two writes of one resource's status, in seconds, whatever changed
 _SHORTEST_S = 1.0
 
 
 @dataclass(slots=True)
 class Bucket:
-    """A token bucket of writes: `rate` per second, with bursts of up to one second's writes."""
+    """A token bucket for writes: `rate` per second, with bursts of up to one second's worth."""
 
     rate: float
     at: float
@@ -48,15 +48,15 @@ class Waiting:
 
 
 class StatusQueue:
-    """Writes statuses, urgent ones first; a newer status of a resource replaces a waiting one.
+    """Writes statuses, urgent ones first. A newer status of a resource replaces a waiting one.
 
-    Numbers change all the time and take at most half of the writes, so that a condition that changes does not
+    Numbers change all the time. They get at most half of the writes, so that a changed condition does not
     wait for them.
 
     Args:
         write: Writes a status to the API server.
-        writes_s: Writes a second, all resources together.
-        resource_s: Shortest time between two writes of one resource's numbers.
+        writes_s: Most writes per second, all resources together.
+        resource_s: Shortest time in seconds between two writes of one resource's numbers.
         clock: Monotonic seconds.
     """
 
@@ -78,7 +78,7 @@ class StatusQueue:
         self._written: dict[tuple[str, str], float] = {}
 
     def put(self, entry: Waiting) -> None:
-        """Queue a status, which is written as soon as the rates allow."""
+        """Queue a status, to be written as soon as the rates allow."""
         urgent = entry.urgent or entry.key in self._urgent
         self.drop(entry.key)
         (self._urgent if urgent else self._others)[entry.key] = entry
@@ -94,16 +94,18 @@ class StatusQueue:
         self._written.pop(key, None)
 
     def is_due(self, kind: Kind, name: str) -> bool:
-        """Whether numbers of a resource may be written again."""
+        """Return whether a resource's numbers may be written again."""
         return self._clock() - self._written.get((kind.name, name), -1e9) >= self._resource_s
 
     def spare(self) -> int:
-        """How many more statuses with only changed numbers can be written now."""
+        """Return how many more statuses can be written now of which only numbers changed."""
         self._numbers.fill(self._clock())
         return int(self._numbers.tokens) - len(self._others)
 
     def write(self) -> str | None:
-        """Write what the rates allow now; stop at the first failure and return its reason."""
+        """Write as many statuses as the rates allow. Stop at the first failure and return its reason; None:
+        all worked.
+        """
         now = self._clock()
         self._all.fill(now)
         self._numbers.fill(now)
@@ -125,8 +127,8 @@ class StatusQueue:
         self._written[entry.key] = now
         try:
             self._write(entry.kind, entry.resource, entry.status)
-        except Exception as error:  # every exception: the remaining statuses are written in the next round
-            self.put(entry)  # queued again after the others
+        except Exception as error:  # whatever fails, the remaining statuses are written in the next round
+            self.put(entry)  # queued again, after the remaining ones
             why = clean(f"{type(error).__name__}: {in_words(error)}", 300)
             return f"{entry.kind.name} {clean(entry.key[1], 100)}: {why}"
         return None

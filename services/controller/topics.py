@@ -1,8 +1,8 @@
 """`python -m lookout.services.controller.topics`: creates an installation's topics and rejects wrong ones.
 
-The chart runs it as a job before the services start. Of existing topics it changes only the settings in
-`_CHANGED`, which lose no record and are not the owner's choice, so that an upgrade can use the older
-release's topics.
+The chart runs this as a job before the services start. On existing topics it changes only the settings in
+`_CHANGED`, so that an upgrade can use an older release's topics. Changing these loses no records, and they
+are not the owner's choice.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from lookout.services.controller.settings import ControllerSettings
 from lookout.text import visible
 from lookout.wire import Topic, all_topics, camera_topics, canary_topics, prefixed
 
-#: exit codes: a later attempt may succeed; the request is wrong, so another attempt cannot succeed
+#: exit codes. FAILED: a later attempt may succeed. MISCONFIGURED: no attempt can succeed
 FAILED, MISCONFIGURED = 1, 2
 _CALL_S = 10.0
 _PAUSE_S = 2.0
-#: a broker that has just started may not know its users yet
+#: number of rejected connections to tolerate, since a broker that has just started may not know its users yet
 _REFUSALS = 3
-#: the settings of existing topics that the job brings up to the table
+#: settings of existing topics that the job changes to match the topic table
 _CHANGED = ("compression.type",)
 _CONFIRMED_S = 60.0
 HOUR_MS = 3_600_000
@@ -52,14 +52,14 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True)
 class Wishes:
-    """The owner's choices for the topics; everything else comes from the topic table.
+    """The owner's choices for topics; everything else comes from the topic table.
 
     Attributes:
-        partitions: Partitions of the cameras' topics.
-        replication: Copies of each partition.
-        retention_hours: Hours of retention by topic.
-        local_hours: Hours on the brokers' own disks, for each topic with tiered storage.
-        canary: Whether a canary runs, which has topics of its own.
+        partitions: Number of partitions of the cameras' topics.
+        replication: Number of copies of each partition.
+        retention_hours: Hours of retention, by topic.
+        local_hours: Hours on the brokers' disks, by topic with tiered storage.
+        canary: Whether there is a canary, which has its own topics.
     """
 
     partitions: int
@@ -74,10 +74,10 @@ class Wishes:
         return (*all_topics(), *(canary_topics() if self.canary else ()))
 
     def settings(self, topic: Topic) -> dict[str, str]:
-        """A topic's Kafka settings that follow from the hours.
+        """Return the Kafka settings of a topic that follow from the owner's hours.
 
         Raises:
-            StartupError: Hours are given for a compacted topic, which has none.
+            StartupError: Hours are given for a compacted topic, which has no retention.
         """
         settings = {}
         if (hours := self.local_hours.get(topic.name)) is not None:
@@ -87,18 +87,17 @@ class Wishes:
                 raise StartupError(str(error)) from error
         if (hours := self.retention_hours.get(topic.name)) is not None:
             if topic.compacted:
-                raise StartupError(f"{topic.name} is compacted: it has no retention")
+                raise StartupError(f"{topic.name}: a compacted topic has no retention; give no hours for it")
             settings["retention.ms"] = str(round(hours * HOUR_MS))
         return settings
 
 
 class NoAnswerError(StartupError):
-    """Kafka does not answer now; it may later."""
+    """Kafka does not answer at the moment."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Create and check the topics; return the exit code, after one line for each problem on standard
-    error."""
+    """Create and check the topics; print one line per problem to standard error; return the exit code."""
     options = _parser().parse_args(arguments)
     try:
         wishes = Wishes(
@@ -136,15 +135,17 @@ def _say(problems: Sequence[str], code: int) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        description="Create Lookout's topics, update those of an older release, reject wrong ones."
+        description="Create Lookout's topics, update those of an older release, and reject wrong ones."
     )
-    parser.add_argument("--partitions", type=int, required=True, help="partitions of every pipeline topic")
-    parser.add_argument("--replication", type=int, required=True, help="copies of each partition")
     parser.add_argument(
-        "--check", action="store_true", help="create and change nothing; a missing topic is an error"
+        "--partitions", type=int, required=True, help="number of partitions of every pipeline topic"
     )
-    parser.add_argument("--canary", action="store_true", help="create the topics of a canary as well")
-    parser.add_argument("--wait-s", type=float, default=300.0, help="how long Kafka may take to answer")
+    parser.add_argument("--replication", type=int, required=True, help="number of copies of each partition")
+    parser.add_argument(
+        "--check", action="store_true", help="create and change nothing; missing topics are an error"
+    )
+    parser.add_argument("--canary", action="store_true", help="also create the topics of a canary")
+    parser.add_argument("--wait-s", type=float, default=300.0, help="seconds that Kafka may take to answer")
     parser.add_argument(
         "--retention-hours", type=_retention, action="append", default=[], metavar="TOPIC=HOURS"
     )
@@ -154,20 +155,20 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="TOPIC=HOURS",
-        help="keep older records in the brokers' remote storage",
+        help="keep records older than this in the brokers' remote storage",
     )
     return parser
 
 
 def _hours(option: str, pairs: Sequence[tuple[str, float]]) -> dict[str, float]:
-    """Hours by topic.
+    """Return hours by topic.
 
     Raises:
-        StartupError: There is no such topic.
+        StartupError: A topic does not exist.
     """
     hours = {prefixed(name): number for name, number in pairs}
     if unknown := sorted(set(hours) - {topic.name for topic in all_topics()}):
-        raise StartupError(f"{option}: no topic {', '.join(unknown)}")
+        raise StartupError(f"{option}: unknown topic {', '.join(unknown)}")
     return hours
 
 
@@ -180,7 +181,7 @@ def _retention(text: str) -> tuple[str, float]:
 
 
 def _note(refused: list[str], error: KafkaError) -> None:
-    """Store an error that retrying cannot fix: a wrong password or an untrusted certificate."""
+    """Store an error if retrying cannot fix it: a wrong password or an untrusted certificate."""
     if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
         refused.append(error.str())
 
@@ -189,7 +190,7 @@ def _client(settings: ControllerSettings, refused: list[str]) -> AdminClient:
     """Return a client that passes its errors to `_note`.
 
     Raises:
-        StartupError: librdkafka does not know an option, or its value.
+        StartupError: librdkafka does not know an option or its value.
     """
     try:
         return AdminClient(settings.kafka(error_cb=partial(_note, refused)))
@@ -200,12 +201,12 @@ def _client(settings: ControllerSettings, refused: list[str]) -> AdminClient:
 def _wait_for_brokers(
     admin: AdminClient, bootstrap: str, patience_s: float, refused: Sequence[str] = ()
 ) -> dict[str, TopicMetadata]:
-    """Wait until Kafka answers, and return the topics that exist.
+    """Wait until Kafka answers; return the existing topics.
 
     Raises:
-        NoAnswerError: It does not answer within `patience_s`. The first failure is printed at once, since
+        NoAnswerError: Kafka does not answer within `patience_s`. The first failure is printed at once, since
             helm may give up earlier.
-        StartupError: It rejects the connection.
+        StartupError: Kafka rejects the connection.
     """
     reasons: list[str] = []
 
@@ -213,9 +214,9 @@ def _wait_for_brokers(
         try:
             return dict(admin.list_topics(timeout=_CALL_S).topics)
         except KafkaException as error:
-            admin.poll(0)  # librdkafka calls `_note` only from `poll`
+            admin.poll(0)  # librdkafka calls `_note` only within `poll`
             if len(refused) >= _REFUSALS:
-                raise StartupError(f"Kafka refuses the connection: {refused[-1]}") from error
+                raise StartupError(f"Kafka rejects the connection: {refused[-1]}") from error
             raise NoAnswerError(f"{bootstrap}: Kafka does not answer: {error.args[0].str()}") from error
 
     def tell(state: RetryCallState) -> None:
@@ -268,8 +269,8 @@ def _failure(what: str, error: KafkaException) -> StartupError:
 
 
 def configuration(topic: Topic, wishes: Wishes) -> dict[str, str]:
-    """Return a new topic's settings: the table's, the owner's hours, and two in-sync replicas if there are
-    three or more.
+    """Return a new topic's settings: those of the topic table, the owner's hours, and two in-sync replicas if
+    there are three or more replicas.
 
     Raises:
         StartupError: Hours are given for a compacted topic.
@@ -279,7 +280,7 @@ def configuration(topic: Topic, wishes: Wishes) -> dict[str, str]:
 
 
 def _problems(admin: AdminClient, existing: Mapping[str, TopicMetadata], wishes: Wishes) -> list[str]:
-    """Return what is wrong with topics that existed before, one sentence each."""
+    """Return what is wrong with the topics that already existed, as sentences."""
     topics = [topic for topic in wishes.topics if topic.name in existing]
     if not topics:
         return []
@@ -287,15 +288,15 @@ def _problems(admin: AdminClient, existing: Mapping[str, TopicMetadata], wishes:
     for topic in topics:
         count = len(existing[topic.name].partitions)
         if topic in (*camera_topics(), *canary_topics()) and count != wishes.partitions:
-            advice = ": `lookout topics grow` adds some" if count < wishes.partitions else ""
+            advice = ": add some with `lookout topics grow`" if count < wishes.partitions else ""
             complaints.append(
-                f"{topic.name} has {count} partitions, topics.partitions is {wishes.partitions}{advice}"
+                f"{topic.name} has {count} partitions, but topics.partitions is {wishes.partitions}{advice}"
             )
         copies = min(len(partition.replicas) for partition in existing[topic.name].partitions.values())
         if copies < wishes.replication:
             complaints.append(
-                f"{topic.name} has {copies} copies, topics.replication is {wishes.replication}: add some "
-                "with kafka-reassign-partitions.sh, or say how many you want"
+                f"{topic.name} has {copies} copies, but topics.replication is {wishes.replication}: add "
+                "copies with kafka-reassign-partitions.sh, or lower topics.replication"
             )
     settings = _settings(admin, topics)
     for topic in topics:
@@ -305,10 +306,10 @@ def _problems(admin: AdminClient, existing: Mapping[str, TopicMetadata], wishes:
 
 
 def _settings(admin: AdminClient, topics: Sequence[Topic]) -> dict[str, dict[str, str]]:
-    """Return the brokers' settings of these topics, by topic.
+    """Return these topics' settings on the brokers, by topic.
 
     Raises:
-        StartupError: Kafka does not give them.
+        StartupError: Kafka does not return them.
     """
     resources = [ConfigResource(ResourceType.TOPIC, topic.name) for topic in topics]
     settings = {}
@@ -321,7 +322,7 @@ def _settings(admin: AdminClient, topics: Sequence[Topic]) -> dict[str, dict[str
 
 
 def _change(admin: AdminClient, existing: Mapping[str, TopicMetadata], wishes: Wishes) -> list[str]:
-    """Change the settings `_CHANGED` of existing topics to match the table; return a phrase for each
+    """Change the settings `_CHANGED` of existing topics to match the topic table; return a phrase per
     change.
 
     Raises:
@@ -349,9 +350,9 @@ def _change(admin: AdminClient, existing: Mapping[str, TopicMetadata], wishes: W
         except KafkaException as error:
             changes = ",".join(f"{key}={wanted}" for key, (_, wanted) in differences[resource.name].items())
             raise _failure(
-                f"cannot change {resource.name} ({_alter(resource.name, changes)} does the same)", error
+                f"cannot change {resource.name} (you can do so with {_alter(resource.name, changes)})", error
             ) from error
-    # A broker confirms a change shortly before it reports the new value.
+    # A broker confirms a change shortly before it reports the new value, so wait for the value.
     confirmed = Retrying(
         stop=stop_after_delay(_CONFIRMED_S),
         wait=wait_fixed(0.1),
@@ -359,7 +360,7 @@ def _change(admin: AdminClient, existing: Mapping[str, TopicMetadata], wishes: W
         retry_error_callback=lambda state: state.outcome.result() if state.outcome else {},
     )
     if hidden := confirmed(_differences, admin, topics):
-        raise NoAnswerError(f"Kafka does not show the new settings of {', '.join(hidden)}")
+        raise NoAnswerError(f"Kafka does not report the new settings of {', '.join(hidden)}")
     return [
         f"{name} {key}: {before} to {wanted}"
         for name, changes in differences.items()
@@ -368,7 +369,7 @@ def _change(admin: AdminClient, existing: Mapping[str, TopicMetadata], wishes: W
 
 
 def _differences(admin: AdminClient, topics: Sequence[Topic]) -> dict[str, dict[str, tuple[str, str]]]:
-    """Settings of `_CHANGED` that differ, by topic: the broker's value and the table's."""
+    """Return the settings in `_CHANGED` that differ, by topic: the broker's value and the topic table's."""
     if not topics:
         return {}
     settings = _settings(admin, topics)
@@ -388,7 +389,7 @@ def _alter(topic: str, settings: str) -> str:
 
 
 def _not_granted(topic: Topic, wanted: Mapping[str, str], actual: Mapping[str, str]) -> list[str]:
-    """Name the settings that the owner's hours ask for but an existing topic lacks."""
+    """Return a sentence for each setting that the owner's hours ask for but that an existing topic lacks."""
     values = {
         "retention.ms": "topics.retentionHours",
         "local.retention.ms": "topics.tieredLocalHours",
@@ -399,8 +400,8 @@ def _not_granted(topic: Topic, wanted: Mapping[str, str], actual: Mapping[str, s
         if (given := actual.get(key, "")) != value:
             where = ", on brokers that have it" if key == "remote.storage.enable" else ""
             complaints.append(
-                f"{topic.name} {key}={given}, {values[key]} asks for {value}, and the hours of topics "
-                f"that exist are never changed: {_alter(topic.name, f'{key}={value}')}{where}"
+                f"{topic.name} has {key}={given}, but {values[key]} asks for {value}; this job does not "
+                f"change the hours of existing topics: run {_alter(topic.name, f'{key}={value}')}{where}"
             )
     return complaints
 

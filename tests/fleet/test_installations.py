@@ -54,9 +54,9 @@ def test_topics_with_fewer_copies_than_wanted_are_refused_by_name(kafka: str, pr
     done = topics_job(kafka, prefix, copies=3)
     assert done.returncode == MISCONFIGURED
     assert done.stdout == ""
-    advice = "add some with kafka-reassign-partitions.sh, or say how many you want"
+    advice = "add copies with kafka-reassign-partitions.sh, or lower topics.replication"
     assert sorted(done.stderr.splitlines()) == sorted(
-        f"lookout topics: {name} has 1 copies, topics.replication is 3: {advice}" for name in names
+        f"lookout topics: {name} has 1 copies, but topics.replication is 3: {advice}" for name in names
     )
     assert topics_job(kafka, prefix).returncode == 0
 

@@ -75,7 +75,7 @@ def fail_in_its_first_job(world: World) -> None:
     with world.namespace(name):
         world.cluster.kubectl("-n", name, "apply", "-f", "-", stdin=_DENY)
         said = world.cluster.helm("install", RELEASE, str(CHART), "--namespace", name, *options, check=False)
-        world.check(said, "failed pre-install", "has 12 partitions, topics.partitions is 13")
+        world.check(said, "failed pre-install", "has 12 partitions, but topics.partitions is 13")
         # helm keeps a job that failed, for people to read.
         world.cluster.kubectl("-n", name, "delete", "job", "-l", "app.kubernetes.io/component=topics")
         world.uninstall(namespace=name)

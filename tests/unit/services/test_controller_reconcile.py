@@ -247,7 +247,7 @@ def test_a_round_that_takes_too_long_goes_on_in_the_next() -> None:
         topics.publish(topic, key, value)
 
     reconciler = Reconciler(api, topics.view, publish, lambda *_: {}, lambda _: {}, round_s=2, clock=clock)
-    with pytest.raises(RoundError, match="2 of 4 resources wait"):
+    with pytest.raises(RoundError, match="2 of 4 resources are left"):
         reconciler.reconcile()
     assert set(topics.rows[WATCHES.name]) == {"w0", "w1"}
     reconciler.work_off()

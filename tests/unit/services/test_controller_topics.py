@@ -109,7 +109,7 @@ def test_the_partition_with_the_fewest_copies_counts() -> None:
     existing = {SEGMENTS.name: partitions(3, 2), WATCHES.name: partitions(3)}
     found = topics._problems(FakeAdmin(), existing, Wishes(2, 3))  # type: ignore[arg-type]
     assert [problem.split(":")[0] for problem in found] == [
-        f"{SEGMENTS.name} has 2 copies, topics.replication is 3"
+        f"{SEGMENTS.name} has 2 copies, but topics.replication is 3"
     ]
     assert topics._problems(FakeAdmin(), existing, Wishes(2, 2)) == []  # type: ignore[arg-type]
 

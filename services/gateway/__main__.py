@@ -1,4 +1,4 @@
-"""`python -m lookout.services.gateway`: the HTTP API over the topics of a fleet."""
+"""`python -m lookout.services.gateway`: the HTTP API over a fleet's topics."""
 
 from __future__ import annotations
 
@@ -31,23 +31,31 @@ def add(context: Context[GatewaySettings]) -> None:
     if parts.provider is not None:
         context.on_close(parts.provider.close)
     context.on_close(parts.media.close)
-    context.health.block("history", "the history reads its tables")
+    context.health.block("history", "the history is still reading its tables")
     context.supervisor.start("history", parts.ingest.run)
     context.supervisor.start("events", parts.feed.run)
     context.supervisor.start("live", parts.live.run)
     if parts.keeping is not None:
         _keep(context, parts.keeping)
     if parts.uploads is not None:
-        _repeat(context, "uploads", PeriodicTask(parts.uploads.sweep, 3600.0, "old uploads wait"))
+        _repeat(
+            context, "uploads", PeriodicTask(parts.uploads.sweep, 3600.0, "old uploads cannot be removed now")
+        )
     read = parts.ingest.caught_up
     if context.settings.report_times:
-        _repeat(context, "reports", PeriodicTask(ScheduledReports(parts).write, 5.0, "a report waits", read))
-    agents = PeriodicTask(lambda: note_outages(parts), 10.0, "what agents say is not noted", read)
+        _repeat(
+            context,
+            "reports",
+            PeriodicTask(ScheduledReports(parts).write, 5.0, "a report cannot be written now", read),
+        )
+    agents = PeriodicTask(
+        lambda: note_outages(parts), 10.0, "agents' reports on outages cannot be stored now", read
+    )
     _repeat(context, "agents", agents)
-    masks = PeriodicTask(MaskKeeper(parts).write, 2.0, "masks are not written again yet", read)
+    masks = PeriodicTask(MaskKeeper(parts).write, 2.0, "masks cannot be rewritten now", read)
     _repeat(context, "masks", masks)
     retention = Retention(parts.database, context.settings)
-    _repeat(context, "retention", PeriodicTask(retention.remove, 600.0, "nothing is removed now"))
+    _repeat(context, "retention", PeriodicTask(retention.remove, 600.0, "old history cannot be removed now"))
     context.supervisor.start("history-ready", lambda: _tell_ready(context, parts.ingest))
     server = HttpServer(make_app(parts), context.settings)
     thread = context.supervisor.start("http", server.run)
@@ -69,11 +77,15 @@ def add(context: Context[GatewaySettings]) -> None:
 
 
 def _keep(context: Context[GatewaySettings], keeping: Keeping) -> None:
-    """Run the periodic tasks for kept evidence: removal by age, and erasures."""
+    """Start the removal of kept evidence: by age, and by erasures."""
     _, erasures = live_fence(context)
-    # All gateways share the store: whichever erases first confirms, and an erasure waits until one does.
+    # All gateways share the store, so it is enough if one gateway erases and confirms.
     join(context, erasures, {"kept evidence": keeping.erase}, stays=True, member="kept-evidence")
-    _repeat(context, "kept-evidence", PeriodicTask(keeping.sweep, 15.0, "kept evidence waits"))
+    _repeat(
+        context,
+        "kept-evidence",
+        PeriodicTask(keeping.sweep, 15.0, "kept evidence cannot be stored or removed now"),
+    )
 
 
 def _repeat(context: Context[GatewaySettings], name: str, task: PeriodicTask) -> None:

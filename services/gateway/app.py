@@ -37,8 +37,8 @@ from lookout.services.gateway.routes import (
     watches,
 )
 
-# A camera's and a watch's id may hold a slash: routes below one (/v1/cameras/ID/...) stand before `cameras`.
-#: below /v1
+# Ids may contain slashes, so modules with routes below an id (/v1/cameras/ID/...) come before `cameras`.
+#: modules with routes below /v1
 ROUTES: Final = (
     health,
     session,
@@ -68,11 +68,11 @@ ROUTES: Final = (
 
 
 def make_app(parts: Parts) -> FastAPI:
-    """Build the application over the parts of a gateway."""
+    """Build the application from a gateway's parts."""
     app = FastAPI(
         title="Lookout",
         version=lookout.__version__,
-        docs_url=None,  # FastAPI's page loads scripts from other sites
+        docs_url=None,  # FastAPI's page would load scripts from other sites
         redoc_url=None,
         redirect_slashes=False,
     )

@@ -1,4 +1,4 @@
-"""The console's files: the web application in `console/`, as `make setup` builds it."""
+"""Serves the console: the web application in `console/`, which `make console` builds."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 BUILT: Final = Path(__file__).with_name("console") / "dist"
-_NOT_BUILT: Final = "The console is not built here: `make console` builds it. The API is at /openapi.json.\n"
-#: names of these files hold a digest of their content
+_NOT_BUILT: Final = "The console is not built; build it with `make console`. The API is at /openapi.json.\n"
+#: files below this path have a digest of their content in their names
 _ASSETS: Final = "/assets/"
 
 
 def install(app: FastAPI, built: Path = BUILT) -> None:
-    """Let an application serve the console at every path that no route of the API has.
+    """Let an application serve the console at every path that is not an API route.
 
-    The files hold no data of a fleet: anyone who loads them still has to sign in.
+    The files contain no data of the fleet, so they need no sign-in.
     """
     if (built / "index.html").exists():
         app.router.routes.append(Mount("/", _Cached(StaticFiles(directory=built, html=True))))
@@ -30,8 +30,8 @@ def install(app: FastAPI, built: Path = BUILT) -> None:
 
 
 class _Cached:
-    """Files with cache headers: browsers may keep a file for ever if its name contains a digest of its
-    content, and must revalidate others.
+    """Adds cache headers to files: browsers may keep a file for ever if its name contains a digest of its
+    content, and must revalidate any other file.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -1,4 +1,4 @@
-"""The feed of events. They are numbered in the history, so that a follower that reconnects misses none."""
+"""The feed of events, which are numbered in the history, so that a follower that reconnects misses none."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from lookout.services.gateway.history.tables import EVENTS
 from lookout.services.gateway.principal import RECHECK_S, Principal
 from lookout.services.gateway.problems import ProblemError
 
-#: most events of one read
+#: most events per read
 _READ: Final = 500
-#: seconds after which the history is read even without a change in this process, since another replica may
-#: have written it
+#: seconds after which followers read the history even if this process has not changed it, since another
+#: replica may have
 _ASK_S: Final = 1.0
 #: seconds without an event after which a comment is sent to keep the connection open
 _SILENCE_S: Final = 15.0
 _ID: Final = re.compile(r"([0-9a-f]{8})-(\d{1,15})-(\d{1,15})")
-#: milliseconds by which a rebuilt history is sent again from before the last event, because its order differs
+#: if the history was rebuilt, milliseconds before a follower's last event from which events are sent again,
+#: because their order may differ
 _AGAIN_MS: Final = 60_000
 
 
 class Position(NamedTuple):
-    """The last event that a follower has: its database, number and Kafka time."""
+    """The last event that a follower has: its database's generation, its number and its Kafka time."""
 
     generation: str
     number: int
@@ -41,11 +42,11 @@ class Position(NamedTuple):
 
 
 class Feed:
-    """Streams the history's events as they come.
+    """Streams the history's events as they are stored.
 
     Args:
         database: The history's database.
-        changed: Notified after each transaction of this process.
+        changed: Notified after each of this process's transactions.
     """
 
     def __init__(self, database: Database, changed: threading.Condition) -> None:
@@ -70,13 +71,13 @@ class Feed:
             wake()
 
     def begin(self, last: str | None) -> Position:
-        """Return the position at which a follower begins.
+        """Return the position at which a follower starts.
 
         Args:
-            last: The id of its last event; None: begin now.
+            last: The id of the follower's last event; None: start now.
 
         Raises:
-            ProblemError: The text is not the id of an event.
+            ProblemError: The text is not an event's id.
         """
         with self._database.reading() as connection:
             generation = self._database.fact(connection, GENERATION) or ""
@@ -85,11 +86,11 @@ class Feed:
                 return Position(generation, newest, 0)
             match = _ID.fullmatch(last)
             if match is None:
-                raise ProblemError(400, "last-event-id: it is not the id of an event of /v1/events")
+                raise ProblemError(400, "last-event-id: this is not the id of an event from /v1/events")
             position = Position(match[1], int(match[2]), int(match[3]))
             if position.generation == generation:
                 return position
-            # The history was rebuilt with other numbers: some events are sent twice, none is missed.
+            # The history was rebuilt with other numbers. Some events may be sent twice, but none is missed.
             first = connection.scalar(
                 sqlalchemy.select(sqlalchemy.func.min(EVENTS.c.number)).where(
                     EVENTS.c.time_ms >= position.time_ms - _AGAIN_MS
@@ -98,7 +99,7 @@ class Feed:
         return Position(generation, newest if first is None else first - 1, position.time_ms)
 
     def read(self, position: Position) -> list[Any]:
-        """Return the events after a position."""
+        """Return the next events after a position, as rows."""
         query = (
             sqlalchemy.select(EVENTS)
             .where(EVENTS.c.number > position.number)
@@ -111,12 +112,12 @@ class Feed:
     async def follow(
         self, position: Position, sees: Callable[[Any], bool], holds: Callable[[], bool]
     ) -> AsyncIterator[bytes]:
-        """Yield events as a stream of server-sent events.
+        """Yield events in the format of server-sent events.
 
         Args:
             position: The last event that the follower has.
-            sees: Whether it may see a row of the table.
-            holds: Whether the follower still has that right: the stream ends when its token or session does.
+            sees: Returns whether the follower may see a row of the table.
+            holds: Returns whether the follower's token or session is still valid; otherwise the stream ends.
         """
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
 
@@ -143,7 +144,7 @@ class Feed:
                     continue
                 if loop.time() - silent_since > _SILENCE_S:
                     silent_since = loop.time()
-                    # The id lets a follower that reconnects skip events that it may not see.
+                    # With this id, a follower that reconnects skips the events that it may not see.
                     yield f"id: {position.text()}\n: nothing\n\n".encode()
                 try:
                     await asyncio.wait_for(woken.wait(), RECHECK_S)
@@ -160,7 +161,7 @@ def _sent(row: Any, position: Position) -> bytes:
 
 
 def sees_event(principal: Principal) -> Callable[[Any], bool]:
-    """Whether a caller may see an event of the table."""
+    """Return a function that says whether a caller may see an event's row."""
 
     def sees(row: Any) -> bool:
         if row.kind == "dead-letter" and not principal.unlimited:

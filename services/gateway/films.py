@@ -1,4 +1,4 @@
-"""Cuts films that people send as footage of a camera, and publishes them as if they had just been filmed."""
+"""Cuts films that people send as a camera's footage, and publishes them as if they had just been filmed."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from lookout.video.segments import CodecError
 from lookout.wire import MAX_SEGMENT_BYTES
 from lookout.wire.headers import Headers
 
-#: most bytes of a film, which lies in the temporary folder of the gateway's pod until it is sent
+#: most bytes of a film, which stays in the gateway's temporary folder until it is published
 FILM_BYTES: Final = 512 << 20
 
 
 async def receive(chunks: AsyncIterator[bytes], file: IO[bytes]) -> None:
-    """Write a film to a file as it comes.
+    """Write a film to a file as it arrives.
 
     Raises:
-        ProblemError: It is empty or too large.
+        ProblemError: The film is empty or too large.
     """
     size = 0
     async for chunk in chunks:
         size += len(chunk)
         if size > FILM_BYTES:
             raise ProblemError(
-                413, f"the film has more than {FILM_BYTES} bytes: publish it with lookout publish"
+                413, f"the film has more than {FILM_BYTES} bytes: use `lookout publish` instead"
             )
         file.write(chunk)
     if not size:
@@ -47,17 +47,17 @@ def publish(
     send: Callable[[bytes, Headers], object],
     footage_until_ms: int,
 ) -> Film:
-    """Cut a film at keyframes, in a sandbox, and send the pieces with times that make the film end now.
+    """Cut a film at keyframes, in a sandbox, and publish the pieces with times that make the film end now.
 
     Args:
         path: The film, which is untrusted.
-        camera: The camera that it is footage of.
-        labels: Headers of every segment in addition to its time.
-        send: Sends a segment and waits until Kafka has it.
-        footage_until_ms: Until when the camera has footage, Unix milliseconds.
+        camera: The camera to publish it as.
+        labels: Headers for every segment, in addition to its time.
+        send: Publishes a segment, and returns when Kafka has confirmed it.
+        footage_until_ms: End of the camera's existing footage, Unix milliseconds.
 
     Returns:
-        What was sent.
+        What was published.
 
     Raises:
         ProblemError: The film cannot be read to its end, or would overlap the camera's footage.
@@ -70,8 +70,8 @@ def publish(
                 wait_s = math.ceil((footage_until_ms - begin_ms) / 1000)
                 raise ProblemError(
                     409,
-                    f"the film ends now, so it would overlap the newest footage of camera {camera}: send it"
-                    f" again in {wait_s} s, or as another camera",
+                    f"the film would be published as ending now, and would overlap camera {camera}'s newest "
+                    f"footage: send it again in {wait_s} s, or as another camera",
                     {"Retry-After": str(wait_s)},
                 )
             film.begin.FromMilliseconds(begin_ms)
@@ -81,6 +81,6 @@ def publish(
                 film.segments += 1
                 film.end.FromMilliseconds(begin_ms + (piece.start_us + piece.duration_us) // 1000)
         except CodecError as error:
-            sent = f"{film.segments} segments before that were sent" if film.segments else "nothing was sent"
+            sent = f"{film.segments} segments were sent before" if film.segments else "nothing was sent"
             raise ProblemError(400, f"the film cannot be read ({error}): {sent}") from None
     return film

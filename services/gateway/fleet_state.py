@@ -1,4 +1,4 @@
-"""The state of a fleet: the lag of its services, their instances, and the findings of `lookout doctor`."""
+"""The fleet's state: its services' lag, their instances, and the findings of `lookout doctor`."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ _NAME_CHARS: Final = 200
 
 
 def lag_rows(settings: GatewaySettings) -> list[LagRow]:
-    """Return how far each service has read its topic.
+    """Return how far each service has read its topic, per partition.
 
-    `lag` counts the offsets up to the end. It is 0 if none of them is a record for the service: transactions
-    write markers into topics, and aborted records stay there.
+    `lag` counts the offsets up to the end. It is 0 if none of these offsets has a record for the service,
+    since transactions write markers into topics, and aborted records stay there.
     """
-    options = {"auto.offset.reset": "earliest", "fetch.message.max.bytes": 1 << 16}  # one is enough
+    # Small fetches, because one record is enough.
+    options = {"auto.offset.reset": "earliest", "fetch.message.max.bytes": 1 << 16}
     with closing(TopicReader(settings, "gateway-lag", options=options)) as reader:
         known = reader.known({flow.source.name for flow in FLOWS}, _ANSWER_S)
         read = [flow for flow in FLOWS if flow.source.name in known]
@@ -60,25 +61,27 @@ def _rows_of(
 
 
 def _drop_marks(reader: TopicReader, rows: list[LagRow]) -> None:
-    """Set the lag to 0 where only markers and aborted records remain."""
+    """Set the lag to 0 if only markers and aborted records remain."""
     late: dict[Place, list[LagRow]] = {}
     for row in rows:
         if row.lag:
             late.setdefault((row.topic, row.partition), []).append(row)
-    # Groups may share a topic, each with its own offset: read one group per partition at a time.
+    # Groups may share a topic, each with its own offset, so read one group per partition at a time.
     while late:
         _read_one(reader, {place: waiting.pop() for place, waiting in late.items()})
         late = {place: waiting for place, waiting in late.items() if waiting}
 
 
 def _read_one(reader: TopicReader, rows: Mapping[Place, LagRow]) -> None:
-    """Read from each row's offset up to the first record, or to the end, which sets the lag to 0."""
+    """Read from each row's offset up to the first record. If there is none up to the end, set the lag to
+    0.
+    """
     reader.read_places({place: row.committed for place, row in rows.items()})
     waiting, deadline = dict(rows), time.monotonic() + _ANSWER_S
     while waiting and time.monotonic() < deadline:
         try:
             message = reader.next(0.2)
-        except KafkaException:  # an error does not say what remains: keep the lag
+        except KafkaException:  # what remains is unknown, so keep the lag
             return
         if isinstance(message, End):
             if (row := waiting.pop((message.topic, message.partition), None)) is not None:
@@ -99,7 +102,7 @@ def service_rows(settings: GatewaySettings) -> list[ServiceRow]:
     for group, pending in groups.items():
         try:
             members = pending.result(_ANSWER_S).members
-        except KafkaException:  # a group without a member so far
+        except KafkaException:  # the group has never had a member
             continue
         rows.extend(
             ServiceRow(
@@ -114,7 +117,7 @@ def service_rows(settings: GatewaySettings) -> list[ServiceRow]:
 
 
 def findings(settings: GatewaySettings) -> Iterator[Finding]:
-    """The findings of `lookout doctor` on Kafka and Redis, as this gateway reaches them."""
+    """Yield the findings of `lookout doctor` about Kafka and Redis, as this gateway reaches them."""
     admin = AdminClient(settings.kafka(), logger=logs.client_logger("fleet"))
     for result in (
         *kafka_checks(admin, settings.bootstrap),

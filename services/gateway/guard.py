@@ -1,4 +1,4 @@
-"""The checks of every call: who the caller is, what it may do, and whether a browser was tricked into it."""
+"""Checks every call: who the caller is, what the caller may do, and whether a browser was tricked into it."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def caller(request: Request) -> Principal:
-    """Return the caller.
+    """Return a request's caller.
 
     Raises:
-        ProblemError: The caller is unknown or calls too often, or another site made a browser ask for a
-            change.
+        ProblemError: The caller is unknown or calls too often, or another site may have made a browser ask
+            for a change.
     """
     parts = parts_of(request)
     address = address_of(request)
     wait_s = parts.failures.wait_s(address)
     if wait_s:
-        raise too_many(wait_s, "sign-ins failed from this address")
+        raise too_many(wait_s, "too many sign-ins from this address failed")
     principal = _identify(request)
     if principal is None:
         shown = "authorization" in request.headers
@@ -39,7 +39,7 @@ def caller(request: Request) -> Principal:
             parts.sign_ins.failed(address, "token")
         raise ProblemError(
             401,
-            "the token is not known or has expired: ask an administrator for another"
+            "the token is unknown or has expired: ask an administrator for a new one"
             if shown
             else "sign in, or send the header authorization: Bearer TOKEN",
             {"WWW-Authenticate": "Bearer"},
@@ -51,7 +51,9 @@ def caller(request: Request) -> Principal:
 
 
 def still_is(request: Request, principal: Principal) -> bool:
-    """Whether a request would still be accepted as this caller's; long answers check it again."""
+    """Return whether a request would still be accepted as this caller's. Long responses check this
+    repeatedly.
+    """
     try:
         return _identify(request) == principal
     except ProblemError:
@@ -59,13 +61,15 @@ def still_is(request: Request, principal: Principal) -> bool:
 
 
 def too_many(wait_s: float, why: str) -> ProblemError:
-    """Return the error for a caller that has to wait `wait_s` seconds."""
+    """Return the error for a caller that must wait `wait_s` seconds."""
     seconds = math.ceil(wait_s)
     return ProblemError(429, f"{why}: wait {seconds} s", {"Retry-After": str(seconds)})
 
 
 def address_of(request: Request) -> str:
-    """Return the address that a call comes from; behind a trusted proxy, the one that the proxy reports."""
+    """Return the address that a call comes from; behind a trusted proxy, the address that the proxy
+    reports.
+    """
     return request.client.host[:64] if request.client is not None else ""
 
 
@@ -79,12 +83,16 @@ def _identify(request: Request) -> Principal | None:
     if principal is not None and request.method not in _SAFE:
         shown = request.headers.get(CSRF_HEADER, "")
         if not hmac.compare_digest(shown.encode(), principal.csrf.encode()):
-            raise ProblemError(403, f"a change needs the header {CSRF_HEADER}: GET /v1/session has its value")
+            raise ProblemError(
+                403, f"a change needs the header {CSRF_HEADER}; get its value from GET /v1/session"
+            )
     return principal
 
 
 def _bearer(parts: Parts, token: str) -> Principal | None:
-    """The caller of a bearer token: one of access.v1, or an access token of the provider."""
+    """Return the caller with a bearer token, which is from access.v1 or the provider's; None if it is
+    invalid.
+    """
     if parts.provider is None or token.count(".") != 2 or not (audience := parts.settings.oidc.audience):
         return parts.tokens.find(token)
     try:
@@ -92,7 +100,9 @@ def _bearer(parts: Parts, token: str) -> Principal | None:
     except TokenError:
         return None
     except ProviderError as error:
-        raise ProblemError(503, f"the provider of OpenID Connect: {error}", {"Retry-After": "5"}) from error
+        raise ProblemError(
+            503, f"the OpenID Connect provider cannot be used now: {error}", {"Retry-After": "5"}
+        ) from error
 
 
 def _needs(role: Role) -> object:

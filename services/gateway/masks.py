@@ -1,4 +1,4 @@
-"""Keeps the newest signed masks in `masks.v1`, even if somebody deletes or replaces them there."""
+"""Makes sure that the newest signed masks stay in `masks.v1`, even if somebody deletes or replaces them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from lookout.wire import MASKS, from_json, to_json
 
 
 class MaskKeeper:
-    """Rewrites masks that were deleted or replaced in their topic, or that were signed with a former token.
+    """Rewrites masks that were deleted or replaced in their topic, or that were signed with a former
+    token.
 
-    The topic is compacted, so Kafka keeps only the newest record of a camera: without a rewrite, a service
-    that starts later would not know the mask.
+    The topic is compacted, so Kafka keeps only a camera's newest record. Without a rewrite, a service that
+    starts later would not know the mask.
 
     Args:
-        parts: Parts of the gateway, whose history has the newest masks that the fleet signed.
+        parts: The gateway's parts; its history has the newest masks that the fleet signed.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -25,15 +26,15 @@ class MaskKeeper:
         self._mark = ""
 
     def write(self) -> None:
-        """Write the masks that are missing or wrong in the topic.
+        """Rewrite the masks that are missing or wrong in the topic.
 
         Raises:
-            WriteError: Kafka does not take a record.
+            WriteError: Kafka does not accept a record.
         """
         if not self._signer.signs:
             return
         nothing = CameraMasks()
-        self._signer.sign(nothing)  # a mark that changes with the token
+        self._signer.sign(nothing)  # its signature changes with the token
         with self._parts.database.reading() as connection:
             rows = queries.documents(connection, MASKS.name)
         for row in rows if nothing.signature != self._mark else [row for row in rows if row.fault]:
@@ -42,5 +43,5 @@ class MaskKeeper:
                 self._signer.sign(masks)
                 self._parts.writes.publish(MASKS.name, row.key, to_json(masks), ())
                 reason = row.fault or "the fleet's token has changed"
-                logs.get("masks").warning("a privacy mask is written again", camera=row.key, reason=reason)
+                logs.get("masks").warning("rewriting a privacy mask", camera=row.key, reason=reason)
         self._mark = nothing.signature

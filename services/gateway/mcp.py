@@ -1,4 +1,4 @@
-"""The API as tools of the Model Context Protocol, for agents. Every call is checked as a route's call is."""
+"""The API as Model Context Protocol tools, for agents. Calls are checked like calls of routes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lookout.services.gateway.mcp_tools import Tools
 
 PATH: Final = "/mcp"
-#: headers by which the API knows its caller
+#: headers by which the API identifies the caller
 _OF_CALLER: Final = ("authorization", "cookie", "x-csrf-token", "host")
 
 
@@ -28,8 +28,8 @@ def install(app: FastAPI, parts: Parts) -> None:
 
     @cache
     def tools() -> Tools:
-        # Imported at the first call: these packages take a quarter of a gateway's start-up time, and few
-        # gateways have agents.
+        # Imported at the first call, because these packages would take a quarter of the gateway's start-up
+        # time, and few gateways have agents.
         from lookout.services.gateway.mcp_tools import Tools
 
         return Tools(parts)

@@ -1,7 +1,7 @@
-"""The tools of the Model Context Protocol. Imported at an agent's first call (`mcp.py`).
+"""The Model Context Protocol tools. Imported at an agent's first call (`mcp.py`).
 
-Tools that show or change something call the API as their caller would, so that roles, limits and the audit
-log apply to them too.
+Tools that show footage or change something call the API as their caller would, so that roles, limits and the
+audit log apply to them too.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _api: contextvars.ContextVar[httpx.AsyncClient] = contextvars.ContextVar("api")
 
 
 class Tools:
-    """The server of tools.
+    """The tool server.
 
     Args:
-        parts: The parts of the gateway.
+        parts: The gateway's parts.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -51,11 +51,12 @@ class Tools:
     async def answer(
         self, principal: Principal, api: httpx.AsyncClient, call: tuple[Scope, Receive, Send]
     ) -> None:
-        """Answer one call. The server is made for this call alone, so its tasks end with it.
+        """Answer one call. The ASGI application is made for this call only, so that its tasks end with the
+        call.
 
         Args:
-            principal: Who calls.
-            api: The API as its caller uses it.
+            principal: The caller.
+            api: A client that calls the API as the caller.
             call: The request.
         """
         _caller.set(principal)
@@ -64,10 +65,11 @@ class Tools:
             streamable_http_path="/",
             stateless_http=True,
             json_response=True,
-            # DNS rebinding is not a threat: the guard requires a token, which no page of another site has.
+            # DNS rebinding is not a threat, because the guard requires a token, which another site's page
+            # does not have.
             transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         )
-        async with self._server.session_manager.run():  # the session manager of the app just made
+        async with self._server.session_manager.run():  # of the app that was just made
             await app(*call)
 
 
@@ -76,7 +78,7 @@ def _add_reading(server: MCPServer[Any], parts: Parts) -> None:
 
     @server.tool()
     def cameras(camera: str = "*") -> str:
-        """Cameras with their state (watched, idle, gap, offline ...), by id or glob."""
+        """List cameras with their states (watched, idle, gap, offline ...). `camera` is an id or glob."""
         with parts.database.reading() as connection:
             views = camera_views(connection, _caller.get(), camera)
         return _lines(views)
@@ -85,7 +87,7 @@ def _add_reading(server: MCPServer[Any], parts: Parts) -> None:
     def incidents(
         camera: str = "*", words: str = "", since: str = "", until: str = "", limit: int = 50
     ) -> str:
-        """Incidents, newest first: camera, question, peak p(yes), times, and what people did with them."""
+        """List incidents, newest first: camera, question, peak p(yes), times and triage state."""
         criteria = queries.IncidentFilter(
             camera=camera,
             words=words or None,
@@ -98,7 +100,7 @@ def _add_reading(server: MCPServer[Any], parts: Parts) -> None:
 
     @server.tool()
     def coverage(camera: str = "*", since: str = "", until: str = "") -> str:
-        """Seconds of each camera and watch by outcome; the last day by default."""
+        """Sum up the seconds of each camera and watch by outcome; by default for the last day."""
         end_ms = parse_ms("until", until or None) or int(time.time() * 1000)
         begin_ms = parse_ms("since", since or None)
         begin_ms = end_ms - _DAY_MS if begin_ms is None else begin_ms
@@ -117,7 +119,7 @@ def _add_reading(server: MCPServer[Any], parts: Parts) -> None:
                 if value
             )
             lines.append(f"{entry.camera} / {entry.watch}: {named}")
-        return "\n".join(lines) or "no verdict of this time"
+        return "\n".join(lines) or "no verdicts in this time"
 
 
 def _add_media(server: MCPServer[Any], parts: Parts) -> None:
@@ -125,7 +127,7 @@ def _add_media(server: MCPServer[Any], parts: Parts) -> None:
 
     @server.tool()
     async def picture(incident: str = "", camera: str = "", time: str = "") -> Image:
-        """The picture of an incident, by its id; or the picture of a camera nearest to a time."""
+        """Show an incident's picture, by the incident's id; or a camera's picture nearest to a time."""
         path = f"/v1/cameras/{quote(camera)}/frames/{quote(time, safe='')}.jpg"
         if incident:
             path = f"/v1/incidents/{quote(incident, safe='')}/picture.jpg"
@@ -133,7 +135,7 @@ def _add_media(server: MCPServer[Any], parts: Parts) -> None:
 
     @server.tool()
     async def clip(incident: str = "", camera: str = "", since: str = "", until: str = "") -> ResourceLink:
-        """A link to the clip of an incident, by its id; or to a clip of at most five minutes of a camera."""
+        """Link to an incident's clip, by the incident's id; or to a camera's clip of at most five minutes."""
         path, query = f"/v1/cameras/{quote(camera)}/clip", {"from": since, "to": until}
         if incident:
             path, query = f"/v1/incidents/{quote(incident, safe='')}/clip", {}
@@ -153,8 +155,9 @@ def _add_acting(server: MCPServer[Any]) -> None:
 
     @server.tool()
     async def ask(question: str, camera: str = "", since: str = "", until: str = "") -> str:
-        """Ask a yes/no question about what one camera or all cameras saw; returns a job for the tool
-        `answer`."""
+        """Ask a yes/no question about what one camera or all cameras saw. Returns a job; read it with
+        `answer`.
+        """
         watch = {"question": question, "cameras": [camera] if camera else [], "rule": {"threshold": 0.5}}
         span = {name: value for name, value in (("since", since), ("until", until)) if value}
         tenant = next(iter(_caller.get().tenants), "")
@@ -171,10 +174,9 @@ def _add_acting(server: MCPServer[Any]) -> None:
         limit: int = 10,
         anyway: bool = False,
     ) -> str:
-        """Find moments in what cameras saw at which a yes/no question is true; also says what was not
-        searched.
+        """Find moments at which the answer to a yes/no question was yes. Also says what was not searched.
 
-        A question that the model was not trained for needs `anyway`; its answers mean little.
+        A question that the model was not trained for needs `anyway`, and its answers mean little.
         """
         query = {"question": question, "camera": camera, "limit": str(limit), "anyway": str(anyway).lower()}
         query |= {name: value for name, value in (("since", since), ("until", until)) if value}
@@ -183,30 +185,29 @@ def _add_acting(server: MCPServer[Any]) -> None:
 
     @server.tool()
     async def report(camera: str = "*", since: str = "", until: str = "") -> str:
-        """What happened in a range of time (default: the last 8 hours): incidents, time without answers,
-        unusual spans, counts by hour.
+        """Report what happened in a time range (default: the last 8 hours): incidents, time without answers,
+        unusual spans, counts per hour.
         """
         query = {"camera": camera, "since": since, "until": until}
         return (await _asked("GET", "/v1/report", params={k: v for k, v in query.items() if v})).text
 
     @server.tool()
     async def answer(job: str) -> str:
-        """A job with its answers: incidents with their highest p(yes), and what was watched."""
+        """Show a job with its answers: incidents with their highest p(yes), and what was watched."""
         return (await _asked("GET", f"/v1/backtests/{quote(job, safe='')}")).text
 
     @server.tool()
     async def act(incident: str, kind: str, note: str = "") -> str:
-        """Do something about an incident: claim, acknowledge, resolve, false-positive, reopen, release or
-        note."""
+        """Act on an incident: claim, acknowledge, resolve, false-positive, reopen, release or note."""
         path = f"/v1/incidents/{quote(incident, safe='')}/actions"
         return (await _asked("POST", path, json={"kind": kind, "note": note})).text
 
 
 async def _asked(method: str, path: str, **more: Any) -> httpx.Response:
-    """Call the API as the caller of a tool, and return its answer.
+    """Call the API as the tool's caller; return the response.
 
     Raises:
-        ToolError: The API answered with a problem, whose text this has.
+        ToolError: The API answered with a problem; the error has its text.
     """
     answer = await _api.get().request(method, path, **more)
     if answer.is_error:

@@ -1,4 +1,4 @@
-"""Converts bodies of requests and answers: messages of `protos/` in the JSON that topics use."""
+"""Converts request and response bodies: messages from `protos/`, in the same JSON as in topics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def answer(message: Message, status: int = 200, headers: Mapping[str, str] | Non
 
 
 def body_of(kind: type[M]) -> Callable[[Request], Awaitable[M]]:
-    """Make a FastAPI dependency that reads a message from the request's body."""
+    """Make a FastAPI dependency that reads a message from the request body."""
 
     async def read(request: Request) -> M:
         if request.headers.get("content-type", JSON).partition(";")[0].strip().lower() != JSON:
@@ -43,14 +43,14 @@ def route(
     media: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """Return the arguments of a FastAPI route whose bodies are messages.
+    """Return the arguments for a FastAPI route whose bodies are messages.
 
     Args:
-        answers: The message of a successful answer; None: it has no body, or a body of `media`.
-        takes: The message of the request's body.
+        answers: The message in a successful response; None: the response has no body, or one of `media`.
+        takes: The message in the request body; None: the request has none.
         status: HTTP status of success.
-        media: If a successful answer is not a message, its content by media type, as in OpenAPI.
-        more: Further arguments.
+        media: If a successful response is not a message, its content by media type, as in OpenAPI.
+        more: Further arguments for the route.
     """
     content: dict[str, Any] = dict(media or {})
     if answers is not None:
@@ -70,5 +70,5 @@ def route(
 
 
 def reference(kind: type[Message]) -> dict[str, str]:
-    """A reference to a message in the OpenAPI document."""
+    """Return a reference to a message in the OpenAPI document."""
     return {"$ref": f"#/components/schemas/{kind.DESCRIPTOR.full_name.removeprefix('lookout.v1.')}"}

@@ -1,4 +1,4 @@
-"""Settings for signing in with an OpenID Connect provider, and for the rights of people who do."""
+"""Settings for signing in with an OpenID Connect provider, and for the rights of people who sign in so."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lookout.wire import WireError, check_tenant, is_camera_id
 
 
 class Grant(BaseModel, frozen=True, extra="forbid"):
-    """What people of one group may do."""
+    """What the members of a group may do."""
 
     group: str
     role: Literal["viewer", "operator", "administrator"]
@@ -39,7 +39,7 @@ class Grant(BaseModel, frozen=True, extra="forbid"):
 
 
 class OidcSettings(BaseModel, frozen=True, extra="forbid"):
-    """The provider; each field is `LOOKOUT_OIDC__<FIELD>`."""
+    """Settings of the provider; each field is `LOOKOUT_OIDC__<FIELD>`."""
 
     issuer: str = Field(
         "", description="issuer of the OpenID Connect provider, an https URL; empty: no provider"
@@ -76,17 +76,15 @@ class OidcSettings(BaseModel, frozen=True, extra="forbid"):
             return self
         address = urlsplit(self.issuer)
         if address.scheme != "https" and not (address.scheme == "http" and _is_loopback(address.hostname)):
-            raise ValueError(
-                "issuer: it is not an https URL (http is taken on this machine's loopback alone)"
-            )
+            raise ValueError("issuer: must be an https URL; http is allowed only on this machine's loopback")
         if address.query or address.fragment or "@" in address.netloc:
-            raise ValueError("issuer: it has a query, a fragment or a user name")
+            raise ValueError("issuer: must not have a query, a fragment or a user name")
         if not self.client_id:
-            raise ValueError("client_id: a provider needs one")
+            raise ValueError("client_id: missing; give this gateway's client id at the provider")
         if not self.grants:
-            raise ValueError("grants: without them nobody may do anything; name a group and its role")
+            raise ValueError("grants: without grants nobody may do anything; give a group and its role")
         if self.audience == self.client_id:
-            raise ValueError("audience: it must differ from client_id, whose tokens are about people alone")
+            raise ValueError("audience: must differ from client_id, whose tokens are only for people")
         return self
 
 

@@ -1,4 +1,4 @@
-"""Makes the OpenAPI 3.1 document: routes from FastAPI, schemas of messages from `protos/`."""
+"""Makes the OpenAPI 3.1 document, with routes from FastAPI and message schemas from `protos/`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _DESCRIPTION = """Incidents, watches, cameras and history of a fleet. Shapes are
 
 @functools.cache
 def components() -> dict[str, Any]:
-    """The schemas of all messages (`python -m protos.message_schemas` makes them)."""
+    """Return the schemas of all messages, which `python -m protos.message_schemas` makes."""
     schemas: dict[str, Any] = json.loads((files(__package__) / "schemas.json").read_text())
     return schemas
 
 
 def install(app: FastAPI) -> None:
-    """Make an application serve /openapi.json with the schemas of messages."""
+    """Make an application serve /openapi.json with the message schemas."""
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -30,7 +30,7 @@ def install(app: FastAPI) -> None:
                 title=app.title, version=app.version, description=_DESCRIPTION, routes=app.routes
             )
             parts = content.setdefault("components", {})
-            # FastAPI describes its own validation errors, which are never sent.
+            # Replaces FastAPI's description of its own validation errors, which are never sent.
             parts["schemas"] = components()
             parts["securitySchemes"] = {
                 "token": {"type": "http", "scheme": "bearer"},

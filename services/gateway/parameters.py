@@ -16,10 +16,10 @@ Moment = Annotated[
 
 
 def parse_ms(name: str, text: str | None) -> int | None:
-    """Parse a time to Unix milliseconds; without an offset it is UTC.
+    """Parse a time to Unix milliseconds; without an offset, the time is UTC. None: no text was given.
 
     Raises:
-        ProblemError: It is not a time of the years 1970 to 9999.
+        ProblemError: The text is not a time in the years 1970 to 9999.
     """
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""The objects that the routes of a gateway share."""
+"""The objects that the gateway's routes share."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from lookout.wire import MASKS
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The objects that routes share; made at start, closed at the end."""
+    """The objects that routes share. Made at the start, closed at the end."""
 
     settings: GatewaySettings
     database: Database
@@ -66,7 +66,7 @@ class Parts:
 
 
 def make_parts(settings: GatewaySettings) -> Parts:
-    """Make the parts of a gateway, and bring its database's schema up to date.
+    """Make a gateway's parts, and bring its database's schema up to date.
 
     Raises:
         StartupError: The database cannot be used.
@@ -145,5 +145,5 @@ def _masks(database: Database, camera: str) -> bytes | None:
 
 
 def parts_of(request: Request) -> Parts:
-    """The parts of the gateway that answers a request."""
+    """Return the parts of the gateway that handles a request."""
     return cast(Parts, request.app.state.parts)

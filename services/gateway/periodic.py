@@ -1,4 +1,4 @@
-"""Periodic tasks of the gateway, on threads of their own."""
+"""Periodic tasks of the gateway, each on its own thread."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from lookout.runtime.observe import logs
 from lookout.text import clean
 
 #: temporary failures: the database, Kafka or an object store does not answer
-_PASSING = (LookoutError, TransientError, sqlalchemy.exc.DBAPIError)
+_TEMPORARY = (LookoutError, TransientError, sqlalchemy.exc.DBAPIError)
 
 
 class PeriodicTask:
-    """Repeats a task every few seconds; a round that fails is logged, and the next one tries again.
+    """Repeats a task every few seconds. A failed round is logged, and the next round tries again.
 
     Args:
         work: Does one round.
         seconds: Pause between two rounds.
-        waits: What the log says about a failed round, such as "a report waits".
-        after: Set when the first round may begin; None: at once.
+        waits: The log message for a failed round, such as "a report cannot be written now".
+        after: Event that is set when the first round may begin; None: the first round begins at once.
     """
 
     def __init__(
@@ -38,9 +38,9 @@ class PeriodicTask:
                 continue
             try:
                 self._work()
-            except _PASSING as error:
+            except _TEMPORARY as error:
                 logs.get("gateway").warning(self._waits, error=clean(error, 300))
 
     def stop(self) -> None:
-        """End after the current round."""
+        """Stop after the current round."""
         self._stopped.set()

@@ -1,4 +1,4 @@
-"""A caller: a name, a role, and the cameras and tenants that it may see."""
+"""Callers: a name, a role, and the cameras and tenants that the caller may see."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from lookout.v1.watches_pb2 import Watch
 from lookout.wire import names_id, tenant_of
 from lookout.wire.message_json import enum_name
 
-#: seconds between checks that the caller of an endless response may still read it
+#: seconds between checks that the caller of an endless response may still receive it
 RECHECK_S: Final = 10.0
 _GLOB: Final = re.compile(r"[*?\[]")
 
 
 def role_name(role: Role) -> str:
-    """The name of a role: viewer, operator or administrator."""
+    """Return a role's name: viewer, operator or administrator."""
     return enum_name("Role", Role.Name(role))
 
 
@@ -32,13 +32,13 @@ class Principal:
     """A caller.
 
     Attributes:
-        actor: Its name in records and the audit log.
-        role: Its role, which decides what it may do.
-        cameras: Ids or globs of cameras; empty: all.
-        tenants: Tenants of cameras; empty: all.
-        csrf: CSRF token of a session with a cookie; changes must carry it.
-        expires_ms: When its token or session expires, Unix milliseconds; 0: never.
-        issuer: The OpenID Connect provider that knows the person; empty: none.
+        actor: The caller's name in records and the audit log.
+        role: The role, which decides what the caller may do.
+        cameras: Ids or globs of the cameras that the caller may see; empty: all.
+        tenants: Tenants whose cameras the caller may see; empty: all.
+        csrf: CSRF token of a cookie's session; changes must carry it.
+        expires_ms: When the token or session expires, Unix milliseconds; 0: never.
+        issuer: The OpenID Connect provider through which the person signed in; empty: none.
     """
 
     actor: str
@@ -55,19 +55,18 @@ class Principal:
         return not self.cameras and not self.tenants
 
     def sees(self, camera: str, tenant: str) -> bool:
-        """Whether the caller may see a camera. `tenant` may be empty, as in a record's field, or `default`
-        (`lookout.wire.tenant_of`).
-        """
+        """Return whether the caller may see a camera. An empty `tenant`, as in records, means `default`."""
         return self.sees_tenant(tenant) and (
             not self.cameras or any(names_id(pattern, camera) for pattern in self.cameras)
         )
 
     def sees_tenant(self, tenant: str) -> bool:
-        """Whether the caller may see something that belongs to a tenant as a whole."""
+        """Return whether the caller may see what belongs to a tenant as a whole."""
         return not self.tenants or tenant_of(tenant) in self.tenants
 
     def sees_watch(self, watch: Watch, cameras: Iterable[tuple[str, str]]) -> bool:
-        """Whether the caller may see a watch, because it may see a camera that the watch covers.
+        """Return whether the caller may see a watch, which is so if it may see a camera that the watch
+        covers.
 
         Args:
             watch: The watch.
@@ -86,7 +85,9 @@ class Principal:
         )
 
     def owns_watch(self, watch: Watch) -> bool:
-        """Whether the caller may change a watch, because it may see every camera that the watch covers."""
+        """Return whether the caller may change a watch, which is so if it may see every camera that the watch
+        covers.
+        """
         if self.tenants and (not watch.tenant or watch.tenant not in self.tenants):
             return False
         if not self.cameras:
@@ -97,20 +98,20 @@ class Principal:
         )
 
     def check_role(self, role: Role) -> None:
-        """Check that the caller has a role, or a higher one.
+        """Check that the caller has a role or a higher one.
 
         Raises:
             ProblemError: The caller lacks the role.
         """
         if self.role < role:
-            has = f"{clean(self.actor, 60)} is {role_name(self.role)}"
+            has = f"{clean(self.actor, 60)} has the role {role_name(self.role)}"
             raise ProblemError(403, f"this needs the role {role_name(role)}; {has}")
 
     def view(self, sign_out_url: str = "") -> SessionView:
-        """Return what the API tells the caller about itself.
+        """Return the API's view of the caller.
 
         Args:
-            sign_out_url: Where it ends its session at the provider.
+            sign_out_url: Where the caller ends the session at the provider; empty: nowhere.
         """
         message = SessionView(
             actor=self.actor,
@@ -126,7 +127,7 @@ class Principal:
 
 
 def of_token(token: ApiToken) -> Principal:
-    """The caller that a token stands for."""
+    """Return the caller that a token stands for."""
     return Principal(
         token.name,
         token.role,
@@ -137,7 +138,7 @@ def of_token(token: ApiToken) -> Principal:
 
 
 def as_token(principal: Principal, expires_ms: int) -> ApiToken:
-    """A caller in the form in which sessions store it."""
+    """Return a caller in the form in which sessions store it."""
     return ApiToken(
         name=principal.actor,
         role=principal.role,

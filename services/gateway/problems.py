@@ -1,4 +1,6 @@
-"""Error answers as problem details (RFC 9457): one sentence with what, where and what to do."""
+"""Error responses as problem details (RFC 9457): a sentence that says what is wrong, where, and what to
+do.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +24,17 @@ from lookout.v1.gateway_pb2 import Problem
 from lookout.wire import to_json
 
 MEDIA_TYPE: Final = "application/problem+json"
-#: problems that any route may answer with
+#: statuses of problems that any route may answer with
 STATUSES: Final = (400, 401, 403, 404, 405, 408, 409, 411, 413, 415, 422, 429, 500, 503)
 
 
 class ProblemError(LookoutError):
-    """An error answer.
+    """An error response.
 
     Args:
         status: HTTP status.
         detail: What is wrong, where, and what to do.
-        headers: Headers of the answer.
+        headers: Further headers of the response.
     """
 
     def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
@@ -41,7 +43,7 @@ class ProblemError(LookoutError):
 
 
 def not_found(what: str, identity: str) -> ProblemError:
-    """Return the 404 error about an object that does not exist or that the caller may not see."""
+    """Return the 404 error for an object that does not exist or that the caller may not see."""
     name = clean(identity, 80)
     return ProblemError(404, f"{what} {name} does not exist, or you may not see it: check its id")
 
@@ -49,7 +51,7 @@ def not_found(what: str, identity: str) -> ProblemError:
 def problem_response(
     request: Request, status: int, detail: str, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """A problem as an answer."""
+    """Return a problem as a response."""
     body = Problem(
         type="about:blank",
         title=http.HTTPStatus(status).phrase,
@@ -61,7 +63,7 @@ def problem_response(
 
 
 def documented() -> dict[int | str, dict[str, Any]]:
-    """The OpenAPI description of these answers."""
+    """Return the OpenAPI description of these responses."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {
         status: {"description": http.HTTPStatus(status).phrase, "content": content} for status in STATUSES
@@ -69,7 +71,7 @@ def documented() -> dict[int | str, dict[str, Any]]:
 
 
 def install(app: FastAPI) -> None:
-    """Turn every error of an application into a problem."""
+    """Make an application turn every error into a problem."""
 
     @app.exception_handler(ProblemError)
     async def refused(request: Request, error: ProblemError) -> Response:
@@ -81,7 +83,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(WriteError)
     async def not_written(request: Request, error: WriteError) -> Response:
-        # Kafka may have the record anyway; a retry with the same idempotency key does not write it twice.
+        # Kafka may have the record after all; a retry with the same idempotency key does not write it twice.
         return problem_response(request, 503, f"{error}: send the same request again", {"Retry-After": "2"})
 
     @app.exception_handler(TransientError)
@@ -91,8 +93,8 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> Response:
         details = {
-            404: f"there is no route {request.url.path[:100]}: /openapi.json lists them",
-            405: f"{request.method} is not a method of this route: /openapi.json lists its methods",
+            404: f"there is no route {request.url.path[:100]}: see /openapi.json",
+            405: f"this route does not support {request.method}: see /openapi.json",
         }
         return problem_response(
             request, error.status_code, details.get(error.status_code, str(error.detail)), error.headers
@@ -109,7 +111,7 @@ def install(app: FastAPI) -> None:
     async def database_away(request: Request, error: sqlalchemy.exc.OperationalError) -> Response:
         logs.get("gateway").warning("the database does not answer", error=str(error.orig))
         return problem_response(
-            request, 503, "the database of the history does not answer: try again", {"Retry-After": "2"}
+            request, 503, "the history's database does not answer: try again", {"Retry-After": "2"}
         )
 
     @app.exception_handler(KafkaException)
@@ -121,4 +123,4 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> Response:
         logs.get("gateway").error("a call failed", path=request.url.path, exc_info=error)
-        return problem_response(request, 500, "the gateway failed; its log says why")
+        return problem_response(request, 500, "the gateway failed: see its log")

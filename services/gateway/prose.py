@@ -1,4 +1,4 @@
-"""Lets a model write a report in prose, through an OpenAI-compatible endpoint, and checks every citation."""
+"""Has a model write a report in prose, through an OpenAI-compatible endpoint, and checks every citation."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from lookout.services.gateway.settings import GatewaySettings
 from lookout.text import clean
 from lookout.v1.gateway_pb2 import IncidentView, ReportSentence, ShiftReport
 
-#: seconds within which the complete answer must have arrived
+#: time limit in seconds for the complete answer
 ANSWER_S: Final = 30.0
-#: most reports that a model writes within 24 hours, and at the same time; other reports have only the
-#: template's sentences
+#: most reports that a model writes within 24 hours, and most at the same time; other reports have only the
+#: templates' sentences
 DAILY: Final = 200
 AT_ONCE: Final = 2
 _DAY_S: Final = 86_400.0
-#: how many of the newest incidents the prompt lists
+#: number of the newest incidents that the prompt lists
 _INCIDENTS: Final = 100
 _SENTENCES: Final = 32
 _TOKENS: Final = 1000
@@ -59,10 +59,10 @@ class ProseError(LookoutError):
 
 
 class ProseWriter:
-    """Lets a model write reports.
+    """Has a model write reports.
 
     Args:
-        settings: Address, model and key.
+        settings: The endpoint's address, model and key.
         clock: Monotonic seconds.
     """
 
@@ -73,7 +73,7 @@ class ProseWriter:
             settings.prose_model,
             settings.prose_key_file,
         )
-        # The setting itself names the host; private addresses are allowed as they are for footage.
+        # The setting names the host. Private addresses are allowed as for footage.
         hosts = (urlsplit(url).hostname or "",)
         self._allowed = UriFetcher(("http", "https"), hosts, settings.uri_networks, limit=_BODY)
         self._clock, self._lock = clock, threading.Lock()
@@ -81,14 +81,14 @@ class ProseWriter:
         self._places = threading.BoundedSemaphore(AT_ONCE)
 
     def write(self, report: ShiftReport) -> None:
-        """Add prose and a note about it to a report. If that fails, the note says why.
+        """Add prose, and a note about the prose, to a report. If that fails, the note says why.
 
         Args:
             report: The complete report, with its template sentences.
         """
         try:
             if not self._places.acquire(blocking=False):
-                raise ProseError(f"{AT_ONCE} reports are being written; ask again in a moment")
+                raise ProseError(f"{AT_ONCE} reports are being written now; try again in a moment")
             try:
                 self._count()
                 words = self._words(report)
@@ -110,11 +110,11 @@ class ProseWriter:
             while self._asked and self._asked[0] <= now - _DAY_S:
                 self._asked.popleft()
             if len(self._asked) >= DAILY:
-                raise ProseError(f"{DAILY} reports were written within 24 hours")
+                raise ProseError(f"the limit of {DAILY} reports within 24 hours is reached")
             self._asked.append(now)
 
     def _words(self, report: ShiftReport) -> str:
-        """Ask the model, and return what it writes.
+        """Ask the model; return its text.
 
         Raises:
             LookoutError: The endpoint does not answer, or its reply has no text.
@@ -126,7 +126,7 @@ class ProseWriter:
                     f"Bearer {read_file(self._key, links=True).decode('ascii').strip()}"
                 )
             except (OSError, ValueError) as error:
-                reason = error.strerror if isinstance(error, OSError) else "it is not ASCII text"
+                reason = error.strerror if isinstance(error, OSError) else "not ASCII text"
                 raise ProseError(f"LOOKOUT_PROSE_KEY_FILE={self._key}: {reason}") from error
         body = {
             "model": self._model,
@@ -158,22 +158,23 @@ class ProseWriter:
 
 
 def prompt_of(report: ShiftReport) -> str:
-    """Return the prompt: instructions, and the facts of a report with numbers to cite."""
+    """Return the prompt: instructions, and a report's facts with numbers to cite."""
     incidents = [f"[{name}] {_line_of(incident)}" for name, incident in _incidents(report).items()]
     facts = [f"[F{number}] {sentence.text}" for number, sentence in enumerate(report.sentences, 1)]
     return _PROMPT.format(incidents="\n".join(incidents) or "none", facts="\n".join(facts))
 
 
 def checked(words: str, report: ShiftReport, model: str) -> tuple[list[ReportSentence], str]:
-    """Return the model's sentences whose citations exist in the report, and a note about the dropped ones.
+    """Return the sentences that cite something in the report, and a note that also says how much was
+    dropped.
 
     Args:
-        words: What the model wrote.
-        report: What it wrote about.
-        model: Its name.
+        words: The model's text.
+        report: The report that the text is about.
+        model: The model's name.
 
     Raises:
-        ProseError: No sentence cites anything of the report.
+        ProseError: No sentence cites anything in the report.
     """
     citable = {name: [incident.id] for name, incident in _incidents(report).items()}
     citable |= {f"F{number}": list(fact.incidents) for number, fact in enumerate(report.sentences, 1)}
@@ -193,11 +194,11 @@ def checked(words: str, report: ShiftReport, model: str) -> tuple[list[ReportSen
         sentences.append(ReportSentence(text=clean(text, 500), incidents=incidents))
     if not sentences:
         raise ProseError(f"no sentence of {clean(model, 100)} cites anything in this report")
-    note = f"Written by {clean(model, 100)} from the facts of this report; read the incidents before you act."
+    note = f"Written by {clean(model, 100)} from this report's facts; read the incidents before you act."
     if invented:
-        note += f" Citations of what the report does not have, left out: {invented}."
+        note += f" {invented} citations were removed, because the report does not contain what they cite."
     if left_out:
-        note += f" Sentences without a citation, left out: {left_out}."
+        note += f" {left_out} sentences without a citation were removed."
     return sentences, note
 
 
@@ -206,7 +207,7 @@ def _incidents(report: ShiftReport) -> Mapping[str, IncidentView]:
 
 
 def _line_of(incident: IncidentView) -> str:
-    """Describe an incident on one line."""
+    """Describe an incident in one line."""
     begin, end = (
         f"{datetime.fromtimestamp(at.ToMilliseconds() / 1000, UTC):%d %b %H:%M}"
         for at in (incident.start, incident.end)
@@ -223,7 +224,7 @@ def _line_of(incident: IncidentView) -> str:
 
 
 def _lines(words: str) -> Iterator[str]:
-    """Yield the sentences of an answer, each with its citations."""
+    """Yield the sentences of the model's text, each with its citations."""
     for line in _THOUGHT.sub("", words).splitlines():
         for part in _NEXT.split(line):
             if text := _BULLET.sub("", part.strip()):

@@ -1,4 +1,4 @@
-"""Reads the reports of camera agents, which Redis keeps until they expire."""
+"""Reads camera agents' reports from Redis."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lookout.wire import CAMERA_REPORT
 
 
 def pulled(settings: GatewaySettings, cameras: Sequence[str]) -> list[tuple[str, str]]:
-    """Return, for each camera, its state and why its newest connection ended; empty texts without a
+    """Return each camera's state, and why its newest connection ended; both are empty if there is no
     report.
     """
     try:
@@ -28,13 +28,19 @@ def pulled(settings: GatewaySettings, cameras: Sequence[str]) -> list[tuple[str,
 
 
 def why_nothing(settings: GatewaySettings, cameras: Sequence[str]) -> dict[str, str]:
-    """Return the reasons that agents give for cameras that send nothing, by camera; cameras without a reason
-    are left out.
+    """Return the reasons that agents give for cameras that send nothing, by camera; without cameras that have
+    no reason.
     """
     reasons = {}
     for camera, (state, error) in zip(cameras, pulled(settings, cameras), strict=True):
-        # The error of a camera that streams is that of an earlier connection.
-        words = "no agent has room for it" if state == "no-room" else "" if state == "streaming" else error
+        # If a camera is streaming, its error is from an earlier connection.
+        words = (
+            "no agent has room for the camera"
+            if state == "no-room"
+            else ""
+            if state == "streaming"
+            else error
+        )
         if words:
             reasons[camera] = words
     return reasons

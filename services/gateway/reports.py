@@ -1,4 +1,4 @@
-"""Composes reports, and publishes scheduled ones as alerts of the kind `report`, which notify delivers."""
+"""Composes reports, and publishes scheduled reports as alerts of the kind `report`, which notify delivers."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from lookout.v1.memory_pb2 import ScoredSpan, UnusualRequest
 from lookout.wire import CAMERAS, EVERY_CAMERA, SHIFT_REPORT, from_json, stable_id
 
 _RECALL_S: Final = 10.0
-#: milliseconds after the end of a period within which its last windows are decided and stored
+#: milliseconds after a period's end within which its last windows are decided and stored
 _SETTLED_MS: Final = 60_000
-#: seconds that one gateway has to write a report before another one tries
+#: seconds that a gateway has for writing a report before another gateway tries
 _LEASE_S: Final = 120.0
 _SENTENCES: Final = 32
 
@@ -47,17 +47,17 @@ def composed(
     zone: str = "UTC",
     stretches: int = STRETCHES,
 ) -> ShiftReport:
-    """Compose a report of what a caller may see.
+    """Compose a report about what a caller may see.
 
     Args:
         parts: The gateway's parts.
         principal: The caller.
         camera: An id or glob; None: all.
-        begin_ms: Unix milliseconds.
-        end_ms: Unix milliseconds, after `begin_ms`.
-        prose: Whether a model writes prose as well, if one is configured.
-        zone: The time zone in the template sentences; prose uses UTC.
-        stretches: Stretches without answers that it lists at most.
+        begin_ms: Begin of the range, Unix milliseconds.
+        end_ms: End of the range, after `begin_ms`.
+        prose: Whether a model writes prose too, if one is configured.
+        zone: The time zone for the template sentences; prose uses UTC.
+        stretches: Most stretches without answers to list.
     """
     with parts.database.reading() as connection:
         message = shift_report(connection, principal, camera, begin_ms, end_ms, stretches=stretches)
@@ -75,7 +75,7 @@ def composed(
     _ask_agents(parts, message)
     message.sentences.extend(sentences(message))
     if prose and parts.prose is None:
-        message.prose_note = "no prose: no model writes reports here; LOOKOUT_PROSE_URL names one"
+        message.prose_note = "no prose: no model is configured; set LOOKOUT_PROSE_URL"
     elif prose and parts.prose is not None:
         parts.prose.write(message)
     if zone != "UTC":
@@ -85,7 +85,7 @@ def composed(
 
 
 def _ask_agents(parts: Parts, message: ShiftReport) -> None:
-    """Add the agents' reasons to stretches in which cameras send nothing now."""
+    """Add the agents' reasons to stretches in which cameras currently send nothing."""
     silent = [stretch for stretch in message.unwatched if stretch.ongoing and stretch.reason == UNSEEN]
     if cameras := sorted({stretch.camera for stretch in silent}):
         said = why_nothing(parts.settings, cameras)
@@ -94,22 +94,22 @@ def _ask_agents(parts: Parts, message: ShiftReport) -> None:
 
 
 def _unusual(parts: Parts, request: UnusualRequest) -> tuple[list[ScoredSpan], str]:
-    """Ask recall for unusual spans of cameras; return them, and a note if they are not known."""
+    """Ask recall for unusual spans; return them, and a note if they are unknown."""
     if parts.settings.recall is None:
-        return [], "Unusual spans need a fleet with memory"
+        return [], "Unusual spans are available only in a fleet with memory"
     channel = Channels(parts.settings).open(parts.settings.recall, [("grpc.enable_retries", 0)])
     stub: Any = memory_pb2_grpc.RecallServiceStub(channel)  # type: ignore[no-untyped-call]
     try:
         response = stub.Unusual(request, timeout=_RECALL_S)
         return list(response.spans), response.note
     except grpc.RpcError as error:
-        return [], f"Unusual spans are not known: recall does not answer: {error.code().name}"
+        return [], f"Unusual spans are unknown, because recall does not answer ({error.code().name})"
     finally:
         channel.close()
 
 
 def note_outages(parts: Parts) -> None:
-    """Store why agents get nothing from cameras, since they no longer say so once an outage is over."""
+    """Store why agents get nothing from cameras, since agents no longer say so after an outage."""
     with parts.database.reading() as connection:
         rows = queries.documents(connection, CAMERAS.name)
     names = [row.key for row in rows if from_json(row.body, Camera).url]
@@ -118,10 +118,10 @@ def note_outages(parts: Parts) -> None:
 
 
 class ScheduledReports:
-    """Writes a report at each configured time of day, about the time since the previous one.
+    """Writes a report at each configured time of day, about the time since the previous report.
 
     Args:
-        parts: The gateway's parts. Of several gateways with one database, only one writes each report.
+        parts: The gateway's parts. If several gateways share a database, only one writes each report.
         clock: Unix seconds.
     """
 
@@ -129,11 +129,11 @@ class ScheduledReports:
         self._parts, self._clock = parts, clock
 
     def write(self) -> None:
-        """Write, for each tenant, the newest report that is due and not in the history yet.
+        """Write each tenant's newest report, if it is due and not in the history yet.
 
         Raises:
-            WriteError: Kafka has not confirmed the report. It may have it anyway, so the next attempt uses
-                the same id.
+            WriteError: Kafka has not confirmed the report. It may have the report after all, so the next
+                attempt uses the same id.
         """
         parts = self._parts
         begin_ms, end_ms = newest_period(parts.settings.report_times, 1000 * self._clock() - _SETTLED_MS)
@@ -147,23 +147,23 @@ class ScheduledReports:
                 parts.writes.tell(alert_of(tenant, report))
 
     def _is_due(self, tenant: str, end_ms: int) -> bool:
-        """Whether this gateway must write the report that ends at `end_ms` now."""
+        """Return whether this gateway must now write a tenant's report that ends at `end_ms`."""
         parts, name = self._parts, reported_fact(tenant)
         with parts.database.writing() as connection:
             reported = parts.database.fact(connection, name)
-            if reported is None:  # a new tenant: its first report covers the next period
+            if reported is None:  # a new tenant, whose first report covers the next period
                 connection.execute(parts.database.insert_new(FACTS), {"name": name, "value": str(end_ms)})
                 return False
-        # The gateway that asks first writes it; if it fails, the claim expires after `_LEASE_S`.
+        # The gateway that asks first writes the report. If it fails, its claim expires after `_LEASE_S`.
         return int(reported) < end_ms and parts.once.take(f"{name} {end_ms}", _LEASE_S)
 
 
 def newest_period(times: str, now_ms: float) -> tuple[int, int]:
-    """Return begin and end of the newest period that is over, in Unix milliseconds.
+    """Return the begin and end of the newest period that is over, in Unix milliseconds.
 
     Args:
-        times: Times of day, such as "06:00,18:00 Europe/Berlin"; without a zone UTC.
-        now_ms: Unix milliseconds.
+        times: Times of day, such as "06:00,18:00 Europe/Berlin"; UTC if no zone is given.
+        now_ms: The current time, Unix milliseconds.
     """
     clocks, _, name = times.partition(" ")
     zone = ZoneInfo(name or "UTC")
@@ -181,7 +181,7 @@ def newest_period(times: str, now_ms: float) -> tuple[int, int]:
 
 
 def alert_of(tenant: str, report: ShiftReport) -> Alert:
-    """Make the alert that carries a report. Its ids are the same at every attempt.
+    """Make the alert that carries a report. Its ids stay the same at every attempt.
 
     Args:
         tenant: The tenant whose cameras the report is about.

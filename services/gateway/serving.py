@@ -1,4 +1,4 @@
-"""Runs uvicorn in a thread of the service."""
+"""Runs uvicorn in one of the service's threads."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _GRACE_S: Final = 3
 
 
 class HttpServer:
-    """One HTTP server.
+    """An HTTP server.
 
     Args:
-        app: The application that answers.
-        settings: Where it listens.
+        app: The application.
+        settings: The address, port and certificate.
 
     Raises:
         StartupError: The port is taken, or a certificate cannot be read.
@@ -67,7 +67,7 @@ class HttpServer:
         self._server.run(sockets=[self._socket])
 
     def follow_certificate(self) -> None:
-        """Read the certificate again whenever its file changes, until `stop`."""
+        """Reread the certificate whenever its files change, until `stop`."""
         files = [file for file in (self._settings.http_cert_file, self._settings.http_key_file) if file]
         before = _changed(files)
         while not self._stopped.wait(_READ_EVERY_S):
@@ -76,28 +76,28 @@ class HttpServer:
                 continue
             try:
                 self._context = self._read_certificate()
-            except StartupError as error:  # being written, or invalid: the earlier certificate stays in use
+            except StartupError as error:  # being written, or invalid; the earlier certificate stays in use
                 logs.get("gateway").warning("the certificate cannot be read", error=str(error))
                 continue
             before = now
 
     def await_start(self, seconds: float) -> bool:
-        """Wait until the server is started; return False if it is not within `seconds`."""
+        """Wait until the server has started; return False if it has not within `seconds`."""
         deadline = time.monotonic() + seconds
         while not self._server.started and time.monotonic() < deadline:
             time.sleep(0.01)
         return self._server.started
 
     def stop(self) -> None:
-        """Stop the server; running calls get a few seconds to end."""
+        """Stop the server. Calls in progress get a few seconds to finish."""
         self._stopped.set()
         self._server.should_exit = True
 
     def _use_newest(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
         """Give each new connection the newest certificate, in a new context.
 
-        Replacing the certificate inside a context in use is not safe: a connection that begins at that moment
-        could get the new certificate and the old key.
+        Replacing the certificate in a context that is in use is not safe, because a connection that begins at
+        that moment could get the new certificate and the old key.
         """
         connection.context = self._context
 

@@ -15,12 +15,12 @@ from lookout.services.gateway.oidc_settings import OidcSettings
 
 _DATABASES: Final = ("sqlite:///", "postgresql://")
 _NO_DATABASE: Final = "is not sqlite:///FILE or postgresql://user:password@host/name"
-#: what to do with clips and live views of footage that a privacy mask partly hides
+#: what to do with clips and live views if a privacy mask hides part of them
 MaskedClips = Literal["encode", "refuse"]
 
 
 class GatewaySettings(FetchSettings):
-    """What the gateway adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
+    """Settings of the gateway in addition to every service's; each field is `LOOKOUT_<FIELD>`."""
 
     http_port: int = Field(0, ge=0, le=65535, description="port of the HTTP API; 0: any free port")
     http_cert_file: Path | None = Field(
@@ -62,7 +62,7 @@ class GatewaySettings(FetchSettings):
     history_days: float = Field(
         400.0, gt=0, description="days for which incidents, actions and the hourly and daily sums are kept"
     )
-    #: days for which the sums of single minutes are kept
+    #: days for which the sums of minutes are kept
     minutes_days: ClassVar[float] = 60.0
     #: days for which buckets shorter than a minute are available
     detail_days: ClassVar[float] = 7.0

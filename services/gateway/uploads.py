@@ -1,4 +1,4 @@
-"""Stores recordings that people upload for a week, where the fleet's recordings services can read them."""
+"""Stores uploaded recordings for a week, where the fleet's recordings services can read them."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from lookout.text import clean, public_url
 from lookout.v1.gateway_pb2 import Upload
 from lookout.video.files.names import SUFFIXES
 
-#: an upload is removed after this long; its answers remain in the job
+#: an upload is removed after this time; the answers about it remain in its jobs
 KEPT: Final = timedelta(days=7)
 #: seconds within which the next bytes must arrive
 _IDLE_S: Final = 30.0
-_PIECE: Final = 5 << 20  # S3 takes no smaller part
+_PIECE: Final = 5 << 20  # S3 accepts no smaller parts
 
 
 class Uploads:
     """Stores uploaded recordings, each under a name that nobody can guess.
 
     Args:
-        url: A URL such as `s3://bucket/prefix`, or a folder; the services of recordings must see the same.
-        limit: Bytes of all uploads, above which no more is accepted.
+        url: A URL such as `s3://bucket/prefix`, or a folder. The recordings services must use the same one.
+        limit: Most bytes of all uploads together.
 
     Raises:
-        StartupError: It cannot be used.
+        StartupError: The store cannot be used.
     """
 
     def __init__(self, url: str, limit: int) -> None:
@@ -47,11 +47,11 @@ class Uploads:
         )
 
     async def take(self, name: str, chunks: AsyncIterator[bytes]) -> Upload:
-        """Store a recording while it is received.
+        """Store a recording as it is received.
 
         Args:
-            name: The file's name; its ending says which container it is.
-            chunks: Its bytes.
+            name: The file's name; its extension says which container it is.
+            chunks: The file's bytes.
 
         Raises:
             ProblemError: The name is not a video file's, or the body is empty, too large or too slow.
@@ -65,13 +65,13 @@ class Uploads:
             async for chunk in patient(chunks):
                 size += len(chunk)
                 self._arriving += len(chunk)
-                # The limit includes what was stored at the beginning, completed since then, and is in
+                # Counts what was stored when this upload began, what was completed since, and what is in
                 # progress.
                 if stored + self._arrived - arrived + self._arriving > self._limit:
                     raise ProblemError(
                         413,
-                        f"the recording does not fit: all uploads may have {self._limit} bytes together "
-                        f"(LOOKOUT_UPLOAD_BYTES); each is removed after {KEPT.days} days",
+                        f"the recording does not fit: all uploads together may have {self._limit} bytes "
+                        f"(LOOKOUT_UPLOAD_BYTES), and each is removed after {KEPT.days} days",
                     )
                 yield chunk
             if not size:
@@ -86,10 +86,10 @@ class Uploads:
         return Upload(uri=f"{self.url}/{path}", bytes=size)
 
     def sweep(self, now: datetime | None = None) -> None:
-        """Remove what was uploaded more than a week ago.
+        """Remove uploads that are older than a week.
 
         Args:
-            now: The time; None: as the clock says.
+            now: The current time; None: read the clock.
 
         Raises:
             TransientError: The store does not answer.
@@ -97,7 +97,10 @@ class Uploads:
         oldest = (now or datetime.now(UTC)) - KEPT
         paths = [str(entry["path"]) for entry in self._entries() if entry["last_modified"] < oldest]
         for path in paths:
-            with asking_store(self._called), suppress(FileNotFoundError):  # another gateway sweeps as well
+            with (
+                asking_store(self._called),
+                suppress(FileNotFoundError),
+            ):  # another gateway may remove it first
                 obstore.delete(self._store, path)
 
     def _entries(self) -> list[dict[str, Any]]:
@@ -106,7 +109,7 @@ class Uploads:
 
 
 async def patient(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the non-empty chunks; fail if none arrives for too long."""
+    """Yield the non-empty chunks; raise `ProblemError` if none arrives for too long."""
     while True:
         try:
             async with asyncio.timeout(_IDLE_S):
@@ -114,7 +117,7 @@ async def patient(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         except StopAsyncIteration:
             return
         except TimeoutError:
-            raise ProblemError(408, f"nothing came for {_IDLE_S:g} s: upload it again") from None
+            raise ProblemError(408, f"no bytes arrived for {_IDLE_S:g} s: upload the file again") from None
         if chunk:
             yield chunk
 
@@ -124,7 +127,7 @@ def _file_name(name: str) -> str:
     stem, dot, suffix = name.rpartition(".")
     if f".{suffix.lower()}" not in SUFFIXES or not dot:
         raise ProblemError(
-            400, f"name: {clean(name, 80)} has no ending of a video file, such as .mp4 or .mkv"
+            400, f"name: {clean(name, 80)} does not end like a video file, such as .mp4 or .mkv"
         )
     words = "".join(
         letter if (letter.isascii() and letter.isalnum()) or letter in "-_" else "-" for letter in stem

@@ -1,4 +1,4 @@
-"""Writes changes made over the API as records, with the caller and the id of the request."""
+"""Writes changes made over the API as records, with the caller and the request's id."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from lookout.wire.headers import Headers
 
 KEY_HEADER: Final = "idempotency-key"
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,128}")
-#: most seconds that a change waits until the history has it; after that the answer shows what was requested
+#: most seconds to wait until the history has a change; after that, the response may not show it yet
 _SEEN_S: Final = 10.0
 _ANSWER_S: Final = 10.0
 _POLL_S: Final = 0.02
@@ -41,9 +41,9 @@ class Asking:
     """A request that changes something.
 
     Attributes:
-        key: Its idempotency key; a new one if the caller sent none.
-        repeated: Whether the caller sent a key, so the request may be a repetition of one that was written.
-        address: Where it comes from.
+        key: The idempotency key; a new one if the caller sent none.
+        repeated: Whether the caller sent a key, so that the request may repeat an earlier one.
+        address: The address that the request comes from.
     """
 
     key: str
@@ -52,14 +52,14 @@ class Asking:
 
 
 def asking(request: Request) -> Asking:
-    """Read what identifies a request that changes something.
+    """Read a request's idempotency key and address.
 
     Raises:
-        ProblemError: Its idempotency key is not valid.
+        ProblemError: The idempotency key is invalid.
     """
     key = request.headers.get(KEY_HEADER)
     if key is not None and not _KEY.fullmatch(key):
-        raise ProblemError(400, f"{KEY_HEADER}: 1 to 128 printable ASCII characters are needed")
+        raise ProblemError(400, f"{KEY_HEADER}: must have 1 to 128 printable ASCII characters")
     address = request.client.host[:64] if request.client is not None else ""
     return Asking(key or secrets.token_hex(16), key is not None, address)
 
@@ -71,7 +71,7 @@ class Writes:
     """Writes records, and waits until the history has them.
 
     Args:
-        settings: How Kafka is reached.
+        settings: How to reach Kafka.
         database: The history's database.
     """
 
@@ -83,13 +83,13 @@ class Writes:
 
     @contextmanager
     def once(self, principal: Principal, asked: Asking, topic: str) -> Iterator[str | None]:
-        """Give the `with` block the key of the record that the same request wrote earlier; None if it wrote
+        """Give the `with` block the key of the record that the same request wrote earlier; None: it wrote
         none. While the block runs, repetitions of the request wait in this process.
 
         Args:
             principal: The caller.
             asked: The request.
-            topic: The topic that the request writes.
+            topic: The topic that the request writes to.
         """
         if not asked.repeated:
             yield None
@@ -113,14 +113,15 @@ class Writes:
         records: Mapping[str, bytes | None],
         audit: AuditEntry,
     ) -> list[RecordPlace]:
-        """Write records, then the entry of the audit log, and wait until the history has them.
+        """Write records, then an audit entry, and wait until the history has the records; return the records'
+        places.
 
         Args:
             principal: The caller.
             asked: The request.
-            topic: Where the records go.
+            topic: The records' topic.
             records: Values by key; None deletes.
-            audit: The entry with action and subject; caller, time and address are filled in here.
+            audit: The audit entry with action and subject; caller, time and address are filled in here.
         """
         places = self._writer.write(topic, records, Origin(principal.actor, asked.key))
         self.note(principal, asked, audit)
@@ -130,62 +131,60 @@ class Writes:
     def write_only(
         self, principal: Principal, asked: Asking, topic: str, records: Records
     ) -> list[RecordPlace]:
-        """Write records and wait for Kafka, but not for the history."""
+        """Write records; wait for Kafka, but not for the history."""
         return self._writer.write(topic, records, Origin(principal.actor, asked.key))
 
     def publish(self, topic: str, key: str, value: bytes, headers: Headers) -> list[RecordPlace]:
-        """Write a record of the gateway's own, and wait for Kafka, but not for the history.
+        """Write a record on the gateway's own behalf; wait for Kafka, but not for the history.
 
         Returns:
-            Where the record is (`await_places`).
+            The record's place, for `await_places`.
 
         Raises:
-            WriteError: Kafka does not take it.
+            WriteError: Kafka does not accept the record.
         """
         return self._writer.write(topic, {key: value}, more=headers)
 
     def tell(self, alert: Alert) -> list[RecordPlace]:
-        """Write an alert of the gateway's own, and wait for Kafka, but not for the history (`publish`)."""
+        """Write an alert on the gateway's own behalf (see `publish`)."""
         headers = event_headers(ALERT_TYPE, "gateway", alert.camera, alert.id, alert.end.ToJsonString())
         return self.publish(ALERTS.name, alert.camera, to_json(alert), headers)
 
     def write_beside(self, principal: Principal, topic: str, records: Records) -> None:
-        """Write records without the request's id, as a side effect of a request, and wait until the history
-        has them.
+        """Write records as a side effect of a request, without the request's id; wait until the history has
+        them.
         """
         self.await_places(self._writer.write(topic, records, Origin(principal.actor)))
 
     def note(self, principal: Principal, asked: Asking, audit: AuditEntry) -> None:
-        """Write an entry of the audit log."""
+        """Write an audit entry, and wait for Kafka."""
         _complete(audit, principal, asked)
         self._writer.write(AUDIT.name, {audit.actor: to_json(audit)}, Origin(principal.actor, asked.key))
 
     def note_soon(self, principal: Principal, asked: Asking, audit: AuditEntry) -> None:
-        """Write an entry of the audit log without waiting; if Kafka rejects it, it goes to the process's
-        log.
-        """
+        """Write an audit entry without waiting. If Kafka rejects the entry, log it instead."""
         _complete(audit, principal, asked)
 
         def failed(why: str) -> None:
             logs.get("gateway").warning(
-                "an entry is not in the audit log", entry=to_json(audit).decode(), error=why
+                "an entry could not be written to the audit log", entry=to_json(audit).decode(), error=why
             )
 
         origin = Origin(principal.actor, asked.key)
         self._writer.send(AUDIT.name, audit.actor, to_json(audit), origin, failed)
 
     def catch_up(self, topic: str) -> None:
-        """Wait until the history has read everything that a topic has now, because a change builds on the
+        """Wait until the history has read a topic up to its current end, because a change builds on the
         newest record.
 
         Raises:
-            ProblemError: It takes too long.
+            ProblemError: This takes too long.
         """
         if not self.await_places(self._ends(topic)):
             raise ProblemError(503, f"the history has not read {topic} yet: try again")
 
     def await_places(self, places: list[RecordPlace]) -> bool:
-        """Wait until the history has these records; False if it takes too long."""
+        """Wait until the history has these records; return False if this takes too long."""
         deadline = time.monotonic() + _SEEN_S
         while places:
             places = [place for place in places if not self._has(place)]
@@ -211,7 +210,7 @@ class Writes:
         return record
 
     def _ends(self, topic: str) -> list[RecordPlace]:
-        """Return the places of the newest records of a topic."""
+        """Return the places of a topic's newest records."""
         with closing(TopicReader(self._settings, "gateway-ends")) as reader:
             partitions = reader.partitions(topic, _ANSWER_S)
             begins = reader.begins(topic, partitions, _ANSWER_S)
@@ -220,7 +219,7 @@ class Writes:
 
 
 def _complete(audit: AuditEntry, principal: Principal, asked: Asking) -> None:
-    """Fill in the caller, the time and the address."""
+    """Fill in an audit entry's id, caller, time and address."""
     audit.id = stable_id("audit", principal.actor, asked.key, audit.action, audit.subject)
     audit.actor, audit.role = principal.actor, principal.role
     audit.address, audit.request = asked.address, asked.key
@@ -228,5 +227,5 @@ def _complete(audit: AuditEntry, principal: Principal, asked: Asking) -> None:
 
 
 def entry(action: str, subject: str, *, camera: str = "", tenant: str = "") -> AuditEntry:
-    """Make an entry of the audit log with an action and its subject."""
+    """Make an audit entry with an action and its subject."""
     return AuditEntry(action=action, subject=subject[:200], camera=camera, tenant=tenant)

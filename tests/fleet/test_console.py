@@ -514,7 +514,7 @@ def test_what_was_not_watched_leads_to_its_spans(page: Browser) -> None:
 def test_a_report_tells_links_and_prints(page: Browser, client: httpx.Client) -> None:
     since = client.get("/v1/incidents?camera=gate").json()["incidents"][-1]["start"]
     show(page, f"report?camera=gate&since={since}")
-    eventually(lambda: "3 incidents began, on 1 camera." in text(page))
+    eventually(lambda: "3 incidents began on 1 camera." in text(page))
     assert "Is anyone lying" in text(page)
     first = page.evaluate("document.querySelector('main section a[aria-label^=\"Show it: \"]').hash")
     assert client.get(f"/v1/{first.removeprefix('#/')}").status_code == 200
@@ -526,7 +526,7 @@ def test_a_report_tells_links_and_prints(page: Browser, client: httpx.Client) ->
     assert "lying" not in page.evaluate("document.querySelector('.stretches').innerText").replace(
         "Is anyone lying on the ground?", ""
     ), "what was asked, not the watch's id"
-    assert "Unusual spans need a fleet with memory" in text(page)
+    assert "Unusual spans are available only in a fleet with memory" in text(page)
     assert page.evaluate("document.querySelectorAll('.grid a[href^=\"#/incidents/\"]').length") == 3
     press(page, "Have a model write it")
     eventually(lambda: "no prose: no model writes reports here" in text(page))
@@ -594,7 +594,7 @@ def test_a_report_is_of_the_days_and_times_that_are_chosen(page: Browser) -> Non
     press(page, "Show")
     parts = "[...new URLSearchParams(location.hash.split('?')[1])].filter(([name]) => name !== 'camera')"
     eventually(lambda: page.evaluate(f"{parts}.map(([, time]) => Date.parse(time))") == written)
-    eventually(lambda: "3 incidents began, on 1 camera." in text(page))
+    eventually(lambda: "3 incidents began on 1 camera." in text(page))
     assert page.evaluate("faults") == []
 
 
@@ -826,12 +826,12 @@ def test_a_watch_is_made_changed_and_removed(page: Browser, client: httpx.Client
     assert saved.status_code == 200, saved.text
     fill(page, "Quiet time", "95")
     press(page, "Save")
-    eventually(lambda: "somebody changed this watch meanwhile" in text(page))
+    eventually(lambda: "somebody else changed this watch" in text(page))
     eventually(lambda: "Version 4" in text(page))
     assert len(client.get("/v1/watches/bag-left").json()["versions"]) == 4
     press(page, "Save")
     eventually(lambda: len(client.get("/v1/watches/bag-left").json()["versions"]) == 5)
-    eventually(lambda: "somebody changed" not in text(page))
+    eventually(lambda: "somebody else changed" not in text(page))
     press(page, "Pause")
     eventually(lambda: "The watch is paused." in text(page))
     eventually(lambda: not client.get("/v1/watches/bag-left").json().get("enabled"))
@@ -1080,7 +1080,7 @@ def test_a_file_is_uploaded_asked_about_and_cut(
     show(page, "recordings")
     film.rename(tmp_path / "yard.txt")
     choose(page, tmp_path / "yard.txt")
-    eventually(lambda: "has no ending of a video file" in text(page))
+    eventually(lambda: "does not end like a video file" in text(page))
     assert page.evaluate("faults") == []
 
 

@@ -243,7 +243,7 @@ def test_one_viewer_has_few_views_and_one_that_takes_nothing_loses_them(
                 if answer.status_code == 200:
                     break
             time.sleep(1.0)
-    assert "a live view was slow" in process.service.log.read_text()
+    assert "dropped a live view" in process.service.log.read_text()
 
 
 _PLAY = """(async url => {

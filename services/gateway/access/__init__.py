@@ -1,1 +1,1 @@
-"""Authentication and authorization: who calls, and what a caller may see and do."""
+"""Authentication and authorization: who is calling, and what a caller may see and do."""

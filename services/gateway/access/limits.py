@@ -1,4 +1,4 @@
-"""Limits on callers: calls per minute, event streams, and waits after failed sign-ins."""
+"""Limits on callers: calls per minute, open event streams, and waits after failed sign-ins."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Final
 
 _CALLERS: Final = 10_000
 _FREE_FAILURES: Final = 5
-#: event streams of one caller, enough for a person's tabs and devices; each costs a connection, and a
-#: database read for each change
+#: open event streams per caller, enough for a person's tabs and devices; each costs a connection, and a
+#: database read per change
 _FOLLOWERS: Final = 20
 _LONGEST_WAIT_S: Final = 300.0
 
 
 class CallRate:
-    """A token bucket of calls for each caller, which refills evenly.
+    """A token bucket per caller, which refills evenly.
 
     Args:
         per_minute: Calls per minute, and the largest burst.
@@ -30,7 +30,7 @@ class CallRate:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait_s(self, caller: str) -> float:
-        """Count a call; return the seconds until the next one is allowed, or 0 if this one is."""
+        """Count a call and return 0 if it is allowed; otherwise return the seconds until one is."""
         now = self._clock()
         with self._lock:
             calls, at = self._buckets.pop(caller, (self._size, now))
@@ -55,7 +55,7 @@ class Followers:
         self._open: Counter[str] = Counter()
 
     def begin(self, caller: str) -> bool:
-        """Count one more stream; return False if the caller already has `limit` streams."""
+        """Count one more stream and return True; return False if the caller already has `limit` streams."""
         with self._lock:
             if self._open[caller] >= self.limit:
                 return False
@@ -63,7 +63,7 @@ class Followers:
             return True
 
     def end(self, caller: str) -> None:
-        """Count one stream fewer."""
+        """Count one stream less."""
         with self._lock:
             self._open[caller] -= 1
             if self._open[caller] <= 0:
@@ -71,8 +71,8 @@ class Followers:
 
 
 class Failures:
-    """Failed sign-ins by address. From the fifth on, each makes the address wait, for twice as long as the
-    one before, up to 5 minutes.
+    """Failed sign-ins by address. From the fifth failure on, the address must wait: 1 s, then twice as long
+    each time, up to 5 minutes.
 
     Args:
         clock: Monotonic seconds.
@@ -83,7 +83,7 @@ class Failures:
         self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
     def wait_s(self, address: str) -> float:
-        """Seconds for which this address must wait."""
+        """Return the seconds for which an address must still wait."""
         with self._lock:
             return max(0.0, self._failures.get(address, (0, 0.0))[1] - self._clock())
 

@@ -1,4 +1,4 @@
-"""The one-time sign-in link of a fleet on one machine: a secret in a file that only its owner can read."""
+"""The one-time sign-in link of a local fleet, whose secret is in a file that only its owner can read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LIMIT = 4096
 
 
 class SignInLink:
-    """The link's current secret. A secret is accepted once; then a new one replaces it in the file.
+    """The link's current secret. A secret is accepted only once; a new one then replaces it in the file.
 
     Args:
         path: The file with the secret.
@@ -25,7 +25,7 @@ class SignInLink:
         self._renew()
 
     def take(self, secret: str) -> bool:
-        """Whether `secret` is the current one; if so, it is replaced and no longer valid."""
+        """Return whether `secret` is the current one. If so, replace it, so that it is no longer valid."""
         with self._lock:
             try:
                 content = read_file(self._path, limit=_LIMIT)

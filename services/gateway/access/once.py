@@ -1,4 +1,4 @@
-"""Records which one-time values were used, for all replicas of the gateway."""
+"""Records which one-time values were used, for all of the gateway's replicas."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class UsedOnce:
 
         Args:
             value: The one-time secret, already verified.
-            seconds: How long the value itself is valid; afterwards its use is forgotten.
+            seconds: For how long the value is valid; after that, its use is forgotten.
         """
         now_ms = int(time.time() * 1000)
         row = {"digest": digest(value), "expires_ms": now_ms + round(seconds * 1000)}

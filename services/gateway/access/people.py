@@ -1,4 +1,4 @@
-"""Maps people of the OpenID Connect provider to callers of the gateway."""
+"""Maps the OpenID Connect provider's people to callers of the gateway."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _ROLES: Final = {
 
 
 def person(settings: OidcSettings, claims: Mapping[str, Any]) -> Principal | None:
-    """Return the caller whom verified claims describe; None if none of the groups has a grant.
+    """Return the caller that verified claims describe; None if none of the person's groups has a grant.
 
-    Only the first matching grant counts. Merged grants would give too much: an operator of one tenant who is
-    a viewer of another would become an operator of both.
+    Only the first matching grant counts. Merging grants would give too many rights: an operator of one tenant
+    who is a viewer of another would become an operator of both.
     """
     groups = _groups(claims, settings.claim)
     grant = next((grant for grant in settings.grants if grant.group in groups), None)
@@ -40,8 +40,8 @@ def person(settings: OidcSettings, claims: Mapping[str, Any]) -> Principal | Non
 
 
 def actor_of(claims: Mapping[str, Any]) -> str:
-    """Return a person's name with a part of the digest of the claim `sub`, since a name may be chosen freely
-    or pass to another person.
+    """Return a person's name followed by part of the digest of the claim `sub`, because a name may be chosen
+    freely or pass to another person.
     """
     name = next(
         (
@@ -56,7 +56,7 @@ def actor_of(claims: Mapping[str, Any]) -> str:
 
 
 def _groups(claims: Mapping[str, Any], path: str) -> frozenset[str]:
-    value: Any = claims.get(path)  # a claim's name may itself contain dots, as a URL does
+    value: Any = claims.get(path)  # a claim's name may contain dots itself, for example if it is a URL
     if value is None:
         value = claims
         for part in path.split("."):

@@ -1,4 +1,4 @@
-"""Middleware around every answer: headers that browsers obey, and limits on request bodies."""
+"""Middleware that adds security headers to every response and limits request bodies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lookout.services.gateway.problems import problem_response
 
-#: bytes of a request's body; recordings are uploaded by a route of their own
+#: most bytes of a request body; uploads of recordings and films have their own limits
 BODY_BYTES: Final = 1 << 20
 #: time limit for receiving the whole body, in seconds
 BODY_S: Final = 30.0
@@ -43,26 +43,26 @@ HEADERS: Final = {
 
 
 class _TooLargeError(Exception):
-    """A body exceeds its size limit."""
+    """A request body exceeds its size limit."""
 
 
 class _TooSlowError(Exception):
-    """A body is not complete within its time limit."""
+    """A request body is not complete within its time limit."""
 
 
 class Protection:
     """The middleware.
 
     Args:
-        app: The application that answers.
-        large: Paths whose bodies have limits of their own.
+        app: The application.
+        large: Paths whose request bodies have their own limits.
     """
 
     def __init__(self, app: ASGIApp, large: frozenset[str] = frozenset()) -> None:
         self._app, self._large = app, large
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one call."""
+        """Handle one call."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -72,7 +72,7 @@ class Protection:
 
         async def receive_some() -> Message:
             nonlocal received, is_complete
-            if is_complete or not limited:  # after the body, `receive` waits for the disconnection
+            if is_complete or not limited:  # after the body, `receive` waits until the client disconnects
                 return await receive()
             try:
                 async with asyncio.timeout_at(deadline):
@@ -107,6 +107,6 @@ class Protection:
                 await answer(scope, receive, send_protected)
         except _TooSlowError:
             if not begun:
-                detail = f"the body did not come within {BODY_S:g} s: send it faster"
+                detail = f"the body did not arrive within {BODY_S:g} s: send it faster"
                 answer = problem_response(Request(scope), 408, detail, {"Connection": "close"})
                 await answer(scope, receive, send_protected)

@@ -1,4 +1,4 @@
-"""An OpenID Connect provider: its endpoints, its keys, and the claims of its tokens."""
+"""An OpenID Connect provider: its endpoints, its keys, and the claims in its tokens."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from lookout.runtime.observe import logs
 from lookout.services.gateway.oidc_settings import OidcSettings
 from lookout.text import clean
 
-#: only asymmetric signatures: with HMAC allowed, a token could be forged with the public key as the shared
-#: secret
+#: only asymmetric signatures, because if HMAC were allowed, a token could be forged with the public key as
+#: the shared secret
 ALGORITHMS: Final = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "Ed25519", "EdDSA"),
 )
 CALLBACK: Final = "/oidc/callback"
 SIGN_OUT: Final = "/oidc/sign-out"
-#: seconds by which the clocks of provider and gateway may differ
+#: most seconds by which the provider's and the gateway's clocks may differ
 LEEWAY_S: Final = 60
-#: seconds for which fetched keys are used, so that a withdrawn key still counts; the second if the provider
-#: does not answer
+#: seconds for which fetched keys are used, during which a withdrawn key is still accepted: normally, and
+#: while the provider does not answer
 _FRESH_S: Final = 600.0
 _STALE_S: Final = 3600.0
-#: least seconds between two fetches of keys, however many tokens name unknown keys
+#: shortest time in seconds between two fetches of keys, however many tokens name unknown keys
 _AGAIN_S: Final = 10.0
 _TIMEOUT_S: Final = 10.0
 _ANSWER_BYTES: Final = 1 << 20
@@ -46,11 +46,11 @@ _KEY_TYPES: Final = ("RSA", "EC", "OKP")
 
 
 class ProviderError(LookoutError):
-    """The provider does not answer, or its answer does not follow OpenID Connect."""
+    """The provider does not answer, or its answer violates OpenID Connect."""
 
 
 class TokenError(LookoutError):
-    """A token was not issued by the provider for this gateway, or is not valid now."""
+    """A token was not issued by the provider for this gateway, or is not valid at the moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +59,11 @@ class Endpoints:
 
     Attributes:
         authorization: Where people sign in.
-        token: Where a code is exchanged for tokens.
-        keys: Where its public keys (JWKS) are.
+        token: Where codes are exchanged for tokens.
+        keys: Where the provider's public keys (JWKS) are.
         end_session: Where people sign out; empty: unknown.
         basic: Whether the client authenticates itself with HTTP Basic; otherwise with form fields.
-        names_itself: Whether its redirects back carry the parameter `iss` (RFC 9207).
+        names_itself: Whether the provider's redirects back have the parameter `iss` (RFC 9207).
     """
 
     authorization: str
@@ -75,7 +75,7 @@ class Endpoints:
 
 
 class Provider:
-    """The provider that the settings name.
+    """The provider in the settings.
 
     Args:
         settings: Issuer and client.
@@ -100,7 +100,7 @@ class Provider:
         """Return the URL to which a browser goes to sign in.
 
         Args:
-            secret: The secret of this sign-in; the browser has it as a cookie.
+            secret: The sign-in's secret, which the browser gets as a cookie.
 
         Raises:
             ProviderError: The provider does not answer.
@@ -120,8 +120,8 @@ class Provider:
         return _with_query(self._known().authorization, query)
 
     def sign_out_url(self) -> str:
-        """Return the URL at which a browser ends the provider's session; the gateway's own if the provider
-        has none.
+        """Return the URL at which a browser ends its session with the provider; the gateway's own URL if the
+        provider has none.
 
         Raises:
             ProviderError: The provider does not answer.
@@ -133,48 +133,50 @@ class Provider:
         return _with_query(known.end_session, query)
 
     def finish(self, secret: str, answer: Mapping[str, str]) -> dict[str, Any]:
-        """Return the claims of a person who comes back from the provider.
+        """Finish a sign-in when the browser comes back from the provider; return the person's claims.
 
         Args:
-            secret: The secret of the sign-in, from the browser's cookie.
-            answer: The parameters that the browser brings.
+            secret: The sign-in's secret, from the browser's cookie.
+            answer: The parameters with which the browser comes back.
 
         Raises:
-            TokenError: They do not belong to this sign-in, or the person may not sign in.
+            TokenError: The parameters do not belong to this sign-in, or the person may not sign in.
             ProviderError: The provider does not answer.
         """
         if not hmac.compare_digest(answer.get("state", "").encode(), derived(secret, "state").encode()):
-            raise TokenError("state: this answer belongs to no sign-in of this browser")
+            raise TokenError("state: the answer does not belong to a sign-in from this browser")
         known = self._known()
         named = answer.get("iss")
         if named != self.issuer and (named is not None or known.names_itself):
-            raise TokenError("iss: another provider sent this answer")
+            raise TokenError("iss: the answer is from another provider")
         if error := answer.get("error"):
             raise TokenError(
-                f"the provider says {clean(error, 60)}: {clean(answer.get('error_description', ''))}"
+                f"the provider reports {clean(error, 60)}: {clean(answer.get('error_description', ''))}"
             )
         if not (code := answer.get("code")):
-            raise TokenError("code: it is missing")
+            raise TokenError("code: missing")
         reply = self._exchange(known, code, derived(secret, "verifier"))
         token = reply.get("id_token")
         if not isinstance(token, str):
-            raise ProviderError(f"{known.token}: the answer has no id_token: is the scope openid allowed?")
+            raise ProviderError(
+                f"{known.token}: the answer has no id_token; allow the client the scope openid"
+            )
         claims = self.claims(token, self._settings.client_id)
         if claims.get("nonce") != derived(secret, "nonce"):
             raise TokenError("nonce: the token belongs to another sign-in")
         if claims.get("azp", self._settings.client_id) != self._settings.client_id:
-            raise TokenError("azp: the token was made for another client")
+            raise TokenError("azp: the token was issued to another client")
         return claims
 
     def claims(self, token: str, audience: str) -> dict[str, Any]:
-        """Return the claims of a token after checking its signature, issuer, audience and times.
+        """Check a token's signature, issuer, audience and times; return its claims.
 
         Raises:
             TokenError: One of these is wrong.
             ProviderError: The provider's keys cannot be read.
         """
         if len(token) > _TOKEN_BYTES or token.count(".") != 2:
-            raise TokenError("it is not a signed token (JWS)")
+            raise TokenError("the token is not a signed token (JWS)")
         claims = self._verified(token)
         registry = jwt.JWTClaimsRegistry(
             now=lambda: int(self._clock()),
@@ -196,7 +198,7 @@ class Provider:
         self._client.close()
 
     def _verified(self, token: str) -> dict[str, Any]:
-        """Return the content of a token that one of the provider's keys signed."""
+        """Check that one of the provider's keys signed a token; return the token's claims."""
         for newer in (False, True):
             try:
                 claims = jwt.decode(token, self._key_set(newer=newer), algorithms=ALGORITHMS).claims
@@ -207,7 +209,7 @@ class Provider:
             if not isinstance(claims, dict):
                 break
             return claims
-        raise TokenError("the token is not valid: no key of the provider signed it")
+        raise TokenError("the token is not valid: none of the provider's keys signed it")
 
     def _key_set(self, *, newer: bool) -> KeySet:
         with self._lock:
@@ -240,7 +242,7 @@ class Provider:
         try:
             return KeySet.import_key_set({"keys": usable})
         except (JoseError, TypeError, ValueError) as error:
-            raise ProviderError(f"{address}: it has no usable key: {error}") from None
+            raise ProviderError(f"{address} has no usable key: {error}") from None
 
     def _known(self) -> Endpoints:
         now, held = self._clock(), self._endpoints
@@ -250,8 +252,8 @@ class Provider:
         document = self._json("GET", address)
         if document.get("issuer") != self.issuer:
             raise ProviderError(
-                f"{address}: it names the issuer {clean(str(document.get('issuer')), 200)}: "
-                "set LOOKOUT_OIDC__ISSUER to exactly this"
+                f"{address} names the issuer {clean(str(document.get('issuer')), 200)}: "
+                "set LOOKOUT_OIDC__ISSUER to exactly this value"
             )
         methods = document.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
         known = Endpoints(
@@ -269,7 +271,7 @@ class Provider:
         address = document.get(name)
         scheme = self.issuer.partition("://")[0]
         if not isinstance(address, str) or not address.startswith(("https://", f"{scheme}://")):
-            raise ProviderError(f"{self.issuer}: {name} of its discovery document is not a {scheme} URL")
+            raise ProviderError(f"{self.issuer}: {name} in its discovery document is not an {scheme} URL")
         return address
 
     def _exchange(self, known: Endpoints, code: str, verifier: str) -> dict[str, Any]:
@@ -320,8 +322,8 @@ def derived(secret: str, purpose: str) -> str:
     """Derive a value that only this sign-in's browser and the gateway can know.
 
     Args:
-        secret: The secret of the sign-in.
-        purpose: state, nonce or verifier; the values do not reveal each other.
+        secret: The sign-in's secret.
+        purpose: state, nonce or verifier. The three values do not reveal each other.
     """
     mac = hmac.new(secret.encode("utf-8", "surrogatepass"), purpose.encode(), hashlib.sha256)
     return base64.urlsafe_b64encode(mac.digest()).rstrip(b"=").decode()

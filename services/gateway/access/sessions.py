@@ -1,4 +1,4 @@
-"""Sessions of people: a random cookie, whose digest is in the database."""
+"""People's sessions: the browser has a random cookie, the database has the cookie's digest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COOKIE: Final = "lookout-session"
 
 
 def digest(secret: str) -> str:
-    """SHA-256 as hex. It is enough for secrets of 256 random bits, which nobody can guess."""
+    """Return the SHA-256 of a secret in hex, which is enough because secrets have 256 random bits."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -29,7 +29,7 @@ class Sessions:
 
     Args:
         database: The history's database.
-        seconds: How long a session lasts.
+        seconds: Length of a session.
     """
 
     def __init__(self, database: Database, seconds: float) -> None:
@@ -51,7 +51,7 @@ class Sessions:
         return secret
 
     def find(self, secret: str) -> Principal | None:
-        """The caller whose session a cookie names; None if it is unknown or over."""
+        """Return the caller that a cookie's session belongs to; None if the session is unknown or over."""
         query = sqlalchemy.select(SESSIONS.c.body, SESSIONS.c.csrf, SESSIONS.c.expires_ms).where(
             SESSIONS.c.digest == digest(secret)
         )

@@ -1,4 +1,4 @@
-"""Records sign-ins that worked and that failed: waits for addresses, and entries in audit.v1."""
+"""Records successful and failed sign-ins: in audit.v1, and for the waits of addresses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from lookout.services.gateway.principal import Principal
 from lookout.services.gateway.writes import Asking, Writes, entry
 from lookout.v1.access_pb2 import Role
 
-#: most entries of failed sign-ins per minute, from all addresses: a flooded API must not flood the log
+#: most audit entries of failed sign-ins per minute, all addresses together, so that a flood of calls does
+#: not flood the log
 FAILED_PER_MINUTE: Final = 60
 _NOBODY: Final = Principal("", Role.ROLE_UNSPECIFIED)
 
@@ -19,8 +20,8 @@ class SignIns:
     """Records sign-ins.
 
     Args:
-        failures: Failures by address.
-        writes: Writes audit.v1 without waiting: people who look for the cause of an outage must be able to
+        failures: Failed sign-ins by address.
+        writes: Writes audit.v1, without waiting, because people who investigate an outage must be able to
             sign in.
     """
 
@@ -33,7 +34,7 @@ class SignIns:
 
         Args:
             principal: Who signed in.
-            address: Where from.
+            address: The address of the call.
             how: `link` or `oidc`.
         """
         self._failures.clear(address)
@@ -43,9 +44,9 @@ class SignIns:
         """Record a failed sign-in.
 
         Args:
-            address: Where from.
+            address: The address of the call.
             how: `link`, `oidc` or `token`.
-            actor: Who tried, if known.
+            actor: Who tried; empty: unknown.
         """
         self._failures.add(address)
         if not self._rate.wait_s(""):

@@ -1,4 +1,4 @@
-"""HTTP/1.1 connections with a time limit for the head of a request."""
+"""HTTP/1.1 connections with a time limit for request headers."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ HEAD_S: Final = 15.0
 
 
 class PatientProtocol(H11Protocol):
-    """uvicorn's protocol with a time limit for headers. Without one, a client that sends a byte now and then
-    keeps its connection for ever.
+    """uvicorn's protocol with a time limit for headers. Without it, a client that sends a byte now and then
+    would keep its connection for ever.
     """
 
     _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the time limit of the first request."""
+        """Start the first request's time limit."""
         super().connection_made(transport)
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes. Complete headers stop the time limit; the first bytes of the next request start
-        another.
+        """Take bytes. Complete headers stop the time limit; the first bytes of the next request start another
+        one.
         """
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:

@@ -1,4 +1,4 @@
-"""Tokens of programs: records of access.v1, which hold only the digest of the secret."""
+"""Programs' tokens: records of access.v1, which contain only the digest of the secret."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Tokens:
         self._database = database
 
     def find(self, secret: str) -> Principal | None:
-        """The caller who has this secret; None if no valid token has it."""
+        """Return the caller whose token has this secret; None if no valid token has it."""
         identity = secret.partition(".")[0]
         query = sqlalchemy.select(DOCUMENTS.c.body).where(
             DOCUMENTS.c.topic == ACCESS.name, DOCUMENTS.c.key == identity[:64]

@@ -1,2 +1,1 @@
-"""The read model: the content of the topics in searchable tables. If deleted, it is built again from
-Kafka."""
+"""The read model: the topics' content in searchable tables. If it is deleted, it is rebuilt from Kafka."""

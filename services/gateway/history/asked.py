@@ -1,5 +1,5 @@
-"""Finds when questions about cameras were asked: the time against which reports and coverage measure
-answers.
+"""Finds when questions about cameras were asked, which is the time that reports and coverage measure answers
+against.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from lookout.wire import CAMERA_OFFLINE, names_id
 
 UNSEEN: Final = "unseen"
 PAUSED: Final = "paused"
-#: reason for time before a camera or watch was set up: nothing was asked, so nothing was missed
+#: reason for time before a camera or watch was set up, in which nothing was asked and so nothing was missed
 UNSET: Final = "unset"
-#: how long an answer may take, in milliseconds: a first or newest answer counts as missing only after that
+#: milliseconds that an answer may take; a first or newest answer counts as missing only after this
 _SETTLING_MS: Final = 120_000
 
 
@@ -43,17 +43,16 @@ class Missing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AskedTime:
-    """A question about a camera, and when it was asked within a range.
+    """A question about a camera, and when the question was asked within a range.
 
     Attributes:
         series: The camera and the watch; the key is 0 if they never had a verdict.
-        begin_ms: When asking began, but not before the range. All times are Unix milliseconds.
-        seen_ms: End of the last minute with a verdict in the range, or `begin_ms`.
+        begin_ms: When asking began, at the earliest the start of the range. All times are Unix milliseconds.
+        seen_ms: End of the last minute in the range with a verdict; `begin_ms` if there is none.
         end_ms: When asking ended, but not before `seen_ms`.
         reason: Why time after `seen_ms` has no verdict: `UNSEEN` or `PAUSED`.
-        away: Begin and end of each interruption, in which the question was not asked.
-        changes: Additions and removals of the camera and the watch, by time: (time, name such as
-            `camera-added`).
+        away: Begin and end of each interruption, during which the question was not asked.
+        changes: When the camera and the watch were added and removed: (time, name such as `camera-added`).
     """
 
     series: SeriesRow
@@ -65,12 +64,13 @@ class AskedTime:
     changes: tuple[tuple[int, str], ...] = ()
 
     def buckets(self, size_ms: int) -> range:
-        """Return the begins of the buckets (Unix milliseconds) that this time touches."""
+        """Return the begins (Unix milliseconds) of the buckets that this time touches."""
         return range(self.begin_ms // size_ms * size_ms, self.end_ms, size_ms)
 
     def missing(self, at_ms: int, size_ms: int, bucket: Bucket | None) -> Iterator[Missing]:
-        """Find the time of a bucket that no verdict covers: up to the last verdict (`seen_ms`), and after it.
-        Also in buckets longer than a minute, the silence begins at `seen_ms`. The last verdict may end
+        """Find a bucket's time that no verdict covers, separately for before and after the last verdict.
+
+        The silence begins at `seen_ms`, even in buckets longer than a minute. The last verdict may end
         anywhere within its minute, so up to a minute before `seen_ms` does not count as missing.
         """
         begin_ms, end_ms = max(at_ms, self.begin_ms), min(at_ms + size_ms, self.end_ms)
@@ -80,7 +80,7 @@ class AskedTime:
         if at_ms < self.seen_ms == self.end_ms <= at_ms + size_ms:
             left_ms -= MINUTE_MS
         if begin_ms < self.seen_ms <= at_ms + size_ms and self.seen_ms < self.end_ms:
-            # The last verdict ends within its minute: the missing rest of the minute belongs to the silence.
+            # The last verdict ends within its minute; the rest of this minute belongs to the silence.
             middle_ms -= min(MINUTE_MS, max(0, left_ms - (end_ms - middle_ms)))
         after_ms = max(0, min(left_ms, end_ms - middle_ms))
         if (before_ms := left_ms - after_ms) > 0:
@@ -90,8 +90,8 @@ class AskedTime:
 
 
 class _First(NamedTuple):
-    """The first verdict of a series: when it began, since when the history is complete, and when the newest
-    verdict ended.
+    """When a series' first verdict began, since when the history is complete, and when its newest verdict
+    ended.
     """
 
     begin_ms: int
@@ -120,9 +120,9 @@ def asked_times(
 ) -> Iterator[AskedTime]:
     """Find when the questions about cameras were asked.
 
-    A question is asked from the time when both its watch and its camera are set up, while the watch covers
-    the camera and neither is removed. A camera that publishes by itself is set up with its first verdict.
-    Time with verdicts counts as asked in any case.
+    A question is asked while both its watch and its camera are set up and the watch covers the camera. A
+    camera that publishes by itself counts as set up from its first verdict on. Time with verdicts counts as
+    asked in any case.
 
     Args:
         connection: A connection to the history.
@@ -131,7 +131,7 @@ def asked_times(
         watch: An id; None: all.
         begin_ms: Begin of the range, Unix milliseconds.
         end_ms: End of the range.
-        now_ms: The present time; nothing is asked after it.
+        now_ms: The current time; nothing is asked after it.
     """
     span = _Range(begin_ms, end_ms, round(now_ms))
     firsts = _first_verdicts(connection, begin_ms)
@@ -161,7 +161,7 @@ def asked_times(
 
 
 def _changes(spans: list[Span[Any]], kind: str) -> Iterator[tuple[int, str]]:
-    """Find when a camera or a watch was added and removed. Spans that touch are changes, not removals."""
+    """Find when a camera or watch was added and removed. Between adjacent spans it was only changed."""
     for place, span in enumerate(spans):
         if not place or spans[place - 1].end_ms < span.begin_ms:
             yield span.begin_ms, f"{kind}-added"
@@ -170,8 +170,8 @@ def _changes(spans: list[Span[Any]], kind: str) -> Iterator[tuple[int, str]]:
 
 
 def _set_up(pulled: list[Span[str]], begun_ms: int, heard_ms: int) -> list[Span[str]]:
-    """Find when a camera was set up: while an agent was to pull it, or from its first verdict on if that came
-    earlier. A camera that was removed but still sends footage publishes by itself.
+    """Find when a camera was set up: while an agent was supposed to pull it, or from its first verdict on if
+    that is earlier. A camera that was removed but still sends footage publishes by itself.
     """
     if not pulled or heard_ms > pulled[-1].end_ms + _SETTLING_MS:
         return [Span(begun_ms, FOREVER, "")]
@@ -196,7 +196,7 @@ def _asked(
     Args:
         connection: A connection to the history.
         series: The camera and the watch.
-        first: Its first verdict.
+        first: The series' first verdict.
         spans: When the watch covered the camera.
         span: The range.
     """
@@ -229,9 +229,11 @@ def _asked(
 
 
 def _first_verdicts(connection: Connection, begin_ms: int) -> dict[int, _First]:
-    """Return the first verdict of each series, by its key; its begin is exact only if it is after `begin_ms`.
-    A history that was rebuilt lacks verdicts that Kafka no longer had. For a partition that was not read from
-    offset 0, it is complete only from the history's first verdict on.
+    """Return each series' first verdict, by the series' key. Its begin is exact only if it is after
+    `begin_ms`.
+
+    A rebuilt history lacks verdicts that Kafka no longer had. For a partition that was not read from offset
+    0, the history is complete only from its first verdict on.
     """
 
     def first(level: int) -> sqlalchemy.ScalarSelect[int]:
@@ -260,8 +262,8 @@ def _first_verdicts(connection: Connection, begin_ms: int) -> dict[int, _First]:
 
 
 def _begin(connection: Connection, series: int, level: int, at_ms: int) -> int:
-    """Find when the first verdict of a bucket began, in Unix milliseconds. The time is exact while single
-    verdicts are kept. Later it is estimated, as if the verdicts reached to the end of the bucket.
+    """Find when a bucket's first verdict began, in Unix milliseconds. The time is exact while single verdicts
+    are kept. After that it is an estimate that assumes that the verdicts reach to the end of the bucket.
     """
     mine = (BUCKETS.c.level == level, BUCKETS.c.series == series, BUCKETS.c.start_ms == at_ms)
     row = connection.execute(sqlalchemy.select(BUCKETS).where(*mine)).one()

@@ -1,4 +1,4 @@
-"""Sums of verdicts by minute, hour and day, and the single verdicts of a minute in a packed form."""
+"""Sums of verdicts per minute, hour and day, and a minute's single verdicts in packed form."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
 LEVELS: Final = (MINUTE_MS, HOUR_MS, DAY_MS)
-#: columns of the table with milliseconds by outcome, in the order of `OUTCOMES`
+#: the table's columns with milliseconds per outcome, in the order of `OUTCOMES`
 TIMES: Final = tuple(f"{outcome.value}_ms" for outcome in OUTCOMES)
 
-#: a packed piece of a minute: begin and end in milliseconds of the minute, index of the outcome (plus 8 if a
-#: verdict ends here), p(yes)
+#: a packed piece of a minute: begin and end in milliseconds within the minute, index of the outcome (plus 8
+#: if a verdict ends here), p(yes)
 _PIECE: Final = struct.Struct("<HHBf")
 _ENDS: Final = 8
 
 
 class Detail(NamedTuple):
-    """A piece of a minute that one verdict accounts for, in Unix milliseconds; `ends`: the verdict ends in
-    it."""
+    """A piece of a minute that one verdict covers, in Unix milliseconds; `ends`: the verdict ends in it."""
 
     start_ms: int
     end_ms: int
@@ -52,7 +51,7 @@ class Bucket:
     detail: bytearray | None = None
 
     def row(self) -> dict[str, Any]:
-        """Return the columns of its row in the table."""
+        """Return the columns of the bucket's row."""
         return {
             "verdicts": self.verdicts,
             "answers": self.answers,
@@ -88,20 +87,20 @@ def bucket_of(row: Any) -> Bucket:
 
 
 def pieces(row: VerdictRow, newest_ms: int) -> Iterator[tuple[int, int, int, bool]]:
-    """Split a verdict into the minutes that count it.
+    """Split a verdict into pieces by minute.
 
-    Windows overlap: each accounts only for time that no earlier one covered (`rules.coverage_intervals`).
+    Windows overlap, so each counts only for time that no earlier one covered (`rules.coverage_intervals`).
 
     Args:
         row: The verdict.
-        newest_ms: Unix milliseconds until which earlier verdicts cover its series.
+        newest_ms: Unix milliseconds up to which earlier verdicts cover the series.
 
     Yields:
-        The begin of the minute, begin and end of the piece, and whether the verdict ends there.
+        The begin of the minute, the begin and end of the piece, and whether the verdict ends there.
     """
     last = (row.end_ms - 1) // MINUTE_MS * MINUTE_MS if row.end_ms > 0 else 0
     start = max(row.start_ms, newest_ms, row.end_ms - LONGEST_MS)
-    if start >= row.end_ms:  # it covers no new time, but is counted as a verdict
+    if start >= row.end_ms:  # it covers no new time, but counts as a verdict
         yield last, row.end_ms, row.end_ms, True
         return
     while True:
@@ -114,7 +113,7 @@ def pieces(row: VerdictRow, newest_ms: int) -> Iterator[tuple[int, int, int, boo
 
 
 def covered_until(row: VerdictRow, newest_ms: int) -> int:
-    """Return until when (Unix milliseconds) a series is covered after a verdict."""
+    """Return up to when (Unix milliseconds) a series is covered after a verdict."""
     return max(newest_ms, row.end_ms) if row.start_ms < row.end_ms else newest_ms
 
 
@@ -128,7 +127,7 @@ def add(bucket: Bucket, row: VerdictRow, covered_ms: int, at: tuple[int, int], *
     bucket.own += row.own
     bucket.device_us += row.device_us
     partition, offset = at
-    if bucket.first < 0 or partition != bucket.partition:  # the camera moved: its newer records count
+    if bucket.first < 0 or partition != bucket.partition:  # the camera moved; its newer records count
         bucket.partition, bucket.first = partition, offset
     bucket.last = offset
     if row.p_yes == row.p_yes:
@@ -138,7 +137,7 @@ def add(bucket: Bucket, row: VerdictRow, covered_ms: int, at: tuple[int, int], *
 
 
 def add_detail(bucket: Bucket, row: VerdictRow, minute: int, start: int, end: int, *, ends: bool) -> None:
-    """Append a piece of a verdict to the detail of a minute."""
+    """Append a piece of a verdict to a minute's detail."""
     if bucket.detail is None:
         bucket.detail = bytearray()
     code = row.outcome | (_ENDS if ends else 0)
@@ -146,18 +145,18 @@ def add_detail(bucket: Bucket, row: VerdictRow, minute: int, start: int, end: in
 
 
 def details(minute: int, data: bytes) -> Iterator[Detail]:
-    """Yield the pieces of a minute, in the order of the topic."""
+    """Yield the pieces in a minute's detail, in the topic's order."""
     for start, end, code, p_yes in _PIECE.iter_unpack(data):
         yield Detail(minute + start, minute + end, code & ~_ENDS, bool(code & _ENDS), p_yes)
 
 
 def fine_buckets(minute: int, data: bytes, size_ms: int) -> dict[int, Bucket]:
-    """Return the sums of spans shorter than a minute, by the begin of each.
+    """Return the sums of spans shorter than a minute, by the spans' begins.
 
     Args:
         minute: Begin of the minute.
-        data: Its detail.
-        size_ms: Length of a span, of which a minute is a multiple.
+        data: The minute's detail.
+        size_ms: Length of a span in milliseconds; must divide a minute.
     """
     spans: dict[int, Bucket] = {}
     for piece in details(minute, data):

@@ -1,4 +1,4 @@
-"""The database of the history: SQLite or PostgreSQL, its connections and its schema."""
+"""The history's database (SQLite or PostgreSQL): its connections and its schema."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 #: key of PostgreSQL's advisory lock that a replica takes while it changes the schema
 _SCHEMA_LOCK: Final = 0x6C6F_6F6B
 _BUSY_MS: Final = 30_000
-#: pages of SQLite's write-ahead log after which it is copied into the database file
+#: pages in SQLite's write-ahead log after which the log is copied into the database file
 _CHECKPOINT_PAGES: Final = 4000
 
 
@@ -49,7 +49,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Open a connection whose reads all see the same state."""
+        """Open a connection on which all reads see the same state."""
         with self._reads.connect() as connection:
             if not self.is_sqlite:
                 connection.execution_options(isolation_level="REPEATABLE READ")
@@ -57,7 +57,7 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Open a transaction, which is committed at the end and rolled back by an exception."""
+        """Open a transaction, which is committed at the end and rolled back on an exception."""
         with self._writes.begin() as connection:
             yield connection
 
@@ -79,7 +79,7 @@ class Database:
         """Bring the schema up to date.
 
         Args:
-            revision: Revision of the schema; the newest by default.
+            revision: The schema's revision; by default the newest.
 
         Raises:
             StartupError: The database cannot be used.
@@ -97,16 +97,17 @@ class Database:
             reason = str(getattr(error, "orig", error)).strip().splitlines()
             raise StartupError(
                 f"LOOKOUT_DATABASE_URL={public_url(self.url)}: {reason[0] if reason else error!r}; delete "
-                "it (the history is read from Kafka again, but for past reasons of outages), or name another"
+                "the database (the history is then reread from Kafka, except for past outages' reasons), or "
+                "choose another one"
             ) from error
 
     def fact(self, connection: Connection, name: str) -> str | None:
-        """Return a single value by its name."""
+        """Return a stored single value by its name; None if it is not stored."""
         value: str | None = connection.scalar(sqlalchemy.select(FACTS.c.value).where(FACTS.c.name == name))
         return value
 
     def bytes(self) -> int:
-        """Return the size of the database in bytes."""
+        """Return the database's size in bytes."""
         with self.reading() as connection:
             if not self.is_sqlite:
                 return int(
@@ -124,20 +125,20 @@ class Database:
 
 
 def new_key(made: sqlalchemy.CursorResult[Any]) -> int:
-    """Return the key of the row that was just inserted."""
+    """Return the key of a row that was just inserted."""
     row: Any = made.inserted_primary_key
     return int(row[0])
 
 
 def _sqlite(url: str, begin: str) -> sqlalchemy.Engine:
-    """Make an engine whose transactions start with `BEGIN {begin}`. With IMMEDIATE a writing transaction
-    takes the lock at its start, instead of failing halfway.
+    """Make an engine whose transactions start with `BEGIN {begin}`. With IMMEDIATE, a writing transaction
+    takes the lock at its start instead of failing halfway.
     """
     engine = sqlalchemy.create_engine(url, connect_args={"timeout": _BUSY_MS / 1000}, pool_size=16)
 
     @event.listens_for(engine, "connect")
     def connected(connection: Any, _record: Any) -> None:
-        connection.isolation_level = None  # transactions are begun below, not by the driver
+        connection.isolation_level = None  # transactions are started below, not by the driver
         for pragma in (
             "journal_mode=WAL",
             "synchronous=NORMAL",

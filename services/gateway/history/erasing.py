@@ -1,4 +1,4 @@
-"""Removes what an erasure covers from the history."""
+"""Removes erased time from the history."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from lookout.wire import LABELS
 
 
 def erase(connection: Connection, erasure: Erasure) -> None:
-    """Remove what is known of a camera's erased time: sums, incidents with people's notes, events, dead
-    letters.
+    """Remove what is known of a camera's erased time: sums, incidents with people's notes and labels,
+    outages, events and dead letters.
 
-    A sum that overlaps the erased range is removed entirely: erasing one hour removes that day's sum.
+    A sum that overlaps the erased range is removed entirely, so erasing an hour removes that day's sum.
     """
     begin_ms, end_ms = erasure.begin_us // 1000, -(-erasure.end_us // 1000)
     cameras = sqlalchemy.select(CAMERAS.c.key).where(CAMERAS.c.id == erasure.camera)
@@ -51,8 +51,8 @@ def erase(connection: Connection, erasure: Erasure) -> None:
         connection.execute(INCIDENTS.delete().where(INCIDENTS.c.id == incident))
     said = OUTAGES.c.camera == erasure.camera, OUTAGES.c.first_ms < end_ms, OUTAGES.c.last_ms >= begin_ms
     connection.execute(OUTAGES.delete().where(*said))
-    # Events and dead letters have the time of writing, not of the footage, so all of the camera's are
-    # removed.
+    # Events and dead letters have the time at which they were written, not that of the footage, so all of
+    # the camera's are removed.
     connection.execute(EVENTS.delete().where(EVENTS.c.camera == erasure.camera))
     connection.execute(LETTERS.delete().where(LETTERS.c.key == erasure.camera))
     if erasure.whole:

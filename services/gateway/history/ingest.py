@@ -1,4 +1,4 @@
-"""Reads the topics into the history. Offsets are stored with the rows in one transaction."""
+"""Reads the topics into the history, and stores rows and offsets in the same transaction."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lookout.services.gateway.history.records import STREAMS, TABLES, Records
 from lookout.services.gateway.history.tables import OFFSETS
 from lookout.wire import MAX_MESSAGE_BYTES
 
-#: most records of one transaction; seconds to wait for its first record, and then for further ones
+#: most records per transaction; seconds to wait for its first record, and then for further ones
 _BATCH: Final = 10_000
 _WAIT_S: Final = 0.25
 _GATHER_S: Final = 0.05
@@ -31,16 +31,16 @@ _PAUSE_S: Final = 1.0
 
 
 class MovedOnError(LookoutRuntimeError):
-    """Another process has stored records that this one was going to store."""
+    """Another process has stored records that this process was about to store."""
 
 
 class Ingest:
-    """Reads all topics of the history.
+    """Reads all topics into the history.
 
     Args:
-        settings: How Kafka is reached.
+        settings: How to reach Kafka.
         database: The history's database.
-        batch: Most records of one transaction.
+        batch: Most records per transaction.
     """
 
     def __init__(self, settings: ServiceSettings, database: Database, batch: int = _BATCH) -> None:
@@ -54,32 +54,35 @@ class Ingest:
         self.count = 0
 
     def run(self) -> None:
-        """Read until `stop`; failures of Kafka or the database are retried."""
+        """Read until `stop`; retry failures of Kafka or the database."""
         log = logs.get("history")
         while not self._stopped.is_set():
             try:
                 self._follow()
             except MovedOnError as error:
-                log.info("another gateway stores the history", error=str(error))
+                log.info("another gateway is storing the history", error=str(error))
             except (KafkaException, sqlalchemy.exc.DBAPIError) as error:
-                log.warning("the history waits", error=str(error).splitlines()[0][:300])
+                log.warning(
+                    "the history cannot be stored now: trying again", error=str(error).splitlines()[0][:300]
+                )
             self._records.forget()
             self._stopped.wait(_PAUSE_S)
 
     def stop(self) -> None:
-        """End after the current transaction."""
+        """Stop after the current transaction."""
         self._stopped.set()
 
     def _follow(self) -> None:
         options = {
-            "auto.offset.reset": "earliest",  # retention has removed records that were not read
+            "auto.offset.reset": "earliest",  # used if retention removed unread records
             "fetch.message.max.bytes": MAX_MESSAGE_BYTES,
             "queued.max.messages.kbytes": 64 << 10,
             "fetch.wait.max.ms": 100,
         }
         with closing(TopicReader(self._settings, "gateway", options=options)) as reader:
             self._next = self._stored()
-            # The tables come first, up to their current ends: they say who may read, and what was erased.
+            # Read the tables first, up to their current ends, since they say who may read and what was
+            # erased.
             reader.follow(dict.fromkeys(TABLES, BEGINNING), self._next, _ANSWER_S)
             while reader.unread and not self._stopped.is_set():
                 self._store(self._read(reader))
@@ -89,7 +92,7 @@ class Ingest:
                 self._store(self._read(reader))
 
     def _read(self, reader: TopicReader) -> list[Message]:
-        """Wait for a record; return it with those that arrive shortly after."""
+        """Wait for a record; return it together with those that arrive shortly after."""
         messages: list[Message] = []
         message, until = reader.next(_WAIT_S), time.monotonic() + _GATHER_S
         while message is not None and len(messages) < self._batch:
@@ -99,10 +102,10 @@ class Ingest:
         return messages
 
     def _store(self, messages: list[Message]) -> None:
-        """Store records and their offsets. If a record cannot be stored, only that record is left out.
+        """Store records and their offsets. Leave out only records that cannot be stored.
 
         Raises:
-            MovedOnError: Another process has stored some of them.
+            MovedOnError: Another process has stored some of the records.
             sqlalchemy.exc.DBAPIError: The database does not answer.
         """
         if not messages:
@@ -113,7 +116,7 @@ class Ingest:
             if not _is_of_a_record(error):
                 raise
             self._records.forget()
-            if len(messages) > 1:  # halve the batch to find the one that fails
+            if len(messages) > 1:  # halve the batch to find the record that fails
                 middle = len(messages) // 2
                 self._store(messages[:middle])
                 self._store(messages[middle:])
@@ -130,7 +133,7 @@ class Ingest:
             self._store_whole(messages, left_out=True)
 
     def _store_whole(self, messages: list[Message], *, left_out: bool = False) -> None:
-        """Store records and their offsets in one transaction; with `left_out`, only the offsets."""
+        """Store records and their offsets in one transaction; with `left_out`, store only the offsets."""
         moved: dict[Place, int] = {}
         with self._database.writing() as connection:
             batch = self._records.begin(connection)
@@ -160,7 +163,7 @@ class Ingest:
             )
             stored = connection.execute(OFFSETS.update().where(*row_at).values(next=offset)).rowcount == 1
         if not stored:
-            raise MovedOnError(f"{place[0]} [{place[1]}] is not at {before} any more")
+            raise MovedOnError(f"{place[0]} [{place[1]}] is no longer at offset {before}")
 
     def _stored(self) -> dict[Place, int]:
         with self._database.reading() as connection:
@@ -169,7 +172,7 @@ class Ingest:
 
 
 def _is_of_a_record(error: Exception) -> bool:
-    """Whether an error is caused by the content of a record, not by the database."""
+    """Return whether an error is caused by a record's content and not by the database."""
     if isinstance(error, MovedOnError):
         return False
     if isinstance(error, sqlalchemy.exc.DBAPIError):

@@ -1,4 +1,4 @@
-"""Stores the reasons that agents give for cameras that send nothing; Redis keeps them only during the
+"""Stores the reasons that agents give for cameras that send nothing, since Redis keeps them only during the
 outage.
 """
 
@@ -20,12 +20,12 @@ from lookout.v1.gateway_pb2 import UnwatchedTime
 def note(database: Database, said: Mapping[str, str], now_ms: int) -> None:
     """Store the reasons that agents give now.
 
-    The same reason again within an hour extends its row, so that an unstable connection does not add a row
-    each time.
+    If a reason is repeated within an hour, its row is extended, so that an unstable connection does not add a
+    row each time.
 
     Args:
         database: The history's database.
-        said: The reason by camera, not empty.
+        said: Reasons by camera; none is empty.
         now_ms: Unix milliseconds.
     """
     with database.writing() as connection:
@@ -45,8 +45,8 @@ def note(database: Database, said: Mapping[str, str], now_ms: int) -> None:
 
 
 def explain(connection: Connection, stretches: Iterable[UnwatchedTime]) -> None:
-    """Fill in, for each stretch in which nothing came from a camera, the reason that its agent gave for most
-    of it.
+    """Fill in why a camera sent nothing: for each such stretch, the reason that its agent gave for most of
+    it.
     """
     silent = [stretch for stretch in stretches if stretch.reason == UNSEEN]
     if not silent:

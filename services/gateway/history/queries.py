@@ -1,4 +1,4 @@
-"""The API's queries on the history. Callers get only what their scope allows, whatever they ask for."""
+"""The API's queries on the history. They return only what the caller's scope allows."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from lookout.v1.gateway_pb2 import IncidentView, WatchAuthor
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import CAMERA_HEALTH, CAMERA_OFFLINE, WATCHES, from_json, headers, names_id
 
-#: most buckets of one answer
+#: most buckets in one answer
 BUCKETS_AT_MOST: Final = 20_000
-#: the audit log's name for a film that was sent as footage of a camera
+#: the audit log's action for a film that was sent as a camera's footage
 FILM_SENT: Final = "camera.film"
 _FEW_CAMERAS: Final = 20
 
@@ -58,7 +58,7 @@ class CameraRow:
 
 
 def cameras_of(connection: Connection, principal: Principal, pattern: str | None = None) -> list[CameraRow]:
-    """The cameras that a caller may see, by id.
+    """Return the cameras that a caller may see, by id.
 
     Args:
         connection: A connection to the history.
@@ -74,18 +74,20 @@ def cameras_of(connection: Connection, principal: Principal, pattern: str | None
 
 
 def tenants(connection: Connection) -> list[str]:
-    """The tenants that have cameras."""
+    """Return the tenants that have cameras."""
     return list(connection.scalars(sqlalchemy.select(CAMERAS.c.tenant).distinct().order_by(CAMERAS.c.tenant)))
 
 
 def tenants_of(connection: Connection, camera: str) -> list[str]:
-    """The tenants under which a camera id was seen."""
+    """Return the tenants under which a camera id was seen."""
     return list(connection.scalars(sqlalchemy.select(CAMERAS.c.tenant).where(CAMERAS.c.id == camera)))
 
 
 def footage_until(connection: Connection, camera: str) -> int:
-    """Return the end of a camera's footage in Unix milliseconds, from its windows and the films sent for it.
-    A film ends at the time when it is sent, and decode may not have read it yet.
+    """Return the end of a camera's footage in Unix milliseconds; 0 if there is none.
+
+    It comes from the camera's windows and from the films sent for it. A film ends when it is sent, and decode
+    may not have read it yet.
     """
     seen = sqlalchemy.select(sqlalchemy.func.max(CAMERAS.c.seen_ms)).where(CAMERAS.c.id == camera)
     films = sqlalchemy.select(AUDIT.c.time_ms, AUDIT.c.body).where(AUDIT.c.action == FILM_SENT)
@@ -98,7 +100,7 @@ def footage_until(connection: Connection, camera: str) -> int:
 
 
 def wholly_seen(connection: Connection, principal: Principal, pattern: str | None) -> list[str]:
-    """Return the ids of cameras for which the caller sees every tenant. Needed for landmarks, which do not
+    """Return the ids of cameras of which the caller may see every tenant. Needed for landmarks, which do not
     record a tenant.
     """
     cameras = sorted({row.id for row in cameras_of(connection, principal, pattern)})
@@ -110,7 +112,7 @@ def wholly_seen(connection: Connection, principal: Principal, pattern: str | Non
 def _in_scope(
     connection: Connection, principal: Principal, pattern: str | None, column: ColumnElement[int]
 ) -> list[ColumnElement[bool]]:
-    """Conditions that limit a column of camera keys to what a caller may see."""
+    """Return conditions that limit a column of camera keys to what a caller may see."""
     if principal.unlimited and pattern is None:
         return []
     query = sqlalchemy.select(CAMERAS.c.key, CAMERAS.c.id, CAMERAS.c.tenant)
@@ -119,13 +121,14 @@ def _in_scope(
         for row in connection.execute(query)
         if (pattern is None or names_id(pattern, row.id)) and principal.sees(row.id, row.tenant)
     ]
-    # For many cameras the index by time is faster: an index by camera would need a sort.
+    # For many cameras, the index by time is faster, since an index by camera would need a sort. The sum
+    # with 0 keeps the database from using the latter.
     return [column.in_(keys) if len(keys) <= _FEW_CAMERAS else (column + 0).in_(keys)]
 
 
 @dataclass(frozen=True, slots=True)
 class IncidentFilter:
-    """Which incidents are wanted; None in a field: all."""
+    """Selects incidents; a field with None does not restrict them."""
 
     camera: str | None = None
     watch: str | None = None
@@ -144,12 +147,13 @@ def _incident_rows() -> Select[Any]:
 def incidents(
     connection: Connection, principal: Principal, criteria: IncidentFilter, after: str, limit: int
 ) -> tuple[list[Any], str]:
-    """Return incidents, newest first, and the value of `after` for the next page (empty after the last page).
+    """Return a page of incidents, newest first, and the value of `after` for the next page (empty on the last
+    page).
 
     Raises:
-        ProblemError: `after` is not a value from an earlier page.
+        ProblemError: `after` is not from an earlier page.
     """
-    # The index alone gives the ids of the page; full rows with their alerts are read only for these.
+    # The index alone gives the page's ids; full rows with their alerts are read only for these.
     query = sqlalchemy.select(INCIDENTS.c.id, INCIDENTS.c.start_ms)
     query = query.where(*_in_scope(connection, principal, criteria.camera, INCIDENTS.c.camera))
     if criteria.watch is not None:
@@ -184,12 +188,12 @@ def incidents(
 def _place(after: str) -> tuple[int, str]:
     start, _, identity = after.partition(".")
     if not (start.isdigit() and len(start) <= 15 and identity):
-        raise ProblemError(400, "after: use the value `next` of an earlier page")
+        raise ProblemError(400, "after: give the value `next` from an earlier page")
     return int(start), identity
 
 
 def _questions(connection: Connection, words: str) -> list[int]:
-    """Return the keys of questions in which every searched word is a prefix of a word, ignoring case."""
+    """Return the keys of questions that contain a word starting with each searched word, ignoring case."""
     criteria = words.casefold().split()
     texts = connection.execute(sqlalchemy.select(QUESTIONS))
     return [
@@ -204,7 +208,9 @@ def _words(text: str) -> list[str]:
 
 
 def incident(connection: Connection, principal: Principal, identity: str) -> tuple[Any, list[bytes]] | None:
-    """Return an incident's row and the actions on it; None if the caller may see no such incident."""
+    """Return an incident's row and the actions on it; None if it does not exist or the caller may not see
+    it.
+    """
     row = connection.execute(
         sqlalchemy.select(INCIDENTS, CAMERAS.c.tenant, CAMERAS.c.id.label("camera_id"))
         .join(CAMERAS, CAMERAS.c.key == INCIDENTS.c.camera)
@@ -219,7 +225,7 @@ def incident(connection: Connection, principal: Principal, identity: str) -> tup
 
 
 def add_acts(connection: Connection, incidents: Sequence[IncidentView]) -> None:
-    """Add to incidents what people did with them, oldest first."""
+    """Add to each incident the actions of people on it, oldest first."""
     views = {view.id: view for view in incidents}
     query = sqlalchemy.select(ACTS.c.incident, ACTS.c.body).where(ACTS.c.incident.in_(list(views)))
     for row in connection.execute(query.order_by(ACTS.c.offset)):
@@ -227,13 +233,13 @@ def add_acts(connection: Connection, incidents: Sequence[IncidentView]) -> None:
 
 
 def newest_alert(connection: Connection, identity: str) -> Alert | None:
-    """Return the newest alert of an incident; None if the history has none."""
+    """Return an incident's newest alert; None if the incident is unknown."""
     body = connection.scalar(sqlalchemy.select(INCIDENTS.c.alert).where(INCIDENTS.c.id == identity))
     return None if body is None else from_json(body, Alert)
 
 
 def open_incidents(connection: Connection) -> Mapping[int, int]:
-    """Return the number of open incidents by the camera's key."""
+    """Return the number of open incidents, by the camera's key."""
     rows = connection.execute(
         sqlalchemy.select(INCIDENTS.c.camera, sqlalchemy.func.count())
         .where(sqlalchemy.not_(INCIDENTS.c.closed))
@@ -243,8 +249,8 @@ def open_incidents(connection: Connection) -> Mapping[int, int]:
 
 
 def camera_faults(connection: Connection) -> Mapping[int, str]:
-    """Return the faults of cameras: the cause in each camera's open incident of the watch `camera-health`, by
-    the camera's key.
+    """Return cameras' faults, by the camera's key: the cause in a camera's open incident of the watch
+    `camera-health`.
     """
     rows = connection.execute(
         sqlalchemy.select(INCIDENTS.c.camera, INCIDENTS.c.alert)
@@ -255,19 +261,19 @@ def camera_faults(connection: Connection) -> Mapping[int, str]:
 
 
 def documents(connection: Connection, topic: str) -> list[Any]:
-    """The rows of a compacted topic, by key."""
+    """Return the rows of a compacted topic, by key."""
     query = sqlalchemy.select(DOCUMENTS).where(DOCUMENTS.c.topic == topic).order_by(DOCUMENTS.c.key)
     return list(connection.execute(query))
 
 
 def document(connection: Connection, topic: str, key: str) -> Any:
-    """One row of a compacted topic, or None."""
+    """Return a row of a compacted topic; None if there is none."""
     query = sqlalchemy.select(DOCUMENTS).where(DOCUMENTS.c.topic == topic, DOCUMENTS.c.key == key)
     return connection.execute(query).one_or_none()
 
 
 def owned(connection: Connection, topic: str) -> set[str]:
-    """Keys of a topic whose records belong to a Kubernetes resource."""
+    """Return the keys of a topic's records that belong to Kubernetes resources."""
     query = sqlalchemy.select(DOCUMENTS.c.key).where(
         DOCUMENTS.c.topic == topic, DOCUMENTS.c.owner == headers.KUBERNETES
     )
@@ -275,7 +281,7 @@ def owned(connection: Connection, topic: str) -> set[str]:
 
 
 def watches(connection: Connection, principal: Principal) -> list[Watch]:
-    """The watches that a caller may see, by id."""
+    """Return the watches that a caller may see, by id."""
     rows = [from_json(row.body, Watch) for row in documents(connection, WATCHES.name)]
     if principal.unlimited:
         return rows
@@ -284,19 +290,19 @@ def watches(connection: Connection, principal: Principal) -> list[Watch]:
 
 
 def asking(connection: Connection) -> list[Watch]:
-    """The watches that ask a model something now, whoever may see them."""
+    """Return the watches that currently ask a model, whoever may see them."""
     watches = (from_json(row.body, Watch) for row in documents(connection, WATCHES.name))
     return [watch for watch in watches if not watch.disabled and watch.id != CAMERA_OFFLINE]
 
 
 def versions(connection: Connection, watch: str) -> list[Watch]:
-    """The records of a watch, oldest first."""
+    """Return a watch's versions, oldest first."""
     query = sqlalchemy.select(VERSIONS.c.body).where(*_written(watch)).order_by(VERSIONS.c.offset)
     return [from_json(body, Watch) for body in connection.scalars(query)]
 
 
 def authors(connection: Connection, watch: str) -> Iterator[WatchAuthor]:
-    """Who wrote the records of a watch, oldest first."""
+    """Yield who wrote each version of a watch, oldest first."""
     columns = sqlalchemy.select(VERSIONS.c.actor, VERSIONS.c.written_ms)
     for row in connection.execute(columns.where(*_written(watch)).order_by(VERSIONS.c.offset)):
         author = WatchAuthor(actor=row.actor)
@@ -306,7 +312,7 @@ def authors(connection: Connection, watch: str) -> Iterator[WatchAuthor]:
 
 
 def _written(watch: str) -> tuple[ColumnElement[bool], ...]:
-    """Conditions on records of a watch that are not its removal."""
+    """Return conditions that select a watch's records, without its removals."""
     return VERSIONS.c.watch == watch, VERSIONS.c.version >= 0
 
 
@@ -323,7 +329,7 @@ class SeriesRow:
 def series_of(
     connection: Connection, principal: Principal, camera: str | None, watch: str | None
 ) -> list[SeriesRow]:
-    """The series that a caller may see, by camera and watch."""
+    """Return the series that a caller may see, by camera and watch."""
     query = (
         sqlalchemy.select(SERIES.c.key, CAMERAS.c.id, CAMERAS.c.tenant, SERIES.c.watch)
         .join(CAMERAS, CAMERAS.c.key == SERIES.c.camera)
@@ -341,18 +347,18 @@ def series_of(
 def sums(
     connection: Connection, series: Iterable[SeriesRow], since_ms: int, until_ms: int, size_ms: int
 ) -> dict[int, dict[int, Bucket]]:
-    """Return the sums of series in buckets of one size; buckets without a verdict are left out.
+    """Return series' sums in buckets of one size, without buckets that have no verdict.
 
     Args:
         connection: A connection to the history.
         series: The series.
         since_ms: Begin, Unix milliseconds.
         until_ms: End, Unix milliseconds.
-        size_ms: Length of a bucket in milliseconds: a divisor of a minute, or a number of minutes, hours or
-            days.
+        size_ms: Length of a bucket in milliseconds; must divide a minute, or be a multiple of minutes, hours
+            or days.
 
     Returns:
-        The sums by the key of the series and the begin of the bucket.
+        The sums, by the series' key and the bucket's begin.
     """
     level = next(
         level for level in (DAY_MS, HOUR_MS, MINUTE_MS) if size_ms % level == 0 or level == MINUTE_MS
@@ -385,7 +391,9 @@ def sums(
 def minutes_seen(
     connection: Connection, series: SeriesRow, since_ms: int, until_ms: int
 ) -> tuple[int, int] | None:
-    """The first and last minute in which a series has verdicts within a range; None if it has none."""
+    """Return the begin of the first and the end of the last minute with verdicts in a range; None if there
+    are none.
+    """
     query = (
         sqlalchemy.select(BUCKETS.c.start_ms)
         .where(
@@ -418,7 +426,7 @@ def _sum(bucket: Bucket, row: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CostOf:
-    """The cost of one question about one camera: FLOPs, and device seconds."""
+    """The cost of a question about a camera, in FLOPs and device seconds."""
 
     camera: str
     tenant: str
@@ -432,8 +440,8 @@ class CostOf:
 def costs(
     connection: Connection, principal: Principal, camera: str | None, since_ms: int, until_ms: int
 ) -> list[CostOf]:
-    """Return the cost of the questions that a caller may see, by camera and watch; the range is rounded to
-    hours. The shared cost of a window is divided evenly among its questions.
+    """Return the cost of the questions that a caller may see, by camera and watch. The range is rounded to
+    hours. A window's shared cost is divided evenly among its questions.
     """
     series = series_of(connection, principal, camera, None)
     spent = sums(connection, series, since_ms, until_ms, HOUR_MS)
@@ -475,7 +483,7 @@ def _total(buckets: Iterable[Bucket]) -> Bucket:
 def incidents_by_tenant(
     connection: Connection, principal: Principal, since_ms: int, until_ms: int
 ) -> dict[str, int]:
-    """The number of incidents that began within a range, by tenant, as far as a caller may see them."""
+    """Return the number of incidents that began in a range and that a caller may see, by tenant."""
     query = (
         sqlalchemy.select(CAMERAS.c.id, CAMERAS.c.tenant, sqlalchemy.func.count())
         .select_from(INCIDENTS)
@@ -493,8 +501,8 @@ def incidents_by_tenant(
 def incident_starts(
     connection: Connection, principal: Principal, camera: str | None, since_ms: int, until_ms: int
 ) -> list[int]:
-    """Return when the incidents that a caller may see began, for those that began within a range; Unix
-    milliseconds.
+    """Return the begins, in Unix milliseconds, of the incidents that began in a range and that a caller may
+    see.
     """
     query = sqlalchemy.select(INCIDENTS.c.start_ms).where(
         *_in_scope(connection, principal, camera, INCIDENTS.c.camera),
@@ -507,7 +515,7 @@ def incident_starts(
 def verdict_places(
     connection: Connection, series: Iterable[SeriesRow], since_ms: int, until_ms: int
 ) -> dict[int, tuple[int, int]]:
-    """Return where verdicts.v1 has the verdicts of a range: the first and the last offset by partition."""
+    """Return where the verdicts of a range are in verdicts.v1: the first and last offset, by partition."""
     places: dict[int, tuple[int, int]] = {}
     for entry in series:
         query = sqlalchemy.select(BUCKETS.c.partition, BUCKETS.c.first, BUCKETS.c.last).where(
@@ -524,12 +532,13 @@ def verdict_places(
 
 
 def verdict_near(connection: Connection, camera: str, at_ms: int) -> tuple[int, int] | None:
-    """Return the partition and offset in verdicts.v1 of a verdict of a camera whose window is near a time.
+    """Return the partition and offset in verdicts.v1 of a camera's verdict near a time; None if there is
+    none.
 
     Args:
         connection: A connection to the history.
         camera: The camera's id.
-        at_ms: The time, Unix milliseconds; only verdicts of the same hour are considered.
+        at_ms: The time, Unix milliseconds. Only verdicts at most an hour away are considered.
     """
     distance = sqlalchemy.func.abs(BUCKETS.c.start_ms - at_ms)
     query = (
@@ -552,7 +561,7 @@ def verdict_near(connection: Connection, camera: str, at_ms: int) -> tuple[int, 
 def letter(
     connection: Connection, principal: Principal, topic: str, partition: int, offset: int
 ) -> Any | None:
-    """The row of a dead letter; None if the caller may see no such letter."""
+    """Return a dead letter's row; None if it does not exist or the caller may not see it."""
     query = sqlalchemy.select(LETTERS).where(
         LETTERS.c.topic == topic, LETTERS.c.partition == partition, LETTERS.c.offset == offset
     )
@@ -561,13 +570,15 @@ def letter(
 
 
 def letters(connection: Connection, principal: Principal, after: str, limit: int) -> tuple[list[bytes], str]:
-    """Dead letters, newest first, and where the next page begins."""
+    """Return a page of dead letters, newest first, and the value of `after` for the next page (empty on the
+    last page).
+    """
     query = sqlalchemy.select(LETTERS).order_by(
         LETTERS.c.time_ms.desc(), LETTERS.c.topic, LETTERS.c.partition, LETTERS.c.offset.desc()
     )
     if after:
         if not after.isdigit() or len(after) > 15:
-            raise ProblemError(400, "after: use the value `next` of an earlier page")
+            raise ProblemError(400, "after: give the value `next` from an earlier page")
         query = query.where(LETTERS.c.time_ms < int(after))
     page: list[Any] = []
     for row in connection.execute(query):

@@ -1,4 +1,4 @@
-"""Applies each topic's records to the history, in the transaction that stores their offsets."""
+"""Applies the topics' records to the history, in the transaction that stores their offsets."""
 
 from __future__ import annotations
 
@@ -76,8 +76,7 @@ from lookout.wire import (
     to_json,
 )
 
-#: topics that are read to their ends first, since they say who may read what, what was erased and what is
-#: masked
+#: topics that are read to their ends first, since they say who may read what, and what was erased or masked
 TABLES: Final = (
     ACCESS.name,
     ERASURES.name,
@@ -102,7 +101,7 @@ STREAMS: Final = (
     *DEAD_LETTERS,
 )
 EVENT_NUMBER: Final = "event"
-#: age of a record, in milliseconds, above which it is not sent to followers of events
+#: age in milliseconds above which a record is not sent to followers of events
 _EVENT_AGE_MS: Final = 7 * 86_400_000
 _KEY_CHARS: Final = 600
 
@@ -112,8 +111,8 @@ class Batch:
     """The state of one transaction.
 
     Attributes:
-        connection: Its connection.
-        number: Number of the newest event.
+        connection: The transaction's connection.
+        number: The newest event's number.
     """
 
     connection: Connection
@@ -125,7 +124,7 @@ class Records:
 
     Args:
         database: The history's database.
-        masks: Checks that the fleet signed a mask; by default all masks are accepted.
+        masks: Checks that the fleet signed a mask; None: all masks are accepted.
     """
 
     def __init__(self, database: Database, masks: MaskSigner | None = None) -> None:
@@ -157,21 +156,21 @@ class Records:
         return Batch(connection, int(number or 0))
 
     def take(self, batch: Batch, message: Message) -> None:
-        """Put one record into the history."""
+        """Apply a record to the history."""
         taker = self._takers[str(message.topic())]
         taker(batch, message)
         if taker != self._verdict:
             self._remember_request(batch, message)
 
     def end(self, batch: Batch) -> None:
-        """Write the sums of the transaction, which is committed afterwards."""
+        """Write the transaction's sums, before it is committed."""
         self.book.write(batch.connection)
         batch.connection.execute(
             self._database.upsert(FACTS), {"name": EVENT_NUMBER, "value": str(batch.number)}
         )
 
     def forget(self) -> None:
-        """Drop the in-memory state that a failed transaction changed."""
+        """Drop the in-memory state, which a failed transaction may have changed."""
         self.book.forget()
         self._fence = None
 
@@ -230,7 +229,9 @@ class Records:
         connection.execute(self._database.upsert(FACTS), {"name": name, "value": str(newest)})
 
     def _want(self, connection: Connection, alert: Alert, written_ms: int) -> None:
-        """Mark a closed incident's evidence to be kept if its watch's version at that time asks for that."""
+        """Mark a closed incident's evidence to be kept, if the incident's version of its watch asks for
+        that.
+        """
         if alert.kind != Alert.KIND_CLOSED or written_ms < time.time() * 1000 - _EVENT_AGE_MS:
             return
         query = sqlalchemy.select(VERSIONS.c.body).where(
@@ -255,7 +256,7 @@ class Records:
                 "body": to_json(act),
             },
         )
-        if stored is None:  # a copy of an action that was read earlier
+        if stored is None:  # a copy of an action that was already read
             return
         view = self._refresh(batch.connection, act.incident)
         event = Event(kind="action", camera=act.camera, tenant=tenant_of(act.tenant), action=act)
@@ -264,7 +265,7 @@ class Records:
         self._tell(batch, message, event)
 
     def _refresh(self, connection: Connection, incident: str) -> Any:
-        """Recompute an incident's triage state, and its view if its alert was read."""
+        """Recompute an incident's triage state; return its view, None if its alert was not read yet."""
         row = connection.execute(
             sqlalchemy.select(INCIDENTS.c.alert).where(INCIDENTS.c.id == incident)
         ).one_or_none()
@@ -280,8 +281,8 @@ class Records:
         return incident_view(alert, triage, tenant=alert.tenant)
 
     def _triage(self, connection: Connection, alert: Alert) -> Triage:
-        """Return an incident's triage state from the actions on it and its label; the later of the two
-        counts.
+        """Return an incident's triage state. Whether it was right comes from its label or the actions on it,
+        whichever is later.
         """
         bodies = connection.scalars(
             sqlalchemy.select(ACTS.c.body).where(ACTS.c.incident == alert.incident).order_by(ACTS.c.offset)
@@ -324,7 +325,7 @@ class Records:
         self._tell(batch, message, Event(kind="watch", tenant=watch.tenant, watch=watch))
 
     def _version(self, batch: Batch, message: Message, watch: Watch, *, removed: bool = False) -> None:
-        """Store a record of a watch; a removal is stored with version -1 and no body."""
+        """Store a watch's version; a removal is stored with version -1 and no body."""
         row = {
             "watch": watch.id,
             "offset": message.offset(),
@@ -337,7 +338,7 @@ class Records:
         batch.connection.execute(self._database.upsert(VERSIONS), row)
 
     def _camera(self, batch: Batch, message: Message) -> None:
-        """Store a camera, and since when agents pull it or no longer do."""
+        """Store a camera, and from when on agents are supposed to pull it or not."""
         self._document(batch, message)
         source = Camera() if message.value() is None else _read(message, Camera)
         if source is not None:
@@ -351,7 +352,7 @@ class Records:
             batch.connection.execute(self._database.upsert(SOURCES), row)
 
     def _document(self, batch: Batch, message: Message) -> None:
-        """Store a row of a compacted topic unchanged; one that the topic's parser rejects is left out."""
+        """Store a record of a compacted topic unchanged; ignore one that the topic's parser rejects."""
         value = message.value()
         if value is None:
             self._delete(batch, message)
@@ -363,7 +364,7 @@ class Records:
         self._put(batch, message, to_json(parsed), tenant, getattr(parsed, "camera", ""))
 
     def _masks(self, batch: Batch, message: Message) -> None:
-        """Store the masks of a camera; after a record that cannot be used, those before it stay in force."""
+        """Store a camera's masks. If a record cannot be used, the previous masks stay in force."""
         key, value = key_text(message.key()), message.value()
         query = sqlalchemy.select(DOCUMENTS.c.body).where(
             DOCUMENTS.c.topic == MASKS.name, DOCUMENTS.c.key == key[:_KEY_CHARS]
@@ -383,7 +384,7 @@ class Records:
             self._delete(batch, message)
             return
         self._put(batch, message, value, "", "")
-        if "@" in key:  # the key of a confirmation or of a member, not of an erasure
+        if "@" in key:  # the key of a confirmation or a member, not of an erasure
             return
         erasure = _read(message, Erasure)
         if erasure is not None:
@@ -406,7 +407,7 @@ class Records:
         view = JobView()
         if isinstance(parsed, RecordingJob):
             view.request.CopyFrom(parsed)
-        else:  # the event has only the progress; clients fetch the answers
+        else:  # the event has only the progress; clients fetch the answers themselves
             view.answers.id, view.answers.state = parsed.id, parsed.state
             view.answers.parts, view.answers.done = parsed.parts, parsed.done
         self._tell(batch, message, Event(kind="job", tenant=tenant_of(tenant), job=view))
@@ -432,8 +433,8 @@ class Records:
             )
 
     def _state(self, batch: Batch, message: Message) -> None:
-        """Store when a camera was last heard, from decode's checkpoint. Checkpoints also exist for cameras
-        that no watch covers.
+        """Store when a camera was last heard, from decode's checkpoint, which also exists for cameras that no
+        watch covers.
         """
         camera, checkpoint = record_of(message).camera, _read(message, Checkpoint)
         if checkpoint is None or not is_camera_id(camera):
@@ -450,7 +451,7 @@ class Records:
         written_us, camera = message.timestamp()[1] * 1000, key_text(message.key())
         erasures = self._erased(batch.connection).of(camera)
         if any(written_us <= erasure.requested_us for erasure in erasures):
-            return  # written before the erasure; `erase` removed those that were read earlier
+            return  # written before the erasure; `erase` removed those that were already read
         pairs = record_of(message).headers
         view = DeadLetterView(
             topic=str(message.topic()),
@@ -486,7 +487,7 @@ class Records:
         )
 
     def _tell(self, batch: Batch, message: Message, event: Event) -> None:
-        """Store an event under the next number, unless it is too old for followers."""
+        """Store an event with the next number, unless it is too old for followers."""
         written_ms = message.timestamp()[1]
         if written_ms < time.time() * 1000 - _EVENT_AGE_MS:
             return
@@ -518,7 +519,7 @@ class Records:
         )
 
     def _note_fault(self, batch: Batch, topic: str, key: str, error: RuleError) -> None:
-        """Store why the newest record of a key cannot be used; the one before it stays in force."""
+        """Store why a key's newest record cannot be used; its previous record stays in force."""
         batch.connection.execute(
             DOCUMENTS.update()
             .where(DOCUMENTS.c.topic == topic, DOCUMENTS.c.key == key[:_KEY_CHARS])
@@ -570,12 +571,14 @@ class Records:
 
 
 def reported_fact(tenant: str) -> str:
-    """Return the name of the fact with the end of a tenant's newest scheduled report (Unix milliseconds)."""
+    """Return the name of the fact that holds the end of a tenant's newest scheduled report (Unix
+    milliseconds).
+    """
     return f"reported/{stable_id(tenant)[:32]}"
 
 
 def erased(connection: Connection) -> Fence:
-    """The erasures that the history knows."""
+    """Return the erasures that the history knows."""
     rows = connection.execute(
         sqlalchemy.select(DOCUMENTS.c.key, DOCUMENTS.c.body).where(DOCUMENTS.c.topic == ERASURES.name)
     )
@@ -598,7 +601,7 @@ _KINDS: Final[dict[str, type[Any]]] = {
 
 
 def _read(message: Message, kind: type[Any]) -> Any:
-    """Parse the message in a record; None if it is not valid."""
+    """Parse the message in a record; None if it is invalid."""
     try:
         return received(kind, record_of(message))
     except WireError:
@@ -606,15 +609,15 @@ def _read(message: Message, kind: type[Any]) -> Any:
 
 
 def _with_opinion(alert: Alert, known: bytes | None) -> Alert | None:
-    """Add a second model's opinion to the newest alert of its incident.
+    """Add a second model's opinion to its incident's newest alert.
 
     Args:
-        alert: The alert that was read. If it is an opinion, the alert before it stays the newest and gets the
-            opinion.
-        known: The newest alert of the incident so far; None: none was read.
+        alert: The alert that was read. If it is an opinion, the previous alert gets the opinion and stays the
+            newest.
+        known: The incident's newest alert so far; None: none was read.
 
     Returns:
-        The newest alert now; None: the opinion is about an unknown incident.
+        The incident's newest alert now; None if the opinion is about an unknown incident.
     """
     before = None if known is None else from_json(known, Alert)
     if alert.kind == Alert.KIND_OPINION:

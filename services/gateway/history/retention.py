@@ -1,4 +1,4 @@
-"""Limits the history by age and by bytes."""
+"""Limits the history's age and size."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from lookout.services.gateway.settings import GatewaySettings
 
 #: days for which events, requests and dead letters are kept
 _SHORT_DAYS: Final = 7
-#: factor by which the ages are lowered in each step while the database is too large
+#: factor by which the ages are lowered per step while the database is too large
 _STEP: Final = 0.8
 
 
 class Retention:
-    """Removes what is too old, and the oldest details while the database is too large.
+    """Removes what is too old; while the database is too large, removes details earlier.
 
     Args:
         database: The history's database.
@@ -47,15 +47,15 @@ class Retention:
         self._database, self._settings, self._clock = database, settings, clock
 
     def remove(self) -> None:
-        """Remove rows that are too old; while the database is too large, also younger details, then younger
-        minutes.
+        """Remove rows that are too old. While the database is too large, remove younger details too, then
+        younger minutes.
         """
         settings = self._settings
         detail, minutes = settings.detail_days, settings.minutes_days
         self._remove(detail, minutes)
         while self._database.bytes() > settings.history_bytes and minutes > 1 / 24:
             detail, minutes = (detail * _STEP, minutes) if detail > 1 / 24 else (detail, minutes * _STEP)
-            logs.get("history").warning("the history is too large: details are removed earlier", days=detail)
+            logs.get("history").warning("the history is too large: removing details earlier", days=detail)
             self._remove(detail, minutes)
 
     def _remove(self, detail_days: float, minutes_days: float) -> None:

@@ -1,4 +1,4 @@
-"""The sums of all cameras and watches, kept in memory across transactions."""
+"""All cameras' and watches' sums, kept in memory across transactions."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class _Series:
 
 
 class SeriesBook:
-    """Cameras and series (one camera and watch) in memory while records are counted. Call `forget` after a
-    failed transaction.
+    """Holds cameras and series (a camera and a watch) in memory while records are counted. Call `forget`
+    after a failed transaction.
 
     Args:
         database: The history's database.
@@ -56,17 +56,17 @@ class SeriesBook:
         self._touched: list[_Series] = []
 
     def forget(self) -> None:
-        """Drop everything in memory; it is read from the database again."""
+        """Drop everything in memory, so that it is reread from the database."""
         self._cameras.clear()
         self._series.clear()
         self._touched.clear()
 
     def camera(self, connection: Connection, tenant: str, identity: str) -> int:
-        """Return the key of a camera; a new camera gets a row."""
+        """Return a camera's key; a new camera gets a row."""
         return self._camera(connection, tenant, identity).key
 
     def seen(self, connection: Connection, tenant: str, identity: str, seen_ms: int) -> None:
-        """Record that a camera was heard until a time."""
+        """Record until when a camera was heard."""
         camera = self._camera(connection, tenant, identity)
         if seen_ms > camera.seen_ms:
             camera.seen_ms, camera.changed = seen_ms, True
@@ -80,7 +80,7 @@ class SeriesBook:
             camera.changed = True
 
     def count(self, connection: Connection, row: VerdictRow, at: tuple[int, int]) -> None:
-        """Count a verdict; `at` is the partition and offset of its record."""
+        """Count a verdict; `at` is the partition and offset of the verdict's record."""
         name = (row.tenant, row.camera, row.watch)
         series = self._series.get(name)
         if series is None:
@@ -102,7 +102,7 @@ class SeriesBook:
         self._decided(connection, row)
 
     def write(self, connection: Connection) -> None:
-        """Write the changed rows."""
+        """Write the changed rows to the database."""
         rows: list[dict[str, Any]] = []
         newest: list[dict[str, int]] = []
         for series in self._touched:
@@ -172,7 +172,7 @@ class SeriesBook:
         return _Series(new_key(insertion), 0, 0)
 
     def _bucket(self, connection: Connection, series: _Series, level: int, start: int) -> Bucket:
-        if start >= series.last_ms:  # the series has no verdict this recent, so there is no row
+        if start >= series.last_ms:  # newer than any verdict of the series, so there is no row
             return Bucket()
         query = sqlalchemy.select(BUCKETS).where(
             BUCKETS.c.level == level, BUCKETS.c.series == series.key, BUCKETS.c.start_ms == start
@@ -182,7 +182,7 @@ class SeriesBook:
 
 
 def _drop_old(series: _Series) -> None:
-    """Keep only the newest bucket of each level in memory: the next verdict belongs there."""
+    """Keep only each level's newest bucket in memory, since the next verdict belongs there."""
     newest: dict[int, int] = {}
     for level, start in series.buckets:
         newest[level] = max(start, newest.get(level, start))

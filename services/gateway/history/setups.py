@@ -21,7 +21,7 @@ Value = TypeVar("Value")
 
 
 class Span(NamedTuple, Generic[Value]):
-    """A value and the time for which it held, in Unix milliseconds."""
+    """A value, and when it held, in Unix milliseconds."""
 
     begin_ms: int
     end_ms: int
@@ -29,7 +29,9 @@ class Span(NamedTuple, Generic[Value]):
 
 
 def watch_spans(connection: Connection) -> dict[str, list[Span[Watch]]]:
-    """The timeline of each watch, by id. Its values only say which cameras the watch covers, see `_asks`."""
+    """Return each watch's timeline, by id. Its values say only which cameras the watch covers (see
+    `_asks`).
+    """
     rows = connection.execute(sqlalchemy.select(VERSIONS).order_by(VERSIONS.c.watch, VERSIONS.c.offset))
     audited = _audited(connection, "watch")
     result = {}
@@ -37,7 +39,7 @@ def watch_spans(connection: Connection) -> dict[str, list[Span[Watch]]]:
         changes = [
             (row.active_ms or row.written_ms, None if row.version < 0 else _asks(row.body)) for row in records
         ]
-        # The compacted topic keeps only the newest version; earlier changes are known only from the audit
+        # The compacted topic keeps only the newest version, so earlier changes are known only from the audit
         # log.
         first_ms, first = changes[0]
         early = [
@@ -56,7 +58,7 @@ def _asks(body: bytes) -> Watch:
 
 
 def camera_spans(connection: Connection) -> dict[tuple[str, str], list[Span[str]]]:
-    """Return when agents were to pull each camera, by id and tenant."""
+    """Return when agents were supposed to pull each camera, by id and tenant."""
     rows = connection.execute(sqlalchemy.select(SOURCES).order_by(SOURCES.c.camera, SOURCES.c.offset))
     changes: dict[str, list[tuple[int, str | None]]] = defaultdict(list)
     for row in rows:
@@ -67,7 +69,7 @@ def camera_spans(connection: Connection) -> dict[tuple[str, str], list[Span[str]
             (at_ms, tenant if written else None) for at_ms, written, tenant in entries if at_ms < first_ms
         ]
         if not changes[name] and early[-1][1] is not None:
-            early.pop()  # the camera is gone, but when it was removed is unknown
+            early.pop()  # the camera is gone, but it is unknown when it was removed
         changes[name][:0] = early
     result: dict[tuple[str, str], list[Span[str]]] = defaultdict(list)
     for name, written in changes.items():
@@ -77,8 +79,8 @@ def camera_spans(connection: Connection) -> dict[tuple[str, str], list[Span[str]
 
 
 def _spans(changes: Iterable[tuple[int, Value | None]]) -> Iterator[Span[Value]]:
-    """Turn changes into spans. A change applies from its time on, and replaces earlier records planned for
-    later times.
+    """Turn changes into spans. A change applies from its time on, and replaces earlier records for later
+    times.
     """
     changed: list[tuple[int, Value | None]] = []
     for begin_ms, value in changes:
@@ -92,7 +94,7 @@ def _spans(changes: Iterable[tuple[int, Value | None]]) -> Iterator[Span[Value]]
 
 
 def _audited(connection: Connection, kind: str) -> dict[str, list[tuple[int, bool, str]]]:
-    """Writes and removals made over the API, by id: (Unix milliseconds, whether it was a write, tenant)."""
+    """Return writes and removals over the API, by id: (Unix milliseconds, whether it was a write, tenant)."""
     write = f"{kind}.write"
     query = sqlalchemy.select(AUDIT).where(AUDIT.c.action.in_((write, f"{kind}.remove")))
     result: dict[str, list[tuple[int, bool, str]]] = defaultdict(list)

@@ -1,6 +1,4 @@
-"""The content of a report about a range of time: incidents by hour, cameras, and stretches without
-answers.
-"""
+"""The content of a report about a time range: incidents per hour, cameras, and stretches without answers."""
 
 from __future__ import annotations
 
@@ -19,19 +17,21 @@ from lookout.services.gateway.history.views import view_of_row
 from lookout.services.gateway.principal import Principal
 from lookout.v1.gateway_pb2 import ReportCamera, ReportHour, ShiftReport, UnwatchedTime
 
-#: most incidents and stretches that a report lists
+#: most incidents, and most stretches, that a report lists
 _INCIDENTS: Final = 200
 STRETCHES: Final = 1000
-#: milliseconds; shorter stretches come from rounding windows to minutes
+#: milliseconds; shorter stretches are left out, since they come from rounding windows to minutes
 _LEAST_MS: Final = 1000
-#: milliseconds; a range that ended less than this ago counts as reaching until now, since queries take time
+#: milliseconds; a range that ended less than this ago counts as lasting until now, since queries take time
 _NOW_MS: Final = 10_000
 
 
 @dataclass(slots=True)
 class Unwatched:
-    """A stretch in which a question about a camera had no answer for `time_ms` milliseconds. `began` and
-    `ended` name the addition or removal with which it began or ended, if any.
+    """A stretch of time in which a question about a camera had no answer for `time_ms` milliseconds.
+
+    `began` says what was added when the stretch began, and `ended` what was removed when it ended (for
+    example `camera-added`); empty if nothing was. `ongoing`: it lasts until now.
     """
 
     camera: str
@@ -47,18 +47,18 @@ class Unwatched:
 
     @property
     def watched_ms(self) -> int:
-        """Milliseconds of its length that were watched after all."""
+        """Milliseconds within the stretch that were watched after all."""
         return self.end_ms - self.begin_ms - self.time_ms
 
     def touches(self, later: Unwatched) -> bool:
-        """Whether another stretch begins where this one ends, for the same reason."""
+        """Return whether a later stretch begins where this one ends, with the same question and reason."""
         own = self.camera, self.tenant, self.watch, self.end_ms, self.reason
         return own == (later.camera, later.tenant, later.watch, later.begin_ms, later.reason)
 
 
 @dataclass(slots=True)
 class Hour:
-    """An hour: the incidents that began in it, and the milliseconds that were watched and not watched."""
+    """An hour: the number of incidents that began in it, and the milliseconds watched and not watched."""
 
     begin_ms: int
     incidents: int = 0
@@ -68,13 +68,13 @@ class Hour:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """What was watched in a range of time.
+    """What was watched in a time range.
 
     Attributes:
-        hours: By time.
-        cameras: The milliseconds that were watched and not watched, by camera and tenant.
+        hours: The hours, in order.
+        cameras: By camera and tenant: milliseconds watched, and milliseconds not watched.
         unwatched: Stretches without answers, by camera and watch.
-        unset: Stretches before a camera or question was set up; they count neither as watched nor as
+        unset: Stretches before a camera or question was set up, which count neither as watched nor as
             unwatched.
     """
 
@@ -93,16 +93,16 @@ def shift_report(
     *,
     stretches: int = STRETCHES,
 ) -> ShiftReport:
-    """Make a report about a range of time from the history: incidents, hours, cameras and unwatched
+    """Make a report about a time range from the history: incidents, hours, cameras and unwatched
     stretches.
 
     Args:
         connection: A connection to the history.
-        principal: The reader; the report holds only what the reader may see.
+        principal: The reader; the report contains only what the reader may see.
         camera: An id or glob; None: all.
-        begin_ms: Unix milliseconds.
-        end_ms: Unix milliseconds, after `begin_ms`.
-        stretches: Most stretches without answers that it lists.
+        begin_ms: Begin of the range, Unix milliseconds.
+        end_ms: End of the range, after `begin_ms`.
+        stretches: Most stretches without answers to list.
     """
     criteria = queries.IncidentFilter(camera=camera, since_ms=begin_ms, until_ms=end_ms)
     rows, next_page = queries.incidents(connection, principal, criteria, "", _INCIDENTS)
@@ -137,8 +137,8 @@ def shift(
     end_ms: int,
     now_ms: float,
 ) -> Shift:
-    """Return the hours of a range of time, its cameras, and the stretches that were not watched. Stretches
-    are exact to the minute for few series, else to the hour.
+    """Return a time range's hours, its cameras, and the stretches that were not watched. If there are few
+    series, stretches are exact to the minute; otherwise to the hour.
     """
     asked = list(
         asked_times(connection, principal, camera, None, begin_ms=begin_ms, end_ms=end_ms, now_ms=now_ms)
@@ -174,9 +174,10 @@ def shift(
 
 
 def _joined(pieces: Sequence[Unwatched]) -> Iterator[Unwatched]:
-    """Join adjacent pieces of one question. If at most a minute of the first piece was watched, that minute
-    is taken to precede the stretch; likewise a watched minute of the last piece is taken to follow it. So the
-    stretch's length is the missing time.
+    """Join a question's adjacent pieces into stretches whose lengths are the missing time.
+
+    If up to a minute of the first piece was watched, this minute is assumed to precede the stretch; likewise,
+    up to a watched minute of the last piece is assumed to follow it.
     """
     groups: list[list[Unwatched]] = []
     for piece in pieces:
@@ -196,7 +197,9 @@ def _joined(pieces: Sequence[Unwatched]) -> Iterator[Unwatched]:
 
 
 def _bounded(stretch: Unwatched, asked: AskedTime, now_ms: float) -> Unwatched:
-    """Add to a stretch the addition or removal with which it began or ended, and whether it is ongoing."""
+    """Return the stretch with `began`, `ended` and `ongoing` set: whether it begins as a camera or watch is
+    added, ends as one is removed, or lasts until now.
+    """
 
     def change(at_ms: int, what: str) -> str:
         near = (name for time_ms, name in asked.changes if abs(time_ms - at_ms) < _LEAST_MS)
@@ -208,9 +211,7 @@ def _bounded(stretch: Unwatched, asked: AskedTime, now_ms: float) -> Unwatched:
 
 
 def _unset(asked: Iterable[AskedTime], begin_ms: int) -> Iterator[Unwatched]:
-    """Find the stretches before a camera was set up, and before those of its questions that were added
-    later.
-    """
+    """Find the stretches before a camera was set up, and those before its later questions were added."""
     firsts: dict[tuple[str, str], int] = {}
     for question in asked:
         name = question.series.camera, question.series.tenant
@@ -229,8 +230,8 @@ def _unset(asked: Iterable[AskedTime], begin_ms: int) -> Iterator[Unwatched]:
 
 
 def _stretches(asked: AskedTime, buckets: Mapping[int, Bucket], size_ms: int) -> list[Unwatched]:
-    """Return the stretches in which a question about a camera was not watched, by bucket, each with its main
-    reason.
+    """Return the stretches in which a question about a camera was not watched, each within a bucket and with
+    its main reason.
     """
     out: list[Unwatched] = []
     series = asked.series
@@ -251,7 +252,7 @@ def _stretches(asked: AskedTime, buckets: Mapping[int, Bucket], size_ms: int) ->
 
 
 def _merged(names: tuple[str, str, str], stretches: Sequence[Missing]) -> Iterator[Unwatched]:
-    """Merge stretches of one bucket that begin together; the longest gives the reason."""
+    """Merge a bucket's stretches that begin at the same time; the longest one gives the reason."""
     for begin_ms in sorted({stretch.begin_ms for stretch in stretches}):
         same = [stretch for stretch in stretches if stretch.begin_ms == begin_ms]
         if (time_ms := sum(stretch.time_ms for stretch in same)) >= _LEAST_MS:
@@ -277,8 +278,8 @@ def _unwatched(stretch: Unwatched) -> UnwatchedTime:
         ended=stretch.ended,
         ongoing=stretch.ongoing,
     )
-    # Rounded to whole seconds, so that in a table end minus begin equals the length shown, and adjacent
-    # stretches have equal times.
+    # Rounded to whole seconds, so that in a table the length shown equals end minus begin, and one stretch
+    # ends exactly where the next begins.
     begin_s, end_s = (stretch.begin_ms + 500) // 1000, (stretch.end_ms + 500) // 1000
     message.start.FromSeconds(begin_s)
     message.end.FromSeconds(end_s)

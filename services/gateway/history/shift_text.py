@@ -1,4 +1,4 @@
-"""Puts a report into sentences. They are templates, so they say only what the report says."""
+"""Puts a report into sentences from templates, so that they say only what the report says."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lookout.v1.actions_pb2 import IncidentState
 from lookout.v1.gateway_pb2 import IncidentView, ReportSentence, ShiftReport
 from lookout.wire import CAMERA_HEALTH
 
-#: questions, cameras and incidents that a sentence or report names one by one
+#: most questions that have their own sentence; most cameras or incidents that a sentence names
 _QUESTIONS: Final = 5
 _NAMED: Final = 3
 _DAY_S: Final = 86_400
@@ -24,7 +24,7 @@ _REASONS: Final = {UNSEEN: "nothing came", PAUSED: "the question was paused"}
 
 @dataclass(frozen=True, slots=True)
 class _Clock:
-    """Formats times in a time zone, with the day if a report covers several days."""
+    """Formats times in a time zone, with the day if the report covers more than a day."""
 
     zone: tzinfo
     dated: bool
@@ -38,11 +38,11 @@ def sentences(report: ShiftReport, zone: str = "UTC") -> Iterator[ReportSentence
     """Put a report into words.
 
     Args:
-        report: Complete except for its sentences.
-        zone: The time zone in which the sentences give times.
+        report: The report, complete except for its sentences.
+        zone: The time zone for times in the sentences.
 
     Yields:
-        Sentences with the ids of the incidents that they speak of.
+        Sentences, each with the ids of the incidents that it is about.
     """
     at = _Clock(ZoneInfo(zone), report.until.seconds - report.since.seconds > _DAY_S)
     yield from _incidents(report, at)
@@ -65,11 +65,11 @@ def _incidents(report: ShiftReport, at: _Clock) -> Iterator[ReportSentence]:
     count = _count(max(total, len(report.incidents)), "incident", "incidents")
     where = _count(len(cameras), "camera", "cameras")
     limit = f"; this report lists the newest {len(report.incidents)}" if report.more_incidents else ""
-    yield ReportSentence(text=f"{count} began, on {where}{limit}.", incidents=_ids(report.incidents))
-    asked: dict[str, list[IncidentView]] = defaultdict(list)
+    yield ReportSentence(text=f"{count} began on {where}{limit}.", incidents=_ids(report.incidents))
+    by_question: dict[str, list[IncidentView]] = defaultdict(list)  # "": camera health
     for incident in report.incidents:
-        asked["" if incident.watch == CAMERA_HEALTH else incident.question].append(incident)
-    for question, found in sorted(asked.items(), key=lambda pair: -len(pair[1]))[:_QUESTIONS]:
+        by_question["" if incident.watch == CAMERA_HEALTH else incident.question].append(incident)
+    for question, found in sorted(by_question.items(), key=lambda pair: -len(pair[1]))[:_QUESTIONS]:
         yield _of_question(question, found, at)
     yield from _open(report.incidents, at)
     busiest = max(report.hours, key=lambda hour: hour.incidents, default=None)
@@ -92,7 +92,9 @@ def _of_question(question: str, found: Sequence[IncidentView], at: _Clock) -> Re
 
 
 def _open(incidents: Sequence[IncidentView], at: _Clock) -> Iterator[ReportSentence]:
-    """Yield sentences about incidents that nobody has taken up, and those that people called false."""
+    """Yield sentences about incidents that nobody took up, and about those that people called false
+    alarms.
+    """
     new = [incident for incident in incidents if incident.state == IncidentState.INCIDENT_STATE_NEW]
     wrong = [incident for incident in incidents if incident.HasField("right") and not incident.right]
     if new:
@@ -129,7 +131,7 @@ def _watched(report: ShiftReport, at: _Clock) -> ReportSentence:
 
 
 def _unset(report: ShiftReport, at: _Clock) -> Iterator[ReportSentence]:
-    """Yield a sentence about cameras that were not set up yet when the range began."""
+    """Yield a sentence about cameras that were not yet set up when the range began."""
     late = [stretch for stretch in report.unset if not stretch.watch]
     if late:
         named = [f"{clean(stretch.camera, 100)} until {at(stretch.end.ToMilliseconds())}" for stretch in late]
@@ -142,7 +144,9 @@ def _ids(incidents: Iterable[IncidentView]) -> list[str]:
 
 
 def _began_ms(incident: IncidentView) -> int:
-    """Return when an incident became visible (`raised`): the window that opened it begins earlier."""
+    """Return when an incident became visible (`raised`), which is after the begin of the window that opened
+    it.
+    """
     return (incident.raised if incident.HasField("raised") else incident.start).ToMilliseconds()
 
 
@@ -156,7 +160,9 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _span(seconds: float) -> str:
-    """Format a duration as the console does: in seconds below an hour, otherwise in minutes."""
+    """Format a duration as the console does: below an hour in minutes and seconds, otherwise in hours and
+    minutes.
+    """
     whole = round(seconds)
     if whole < 3600:
         parts = [(whole // 60, "min"), (whole % 60, "s")]

@@ -1,4 +1,4 @@
-"""The tables of the history (SQLAlchemy Core). Times are Unix milliseconds, messages their bytes as JSON."""
+"""The history's tables (SQLAlchemy Core). Times are Unix milliseconds; messages are stored as JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ METADATA: Final = MetaData(
     }
 )
 
-#: the only type of columns for which SQLite assigns numbers
+#: SQLite assigns numbers only to columns of this type
 _KEY = BigInteger().with_variant(Integer, "sqlite")
 
 FACTS = Table(
@@ -38,7 +38,7 @@ FACTS = Table(
     Column("name", String(64), primary_key=True),
     Column("value", Text, nullable=False),
 )
-"""Single values: the generation of the database, the number of the newest event."""
+"""Single values, such as the database's generation and the newest event's number."""
 
 OFFSETS = Table(
     "offsets",
@@ -60,9 +60,10 @@ CAMERAS = Table(
     Column("decided_ms", BigInteger, nullable=False),
     UniqueConstraint("tenant", "id"),
 )
-"""Cameras that sent something, by tenant: one that changes its tenant has a row for each.
+"""Cameras that sent something, by tenant. A camera that changes its tenant has a row per tenant.
 
-`outcome`: of its newest window, which ends at `decided_ms`; its clock may differ from that of `seen_ms`.
+`outcome` is that of the newest window, which ends at `decided_ms`. This is the window's clock, which may
+differ from the clock of `seen_ms`.
 """
 
 SERIES = Table(
@@ -75,7 +76,9 @@ SERIES = Table(
     Column("last_ms", BigInteger, nullable=False),
     UniqueConstraint("camera", "watch"),
 )
-"""A camera and a watch. `newest_ms`: until when its time is covered; `last_ms`: end of its newest verdict."""
+"""A camera and a watch. `newest_ms`: until when their time is covered; `last_ms`: end of the newest
+verdict.
+"""
 
 BUCKETS = Table(
     "buckets",
@@ -103,9 +106,10 @@ BUCKETS = Table(
     Index("ix_buckets_level_start_ms", "level", "start_ms"),
     sqlite_with_rowid=False,
 )
-"""Sums of verdicts by minute, hour and day; `detail` of a minute has each verdict (`buckets.Detail`).
+"""Sums of verdicts per minute, hour and day. A minute's `detail` has each of its verdicts
+(`buckets.Detail`).
 
-`first` and `last` are the offsets of its verdicts in a partition of verdicts.v1.
+`first` and `last` are the first and last offsets of the bucket's verdicts in a partition of verdicts.v1.
 """
 
 QUESTIONS = Table(
@@ -128,10 +132,10 @@ INCIDENTS = Table(
     Column("peak", Double, nullable=False),
     Column("state", Integer, nullable=False),
     Column("assignee", String(200), nullable=False),
-    Column("right", Boolean),
+    Column("right", Boolean),  # a person's label: is the answer yes? NULL: no label
     Column("notes", Integer, nullable=False),
     Column("alert", LargeBinary, nullable=False),
-    # These indexes alone give lists in their order, without reading rows with their alerts.
+    # These indexes alone give sorted lists, without reading rows with their alerts.
     Index(
         "ix_incidents_start_ms",
         "start_ms",
@@ -147,7 +151,7 @@ INCIDENTS = Table(
     Index("ix_incidents_watch_start_ms", "watch", "start_ms", "id", "camera", "state", "closed", "question"),
     Index("ix_incidents_assignee_start_ms", "assignee", "start_ms"),
 )
-"""Incidents with their newest alert."""
+"""Incidents, each with its newest alert."""
 
 ACTS = Table(
     "acts",
@@ -158,7 +162,7 @@ ACTS = Table(
     Column("time_ms", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
 )
-"""What people did with incidents, as read from incident.actions.v1, which has one partition."""
+"""People's actions on incidents, from incident.actions.v1, which has one partition."""
 
 DOCUMENTS = Table(
     "documents",
@@ -172,9 +176,9 @@ DOCUMENTS = Table(
     Column("fault", Text, nullable=False),
     Column("owner", String(200), nullable=False),
 )
-"""The newest record of each key of the compacted topics.
+"""The newest usable record of each key of the compacted topics.
 
-`fault`: why a newer record cannot be used; `owner`: who wrote it.
+`fault`: why a newer record cannot be used; `owner`: who wrote the record.
 """
 
 VERSIONS = Table(
@@ -188,7 +192,7 @@ VERSIONS = Table(
     Column("actor", String(200), nullable=False, server_default=""),
     Column("written_ms", BigInteger, nullable=False, server_default="0"),
 )
-"""Records of watches.v1, as far as the topic still had them when they were read; `version` -1: a removal."""
+"""Records of watches.v1, as far as the topic still had them when it was read. `version` -1: a removal."""
 
 SOURCES = Table(
     "sources",
@@ -209,9 +213,9 @@ OUTAGES = Table(
     Column("last_ms", BigInteger, nullable=False),
     Column("said", Text, nullable=False),
 )
-"""Why agents got nothing from cameras, in their words, and from when to when they said so.
+"""Why agents got nothing from cameras, in the agents' words, and from when to when they said so.
 
-Kafka has no record of it: a history that is built again does not know it.
+Kafka has no record of this, so a rebuilt history does not know it.
 """
 
 AUDIT = Table(
@@ -235,7 +239,7 @@ REQUESTS = Table(
     Column("record", Text, nullable=False),
     Column("time_ms", BigInteger, nullable=False, index=True),
 )
-"""The record that a request wrote first; the same request again writes nothing."""
+"""The first record that each request wrote. If the same request is repeated, it writes nothing."""
 
 EVENTS = Table(
     "events",
@@ -270,7 +274,7 @@ SESSIONS = Table(
     Column("csrf", String(64), nullable=False),
     Column("expires_ms", BigInteger, nullable=False, index=True),
 )
-"""Sessions of people; the cookie's value is stored as its digest."""
+"""People's sessions; of the cookie's value, only the digest is stored."""
 
 USED = Table(
     "used",
@@ -287,4 +291,4 @@ WANTED = Table(
     Column("watch", String(200), nullable=False),
     Column("time_ms", BigInteger, nullable=False, index=True),
 )
-"""Closed incidents whose evidence is to be kept because their watch says so."""
+"""Closed incidents whose evidence must be kept because their watch says so."""

@@ -1,4 +1,6 @@
-"""Verdicts as the history counts them, parsed without building messages: thousands come a second."""
+"""Verdicts as the history counts them, parsed without building messages, since thousands arrive per
+second.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +21,16 @@ OUTCOMES: Final = tuple(Outcome)
 _PLACES: Final = {outcome.value: place for place, outcome in enumerate(OUTCOMES)}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
-#: longest time that one window accounts for, in milliseconds
+#: most time that one window can cover, in milliseconds
 LONGEST_MS: Final = 3_600_000
 
 
 class VerdictRow(NamedTuple):
     """The fields of a verdict that the history counts.
 
-    `outcome` is an index into `OUTCOMES`; `p_yes` is NaN without an answer; `shared` and `own` are FLOPs of
-    the window and of the question; `device_us` is the question's part of the device time in microseconds.
+    `outcome` is an index into `OUTCOMES`. `p_yes` is NaN if there is no answer. `shared` and `own` are the
+    FLOPs of the window and of the question. `device_us` is the question's share of the device time in
+    microseconds.
     """
 
     tenant: str
@@ -43,13 +46,13 @@ class VerdictRow(NamedTuple):
 
 
 def read_row(value: bytes, key: str, written_ms: int) -> VerdictRow | None:
-    """Read the counted fields of a record of verdicts.v1. The form that `to_json` writes is read directly,
-    any other by the wire parser, with the same result.
+    """Read the counted fields of a record of verdicts.v1. JSON in the form that `to_json` writes is read
+    directly; any other form is read by the wire parser, with the same result.
 
     Args:
         value: The record's value.
         key: The record's key.
-        written_ms: When Kafka got it, Unix milliseconds.
+        written_ms: When Kafka got the record, Unix milliseconds.
 
     Returns:
         The row; None if the record is not a verdict of its key, or ends more than a day after it was written.
@@ -66,7 +69,7 @@ def read_row(value: bytes, key: str, written_ms: int) -> VerdictRow | None:
 
 
 def _fast(fields: dict[str, Any]) -> VerdictRow | None:
-    """Return the row of a verdict in the form that `to_json` writes; None if a field has another form."""
+    """Return a verdict's row, if it has the form that `to_json` writes; None if a field has another form."""
     camera, watch, tenant = fields["camera"], fields["watch"], fields.get("tenant", "")
     if not (type(camera) is type(watch) is type(tenant) is str):
         return None

@@ -1,4 +1,4 @@
-"""Builds messages of the API from rows of the history."""
+"""Builds the API's messages from rows of the history."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lookout.wire import from_json, tenant_of
 
 
 def incident_view(alert: Alert, triage: Triage, *, tenant: str) -> IncidentView:
-    """Return an incident as the API shows it."""
+    """Return the API's view of an incident."""
     view = IncidentView(
         id=alert.incident,
         camera=alert.camera,
@@ -44,6 +44,6 @@ def incident_view(alert: Alert, triage: Triage, *, tenant: str) -> IncidentView:
 
 
 def view_of_row(row: Any, tenant: str) -> IncidentView:
-    """Return the API's view of an incident from its row."""
+    """Return the API's view of an incident, from its row."""
     triage = Triage(row.state, row.assignee, row.right, 0, row.notes)
     return incident_view(from_json(row.alert, Alert), triage, tenant=tenant)

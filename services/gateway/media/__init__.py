@@ -1,1 +1,1 @@
-"""Pictures and clips from the segments that Kafka holds."""
+"""Pictures and clips from the segments in Kafka."""

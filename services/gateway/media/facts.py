@@ -1,4 +1,4 @@
-"""What a player must know about a clip, in the form that the API returns and kept evidence stores."""
+"""Facts about a clip that a player needs, as the API returns them and as kept evidence stores them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _CODECS: Final = re.compile(r'video/mp4; codecs="([^"]*)"')
 
 
 def media_type(clip: JoinedClip) -> str:
-    """Return the media type in the form that a browser's `canPlayType` takes."""
+    """Return a clip's media type in the form that a browser's `canPlayType` takes."""
     return f'video/mp4; codecs="{clip.codecs}"'
 
 
 def clip_facts(camera: str, piece: Piece) -> ClipFacts:
-    """Return the facts about a clip of a camera."""
+    """Return the facts about a camera's clip."""
     clip = piece.clip
     assert clip is not None
     begin_us = clip.spans[0].at_us
@@ -41,7 +41,7 @@ def clip_facts(camera: str, piece: Piece) -> ClipFacts:
 
 
 def joined_clip(facts: ClipFacts) -> JoinedClip:
-    """Make a clip without bytes from its facts."""
+    """Make a clip, without bytes, from its facts."""
     match = _CODECS.fullmatch(facts.media_type)
     spans = tuple(
         ClipSpan(round(span.at_s * 1e6), span.start.ToMicroseconds(), span.end.ToMicroseconds())

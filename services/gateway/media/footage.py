@@ -1,4 +1,4 @@
-"""Reads what Kafka still has of a camera's footage: frames records, and the segments that they name."""
+"""Reads what Kafka still has of a camera's footage: frames records, and the segments that they reference."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from lookout.video.motion.grids import Mask, unpack_mask
 from lookout.video.segments.types import ClipSegment
 from lookout.wire import FRAMES, SEGMENTS, TOKENS, VERDICTS, WireError, headers, received
 
-#: most requests that read Kafka at the same time
+#: most requests that read from Kafka at the same time
 _READERS: Final = 4
 _ANSWER_S: Final = 10.0
-#: how far before its own time footage may reach Kafka, from a camera whose clock is ahead
+#: how long before its own time footage may reach Kafka, if the camera's clock is ahead
 _LONGEST_MS: Final = 86_400_000
-#: how late a stage may write about footage, if no record says when it did
+#: how long after footage a stage may write about it, if no record says when it did
 _LATE_MS: Final = 600_000
 #: the same if a record of about the same time is known
 _NEAR_MS: Final = 180_000
-#: how much before the expected place to read: tried in this order, since decode may have been less late at
-#: that time
+#: how long before the expected time to start reading; tried in this order, since decode may have been less
+#: late at that time
 _EARLIER_MS: Final = (15_000, _LATE_MS)
 _EARLIER_ANYWHERE_MS: Final = (15_000, _LATE_MS, _LONGEST_MS)
 
-#: how far the clocks of services may differ
+#: how much services' clocks may differ
 _CLOCKS_MS: Final = 60_000
 
 _Reader = TypeVar("_Reader", TopicReader, RecordReader)
@@ -47,12 +47,12 @@ _Reader = TypeVar("_Reader", TopicReader, RecordReader)
 
 @dataclass(frozen=True, slots=True)
 class FilmedSegment:
-    """One frames record with a segment.
+    """A frames record with a segment.
 
     Attributes:
-        place: Partition and offset in frames.v1.
+        place: The record's partition and offset in frames.v1.
         record: The record.
-        written_ms: When decode wrote it, Unix milliseconds.
+        written_ms: When decode wrote the record, Unix milliseconds.
     """
 
     place: tuple[int, int]
@@ -61,18 +61,18 @@ class FilmedSegment:
 
     @property
     def start_us(self) -> int:
-        """Its begin in Unix microseconds."""
+        """The segment's begin in Unix microseconds."""
         return self.record.segment.start_us + self.record.wall_offset_us
 
     @property
     def end_us(self) -> int:
-        """Its end in Unix microseconds."""
+        """The segment's end in Unix microseconds."""
         return self.record.segment.end_us + self.record.wall_offset_us
 
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """Records of frames.v1 by Kafka's time, Unix milliseconds; partition None: all."""
+    """A range of frames.v1 by Kafka's time, Unix milliseconds. Partition None: all partitions."""
 
     begin_ms: int
     stop_ms: int
@@ -80,10 +80,10 @@ class _Range:
 
 
 class Footage:
-    """Reads what Kafka holds. Thread-safe.
+    """Reads footage from Kafka. Thread-safe.
 
     Args:
-        settings: How Kafka and the hosts of segments are reached.
+        settings: How to reach Kafka and the segments' hosts.
     """
 
     def __init__(self, settings: FetchSettings) -> None:
@@ -107,7 +107,7 @@ class Footage:
             self._segments.get().close()
 
     def at(self, camera: str, ref: RecordRef) -> FilmedSegment | None:
-        """Return a frames record of a camera by its place; None if Kafka no longer has it."""
+        """Return a camera's frames record by its place; None if Kafka no longer has it."""
         if ref.topic != FRAMES.name:
             return None
         with self._taken(self._segments) as reader:
@@ -116,20 +116,20 @@ class Footage:
             except RecordsGoneError:
                 return None
         filmed = filmed_segment(records[0])
-        # In a topic that was deleted and created again, another camera's record may be at this offset.
+        # If the topic was deleted and created again, another camera's record may be at this offset.
         return filmed if filmed is not None and filmed.record.camera == camera else None
 
     def between(
         self, camera: str, from_us: int, to_us: int, near: RecordRef | None = None
     ) -> list[FilmedSegment]:
-        """Return the segments that a camera filmed in a range of time, sorted by epoch and stream time.
+        """Return the segments that a camera filmed in a time range, sorted by epoch and stream time.
 
         Args:
             camera: The camera's id.
-            from_us: Unix microseconds.
-            to_us: The end, which is excluded.
-            near: A frames record or verdict of about this time. Without it, segments are looked up by Kafka's
-                record time, and are not found if decode wrote them more than ten minutes late.
+            from_us: Begin of the range, Unix microseconds.
+            to_us: End of the range, excluded.
+            near: A frames record or verdict of about this time. None: look segments up by Kafka's record
+                time, which does not find those that decode wrote more than ten minutes late.
 
         Raises:
             TransientError: Kafka does not answer in time.
@@ -142,13 +142,13 @@ class Footage:
                 for filmed in filmed_segments:
                     if filmed.start_us < to_us and filmed.end_us > from_us:
                         segments[filmed.record.epoch, filmed.record.segment.start_us] = filmed
-                # A camera's records are in order, so none before this one reaches into the range.
+                # A camera's records are in order, so earlier ones cannot reach into the range.
                 if any(filmed.start_us <= from_us for filmed in filmed_segments):
                     break
         return [segments[key] for key in sorted(segments)]
 
     def segment(self, filmed: FilmedSegment) -> bytes | None:
-        """Return the bytes of a segment; None if Kafka or its host no longer has them.
+        """Return a segment's bytes; None if Kafka or the segment's host no longer has them.
 
         Raises:
             TransientError: Kafka or the host does not answer.
@@ -168,19 +168,19 @@ class Footage:
             return record.value
         try:
             return self._uris.fetch(uri_of(record.value))
-        except BadRecordError as error:  # its host no longer has it, or fetching from it is not allowed
-            logs.get("gateway").info("a segment is not there", camera=record.camera, error=str(error))
+        except BadRecordError as error:  # the host no longer has it, or may not be fetched from
+            logs.get("gateway").info("a segment is not available", camera=record.camera, error=str(error))
             return None
 
     def computed(self, filmed: FilmedSegment, row: int) -> Mask | None:
-        """Return which merge groups of a sampled picture were computed and kept; None if no record says.
+        """Return which merge groups of a sampled picture were kept and encoded; None if no record says so.
 
         Args:
             filmed: The picture's record.
             row: Index of the picture among the record's frames.
 
         Returns:
-            bool [rows, columns] of the grid of groups.
+            bool [rows, columns], one per group.
 
         Raises:
             TransientError: Kafka does not answer in time.
@@ -209,7 +209,9 @@ class Footage:
         raise TransientError(f"{TOKENS.name} cannot be read in time")
 
     def clip_segments(self, segments: Sequence[FilmedSegment], max_bytes: int) -> Iterator[ClipSegment]:
-        """Read the bytes of segments while they fit the limit; segments that are gone are left out."""
+        """Yield segments with their bytes, as long as they fit the limit; leave out segments that are
+        gone.
+        """
         size = 0
         for filmed in segments:
             data = self.segment(filmed)
@@ -223,7 +225,7 @@ class Footage:
             yield ClipSegment(data, filmed.record.epoch, origin_us, filmed.record.wall_offset_us)
 
     def _where(self, camera: str, from_us: int, to_us: int, near: RecordRef | None) -> _Range:
-        """Estimate where the records of a range are, from a record of about that time."""
+        """Estimate where a range's records are, from a record of about that time."""
         plain = _Range(from_us // 1000, to_us // 1000 + _LATE_MS)
         if near is None:
             return plain
@@ -233,7 +235,7 @@ class Footage:
             except RecordsGoneError:
                 return plain
             with suppress(RecordsGoneError):
-                # For a verdict, use the frames record that it shows, since the verdict was written later.
+                # For a verdict, use its evidence's frames record, since the verdict was written later.
                 if (shown := _shown_by(record)) is not None:
                     record = reader.read(FRAMES.name, shown.partition, [shown.offset], _ANSWER_S)[0]
         span = _span_of(record)
@@ -247,7 +249,9 @@ class Footage:
     def _read(
         self, reader: TopicReader, camera: str, where: _Range, earlier_ms: int, to_us: int
     ) -> Iterator[FilmedSegment]:
-        """Read the camera's records of a time, up to the first that begins at its end."""
+        """Yield a camera's segments from a range of frames.v1, up to the first that begins at `to_us` or
+        later.
+        """
         partitions = (
             [where.partition] if where.partition is not None else reader.partitions(FRAMES.name, _ANSWER_S)
         )
@@ -283,7 +287,7 @@ class Footage:
 
     @contextmanager
     def _taken(self, readers: queue.LifoQueue[_Reader]) -> Iterator[_Reader]:
-        """Give the `with` block a reader of its own.
+        """Take a reader for the `with` block.
 
         Raises:
             TransientError: Kafka does not answer.
@@ -301,7 +305,7 @@ class Footage:
 
 
 def filmed_segment(record: Record) -> FilmedSegment | None:
-    """Parse a record of frames.v1 with a segment; None if it is an event or not valid."""
+    """Parse a record of frames.v1 that has a segment; None if it is an event or invalid."""
     try:
         frames = received(FramesRecord, record)
     except WireError:
@@ -311,7 +315,7 @@ def filmed_segment(record: Record) -> FilmedSegment | None:
 
 
 def _block(record: Record, filmed: FilmedSegment) -> StrideBlock | None:
-    """Return the block in a record of tokens.v1 if it was made from `filmed`; else None."""
+    """Return the block in a record of tokens.v1; None if it was not made from `filmed`."""
     try:
         tokens = received(TokensRecord, record)
     except WireError:
@@ -341,16 +345,16 @@ def _computed(block: StrideBlock, filmed: FilmedSegment, row: int) -> Mask | Non
 
 
 def _shown_by(record: Record) -> RecordRef | None:
-    """Return the first frames record that a verdict names as evidence; None for other records."""
+    """Return the first frames record in a verdict's evidence; None if there is none or it is not a
+    verdict.
+    """
     if (verdict := _verdict_of(record)) is None:
         return None
     return next((shown.record for shown in verdict.evidence if shown.record.topic == FRAMES.name), None)
 
 
 def _span_of(record: Record) -> tuple[int, int] | None:
-    """Return the begin and end of a frames record or a verdict in Unix milliseconds; None for other
-    records.
-    """
+    """Return the begin and end of a frames record or verdict in Unix milliseconds; None for other records."""
     if record.topic == FRAMES.name:
         filmed = filmed_segment(record)
         return None if filmed is None else (filmed.start_us // 1000, filmed.end_us // 1000)
@@ -360,7 +364,7 @@ def _span_of(record: Record) -> tuple[int, int] | None:
 
 
 def _verdict_of(record: Record) -> Verdict | None:
-    """Return the verdict in a record; None if the record is of another topic or not valid."""
+    """Return the verdict in a record; None if the record is from another topic or invalid."""
     if record.topic != VERDICTS.name:
         return None
     try:

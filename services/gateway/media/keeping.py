@@ -1,4 +1,4 @@
-"""Evidence of incidents that outlives Kafka's retention: stored on demand, up to a number of bytes."""
+"""Keeps incidents' evidence beyond Kafka's retention: stored on demand, up to a number of bytes."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from lookout.v1.erasures_pb2 import Erasure
 from lookout.v1.lineage_pb2 import RecordRef
 from lookout.v1.media_pb2 import KeptEvidence
 
-#: seconds that a clip shows before and after its incident
+#: seconds of footage before and after the incident in a clip
 PAD_S: Final = 5.0
 WIDTH: Final = 1280
-#: microseconds after an incident's end after which no more footage of it arrives
+#: microseconds after an incident's end after which no more of its footage arrives
 _SETTLED_US: Final = 120_000_000
 
 
 class Keeping:
-    """Keeps pictures and clips. Thread-safe.
+    """Keeps incidents' pictures and clips. Thread-safe.
 
     Args:
-        store: Where they are stored.
+        store: Stores them.
         media: Makes them.
-        fence: Says what was erased.
-        limit: Bytes above which no more is kept.
-        days: Days after an incident's end for which its evidence is kept.
-        masks: The privacy masks of cameras.
-        newest: Returns the newest alert of an incident; None if the history has none.
-        wanted: Incidents whose watches ask for their evidence to be kept; None: no watch can.
+        fence: Returns the erasures in force.
+        limit: Most bytes to keep.
+        days: Days after an incident's end for which to keep its evidence.
+        masks: The cameras' privacy masks.
+        newest: Returns an incident's newest alert; None if the history has none.
+        wanted: Incidents whose watches ask for their evidence to be kept; None: watches cannot ask for this.
         clock: Unix seconds.
     """
 
@@ -60,15 +60,16 @@ class Keeping:
         self.store, self._media, self._fence = store, media, fence
         self._limit, self._days, self._newest, self._clock = limit, days, newest, clock
         self._wanted, self._masks = wanted, masks
-        # Held while the store changes, so that a confirmed erasure leaves nothing that is just being written.
+        # Held while the store changes, so that nothing that is being written survives a confirmed erasure.
         self._lock = threading.Lock()
-        self._erased: list[Erasure] = []  # erasures seen here, which the history may not have read yet
-        # Evidence of erased times that a sweep removed before `erase` was called, whose receipt counts it
-        # too.
+        self._erased: list[Erasure] = []  # erasures done here, which the history may not know yet
+        # Evidence of erased times that a sweep removed before `erase` was called, but that the erasure's
+        # receipt must count too.
         self._swept = deque[KeptEvidence](maxlen=10_000)
 
     def find(self, incident: str, sees: Sees) -> KeptEvidence | None:
-        """Return what is kept of an incident if the caller may see it and none of it was erased.
+        """Return an incident's kept evidence; None if there is none, the caller may not see it, or it was
+        erased.
 
         Raises:
             TransientError: The store does not answer.
@@ -78,20 +79,20 @@ class Keeping:
         return kept if kept is not None and visible and not _is_erased(self._fence(), kept) else None
 
     def keep(self, alert: Alert, sees: Sees, actor: str) -> KeptEvidence:
-        """Store the picture and the clip of an incident unless all of it is kept already.
+        """Store an incident's picture and clip, unless all of it is already kept; return what is kept.
 
         Args:
             alert: The incident's newest alert.
             sees: What the caller may see.
-            actor: Who asked to keep it.
+            actor: Who asked to keep the evidence.
 
         Raises:
-            ProblemError: There is neither picture nor clip, it was erased, or the store is full.
+            ProblemError: There is neither a picture nor a clip, the footage was erased, or the store is full.
             TransientError: Kafka or the store does not answer.
         """
         kept_before = self.store.find(alert.incident)
         if kept_before is not None and kept_before.complete and self._is_masked(kept_before):
-            return kept_before  # not made again: Kafka may have less of the footage by now
+            return kept_before  # not made again, because Kafka may have less of the footage by now
         made = [
             _tried(lambda: self._media.evidence(alert, sees, PictureSize(WIDTH))),
             _tried(lambda: self._clip(alert, sees)),
@@ -105,8 +106,9 @@ class Keeping:
             if stored - (kept_before.bytes if kept_before else 0) + kept.bytes > self._limit:
                 raise ProblemError(
                     409,
-                    f"incident {alert.incident}: its {kept.bytes} bytes do not fit with the {stored} that "
-                    f"are kept (limit {self._limit}): release another incident, or raise LOOKOUT_KEEP_BYTES",
+                    f"incident {alert.incident}: its {kept.bytes} bytes of evidence do not fit, since "
+                    f"{stored} of {self._limit} bytes are in use: release another incident, or raise "
+                    "LOOKOUT_KEEP_BYTES",
                 )
             if _is_erased(self._fence(), kept) or _is_erased(Fence(self._erased), kept):
                 raise ProblemError(404, f"incident {alert.incident}: its footage was erased")
@@ -115,7 +117,7 @@ class Keeping:
         return kept
 
     def release(self, incident: str) -> None:
-        """Remove the kept evidence of an incident.
+        """Remove an incident's kept evidence.
 
         Raises:
             TransientError: The store does not answer.
@@ -124,11 +126,11 @@ class Keeping:
             self.store.remove(incident)
 
     def _is_masked(self, kept: KeptEvidence) -> bool:
-        """Whether evidence was stored with everything hidden that the camera's mask hides now."""
+        """Return whether the stored evidence hides everything that the camera's mask hides now."""
         return not self._masks.lacks(kept.camera, kept.masks)
 
     def clip(self, kept: KeptEvidence) -> Piece | None:
-        """Return the kept clip; None if there is none, or one that lacks the camera's mask.
+        """Return the kept clip; None if there is none, or if it lacks the camera's current mask.
 
         Raises:
             TransientError: The store does not answer.
@@ -140,7 +142,7 @@ class Keeping:
         return replace(self._piece(kept, data), clip=joined_clip(kept.clip))
 
     def picture(self, kept: KeptEvidence) -> Piece | None:
-        """Return the kept picture; None if there is none, or one that lacks the camera's mask.
+        """Return the kept picture; None if there is none, or if it lacks the camera's current mask.
 
         Raises:
             TransientError: The store does not answer.
@@ -150,20 +152,20 @@ class Keeping:
         return None if data is None else self._piece(kept, data)
 
     def erase(self, erasure: Erasure) -> int:
-        """Remove everything that shows a part of an erased time.
+        """Remove all evidence that shows part of an erased time.
 
         Returns:
             The number of incidents whose evidence was removed.
 
         Raises:
-            TransientError: The store does not answer; erase it again.
+            TransientError: The store does not answer; erase again.
         """
         fence, count = Fence([erasure]), 0
         with self._lock:
             self._erased.append(erasure)
             evidence, halves, _ = self.store.list()
             hit = {kept.incident for kept in (*evidence, *self._swept) if _is_erased(fence, kept)}
-            # An entry without a manifest may belong to any camera, so it is removed as well.
+            # An entry without a manifest may belong to any camera, so it is removed too.
             for incident in hit | halves:
                 self.store.remove(incident)
                 count += 1
@@ -172,10 +174,10 @@ class Keeping:
         return count
 
     def sweep(self) -> None:
-        """Keep the evidence that watches want, and remove what is too old or was erased.
+        """Store evidence that watches ask for, and remove evidence that is too old or was erased.
 
-        Evidence that was kept while its incident was open, or without the present mask, is stored again once
-        the incident is complete.
+        Evidence that was stored while its incident was open, or without the current mask, is stored again
+        once the incident is complete.
 
         Raises:
             TransientError: Kafka or the store does not answer.
@@ -195,7 +197,9 @@ class Keeping:
                 try:
                     self.keep(alert, lambda *_: True, kept.kept_by)
                 except ProblemError as error:  # the evidence stored earlier stays
-                    logs.get("gateway").info("not kept again", incident=kept.incident, error=str(error))
+                    logs.get("gateway").info(
+                        "evidence could not be stored again", incident=kept.incident, error=str(error)
+                    )
 
     def _sweep_away(self, kept: KeptEvidence, is_erased: bool) -> None:
         with self._lock:
@@ -204,8 +208,8 @@ class Keeping:
                 self._swept.append(kept)
 
     def _keep_wanted(self) -> None:
-        """Keep the evidence of each incident whose watch asks for it, once: if somebody removes it later, it
-        stays removed.
+        """Store the evidence of incidents whose watches ask for it. Each is stored only once, so that it
+        stays removed if somebody removes it later.
         """
         if self._wanted is None:
             return
@@ -216,7 +220,7 @@ class Keeping:
                     self.keep(alert, lambda *_: True, f"watch {watch}")
             except ProblemError as error:
                 logs.get("gateway").warning(
-                    "a watch wants evidence that is not kept",
+                    "cannot keep evidence that a watch asks for",
                     watch=watch,
                     incident=incident,
                     error=str(error),
@@ -253,7 +257,7 @@ class Keeping:
 
 
 def clip_span(alert: Alert, pad_s: float) -> tuple[int, int]:
-    """Return begin and end of an incident's clip in Unix microseconds: at most five minutes, from its begin.
+    """Return the begin and end of an incident's clip in Unix microseconds: at most its first five minutes.
 
     Args:
         alert: The incident's newest alert.
@@ -264,7 +268,7 @@ def clip_span(alert: Alert, pad_s: float) -> tuple[int, int]:
 
 
 def near_of(alert: Alert) -> RecordRef | None:
-    """Return where a record of about the incident's time is; None without evidence."""
+    """Return a reference to a record of about the incident's time; None if the alert has no evidence."""
     return alert.evidence[0].record if alert.evidence else None
 
 
@@ -276,7 +280,7 @@ def _tried(make: Callable[[], Piece]) -> Piece | ProblemError:
 
 
 def _is_whole(alert: Alert, now_us: int) -> bool:
-    """Whether an incident is closed and no more footage of its time will come."""
+    """Return whether an incident is closed and no more footage of its time will arrive."""
     return alert.kind == Alert.KIND_CLOSED and alert.end.ToMicroseconds() < now_us - _SETTLED_US
 
 

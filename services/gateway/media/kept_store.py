@@ -1,4 +1,4 @@
-"""The store of kept evidence: a folder or an object store, without any other index.
+"""The store of kept evidence: a folder or an object store. There is no other index.
 
 INCIDENT/kept.json      the message KeptEvidence, written last INCIDENT/clip.mp4 INCIDENT/picture.jpg
 """
@@ -21,20 +21,20 @@ from lookout.wire import WireError, from_json, to_json
 CLIP: Final = "clip.mp4"
 PICTURE: Final = "picture.jpg"
 _MANIFEST: Final = "kept.json"
-#: valid ids of incidents; no other text may become part of an object's name
+#: valid incident ids; no other text may become part of an object's name
 _ID: Final = re.compile(r"[0-9A-Za-z_-]{1,64}")
-#: seconds for which manifests are cached; another gateway may have changed the store
+#: seconds for which manifests are cached; not longer, since another gateway may change the store
 _FRESH_S: Final = 5.0
 
 
 class KeptStore:
-    """Evidence by incident. Thread-safe.
+    """Stores evidence by incident. Thread-safe.
 
     Args:
         url: A URL such as `s3://bucket/prefix`, or a folder.
 
     Raises:
-        StartupError: It cannot be used.
+        StartupError: The store cannot be used.
     """
 
     def __init__(self, url: str) -> None:
@@ -44,7 +44,7 @@ class KeptStore:
         self._lock = threading.Lock()
 
     def find(self, incident: str) -> KeptEvidence | None:
-        """Return what is kept of an incident; None if nothing is.
+        """Return the manifest of an incident's kept evidence; None if nothing is kept.
 
         Raises:
             TransientError: The store does not answer.
@@ -60,7 +60,7 @@ class KeptStore:
         return evidence
 
     def read(self, incident: str, name: str) -> bytes | None:
-        """Return a clip or picture; None if it does not exist.
+        """Return an incident's clip or picture; None if it does not exist.
 
         Raises:
             TransientError: The store does not answer.
@@ -72,7 +72,7 @@ class KeptStore:
                 return None
 
     def put(self, evidence: KeptEvidence, clip: bytes | None, picture: bytes | None) -> None:
-        """Store the evidence of an incident, and replace what was kept of it before.
+        """Store an incident's evidence, and replace what was kept before.
 
         Raises:
             TransientError: The store does not answer; put it again.
@@ -84,7 +84,7 @@ class KeptStore:
         self._forget(evidence.incident)
 
     def remove(self, incident: str) -> None:
-        """Remove what is kept of an incident; the manifest is removed last, so that an interrupted removal
+        """Remove an incident's kept evidence. The manifest is removed last, so that an interrupted removal
         can be continued.
 
         Raises:
@@ -99,7 +99,8 @@ class KeptStore:
         self._forget(incident)
 
     def list(self) -> tuple[list[KeptEvidence], set[str], int]:
-        """List the complete evidence, the incidents with files but no manifest, and the bytes of all files.
+        """Return the manifests of complete evidence, the incidents with files but no manifest, and the bytes
+        of all files.
 
         Raises:
             TransientError: The store does not answer.

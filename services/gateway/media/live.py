@@ -1,7 +1,7 @@
-"""Live view: the newest segments of a camera as one endless fragmented MP4.
+"""Live view: a camera's newest segments as an endless fragmented MP4.
 
-One thread follows frames.v1 while somebody watches. Nothing is buffered for a viewer: a slow one continues
-with the newest segment, and one that takes nothing for a while is dropped.
+One thread follows frames.v1 while somebody watches. Nothing is buffered for viewers: a slow viewer skips
+segments, and a viewer that accepts no data for a while is dropped.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from lookout.video.segments.fragments import moved, split
 from lookout.video.segments.types import JoinedClip
 from lookout.wire import FRAMES, tenant_of
 
-#: most concurrent live views: of the gateway, of one tenant's cameras, and of one viewer
+#: most concurrent live views: in total, per tenant, and per viewer
 VIEWS: Final = 64
 _TENANT_VIEWS: Final = 16
 _VIEWER_VIEWS: Final = 4
-#: how far a viewer may lag behind the newest footage, in microseconds
+#: microseconds by which a viewer may lag behind the newest footage
 BEHIND_US: Final = 3_000_000
-#: a camera whose newest segment is older than this counts as sending nothing
+#: seconds after its newest segment for which a camera does not count as silent
 SILENT_S: Final = 30.0
-#: how long a new viewer waits for a segment
+#: seconds that a new viewer waits for a segment
 _FIRST_S: Final = 10.0
-#: a viewer that takes nothing for this long is dropped
+#: seconds without accepted data after which a viewer is dropped
 _SLOW_S: Final = 10.0
-#: how long frames.v1 is still followed after the last viewer left
+#: seconds for which frames.v1 is still followed after the last viewer has left
 _LINGER_S: Final = 30.0
-#: bytes of one write, which is all that is buffered for a viewer
+#: bytes per write, which is all that is buffered for a viewer
 _SLICE: Final = 64 << 10
 _PAUSE_S: Final = 1.0
 _ANSWER_S: Final = 10.0
@@ -56,9 +56,9 @@ class Viewer:
     """A viewer of live views.
 
     Attributes:
-        name: The name under which its views are counted.
-        sees: What the caller may see.
-        holds: Whether the caller still has that right; checked repeatedly during a view.
+        name: The name under which the viewer's views are counted.
+        sees: What the viewer may see.
+        holds: Returns whether the viewer still has this right; called repeatedly during a view.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Viewer:
 
 
 class _Camera:
-    """The segments of a camera id within `BEHIND_US` of the newest, and when the last one arrived."""
+    """A camera's segments within `BEHIND_US` of the newest one, and when the last one arrived."""
 
     def __init__(self) -> None:
         self.recent: deque[FilmedSegment] = deque()
@@ -85,11 +85,11 @@ def _length_us(filmed: FilmedSegment) -> int:
 
 
 class Live:
-    """Live views of cameras. Thread-safe.
+    """Serves live views of cameras. Thread-safe.
 
     Args:
-        settings: How Kafka is reached.
-        media: Makes fragments of segments.
+        settings: How to reach Kafka.
+        media: Makes fragments from segments.
     """
 
     def __init__(self, settings: FetchSettings, media: Media) -> None:
@@ -110,7 +110,7 @@ class Live:
             try:
                 self._follow()
             except (KafkaException, RecordsGoneError) as error:
-                logs.get("gateway").warning("live views wait for Kafka", error=str(error)[:300])
+                logs.get("gateway").warning("live views are waiting for Kafka", error=str(error)[:300])
                 self._reader.close()
                 time.sleep(_PAUSE_S)
         self._reader.close()
@@ -124,7 +124,7 @@ class Live:
                 view.wake()
 
     async def open(self, camera: str, viewer: Viewer) -> View:
-        """Begin a view at the newest keyframe; it counts towards the limits until its `close`.
+        """Start a view at the newest keyframe. The view counts towards the limits until its `close`.
 
         Args:
             camera: The camera's id.
@@ -152,7 +152,7 @@ class Live:
         return view
 
     def newest(self, camera: str) -> list[FilmedSegment]:
-        """The segments of a camera that are recent enough to be shown, oldest first."""
+        """Return a camera's segments that are recent enough to show, oldest first."""
         with self._changed:
             known = self._cameras.get(camera)
             if known is None or self._unread or time.time() - known.arrived > SILENT_S:
@@ -174,7 +174,7 @@ class Live:
     @staticmethod
     def _check_room(who: str, count: int, limit: int) -> None:
         if count >= limit:
-            detail = f"{who} {limit} live views already: close one"
+            detail = f"{who} {limit} live views, which is the limit: close one"
             raise ProblemError(429, detail, {"Retry-After": "5"})
 
     def _follow(self) -> None:
@@ -208,7 +208,7 @@ class Live:
             self._unread.discard(partition)
 
     def _take(self, filmed: FilmedSegment, arrived: float) -> None:
-        for frame in filmed.record.segment.frames:  # most of a record's bytes, unused here
+        for frame in filmed.record.segment.frames:  # these are most of a record's bytes, and unused here
             frame.ClearField("motion")
             frame.ClearField("residual")
         camera = filmed.record.camera
@@ -225,13 +225,13 @@ class Live:
 
 
 class View:
-    """One live view; `Live.open` makes it.
+    """A live view, made by `Live.open`.
 
     Attributes:
         camera: The camera's id.
         viewer: The viewer.
         tenant: The camera's tenant.
-        clip: Codec and sizes of what is shown.
+        clip: Codec and size of the video.
     """
 
     def __init__(self, live: Live, media: Media, camera: str, viewer: Viewer) -> None:
@@ -242,11 +242,11 @@ class View:
         self._head = self._first = b""
         self._number = 1
         self._last: FilmedSegment | None = None
-        self._ends_us = 0  # end of the footage sent so far, in the time of the sent stream
+        self._ends_us = 0  # end of the footage sent so far, in the sent stream's time
         self._checked_at = self._loop.time()
 
     def wake(self) -> None:
-        """Wake the view, because a segment of the camera arrived or the gateway ends."""
+        """Wake the view, because a segment of the camera arrived or the gateway is stopping."""
         self._loop.call_soon_threadsafe(self._woken.set)
 
     def close(self) -> None:
@@ -254,10 +254,10 @@ class View:
         self._live.forget(self)
 
     async def begin(self) -> None:
-        """Wait for the first piece.
+        """Wait for the first segment.
 
         Raises:
-            ProblemError: No segment may be seen, or can be played.
+            ProblemError: There is no segment that the viewer may see and a browser can play.
         """
         deadline = self._loop.time() + _FIRST_S
         while True:
@@ -269,12 +269,14 @@ class View:
                 return
             wait_s = deadline - self._loop.time()
             if wait_s <= 0 or self._live.stopped:
-                raise ProblemError(404, f"camera {self.camera} sends nothing now: `lookout doctor` says why")
+                raise ProblemError(
+                    404, f"camera {self.camera} sends nothing now: run `lookout doctor` to see why"
+                )
             await self._wait(wait_s)
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """Yield the bytes of the view until the camera falls silent, the caller loses the right to see it, or
-        the format of the video changes.
+        """Yield the view's bytes until the camera falls silent, the viewer loses the right to see it, or the
+        video's format changes.
         """
         data: bytes | None = self._first
         self._first = b""
@@ -284,7 +286,7 @@ class View:
             data = await self._next()
 
     async def _next(self) -> bytes | None:
-        """The next piece; None if the view ends."""
+        """Return the bytes of the next segment; None if the view ends."""
         silent_at = self._loop.time() + SILENT_S
         while not self._live.stopped:
             if self._loop.time() - self._checked_at > RECHECK_S:
@@ -296,8 +298,10 @@ class View:
             if filmed is not None:
                 try:
                     return await asyncio.to_thread(self._media_of, filmed)
-                except (ProblemError, LookoutError) as error:  # damaged or erased: skip the segment
-                    logs.get("gateway").info("not shown live", camera=self.camera, error=str(error)[:300])
+                except (ProblemError, LookoutError) as error:  # damaged or erased, so skip the segment
+                    logs.get("gateway").info(
+                        "a segment was skipped in a live view", camera=self.camera, error=str(error)[:300]
+                    )
                     continue
             if self._loop.time() > silent_at:
                 return None
@@ -311,7 +315,9 @@ class View:
             return
 
     def _following(self) -> FilmedSegment | None:
-        """Return the segment to show next: the newest for a new view, else the oldest that was not shown."""
+        """Return the segment to show next: for a new view the newest, otherwise the oldest not yet shown.
+        None: none.
+        """
         segments = [
             filmed
             for filmed in self._live.newest(self.camera)
@@ -329,8 +335,8 @@ class View:
         return (new.epoch, new.segment.start_us) > (old.epoch, old.segment.start_us)
 
     def _media_of(self, filmed: FilmedSegment) -> bytes | None:
-        """Return a segment's fragments, shifted to their time in the sent stream; None if they need another
-        header, which ends the view.
+        """Return a segment's fragments, shifted to their time in the sent stream; None if they need a
+        different header, which ends the view.
         """
         last, self._last = self._last, filmed
         piece = self._media.live(filmed, newest=last is None)
@@ -352,7 +358,7 @@ class View:
 
 
 def _step_us(before: FilmedSegment, filmed: FilmedSegment, clip: JoinedClip) -> int:
-    """Return the time between two segments in microseconds if it is shorter than a frame, else 0, which
+    """Return the time between two segments in microseconds, or 0 if it is not shorter than a frame, which
     closes longer gaps.
     """
     if before.record.epoch != filmed.record.epoch:
@@ -362,8 +368,8 @@ def _step_us(before: FilmedSegment, filmed: FilmedSegment, clip: JoinedClip) -> 
 
 
 class LiveResponse(StreamingResponse):
-    """The HTTP response of a view. It always closes the view, and drops a viewer that accepts no data for a
-    while.
+    """The HTTP response of a view. It always closes the view at the end, and drops a viewer that accepts no
+    data for a while.
 
     Args:
         view: The view.
@@ -375,14 +381,14 @@ class LiveResponse(StreamingResponse):
         self._view = view
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer."""
+        """Send the response, then close the view."""
         try:
             await super().__call__(scope, receive, send)
         finally:
             self._view.close()
 
     async def stream_response(self, send: Send) -> None:
-        """Send the view."""
+        """Send the view's bytes."""
 
         async def send_soon(message: Message) -> None:
             async with asyncio.timeout(_SLOW_S):
@@ -391,4 +397,4 @@ class LiveResponse(StreamingResponse):
         try:
             await super().stream_response(send_soon)
         except TimeoutError:
-            logs.get("gateway").info("a live view was slow and is dropped", camera=self._view.camera)
+            logs.get("gateway").info("dropped a live view that accepted no data", camera=self._view.camera)

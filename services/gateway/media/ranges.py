@@ -1,4 +1,4 @@
-"""Answers to requests for a range of bytes (RFC 9110, 14)."""
+"""Answers requests for byte ranges (RFC 9110, section 14)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _RANGE: Final = re.compile(r"bytes=(\d{0,15})-(\d{0,15})", re.IGNORECASE)
 
 
 def ranged(request: Request, data: bytes, media_type: str, headers: Mapping[str, str]) -> Response:
-    """Answer with all bytes, or with the range that the request asks for.
+    """Respond with all bytes, or with the range that the request asks for.
 
     Args:
-        request: With or without the headers range and if-range.
+        request: The request, with or without the headers range and if-range.
         data: All bytes.
-        media_type: Its media type.
-        headers: Headers of the answer, with the etag.
+        media_type: The data's media type.
+        headers: Headers for the response, including the etag.
     """
     headers = {**headers, "accept-ranges": "bytes"}
     match = _RANGE.fullmatch(request.headers.get("range", "").strip())
-    # For several ranges, or a range of another version, all bytes are a valid answer.
+    # If the request asks for several ranges, or for a range of another version, all bytes are a valid answer.
     if match is None or request.headers.get("if-range", headers["etag"]) != headers["etag"]:
         return Response(data, 200, headers, media_type)
     first, last = match.groups()

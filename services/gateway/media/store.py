@@ -1,4 +1,4 @@
-"""Makes clips and pictures on demand and keeps them in memory for a while."""
+"""Makes clips and pictures on demand, and caches them in memory for a while."""
 
 from __future__ import annotations
 
@@ -27,41 +27,42 @@ from lookout.video.sandbox import SandboxPool, SandboxSettings
 from lookout.video.segments.types import CodecError, JoinedClip, JoinRequest, Reason
 from lookout.wire import tenant_of
 
-#: longest footage in one clip, in microseconds
+#: longest clip, in microseconds of footage
 LONGEST_US: Final = 300_000_000
-#: time of the first picture in live fragments, above 0 because reordered pictures have earlier decoding times
+#: time of the first picture in live fragments; above 0, because reordered pictures have earlier decoding
+#: times
 LIVE_US: Final = 60_000_000
 _ENDLESS_US: Final = 1 << 62
-#: how far the picture for a time may be from that time, in microseconds
+#: most microseconds between a requested time and its picture
 NEAREST_US: Final = 5_000_000
-#: most bytes of the segments of one clip
+#: most bytes of a clip's segments
 _CLIP_BYTES: Final = 128 << 20
 _CACHE_BYTES: Final = 256 << 20
-#: seconds for which a piece is cached: while footage of its time may still arrive, and after that
+#: seconds for which a piece is cached: while footage of its time may still arrive, and afterwards
 _OPEN_S: Final = 10.0
 _CLOSED_S: Final = 600.0
-#: microseconds after a time after which no more footage of it arrives
+#: microseconds after a time after which no more footage of this time arrives
 _SETTLED_US: Final = 120_000_000
 _QUALITY: Final = 85
 _DIMMED: Final = 4
 _WORKERS: Final = 2
-#: CPU seconds that a decoder process may use; encoding five minutes of a masked camera takes longest
+#: most CPU seconds of a decoder process; re-encoding five minutes of a masked camera takes longest
 _CPU_S: Final = 240.0
-#: views of the same thing by the same person within this time count as one
+#: seconds within which views of the same thing by the same person count as one
 _VIEW_S: Final = 60.0
 
-#: whether the caller may see a camera of a tenant
+#: given a camera and a tenant, returns whether the caller may see the tenant's camera of this id
 Sees = Callable[[str, str], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class PictureSize:
-    """How a picture is shown.
+    """How to show a picture.
 
     Attributes:
         width: Largest width in pixels.
-        patches: Whether parts that were not computed are dimmed.
-        whole: Whether it shows the whole picture as filmed, instead of the model's input.
+        patches: Whether to dim parts that were not computed.
+        whole: Whether to show the whole picture as filmed, instead of the model's input.
     """
 
     width: int
@@ -74,12 +75,12 @@ class Piece:
     """A clip or a picture.
 
     Attributes:
-        data: Its bytes.
-        tenants: The tenants of what it shows.
-        spans: The times that it shows, Unix microseconds.
-        clip: The clip; None: it is a picture.
-        settled: Nothing can change it any more.
-        masks: Fingerprints of the masks that hide something of it.
+        data: The file's bytes.
+        tenants: The tenants of the footage.
+        spans: The times shown, in Unix microseconds.
+        clip: Facts about the clip; None: the piece is a picture.
+        settled: Whether no later footage can change the piece.
+        masks: Fingerprints of the masks that hide part of it.
     """
 
     data: bytes = field(repr=False)
@@ -91,14 +92,14 @@ class Piece:
 
 
 class Media:
-    """Makes clips and pictures, and caches them. Thread-safe; threads that ask for the same one share the
+    """Makes and caches clips and pictures. Thread-safe; threads that ask for the same piece share the
     work.
 
     Args:
-        footage: Where segments come from.
-        fence: Returns the erasures that the history knows now.
-        masks: The privacy masks that the history knows now.
-        masked_clips: Whether clips of masked footage are encoded again, or rejected.
+        footage: Reads segments.
+        fence: Returns the erasures that the history knows.
+        masks: The privacy masks that the history knows.
+        masked_clips: Whether clips of masked footage are re-encoded or refused.
     """
 
     def __init__(
@@ -121,38 +122,40 @@ class Media:
         self._making: dict[Any, threading.Lock] = {}
 
     def close(self) -> None:
-        """End the decoders and close the connections to Kafka."""
+        """End the decoder processes and close the connections to Kafka."""
         self._sandbox.close()
         self._footage.close()
 
     def clip(self, camera: str, from_us: int, to_us: int, sees: Sees, near: RecordRef | None = None) -> Piece:
-        """Return a clip of what a camera filmed in a range of time.
+        """Return a clip of what a camera filmed in a time range.
 
         Args:
             camera: The camera's id.
-            from_us: Unix microseconds.
-            to_us: The end, which is excluded.
+            from_us: Begin of the range, Unix microseconds.
+            to_us: End of the range, excluded.
             sees: What the caller may see.
             near: A frames record or verdict of about this time.
 
         Raises:
-            ProblemError: Nothing that the caller may see was filmed then, or no clip can be made of it.
+            ProblemError: There is no footage of this time that the caller may see, or it cannot be made into
+                a clip.
         """
         key = ("clip", camera, from_us, to_us)
         return self._checked(camera, self._made(key, lambda: self._clip(camera, from_us, to_us, near)), sees)
 
     def evidence(self, alert: Alert, sees: Sees, size: PictureSize) -> Piece:
-        """Return the first picture that an incident's newest alert names as evidence.
+        """Return an incident's picture: the first piece of evidence in its newest alert that Kafka still
+        has.
 
-        The alert of a camera's fault names none: its picture shows the camera when the fault began.
+        An alert about a camera's fault has no evidence; its picture is the one when the fault began.
 
         Args:
             alert: The alert.
             sees: What the caller may see.
-            size: How the picture is shown.
+            size: How to show the picture.
 
         Raises:
-            ProblemError: The alert names none, or Kafka no longer has it.
+            ProblemError: The alert has no evidence, or Kafka no longer has it.
         """
         for evidence in alert.evidence:
             place = evidence.record.partition, evidence.record.offset, evidence.row
@@ -166,45 +169,47 @@ class Media:
                 return self._checked(alert.camera, piece, sees)
         if alert.cause:
             return self.picture(alert.camera, alert.start.ToMicroseconds(), sees, size)
-        raise ProblemError(404, f"incident {alert.incident}: Kafka no longer holds a picture of it")
+        raise ProblemError(404, f"incident {alert.incident}: Kafka no longer has a picture of it")
 
     def picture(
         self, camera: str, at_us: int, sees: Sees, size: PictureSize, near: RecordRef | None = None
     ) -> Piece:
-        """Return the sampled frame of a camera that is nearest to a time.
+        """Return a camera's sampled frame that is nearest to a time.
 
         Args:
             camera: The camera's id.
-            at_us: Unix microseconds.
+            at_us: The time, Unix microseconds.
             sees: What the caller may see.
-            size: How the picture is shown.
+            size: How to show the picture.
             near: As for `clip`.
 
         Raises:
-            ProblemError: Nothing was filmed then that the caller may see.
+            ProblemError: There is no footage of this time that the caller may see.
         """
         key = ("picture", camera, at_us, size)
         return self._checked(camera, self._made(key, lambda: self._nearest(camera, at_us, size, near)), sees)
 
     def live(self, filmed: FilmedSegment, *, newest: bool) -> Piece:
-        """Return a segment as fragments that continue earlier ones, with its first picture at `LIVE_US`.
+        """Return a segment as fragments that can continue earlier ones, with the first picture at
+        `LIVE_US`.
 
         Args:
             filmed: The segment.
-            newest: Begin at its last keyframe with a sampled picture after it, instead of at its start.
+            newest: Whether to begin at the segment's last keyframe with a sampled picture after it, instead
+                of at its start.
 
         Raises:
-            ProblemError: No clip can be made of it, or it was erased.
+            ProblemError: The segment cannot be made into fragments, or was erased.
         """
         camera = filmed.record.camera
         key = ("live", camera, filmed.place, newest)
         return self._checked(camera, self._made(key, lambda: self._live(filmed, newest)), lambda *_: True)
 
     def is_new_view(self, *view: str) -> bool:
-        """Count a view; return False if the same view was counted within the last minute.
+        """Count a view; return False if the same view was already counted within the last minute.
 
         Args:
-            view: What identifies the view: the viewer, what is viewed, and the address.
+            view: What identifies the view: for example the viewer, the address, and what is viewed.
         """
         with self._lock:
             is_new = view not in self._views
@@ -212,18 +217,20 @@ class Media:
         return is_new
 
     def _checked(self, camera: str, piece: Piece | None, sees: Sees) -> Piece:
-        """Return a piece if the caller may see it and none of it was erased."""
+        """Return a piece if the caller may see all of it and none of it was erased; otherwise raise
+        `ProblemError`.
+        """
         if (
             piece is None
             or not all(sees(camera, tenant) for tenant in piece.tenants)
             or _touches(self._fence(), camera, piece)
             or self._masks.lacks(camera, piece.masks)
         ):
-            raise ProblemError(404, f"camera {camera}: there is nothing of this time that you may see")
+            raise ProblemError(404, f"camera {camera}: there is no footage of this time that you may see")
         return piece
 
     def _made(self, key: tuple[Any, ...], make: Callable[[], Piece | None]) -> Piece | None:
-        """Return a piece from the cache, or make it; `key` begins with the kind and the camera."""
+        """Return a piece from the cache, or make it. `key` begins with the kind and the camera."""
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
         try:
@@ -239,7 +246,9 @@ class Media:
                 self._making.pop(key, None)
 
     def _known(self, key: tuple[Any, ...]) -> Piece | None:
-        """Return a piece from the cache; one whose footage was erased or masked since then is dropped."""
+        """Return a piece from the cache; None if it is not there. Drop it if its footage was erased or masked
+        since.
+        """
         fence = self._fence()
         with self._lock:
             piece = self._cache.get(key)
@@ -277,9 +286,7 @@ class Media:
     def _joined(
         self, filmed_segments: Sequence[FilmedSegment], request: JoinRequest
     ) -> tuple[JoinedClip, frozenset[str]]:
-        """Join segments to one file; return it with the fingerprints of the masks that hide something of
-        it.
-        """
+        """Join segments into one file; return it, and the fingerprints of the masks that hide part of it."""
         filmed = filmed_segments[0]
         camera = filmed.record.camera
         names = dict.fromkeys(name for segment in filmed_segments for name in segment.record.labels.masks)
@@ -288,7 +295,7 @@ class Media:
             raise ProblemError(
                 404,
                 f"camera {camera} has a privacy mask, and this gateway makes no clips of masked footage "
-                f"(LOOKOUT_MASKED_CLIPS): there are pictures, at /v1/cameras/{camera}/frames/TIME.jpg",
+                f"(LOOKOUT_MASKED_CLIPS): use the pictures at /v1/cameras/{camera}/frames/TIME.jpg",
             )
         try:
             clip = self._sandbox.join(replace(request, mask=hidden.mask))
@@ -298,10 +305,10 @@ class Media:
                 codec = filmed.record.segment.facts.codec
                 raise ProblemError(
                     404,
-                    f"camera {camera} films in {codec}, which browsers do not play: there are pictures, at "
-                    f"/v1/cameras/{camera}/frames/TIME.jpg, and no clips",
+                    f"camera {camera} sends {codec}, which browsers do not play, so there are no clips: "
+                    f"use the pictures at /v1/cameras/{camera}/frames/TIME.jpg",
                 ) from None
-            detail = f"camera {camera}: no clip can be made of this time: {error.detail}"
+            detail = f"camera {camera}: this time cannot be made into a clip: {error.detail}"
             raise ProblemError(404, detail) from None
 
     def _shown(self, camera: str, filmed_segments: Sequence[FilmedSegment]) -> list[FilmedSegment]:
@@ -333,7 +340,8 @@ class Media:
         if size.patches and computed is None:
             raise ProblemError(
                 404,
-                f"camera {camera}: no record says what was computed of this picture: ask without overlay",
+                f"camera {camera}: no record says which parts of this picture were computed: "
+                "ask without overlay",
             )
         hidden = self._masks.shown(camera, filmed.record.labels.masks)
         try:
@@ -350,11 +358,11 @@ class Media:
 
 
 def dimmed(pixels: U8, computed: Mask) -> U8:
-    """Darken the parts of a picture that were not computed.
+    """Return a picture with the parts darkened that were not computed.
 
     Args:
         pixels: uint8 [height, width, 3].
-        computed: bool [rows, columns] of a grid over the whole picture.
+        computed: bool [rows, columns], for a grid over the whole picture.
     """
     height, width = pixels.shape[:2]
     rows = np.arange(height) * computed.shape[0] // height
@@ -374,7 +382,7 @@ def jpeg(pixels: U8) -> bytes:
 
 
 def _touches(fence: Fence, camera: str, piece: Piece) -> bool:
-    """Whether a piece shows something that was erased."""
+    """Return whether a piece shows something that was erased."""
     return any(fence.hides(camera, *span) is not None for span in piece.spans)
 
 

@@ -1,1 +1,1 @@
-"""The routes of the API, one module a resource."""
+"""The API's routes, with one module per resource."""

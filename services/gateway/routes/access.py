@@ -30,7 +30,7 @@ _Id = Annotated[str, Path(max_length=64)]
 
 @router.get("/tokens", **route(ApiTokenList))
 def list_tokens(request: Request, principal: Administrator) -> Response:
-    """Tokens, without their secrets."""
+    """List tokens, without their secrets."""
     with parts_of(request).database.reading() as connection:
         rows = queries.documents(connection, ACCESS.name)
     tokens = [from_json(row.body, ApiToken) for row in rows]
@@ -47,20 +47,22 @@ def make_token(
     asked: Asked,
     wanted: Annotated[ApiToken, Depends(body_of(ApiToken))],
 ) -> Response:
-    """Make a token; its secret is only in this answer."""
+    """Create a token. Its secret is shown only in this answer."""
     parts = parts_of(request)
     if not wanted.name.strip():
         raise ProblemError(400, "name: say who the token is for")
     if wanted.role == Role.ROLE_UNSPECIFIED:
-        raise ProblemError(400, "role: viewer, operator or administrator is needed")
+        raise ProblemError(400, "role: choose viewer, operator or administrator")
     if wanted.HasField("expires") and wanted.expires.ToMilliseconds() <= time.time() * 1000:
-        raise ProblemError(400, "expires: it must be later than now")
+        raise ProblemError(400, "expires: must be later than now")
     if wrong := [pattern for pattern in wanted.cameras if not is_camera_id(pattern)]:
         raise ProblemError(400, f"cameras: {wrong[0][:40]!r} is neither an id nor a glob")
     for tenant in wanted.tenants:
         check_tenant(tenant)
     if not _within(principal, wanted):
-        raise ProblemError(403, "cameras, tenants: a token may see no more than you; name some of yours")
+        raise ProblemError(
+            403, "cameras, tenants: a token must not see more than you do; choose some of yours"
+        )
     identity = secrets.token_hex(8)
     secret = f"{identity}.{secrets.token_urlsafe(32)}"
     token = ApiToken(
@@ -78,7 +80,7 @@ def make_token(
     with parts.writes.once(principal, asked, ACCESS.name) as written:
         if written is not None:
             raise ProblemError(
-                409, f"this request made token {written} already; its secret is not shown again"
+                409, f"this request already created token {written}, whose secret is not shown again"
             )
         audit = entry("token.make", identity)
         parts.writes.write(principal, asked, ACCESS.name, {identity: to_json(token)}, audit)
@@ -88,7 +90,7 @@ def make_token(
 
 @router.delete("/tokens/{identity}", **route(None, status=204))
 def revoke(request: Request, principal: Administrator, asked: Asked, identity: _Id) -> Response:
-    """Revoke a token: its next call is rejected."""
+    """Revoke a token, so that its next call is rejected."""
     parts = parts_of(request)
     with parts.writes.once(principal, asked, ACCESS.name) as written:
         if written is None:
@@ -103,7 +105,7 @@ def revoke(request: Request, principal: Administrator, asked: Asked, identity: _
 
 
 def _within(principal: Principal, token: ApiToken) -> bool:
-    """Whether a token sees no more cameras than the caller who creates it."""
+    """Return whether a token sees no more cameras than the caller who creates it."""
     if principal.cameras and not (token.cameras and set(token.cameras) <= set(principal.cameras)):
         return False
     return not principal.tenants or (bool(token.tenants) and set(token.tenants) <= set(principal.tenants))
@@ -118,9 +120,9 @@ def audit(
     since: Moment = None,
     until: Moment = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    after: Annotated[int | None, Query(ge=0, description="`next` of the page before")] = None,
+    after: Annotated[int | None, Query(ge=0, description="`next` from the previous page")] = None,
 ) -> Response:
-    """Who changed what, and who viewed which picture, clip or search; newest first."""
+    """List who changed what, and who viewed which pictures and clips or searched for what; newest first."""
     if not principal.unlimited:
         raise ProblemError(403, "the audit log needs an administrator of every camera and tenant")
     query = sqlalchemy.select(AUDIT.c.offset, AUDIT.c.body).order_by(AUDIT.c.offset.desc()).limit(limit + 1)

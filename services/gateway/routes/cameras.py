@@ -1,4 +1,4 @@
-"""Cameras: those that send something, and those that agents pull."""
+"""Cameras that send something or that agents pull."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def list_cameras(
     principal: Viewer,
     camera: CameraGlob = None,
     limit: Annotated[int, Query(ge=1, le=5000)] = 1000,
-    after: Annotated[str, Query(max_length=200, description="`next` of the page before")] = "",
+    after: Annotated[str, Query(max_length=200, description="`next` from the previous page")] = "",
 ) -> Response:
-    """Cameras by id."""
+    """List cameras by id."""
     with parts_of(request).database.reading() as connection:
         views = camera_views(connection, principal, camera)
     page = [view for view in views if view.id > after]
@@ -67,7 +67,7 @@ def list_cameras(
 
 @router.get("/{camera:path}", **route(CameraView))
 def get_camera(request: Request, principal: Viewer, camera: Annotated[str, Path(max_length=200)]) -> Response:
-    """One camera."""
+    """Return a camera."""
     parts = parts_of(request)
     view = _camera(parts, principal, camera)
     if view.source.url:
@@ -83,12 +83,12 @@ def put_camera(
     camera: Annotated[str, Path(max_length=200)],
     wanted: Annotated[Camera, Depends(body_of(Camera))],
 ) -> Response:
-    """Let agents pull a camera, or change how; its password is a secret that `credentials` names."""
+    """Have agents pull a camera, or change how. Its password is in the secret that `credentials` names."""
     parts = parts_of(request)
     wanted.id = camera
     check_camera(wanted)
     if not principal.sees(camera, wanted.tenant):
-        raise ProblemError(403, "id, tenant: you may not see this camera; name one of yours")
+        raise ProblemError(403, "id, tenant: you may not see this camera; choose one of yours")
     check_owner(parts, principal, camera)
     check_name(parts, camera)
     with parts.writes.once(principal, asked, CAMERAS.name) as written:
@@ -102,13 +102,13 @@ def put_camera(
 def remove_camera(
     request: Request, principal: Administrator, asked: Asked, camera: Annotated[str, Path(max_length=200)]
 ) -> Response:
-    """Stop agents from pulling a camera; its footage stays (`/v1/erasures` removes that)."""
+    """Stop agents from pulling a camera. Its footage stays (`/v1/erasures` removes it)."""
     parts = parts_of(request)
     check_owner(parts, principal, camera)
     with parts.writes.once(principal, asked, CAMERAS.name) as written:
         if written is None:
             if not _camera(parts, principal, camera).HasField("source"):
-                raise ProblemError(409, f"camera {camera} publishes by itself: there is nothing to remove")
+                raise ProblemError(409, f"camera {camera} publishes by itself, so there is nothing to remove")
             audit = entry("camera.remove", camera, camera=camera)
             parts.writes.write(principal, asked, CAMERAS.name, {camera: None}, audit)
     return Response(status_code=204)
@@ -121,7 +121,9 @@ def check_name(parts: Parts, camera: str) -> None:
 
 
 def check_owner(parts: Parts, principal: Principal, camera: str) -> None:
-    """Raise ProblemError if a camera is another tenant's, or a Kubernetes resource."""
+    """Raise ProblemError if the caller may not see a camera, or if the camera is managed as a Kubernetes
+    resource.
+    """
     with parts.database.reading() as connection:
         row = queries.document(connection, CAMERAS.name, camera)
     if row is None:
@@ -133,7 +135,7 @@ def check_owner(parts: Parts, principal: Principal, camera: str) -> None:
 
 
 def _exists(parts: Parts, camera: str) -> bool:
-    """Whether a camera of this id has sent something, or agents are to pull it."""
+    """Return whether a camera with this id has sent something, or is to be pulled by agents."""
     with parts.database.reading() as connection:
         known = queries.document(connection, CAMERAS.name, camera)
         return known is not None or bool(queries.tenants_of(connection, camera))
@@ -148,7 +150,7 @@ def _camera(parts: Parts, principal: Principal, camera: str) -> CameraView:
 
 
 def camera_views(connection: Connection, principal: Principal, pattern: str | None) -> list[CameraView]:
-    """The cameras that a caller may see, by id."""
+    """Return the cameras that a caller may see, by id."""
     asking = queries.asking(connection)
     incidents, faults = queries.open_incidents(connection), queries.camera_faults(connection)
     now_ms = time.time() * 1000

@@ -1,4 +1,4 @@
-"""Clips of recordings that jobs asked about."""
+"""Clips from recordings that jobs asked about."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from lookout.video.sandbox import open_recording
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
 _LONGEST_S: Final = 300.0
-#: most bytes to fetch from a host that does not serve ranges
+#: most bytes to fetch from a host that ignores Range headers
 _FETCH_BYTES: Final = 512 << 20
-#: how many clips are cut at the same time, and seconds for which others wait
+#: number of clips that are cut at the same time, and seconds for which further requests wait
 _CUTS: Final = threading.BoundedSemaphore(2)
 _WAIT_S: Final = 20.0
 _BYTES: Final = {"schema": {"type": "string", "format": "binary"}}
@@ -40,21 +40,24 @@ def recording_clip(
     principal: Viewer,
     asked: Asked,
     identity: Annotated[str, Path(max_length=100)],
-    recording: Annotated[int, Query(ge=0, description="its place in the job's answers")],
+    recording: Annotated[int, Query(ge=0, description="its index in the job's answers, from 0")],
     start_s: _Seconds,
     end_s: _Seconds,
 ) -> Response:
-    """A span of a recording as it is stored, from the keyframe before it, without sound; 5 minutes at most.
+    """Return a span of a recording as it is stored, from the preceding keyframe on, without sound; at most 5
+    minutes.
 
-    The gateway reads uploaded recordings, and addresses that it may fetch from.
+    The gateway can read uploaded recordings, and web addresses that it may fetch from.
     """
     if not 0 < end_s - start_s <= _LONGEST_S:
-        raise ProblemError(400, f"start_s, end_s: a clip has more than 0 and at most {_LONGEST_S:g} seconds")
+        raise ProblemError(
+            400, f"start_s, end_s: a clip must have more than 0 and at most {_LONGEST_S:g} seconds"
+        )
     parts = parts_of(request)
     view = job_of(parts, principal, identity)
     found = view.answers.recordings
     if recording >= len(found):
-        raise ProblemError(404, f"recording: the job has answers about {len(found)} recordings")
+        raise ProblemError(404, f"recording: the job has answers about only {len(found)} recordings")
     clip = _cut(parts, found[recording].uri, start_s, end_s)
     parts.writes.note(principal, asked, entry("clip.view", identity, tenant=view.request.tenant))
     kind = "quicktime" if clip.container == "mov" else clip.container
@@ -64,18 +67,18 @@ def recording_clip(
 
 
 def _cut(parts: Parts, uri: str, start_s: float, end_s: float) -> RecordingClip:
-    """Cut a span out of a recording in a confined process.
+    """Cut a span out of a recording, in a confined process.
 
     Raises:
-        ProblemError: The gateway may not read it, or too many clips are being cut.
-        LookoutError: It cannot be read, or the span cannot be cut.
+        ProblemError: The gateway may not read the recording, or too many clips are being cut.
+        LookoutError: The recording cannot be read, or the span cannot be cut.
     """
     store = None if parts.uploads is None else parts.uploads.url
     if not uri.startswith(("http://", "https://", *([] if store is None else [f"{store}/"]))):
         raise ProblemError(
             409,
-            f"{public_url(uri)}: the gateway cuts clips of uploads and of web addresses alone; "
-            "`lookout analyze --clips` cuts those of other recordings",
+            f"{public_url(uri)}: the gateway cuts clips only from uploads and web addresses; "
+            "for other recordings use `lookout analyze --clips`",
         )
     if not _CUTS.acquire(timeout=_WAIT_S):
         raise ProblemError(503, "other clips are being cut: try again in a moment", {"Retry-After": "5"})
@@ -90,7 +93,7 @@ def _cut(parts: Parts, uri: str, start_s: float, end_s: float) -> RecordingClip:
 
 
 def _sources(settings: GatewaySettings, store: str | None) -> Sources:
-    """Open the store of uploads, and addresses that the gateway may fetch from."""
+    """Return sources that open uploads, and web addresses that the gateway may fetch from."""
     fetcher = UriFetcher(
         settings.uri_schemes,
         settings.uri_hosts,

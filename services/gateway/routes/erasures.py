@@ -1,4 +1,4 @@
-"""Erasures of a camera, or a time range of it, everywhere."""
+"""Erasures of a camera, or of a time range of a camera, everywhere."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ router = APIRouter(prefix="/v1/erasures", tags=["erasures"])
 
 @router.get("", **route(ErasureList))
 def list_erasures(request: Request, principal: Administrator) -> Response:
-    """Erasures that were requested, and who has confirmed them."""
+    """List the requested erasures, and who has confirmed them."""
     return answer(ErasureList(erasures=_views(parts_of(request), principal)))
 
 
@@ -39,7 +39,7 @@ def list_erasures(request: Request, principal: Administrator) -> Response:
 def get_erasure(
     request: Request, principal: Administrator, identity: Annotated[str, Path(max_length=64)]
 ) -> Response:
-    """One erasure; `lookout erase --receipt` prints its signed receipt."""
+    """Return an erasure. `lookout erase --receipt` prints its signed receipt."""
     for view in _views(parts_of(request), principal):
         if view.erasure.id == identity:
             return answer(view)
@@ -53,12 +53,12 @@ def erase(
     asked: Asked,
     wanted: Annotated[ErasureRequest, Depends(body_of(ErasureRequest))],
 ) -> Response:
-    """Erase a camera, or a time range of it, everywhere. An erasure cannot be undone."""
+    """Erase a camera, or a time range of a camera, everywhere. An erasure cannot be undone."""
     parts = parts_of(request)
     if not is_camera_id(wanted.camera):
-        raise ProblemError(400, "camera: a camera's id of 1 to 200 bytes is needed; patterns are not erased")
+        raise ProblemError(400, "camera: give a camera's id of 1 to 200 bytes; patterns are not accepted")
     with parts.database.reading() as connection:
-        # Cameras of several tenants may share an id, and the erasure is of the id: all must be visible.
+        # Cameras of several tenants may share an id. The erasure applies to the id, so all must be visible.
         rows = queries.tenants_of(connection, wanted.camera)
     if not principal.unlimited and not (rows and all(principal.sees(wanted.camera, name) for name in rows)):
         raise not_found("camera", wanted.camera)
@@ -75,7 +75,7 @@ def erase(
         signer = ErasureSigner.of(parts.settings)
         for erasure in requests:
             signer.sign(erasure)
-        # Labels are removed first: if that fails, no erasure was requested, and repeating the call does
+        # Labels are removed first. If that fails, no erasure was requested yet, and repeating the call does
         # everything.
         if labels := _labels(parts, requests):
             rows_of_labels = label_rows(labels, principal.actor, remove=True)
@@ -94,7 +94,9 @@ def erase(
 
 
 def _newest_epoch(parts: Parts, camera: str) -> tuple[int, int] | None:
-    """Begin and end of a camera's newest epoch in Unix microseconds, from decode's checkpoint."""
+    """Return the begin and end of a camera's newest epoch in Unix microseconds, from decode's checkpoint;
+    None: none.
+    """
     span: tuple[int, int] | None = None
     for message in read_topic(parts.settings, "gateway-erasures", PIPELINE[Stage.DECODE].state.name):
         state = decode_state(message) if message.key() == camera.encode() else None
@@ -104,7 +106,7 @@ def _newest_epoch(parts: Parts, camera: str) -> tuple[int, int] | None:
 
 
 def _labels(parts: Parts, requests: list[Erasure]) -> list[Label]:
-    """Return the labels of incidents in the erased time."""
+    """Return the labels of incidents in the time to be erased."""
     fence = Fence(requests)
     with parts.database.reading() as connection:
         labels = [from_json(row.body, Label) for row in queries.documents(connection, LABELS.name)]

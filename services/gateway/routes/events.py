@@ -1,4 +1,4 @@
-"""The stream of events as they happen."""
+"""The event stream."""
 
 from __future__ import annotations
 
@@ -25,16 +25,18 @@ def events(
     request: Request,
     principal: Viewer,
     last_event_id: Annotated[str | None, Header(max_length=60)] = None,
-    after: Annotated[str | None, Query(max_length=60, description="as the header last-event-id")] = None,
+    after: Annotated[
+        str | None, Query(max_length=60, description="the same as the header last-event-id")
+    ] = None,
 ) -> Response:
-    """Incidents, what people do with them, watches, jobs and dead letters, as they happen.
+    """Stream events as they happen: incidents, people's actions on them, watches, jobs and dead letters.
 
-    A follower that reconnects with the id of its last event misses none.
+    A follower that reconnects with the id of its last event misses no event.
     """
     parts = parts_of(request)
     position = parts.feed.begin(last_event_id or after)
     if not parts.followers.begin(principal.actor):
-        raise too_many(_LATER_S, f"{parts.followers.limit} streams of events are open already: close one")
+        raise too_many(_LATER_S, f"{parts.followers.limit} event streams are already open: close one")
     return EventStream(
         parts.feed.follow(position, sees_event(principal), lambda: still_is(request, principal)),
         lambda: parts.followers.end(principal.actor),
@@ -42,7 +44,7 @@ def events(
 
 
 class EventStream(StreamingResponse):
-    """A stream of events with a cleanup that also runs if the caller leaves before the first event."""
+    """A stream of events with a cleanup, which runs even if the caller leaves before the first event."""
 
     def __init__(self, events: AsyncIterator[bytes] | Iterator[bytes], over: Callable[[], None]) -> None:
         super().__init__(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})

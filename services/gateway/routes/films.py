@@ -1,4 +1,4 @@
-"""Films that are sent as footage of a camera, to try watches without one."""
+"""Films that are sent as a camera's footage, to try watches without a camera."""
 
 from __future__ import annotations
 
@@ -40,28 +40,30 @@ from lookout.wire import (
 router = APIRouter(prefix="/v1", tags=["cameras"])
 #: the path whose bodies may be as large as films
 PATH: Final = "/v1/films"
-#: one film at a time: two might not fit into the pod's temporary folder
+#: one film at a time, because two might not fit into the pod's temporary folder
 _one_at_a_time: Final = asyncio.Lock()
-_Camera = Annotated[str, Query(max_length=200, description="its id")]
-_Tenant = Annotated[str, Query(max_length=63, description="whose camera it is; empty: default")]
+_Camera = Annotated[str, Query(max_length=200, description="the camera's id")]
+_Tenant = Annotated[str, Query(max_length=63, description="the camera's tenant; empty: default")]
 
 
 @router.post("/films", **route(Film, status=201, openapi_extra=BODY))
 async def send_film(
     request: Request, principal: Administrator, asked: Asked, camera: _Camera, tenant: _Tenant = ""
 ) -> Response:
-    """Publish a film as if the camera had just filmed it; existing watches are asked about it.
+    """Publish a film as if the camera had just filmed it. Existing watches are asked about it.
 
-    The body is the file. A film that would overlap the camera's newest footage is rejected (409).
+    The request body is the file. A film that would overlap the camera's newest footage is rejected (409).
     """
     parts = parts_of(request)
     labels = await run_in_threadpool(_checked, parts, principal, camera, tenant)
     if _one_at_a_time.locked():
-        raise ProblemError(429, "another film is being sent: try again in a minute", {"Retry-After": "60"})
+        raise ProblemError(
+            429, "another film is being sent now: try again in a minute", {"Retry-After": "60"}
+        )
 
     def publish(path: str) -> Film:
         sent: list[RecordPlace] = []
-        parts.writes.catch_up(AUDIT.name)  # decode may not have read the camera's previous film yet
+        parts.writes.catch_up(AUDIT.name)  # because decode may not have read the camera's previous film yet
         with parts.database.reading() as connection:
             footage_until_ms = queries.footage_until(connection, camera)
         try:
@@ -72,7 +74,7 @@ async def send_film(
                 lambda data, more: sent.extend(parts.writes.publish(SEGMENTS.name, camera, data, more)),
                 footage_until_ms,
             )
-        finally:  # also if only a part of the film could be read
+        finally:  # even if only part of the film could be read
             if sent:
                 audit = entry(queries.FILM_SENT, camera, camera=camera, tenant=tenant)
                 parts.writes.note(principal, asked, audit)
@@ -82,7 +84,7 @@ async def send_film(
             try:
                 await films.receive(patient(request.stream()), file)
             except ClientDisconnect:
-                raise ProblemError(400, "the film ended early: send it again") from None
+                raise ProblemError(400, "the upload of the film broke off: send it again") from None
             film = await run_in_threadpool(publish, file.name)
             with parts.database.reading() as connection:
                 asking = queries.asking(connection)
@@ -94,21 +96,22 @@ def _checked(parts: Parts, principal: Principal, camera: str, tenant: str) -> di
     """Return the labels of a film's segments.
 
     Raises:
-        ProblemError: The caller may not see the camera, an agent pulls it, or its id is invalid.
+        ProblemError: The tenant or the camera's id is invalid; the caller may not see the camera; or the
+            camera belongs to another tenant, is a Kubernetes resource or is already pulled by an agent.
     """
     try:
         labels = label_headers(Camera(tenant=check_tenant(tenant)))
     except WireError as error:
         raise ProblemError(400, f"tenant: {error}") from None
     if not principal.sees(camera, tenant):
-        raise ProblemError(403, "camera, tenant: you may not see this camera; name one of yours")
+        raise ProblemError(403, "camera, tenant: you may not see this camera; choose one of yours")
     check_name(parts, camera)
     check_owner(parts, principal, camera)
     with parts.database.reading() as connection:
         row = queries.document(connection, CAMERAS.name, camera)
         tenants = set(queries.tenants_of(connection, camera))
     if tenants - {tenant_of(tenant)}:
-        raise ProblemError(409, f"camera {camera} belongs to another tenant: choose another name")
+        raise ProblemError(409, f"camera {camera} belongs to another tenant: choose another id")
     if row is not None and from_json(row.body, Camera).url:
-        raise ProblemError(409, f"an agent already pulls camera {camera}: choose another name")
+        raise ProblemError(409, f"an agent already pulls camera {camera}: choose another id")
     return labels

@@ -1,4 +1,4 @@
-"""Search: moments of the cameras that a caller may see, as recall verifies them."""
+"""Search for moments in the footage of cameras that the caller may see."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from lookout.wire import to_json
 router = APIRouter(prefix="/v1/find", tags=["find"])
 _LATER_S = 10.0
 _SIMILAR_S = 30.0
-#: gRPC codes with which recall rejects a wrong request, and the HTTP status for each
+#: gRPC codes with which recall rejects requests, and the HTTP status for each
 _TOLD = {
     grpc.StatusCode.INVALID_ARGUMENT: 400,
     grpc.StatusCode.NOT_FOUND: 404,
@@ -46,22 +46,25 @@ _TOLD = {
 }
 LikeCamera = Annotated[
     str | None,
-    Query(max_length=200, description="rank by a picture of this camera (with `at`, `zone`)"),
+    Query(max_length=200, description="rank by a picture from this camera (with `at` and `zone`)"),
 ]
-LikeTime = Annotated[str | None, Query(max_length=40, description="when that picture was taken, RFC 3339")]
+LikeTime = Annotated[str | None, Query(max_length=40, description="time of that picture, RFC 3339")]
 LikeZone = Annotated[
     str | None,
-    Query(max_length=2000, description="the part's corners, such as '0.1,0.2 0.4,0.2 0.4,0.9'; default: all"),
+    Query(
+        max_length=2000,
+        description="corners of the part to compare, such as '0.1,0.2 0.4,0.2 0.4,0.9'; default: all of it",
+    ),
 ]
 _JPEG: Final = "image/jpeg"
 
 
 async def _jpeg(request: Request) -> bytes:
-    """Return the picture in a request's body; empty for a GET."""
+    """Return the JPEG in a request body; empty for a GET."""
     if request.method != "POST":
         return b""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _JPEG:
-        raise ProblemError(415, f"the body must be a picture: {_JPEG}, in the header content-type too")
+        raise ProblemError(415, f"the body must be a JPEG: set the header content-type to {_JPEG}")
     if not (body := await request.body()):
         raise ProblemError(400, "the body is empty: send a JPEG")
     return body
@@ -73,7 +76,7 @@ _BODY = {
 }
 _STREAM = {
     "text/event-stream": {
-        "schema": {"type": "string", "description": "events progress, hit, summary and problem"}
+        "schema": {"type": "string", "description": "the events progress, hit, summary and problem"}
     }
 }
 
@@ -84,14 +87,15 @@ def find_moments(
     request: Request,
     principal: Viewer,
     asked: Asked,
-    question: Annotated[str, Query(max_length=2000, description="one of yes or no")],
+    question: Annotated[str, Query(max_length=2000, description="a yes/no question")],
     camera: Annotated[str, Query(max_length=200, description="id or glob")] = "*",
     since: Annotated[str | None, Query(max_length=40)] = None,
     until: Annotated[str | None, Query(max_length=40)] = None,
-    limit: Annotated[int, Query(ge=1, le=1000, description="hits at most")] = 20,
-    threshold: Annotated[float, Query(gt=0, le=1, description="least p(yes) of a hit")] = 0.5,
+    limit: Annotated[int, Query(ge=1, le=1000, description="most hits")] = 20,
+    threshold: Annotated[float, Query(gt=0, le=1, description="lowest p(yes) of a hit")] = 0.5,
     anyway: Annotated[
-        bool, Query(description="ask a question that the model was not trained for; hits say `untrained`")
+        bool,
+        Query(description="allow a question that the model was not trained for; hits then say `untrained`"),
     ] = False,
     like: LikeCamera = None,
     at: LikeTime = None,
@@ -99,10 +103,10 @@ def find_moments(
     *,
     picture: OwnPicture,
 ) -> Response:
-    """Find moments in what cameras saw. Hits come as they are verified; a caller that leaves ends
-    the search.
+    """Find moments in what cameras saw. Each hit is sent as soon as it is verified; if the caller leaves, the
+    search ends.
 
-    With POST, the body is a picture of your own, and spans are ranked by their similarity to it.
+    With POST, the request body is a JPEG of your own, and spans are ranked by their similarity to it.
     """
     parts = parts_of(request)
     recall = _recall(parts)
@@ -121,7 +125,7 @@ def find_moments(
         like=_region(parts, principal, like, at, zone, picture),
     )
     if not parts.followers.begin(principal.actor):
-        raise too_many(_LATER_S, f"{parts.followers.limit} streams of events are open already: close one")
+        raise too_many(_LATER_S, f"{parts.followers.limit} event streams are already open: close one")
     parts.writes.note_soon(principal, asked, entry("find", words, camera=camera))
     channel = Channels(parts.settings).open(recall, [("grpc.enable_retries", 0)])
     stub: Any = memory_pb2_grpc.RecallServiceStub(channel)  # type: ignore[no-untyped-call]
@@ -147,20 +151,22 @@ def find_similar(
     camera: CameraGlob = None,
     since: Moment = None,
     until: Moment = None,
-    limit: Annotated[int, Query(ge=1, le=1000, description="spans at most")] = 20,
+    limit: Annotated[int, Query(ge=1, le=1000, description="most spans")] = 20,
     *,
     picture: OwnPicture,
 ) -> Response:
-    """The times at which cameras looked most like a part of a picture, without verification.
+    """Return the times at which cameras looked most like a part of a picture. They are not verified.
 
-    With POST, the body is a picture of your own.
+    With POST, the request body is a JPEG of your own.
     """
     parts = parts_of(request)
     recall = _recall(parts)
     since_ms, until_ms = _times(since, until)
     region = _region(parts, principal, like, at, zone, picture)
     if region is None:
-        raise ProblemError(400, "like: name a camera, or send a picture of your own with POST")
+        raise ProblemError(
+            400, "like: missing; give a camera whose picture to start from, or POST a JPEG of your own"
+        )
     with parts.database.reading() as connection:
         cameras = queries.wholly_seen(connection, principal, camera)
     if not cameras:
@@ -181,7 +187,7 @@ def find_similar(
         return answer(stub.Similar(about, timeout=_SIMILAR_S))
     except grpc.RpcError as error:
         status = _TOLD.get(error.code())
-        detail = error.details() if status else f"recall does not answer: {error.code().name}"
+        detail = error.details() if status else f"recall does not answer ({error.code().name})"
         raise ProblemError(status or 503, detail) from None
     finally:
         channel.close()
@@ -195,7 +201,7 @@ def _times(since: str | None, until: str | None) -> tuple[int | None, int | None
     """
     since_ms, until_ms = parse_ms("since", since), parse_ms("until", until)
     if since_ms is not None and until_ms is not None and since_ms >= until_ms:
-        raise ProblemError(400, "since: it must be before until")
+        raise ProblemError(400, "since: must be before until")
     return since_ms, until_ms
 
 
@@ -218,13 +224,13 @@ def _region(
     part = Zone(points=points) if points else None
     if picture:
         if camera is not None or at is not None:
-            raise ProblemError(400, "like, at: leave them out with a picture of your own")
+            raise ProblemError(400, "like, at: must not be given together with a picture of your own")
         return PictureRegion(picture=picture, zone=part)
     if camera is None:
         return None
     time_ms = parse_ms("at", at)
     if time_ms is None:
-        raise ProblemError(400, "at: say when the picture was taken, such as 2026-01-30T21:14:08Z")
+        raise ProblemError(400, "at: missing; give the time of the picture, such as 2026-01-30T21:14:08Z")
     with parts.database.reading() as connection:
         if camera not in queries.wholly_seen(connection, principal, None):
             raise not_found("camera", camera)
@@ -232,8 +238,8 @@ def _region(
 
 
 def _visible(parts: Parts, principal: Principal, pattern: str) -> list[str]:
-    """Return the cameras for recall to search: the pattern if the caller sees every camera, else the ids of
-    those that it sees.
+    """Return the cameras that recall should search: the pattern if the caller sees every camera, otherwise
+    the ids of the matching cameras that the caller sees.
     """
     if principal.unlimited:
         return [pattern]
@@ -245,7 +251,7 @@ def _visible(parts: Parts, principal: Principal, pattern: str) -> list[str]:
 
 
 def _events(call: Any) -> Iterator[bytes]:
-    """Yield a search as server-sent events."""
+    """Yield a search's results as server-sent events."""
     hits = False
     try:
         for response in call:
@@ -258,7 +264,7 @@ def _events(call: Any) -> Iterator[bytes]:
 
 
 def _problem(error: Any, hits: bool) -> bytes:
-    detail = error.details() if error.code() in _TOLD else f"recall does not answer: {error.code().name}"
+    detail = error.details() if error.code() in _TOLD else f"recall does not answer ({error.code().name})"
     if hits:
-        detail += ". The hits so far hold; the rest was not searched: search again"
+        detail += ". The hits so far are valid, but the rest was not searched: search again"
     return json.dumps({"detail": detail}).encode()

@@ -10,5 +10,7 @@ router = APIRouter()
 
 @router.get("/healthz", response_class=PlainTextResponse, tags=["health"], openapi_extra={"security": []})
 def healthz() -> Response:
-    """Answer if the gateway runs; /readyz on the metrics port says what it waits for."""
+    """Answer as long as the gateway runs. /readyz on the metrics port says what the gateway is waiting
+    for.
+    """
     return PlainTextResponse("ok\n")

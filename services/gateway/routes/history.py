@@ -1,4 +1,4 @@
-"""What was watched, and what it showed: timelines, coverage, single verdicts."""
+"""What was watched and what the answers were: timelines, coverage, single verdicts."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from lookout.wire.door import received
 
 router = APIRouter(prefix="/v1", tags=["history"])
 _HOUR_MS: Final = 3_600_000
-#: lengths of a bucket, in seconds
+#: allowed lengths of a bucket, in seconds
 SIZES: Final = (1, 2, 5, 10, 30, 60, 300, 600, 900, 1800, 3600, 21_600, 86_400)
-#: most verdicts in one answer, and most records that are read for it
+#: most verdicts in one answer, and most records to read for it
 _VERDICTS: Final = 2000
 _READ: Final = 500_000
 _ANSWER_S: Final = 10.0
@@ -52,7 +52,7 @@ def _range(since: str | None, until: str | None, span_ms: int) -> tuple[int, int
     begin_ms = parse_ms("since", since)
     begin_ms = max(0, end_ms - span_ms) if begin_ms is None else begin_ms
     if begin_ms >= end_ms:
-        raise ProblemError(400, "since: it must be before until")
+        raise ProblemError(400, "since: must be before until")
     return begin_ms, end_ms
 
 
@@ -66,10 +66,10 @@ def timeline(
     until: Moment = None,
     bucket: Annotated[
         int | None,
-        Query(description=f"seconds: one of {', '.join(map(str, SIZES))}; left out: about 500 buckets"),
+        Query(description=f"seconds: one of {', '.join(map(str, SIZES))}; default: about 500 buckets"),
     ] = None,
 ) -> Response:
-    """Sums of verdicts by camera, watch and span of time; the last day by default."""
+    """Return sums of verdicts by camera, watch and time; by default for the last day."""
     begin_ms, end_ms = _range(since, until, 24 * _HOUR_MS)
     span_s = (end_ms - begin_ms) / 1000
     size_s = bucket or next((size for size in SIZES if span_s / size <= 500), SIZES[-1])
@@ -80,8 +80,8 @@ def timeline(
         if len(series) * span_s / size_s > queries.BUCKETS_AT_MOST:
             raise ProblemError(
                 400,
-                f"{len(series)} series of {span_s / size_s:.0f} buckets are more than "
-                f"{queries.BUCKETS_AT_MOST}: ask for longer buckets, a shorter time or fewer cameras",
+                f"{len(series)} series of {span_s / size_s:.0f} buckets exceed the limit of "
+                f"{queries.BUCKETS_AT_MOST} buckets: ask for longer buckets, a shorter time or fewer cameras",
             )
         sums = queries.sums(connection, series, begin_ms, end_ms, size_s * 1000)
     message = Timeline(bucket_s=size_s)
@@ -123,7 +123,7 @@ def coverage(
     since: Moment = None,
     until: Moment = None,
 ) -> Response:
-    """How much of each watch's time was analysed, to the minute; the last day by default."""
+    """Return how much of each watch's time was analysed, to the minute; by default for the last day."""
     begin_ms, end_ms = _range(since, until, 24 * _HOUR_MS)
     size_ms = MINUTE_MS if end_ms - begin_ms <= 2 * 24 * _HOUR_MS else _HOUR_MS
     message = CoverageReport()
@@ -168,16 +168,20 @@ def coverage(
 def verdicts(
     request: Request,
     principal: Viewer,
-    camera: Annotated[str, Query(max_length=200, description="the id")],
+    camera: Annotated[str, Query(max_length=200, description="the camera's id")],
     watch: Annotated[str | None, Query(max_length=200)] = None,
     since: Moment = None,
     until: Moment = None,
     limit: Annotated[int, Query(ge=1, le=_VERDICTS)] = 500,
 ) -> Response:
-    """Single verdicts of a camera from Kafka, by the end of their windows; five minutes by default."""
+    """Return a camera's single verdicts from Kafka, by the end of their windows; by default for five
+    minutes.
+    """
     begin_ms, end_ms = _range(since, until, 300_000)
     if end_ms - begin_ms > _HOUR_MS:
-        raise ProblemError(400, "since: single verdicts are read for at most an hour; /v1/timeline has sums")
+        raise ProblemError(
+            400, "since: single verdicts are available for at most an hour at a time; /v1/timeline has sums"
+        )
     parts = parts_of(request)
     with parts.database.reading() as connection:
         series = [
@@ -202,7 +206,7 @@ def verdicts(
 
 
 def _read(settings: GatewaySettings, camera: str, places: Mapping[int, tuple[int, int]]) -> Iterator[Verdict]:
-    """Read a camera's verdicts in ranges of offsets; those that retention removed are missing."""
+    """Yield a camera's verdicts from ranges of offsets. Those that retention removed are missing."""
     if not places:
         return
     reader = TopicReader(settings, "gateway-verdicts", options={"auto.offset.reset": "earliest"})

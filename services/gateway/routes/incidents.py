@@ -1,4 +1,4 @@
-"""Incidents, and what people do with them."""
+"""Incidents, and people's actions on them."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ def list_incidents(
     camera: CameraGlob = None,
     watch: Annotated[str | None, Query(max_length=200)] = None,
     state: Annotated[
-        list[str] | None, Query(max_length=10, description=f"of {', '.join(list(STATES)[1:])}")
+        list[str] | None, Query(max_length=10, description=f"one of {', '.join(list(STATES)[1:])}")
     ] = None,
     since: Moment = None,
     until: Moment = None,
     assignee: Annotated[str | None, Query(max_length=200)] = None,
     closed: bool | None = None,
-    q: Annotated[str | None, Query(max_length=200, description="words of the question")] = None,
+    q: Annotated[str | None, Query(max_length=200, description="words in the question")] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
-    after: Annotated[str, Query(max_length=100, description="`next` of the page before")] = "",
-    acts: Annotated[bool, Query(description="with what people did with each")] = False,
+    after: Annotated[str, Query(max_length=100, description="`next` from the previous page")] = "",
+    acts: Annotated[bool, Query(description="whether to include people's actions")] = False,
 ) -> Response:
-    """Incidents, newest first."""
+    """List incidents, newest first."""
     if unknown := [name for name in state or () if name not in STATES]:
         raise ProblemError(400, f"state: {unknown[0]!r} is not one of {', '.join(list(STATES)[1:])}")
     criteria = queries.IncidentFilter(
@@ -75,7 +75,7 @@ def list_incidents(
 
 
 def _note_search(parts: Parts, principal: Principal, asked: Asking, words: str) -> None:
-    """Write to the audit log who searched for what. Several pages of one search, or its repetition, are one
+    """Write to the audit log who searched for what. Several pages of one search, or its repetition, make one
     entry.
     """
     if parts.media.is_new_view(principal.actor, asked.address, "incident.search", words):
@@ -84,7 +84,7 @@ def _note_search(parts: Parts, principal: Principal, asked: Asking, words: str) 
 
 @router.get("/{identity}", **route(IncidentView))
 def get_incident(request: Request, principal: Viewer, identity: _Id) -> Response:
-    """One incident, with everything that people did with it."""
+    """Return an incident with all of people's actions on it."""
     return answer(_incident(parts_of(request), principal, identity))
 
 
@@ -96,22 +96,24 @@ def act(
     identity: _Id,
     criteria: Annotated[IncidentAction, Depends(body_of(IncidentAction))],
 ) -> Response:
-    """Claim, acknowledge, resolve, reopen, release, note, or call it a false positive; only `kind` and `note`
-    are read."""
+    """Act on an incident: claim, acknowledge, resolve, reopen, release, note, or call it a false positive.
+
+    Only the fields `kind` and `note` are read.
+    """
     parts = parts_of(request)
     before = _incident(parts, principal, identity)
     kind = enum_name("Kind", IncidentAction.Kind.Name(criteria.kind))
     if criteria.kind == IncidentAction.KIND_UNSPECIFIED:
         kinds = "claim, acknowledge, resolve, false-positive, reopen, release or note"
-        raise ProblemError(400, f"kind: {kinds} is needed")
+        raise ProblemError(400, f"kind: choose {kinds}")
     if criteria.kind == FALSE_POSITIVE and before.watch == CAMERA_HEALTH:
         raise ProblemError(
             409,
-            f"incident {identity} is a fault of its camera: camera health learns from what the camera shows, "
-            "not from opinions. Resolve it; a view that lasts becomes the usual one after six hours",
+            f"incident {identity} is a fault of its camera, and camera health learns only from what the "
+            "camera shows: resolve the incident instead. A new view becomes the usual one after six hours",
         )
     if criteria.kind == IncidentAction.KIND_NOTE and not criteria.note.strip():
-        raise ProblemError(400, "note: it is empty")
+        raise ProblemError(400, "note: must not be empty")
     with parts.writes.once(principal, asked, ACTIONS.name) as written:
         if written is not None:
             return answer(_incident(parts, principal, identity))
@@ -120,7 +122,7 @@ def act(
             state = enum_name("IncidentState", IncidentState.Name(before.state))
             by = f" by {before.assignee}" if before.assignee else ""
             raise ProblemError(
-                409, f"this incident of {before.camera} is {state}{by}: {kind} does not fit that"
+                409, f"this incident of {before.camera} is {state}{by}, so {kind} is not possible"
             )
         record = IncidentAction(
             id=stable_id("act", principal.actor, asked.key),
@@ -148,10 +150,10 @@ def act(
 
 
 def _label(parts: Parts, principal: Principal, act: IncidentAction) -> None:
-    """Write the label that an act implies to labels.v1, for back-tests and reports.
+    """Write the label that an action implies to labels.v1, for back-tests and reports.
 
-    The label is written before the action, and without the request's id: if the process dies in between, the
-    repeated request writes both.
+    The label is written before the action, and without the request's id, so that if the process dies in
+    between, repeating the request writes both.
     """
     if act.kind not in (RESOLVE, FALSE_POSITIVE, REOPEN) or act.watch == CAMERA_HEALTH:
         return

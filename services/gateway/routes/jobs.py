@@ -30,26 +30,26 @@ _Body = Annotated[RecordingJob, Depends(body_of(RecordingJob))]
 
 @router.get("/recordings", **route(JobList))
 def list_recordings(request: Request, principal: Viewer) -> Response:
-    """Jobs about recordings, without their answers."""
+    """List jobs about recordings, without their answers."""
     return answer(_jobs(parts_of(request), principal, backtests=False))
 
 
 @router.get("/backtests", **route(JobList))
 def list_backtests(request: Request, principal: Viewer) -> Response:
-    """Back-tests, without their answers."""
+    """List back-tests, without their answers."""
     return answer(_jobs(parts_of(request), principal, backtests=True))
 
 
 @router.get("/recordings/{identity}", **route(JobView))
 @router.get("/backtests/{identity}", **route(JobView))
 def get_job(request: Request, principal: Viewer, identity: _Id) -> Response:
-    """One job with its answers."""
+    """Return a job with its answers."""
     return answer(job_of(parts_of(request), principal, identity))
 
 
 @router.post("/recordings", **route(JobView, takes=RecordingJob, status=202))
 def ask_recordings(request: Request, principal: Operator, asked: Asked, job: _Body) -> Response:
-    """Ask questions about recordings that the fleet can read."""
+    """Start a job that asks questions about recordings that the fleet can read."""
     if job.HasField("backtest"):
         raise ProblemError(400, "backtest: send it to /v1/backtests")
     return _ask(parts_of(request), principal, asked, job)
@@ -57,21 +57,21 @@ def ask_recordings(request: Request, principal: Operator, asked: Asked, job: _Bo
 
 @router.post("/backtests", **route(JobView, takes=RecordingJob, status=202))
 def ask_past(request: Request, principal: Operator, asked: Asked, job: _Body) -> Response:
-    """Ask a question about what the cameras have seen."""
+    """Start a back-test, which asks a question about what the cameras have seen."""
     if not job.HasField("backtest"):
-        raise ProblemError(400, "backtest: it is missing; jobs about recordings go to /v1/recordings")
+        raise ProblemError(400, "backtest: missing; send jobs about recordings to /v1/recordings")
     watch = job.backtest.watch
     watch.id, watch.version = watch.id or "backtest", watch.version or 1
     watch.tenant = watch.tenant or job.tenant
     if not principal.owns_watch(watch):
-        raise ProblemError(403, "backtest.watch: it asks cameras that you may not see; name yours")
+        raise ProblemError(403, "backtest.watch: the watch asks cameras that you may not see; choose yours")
     return _ask(parts_of(request), principal, asked, job)
 
 
 @router.delete("/recordings/{identity}", **route(JobView, status=202))
 @router.delete("/backtests/{identity}", **route(JobView, status=202))
 def cancel(request: Request, principal: Operator, asked: Asked, identity: _Id) -> Response:
-    """Cancel a job: parts that have no answer yet will not get one."""
+    """Cancel a job. Parts that have no answer yet will not get one."""
     parts = parts_of(request)
     view = job_of(parts, principal, identity)
     job = RecordingJob()
@@ -86,9 +86,9 @@ def cancel(request: Request, principal: Operator, asked: Asked, identity: _Id) -
 
 def _ask(parts: Parts, principal: Principal, asked: Asking, job: RecordingJob) -> Response:
     if principal.tenants and job.tenant not in principal.tenants:
-        raise ProblemError(403, f"tenant: one of {', '.join(principal.tenants)} is needed")
+        raise ProblemError(403, f"tenant: choose one of {', '.join(principal.tenants)}")
     if principal.cameras and not job.HasField("backtest"):
-        raise ProblemError(403, "jobs about recordings need a caller that may see every camera")
+        raise ProblemError(403, "jobs about recordings need a caller who may see every camera")
     with parts.writes.once(principal, asked, RECORDINGS.name) as written:
         if written is not None:
             return answer(job_of(parts, principal, written), 202)
@@ -98,15 +98,15 @@ def _ask(parts: Parts, principal: Principal, asked: Asking, job: RecordingJob) -
         check_job(job)
         with parts.database.reading() as connection:
             if queries.document(connection, RECORDINGS.name, job.id) is not None:
-                raise ProblemError(409, f"id: job {job.id} exists already; give another id, or none")
+                raise ProblemError(409, f"id: job {job.id} already exists; choose another id, or give none")
         audit = entry("job.ask", job.id, tenant=job.tenant)
         parts.writes.write(principal, asked, RECORDINGS.name, {job.id: to_json(job)}, audit)
     return answer(job_of(parts, principal, job.id), 202)
 
 
 def _sees(principal: Principal, job: RecordingJob) -> bool:
-    """Whether a caller may see a job: the job must be of its tenants. A caller limited to some cameras sees
-    only back-tests whose watch covers no others.
+    """Return whether a caller may see a job, whose tenant must be one of the caller's. A caller limited to
+    some cameras sees only back-tests whose watch covers no other cameras.
     """
     if not principal.sees_tenant(job.tenant):
         return False
@@ -143,7 +143,7 @@ def job_of(parts: Parts, principal: Principal, identity: str) -> JobView:
     """Return a job with its answers.
 
     Raises:
-        ProblemError: There is no such job, or the caller may not see it.
+        ProblemError: The job does not exist, or the caller may not see it.
     """
     with parts.database.reading() as connection:
         row = queries.document(connection, RECORDINGS.name, identity)

@@ -1,4 +1,4 @@
-"""Labels: people's opinions whether an incident, or a moment that a search found, was right."""
+"""Labels: people's opinions on whether an incident, or a moment that a search found, was right."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ router = APIRouter(prefix="/v1/labels", tags=["labels"])
 
 @router.get("", **route(LabelList))
 def list_labels(request: Request, principal: Viewer) -> Response:
-    """What people said about incidents and answers."""
+    """List people's labels of incidents and answers."""
     with parts_of(request).database.reading() as connection:
         visible = {camera.id for camera in queries.cameras_of(connection, principal)}
         rows = queries.documents(connection, LABELS.name)
@@ -63,7 +63,9 @@ def remove_label(
 
 
 def _written(parts: Parts, principal: Principal, incident: str) -> tuple[Label, str] | None:
-    """Return a current label and the tenant of its camera; None if the caller may see no such label."""
+    """Return a written label and its camera's tenant; None if it does not exist or the caller may not see
+    it.
+    """
     with parts.database.reading() as connection:
         visible = {camera.id: camera.tenant for camera in queries.cameras_of(connection, principal)}
         rows = queries.documents(connection, LABELS.name)
@@ -72,7 +74,7 @@ def _written(parts: Parts, principal: Principal, incident: str) -> tuple[Label, 
 
 
 def _incident(parts: Parts, principal: Principal, incident: str, right: bool) -> tuple[Label, str]:
-    """Make the label of an incident; return it with the tenant of its camera."""
+    """Make the label for an incident; return it and the camera's tenant."""
     with parts.database.reading() as connection:
         hit = queries.incident(connection, principal, incident)
     if hit is None:
@@ -91,7 +93,7 @@ def _incident(parts: Parts, principal: Principal, incident: str, right: bool) ->
 
 
 def _moment(parts: Parts, principal: Principal, opinion: Opinion) -> tuple[Label, str]:
-    """Make the label of a moment that a search found; return it with the tenant of its camera."""
+    """Make the label for a moment that a search found; return it and the camera's tenant."""
     moment = opinion.moment
     with parts.database.reading() as connection:
         cameras = [row for row in queries.cameras_of(connection, principal) if row.id == moment.camera]
@@ -99,7 +101,7 @@ def _moment(parts: Parts, principal: Principal, opinion: Opinion) -> tuple[Label
         raise not_found("camera", moment.camera)
     if not moment.incident or moment.start.ToMilliseconds() >= moment.end.ToMilliseconds():
         raise ProblemError(
-            400, "moment: it needs `incident`, the id of the hit's verdict, and `start` before `end`"
+            400, "moment: give `incident`, which is the id of the hit's verdict, and `start` before `end`"
         )
     question = question_text(moment.question, lambda text: ProblemError(400, f"moment.question: {text}"))
     label = Label(

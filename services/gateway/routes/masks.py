@@ -1,4 +1,4 @@
-"""Privacy masks of cameras."""
+"""Cameras' privacy masks."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from lookout.wire import CAMERAS, MASKS, from_json, tenant_of, to_json
 
 router = APIRouter(prefix="/v1/cameras", tags=["masks"])
 _Camera = Annotated[str, Path(max_length=200)]
-#: one change at a time: two concurrent requests would write the same version number
+#: one change at a time, because two concurrent requests would write the same version number
 _TURN: Final = threading.Lock()
 
 
 @router.get("/{camera:path}/masks", **route(CameraMasks))
 def get_masks(request: Request, principal: Viewer, camera: _Camera) -> Response:
-    """The versions of a camera's privacy mask, the last of which is in force; empty if it never had a
-    mask.
+    """Return the versions of a camera's privacy mask, the last of which is in force; empty if the camera
+    never had a mask.
     """
     parts = parts_of(request)
     _check_seen(parts, principal, camera)
@@ -45,11 +45,11 @@ def put_masks(
     camera: _Camera,
     wanted: Annotated[MaskVersion, Depends(body_of(MaskVersion))],
 ) -> Response:
-    """Hide polygons of a camera's pictures from now on, in older footage as well.
+    """Hide polygons in a camera's pictures from now on, in older footage too.
 
-    Send all polygons, and as `version` the last version that you have seen: if there is a newer one, the
-    answer is 409. A change that may show what is hidden now needs an administrator, and shows only what is
-    filmed later.
+    Send all polygons, and as `version` the last version that you have seen; if there is a newer version, the
+    answer is 409. A change that may show what is hidden now needs an administrator, and applies only to what
+    is filmed later.
     """
     parts = parts_of(request)
     tenant = _check_seen(parts, principal, camera)
@@ -60,7 +60,9 @@ def put_masks(
             newest = before.versions[-1].version if before.versions else 0
             if wanted.version != newest:
                 raise ProblemError(
-                    409, f"version: camera {camera} has version {newest} of its masks, not {wanted.version}"
+                    409,
+                    f"version: the masks of camera {camera} are now at version {newest}, not "
+                    f"{wanted.version}: read them again, then repeat your change",
                 )
             after = next_masks(camera, before, wanted.hide, wanted.keep, principal.actor)
             MaskSigner.of(parts.settings).sign(after)
@@ -79,10 +81,10 @@ def _masks(parts: Parts, camera: str) -> CameraMasks:
 
 
 def _check_seen(parts: Parts, principal: Principal, camera: str) -> str:
-    """Check that the caller may see a camera; return its tenant, empty for a camera that has sent nothing.
+    """Check that the caller may see a camera; return its tenant, empty if the camera is unknown.
 
     Raises:
-        ProblemError: The caller may not see it.
+        ProblemError: The caller may not see the camera.
     """
     with parts.database.reading() as connection:
         tenants = list(queries.tenants_of(connection, camera))

@@ -1,4 +1,4 @@
-"""Pictures and clips of cameras and incidents."""
+"""Cameras' and incidents' pictures and clips."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from lookout.wire import VERDICTS, from_json
 router = APIRouter(prefix="/v1", tags=["media"])
 #: header with a clip's codec, since not every browser plays hevc
 CODEC_HEADER: Final = "lookout-codec"
-#: header that says that a privacy mask hides something of the answer
+#: header that says that a privacy mask hides part of the response
 MASKED_HEADER: Final = "lookout-masked"
 _PICTURE: Final = {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}}
 _VIDEO: Final = {"video/mp4": {"schema": {"type": "string", "format": "binary"}}}
@@ -41,18 +41,19 @@ CLIPS: Final[dict[str, Any]] = route(
     None,
     media=_VIDEO,
     responses={
-        206: {"description": "the range that was asked for", "content": _VIDEO},
+        206: {"description": "the requested range", "content": _VIDEO},
         416: {"description": "the range begins after the clip's end"},
     },
 )
 _Incident = Annotated[str, Path(max_length=64)]
 _Camera = Annotated[str, Path(max_length=200)]
-_Width = Annotated[int, Query(ge=64, le=4096, description="of the picture at most, pixels")]
+_Width = Annotated[int, Query(ge=64, le=4096, description="most pixels of the picture's width")]
 _Overlay = Annotated[
-    Literal["patches"] | None, Query(description="patches: what the model was not given is dimmed")
+    Literal["patches"] | None, Query(description="patches: dim the parts that were not given to the model")
 ]
 _Whole = Annotated[
-    bool, Query(description="all that was filmed, to which masks refer, instead of what the model is given")
+    bool,
+    Query(description="show the whole picture as filmed, which masks refer to, instead of the model's input"),
 ]
 _Begin = Annotated[str, Query(alias="from", max_length=40, description="RFC 3339")]
 _End = Annotated[str, Query(alias="to", max_length=40, description="RFC 3339, at most 5 minutes later")]
@@ -68,7 +69,7 @@ def incident_picture(
     width: _Width = WIDTH,
     overlay: _Overlay = None,
 ) -> Response:
-    """The frame that got the most attention, from the incident's newest alert."""
+    """Return the frame that got the most attention, from the incident's newest alert."""
     parts = parts_of(request)
     alert, kept = _alert(parts, principal, identity)
     try:
@@ -85,17 +86,17 @@ def incident_picture(
 def incident_frame(
     request: Request, principal: Principal, asked: Asking, identity: str, time: str
 ) -> Response:
-    """The picture nearest to a time of an incident's clip.
+    """Return the picture nearest to a time within an incident's clip.
 
     Raises:
-        ProblemError: The time is not one of the incident's, or nothing was filmed then.
+        ProblemError: The time is not within the incident's clip, or nothing was filmed then.
     """
     parts = parts_of(request)
     alert, _ = _alert(parts, principal, identity)
     at_us = (parse_ms("time", time) or 0) * 1000
     begin_us, end_us = clip_span(alert, PAD_S)
     if not begin_us <= at_us <= end_us:
-        raise ProblemError(404, f"incident {alert.incident}: it was not at {time}")
+        raise ProblemError(404, f"incident {alert.incident}: {time} is not within its clip")
     piece = parts.media.picture(alert.camera, at_us, principal.sees, PictureSize(WIDTH), near_of(alert))
     _note(parts, principal, asked, "picture.view", identity, alert.camera, piece)
     return _picture_answer(piece)
@@ -105,9 +106,9 @@ def incident_frame(
 def incident_clip(
     request: Request, principal: Viewer, asked: Asked, identity: _Incident, pad: _Pad = PAD_S
 ) -> Response:
-    """The incident as it was filmed: at most its first five minutes.
+    """Return the incident's clip as it was filmed: at most its first five minutes.
 
-    It is encoded again only if a privacy mask hides something of it.
+    The clip is re-encoded only if a privacy mask hides part of it.
     """
     parts = parts_of(request)
     alert, piece = _incident_clip(parts, principal, identity, pad)
@@ -119,14 +120,14 @@ def incident_clip(
 def incident_clip_facts(
     request: Request, principal: Viewer, identity: _Incident, pad: _Pad = PAD_S
 ) -> Response:
-    """What a player must know about the incident's clip before it loads it."""
+    """Return what a player must know about the incident's clip before loading it."""
     alert, piece = _incident_clip(parts_of(request), principal, identity, pad)
     return answer(clip_facts(alert.camera, piece))
 
 
 @router.get("/incidents/{identity}/keep", **route(KeptEvidence))
 def get_kept(request: Request, principal: Viewer, identity: _Incident) -> Response:
-    """The evidence of an incident that is kept longer than Kafka's retention."""
+    """Return what is kept of an incident's evidence beyond Kafka's retention."""
     kept = _keeping(parts_of(request)).find(identity, principal.sees)
     if kept is None:
         raise not_found("kept evidence of incident", identity)
@@ -135,8 +136,8 @@ def get_kept(request: Request, principal: Viewer, identity: _Incident) -> Respon
 
 @router.post("/incidents/{identity}/keep", **route(KeptEvidence))
 def keep(request: Request, principal: Operator, asked: Asked, identity: _Incident) -> Response:
-    """Keep the picture and the clip of an incident beyond Kafka's retention, for as long as the incident
-    itself. For an open incident, the evidence so far is kept; it is completed once the incident has closed.
+    """Keep an incident's picture and clip beyond Kafka's retention, for as long as the incident itself. For
+    an open incident, the evidence so far is kept, and completed once the incident has closed.
     """
     parts = parts_of(request)
     keeping = _keeping(parts)
@@ -149,7 +150,7 @@ def keep(request: Request, principal: Operator, asked: Asked, identity: _Inciden
 
 @router.delete("/incidents/{identity}/keep", **route(None, status=204))
 def release(request: Request, principal: Operator, asked: Asked, identity: _Incident) -> Response:
-    """Remove the kept evidence of an incident; footage that Kafka has stays."""
+    """Remove an incident's kept evidence. Footage in Kafka stays."""
     parts = parts_of(request)
     keeping = _keeping(parts)
     kept = keeping.find(identity, principal.sees)
@@ -174,10 +175,10 @@ def camera_picture(
     overlay: _Overlay = None,
     whole: _Whole = False,
 ) -> Response:
-    """The picture nearest to a time, among those that the model was given."""
+    """Return the picture nearest to a time, among those that the model was given."""
     if whole and overlay is not None:
         raise ProblemError(
-            400, "whole, overlay: an overlay lies on what the model was given; ask for one of them"
+            400, "whole, overlay: an overlay is possible only on the model's input; ask for one of the two"
         )
     parts = parts_of(request)
     at_us = (parse_ms("time", time) or 0) * 1000
@@ -192,9 +193,9 @@ def camera_picture(
 def camera_clip(
     request: Request, principal: Viewer, asked: Asked, camera: _Camera, begin: _Begin, end: _End
 ) -> Response:
-    """A time of a camera as it was filmed, from the keyframe before it.
+    """Return a clip of what a camera filmed, from the preceding keyframe on.
 
-    It is encoded again only if a privacy mask hides something of it.
+    The clip is re-encoded only if a privacy mask hides part of it.
     """
     parts = parts_of(request)
     piece = _camera_clip(parts, principal, camera, begin, end)
@@ -206,15 +207,16 @@ def camera_clip(
 def camera_clip_facts(
     request: Request, principal: Viewer, camera: _Camera, begin: _Begin, end: _End
 ) -> Response:
-    """What a player must know about a clip before it loads it."""
+    """Return what a player must know about a clip before loading it."""
     return answer(clip_facts(camera, _camera_clip(parts_of(request), principal, camera, begin, end)))
 
 
 @router.get("/cameras/{camera:path}/live", **route(None, media=_VIDEO))
 async def camera_live(request: Request, principal: Viewer, asked: Asked, camera: _Camera) -> Response:
-    """What a camera films now, from its newest keyframe on: an endless fragmented MP4.
+    """Stream what a camera films now, from its newest keyframe on, as an endless fragmented MP4.
 
-    It ends when the camera sends nothing for half a minute, or video of another size or kind: ask again.
+    The stream ends if the camera sends nothing for half a minute, or video of another size or format. Then
+    ask again.
     """
     parts = parts_of(request)
     sees = await run_in_threadpool(_sees, parts, principal, camera)
@@ -231,12 +233,12 @@ async def camera_live(request: Request, principal: Viewer, asked: Asked, camera:
 
 
 def _alert(parts: Parts, principal: Principal, identity: str) -> tuple[Alert, KeptEvidence | None]:
-    """Return the newest alert of an incident, and its kept evidence."""
+    """Return an incident's newest alert, and its kept evidence or None."""
     kept = None
     if parts.keeping is not None:
         try:
             kept = parts.keeping.find(identity, principal.sees)
-        except TransientError as error:  # footage that Kafka has is shown anyway
+        except TransientError as error:  # footage in Kafka is still shown
             logs.get("gateway").warning("the store of kept evidence does not answer", error=str(error)[:300])
     with parts.database.reading() as connection:
         row_and_acts = queries.incident(connection, principal, identity)
@@ -248,10 +250,10 @@ def _alert(parts: Parts, principal: Principal, identity: str) -> tuple[Alert, Ke
 
 
 def _sees(parts: Parts, principal: Principal, camera: str) -> Sees:
-    """Return what a caller may see of a camera.
+    """Return the function that says what a caller may see of a camera.
 
     Raises:
-        ProblemError: The caller may see nothing of it.
+        ProblemError: The caller may see nothing of the camera.
     """
     with parts.database.reading() as connection:
         tenants = queries.tenants_of(connection, camera)
@@ -261,7 +263,9 @@ def _sees(parts: Parts, principal: Principal, camera: str) -> Sees:
 
 
 def _near(parts: Parts, camera: str, at_us: int) -> RecordRef | None:
-    """Return where a record of about a time is, since footage may have arrived long after it was filmed."""
+    """Return a reference to a record of about a time; None if there is none. Footage may have arrived long
+    after it was filmed, so the time alone does not say where its records are.
+    """
     with parts.database.reading() as connection:
         place = queries.verdict_near(connection, camera, at_us // 1000)
     return place and RecordRef(topic=VERDICTS.name, partition=place[0], offset=place[1])
@@ -283,7 +287,7 @@ def _keeping(parts: Parts) -> Keeping:
     """Return the store of kept evidence.
 
     Raises:
-        ProblemError: There is none.
+        ProblemError: This gateway has no such store.
     """
     if parts.keeping is None:
         raise ProblemError(409, "this gateway keeps no evidence: set LOOKOUT_KEEP_URL")
@@ -293,7 +297,7 @@ def _keeping(parts: Parts) -> Keeping:
 def _camera_clip(parts: Parts, principal: Principal, camera: str, begin: str, end: str) -> Piece:
     begin_us, end_us = ((parse_ms(*pair) or 0) * 1000 for pair in (("from", begin), ("to", end)))
     if not 0 < end_us - begin_us <= LONGEST_US:
-        raise ProblemError(400, "from, to: a clip has more than 0 and at most 300 seconds")
+        raise ProblemError(400, "from, to: a clip must have more than 0 and at most 300 seconds")
     sees = _sees(parts, principal, camera)
     return parts.media.clip(camera, begin_us, end_us, sees, _near(parts, camera, begin_us))
 

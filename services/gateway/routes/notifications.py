@@ -31,14 +31,14 @@ from lookout.wire.limits import NOTIFICATIONS as MOST
 
 router = APIRouter(prefix="/v1/notifications", tags=["notifications"])
 _Id = Annotated[str, Path(max_length=200)]
-#: time limit of a test in seconds, which includes its target's answer and a picture
+#: time limit of a test in seconds, including the target's answer and a picture
 _TEST_S: Final = 45.0
 _STATES_S: Final = 3.0
 
 
 @router.get("", **route(NotificationList))
 def list_notifications(request: Request, principal: Administrator) -> Response:
-    """Every notification. They contain no secrets; those are files of the service notify."""
+    """List notifications. They contain no secrets: these are in files that only the notify service reads."""
     _check_unlimited(principal)
     with parts_of(request).database.reading() as connection:
         rows = queries.documents(connection, NOTIFICATIONS.name)
@@ -52,7 +52,7 @@ def list_notifications(request: Request, principal: Administrator) -> Response:
 
 @router.get("/{identity:path}", **route(NotificationView))
 def get_notification(request: Request, principal: Administrator, identity: _Id) -> Response:
-    """One notification."""
+    """Return a notification."""
     _check_unlimited(principal)
     return answer(_one(parts_of(request), identity))
 
@@ -65,8 +65,8 @@ def put_notification(
     identity: _Id,
     target: Annotated[Notification, Depends(body_of(Notification))],
 ) -> Response:
-    """Add a notification, or change it. Further messages about open incidents go to those who were told of
-    them.
+    """Add or change a notification. Further messages about open incidents still go to whoever was told of
+    these incidents.
     """
     _check_unlimited(principal)
     parts = parts_of(request)
@@ -82,7 +82,7 @@ def put_notification(
 
 @router.delete("/{identity:path}", **route(None, status=204))
 def remove_notification(request: Request, principal: Administrator, asked: Asked, identity: _Id) -> Response:
-    """Remove a notification; deliveries that have not arrived are dropped."""
+    """Remove a notification. Messages that were not delivered yet are dropped."""
     _check_unlimited(principal)
     parts = parts_of(request)
     with parts.writes.once(principal, asked, NOTIFICATIONS.name) as written:
@@ -95,7 +95,7 @@ def remove_notification(request: Request, principal: Administrator, asked: Asked
 
 @router.post("/{identity:path}/test", **route(TryNotificationResponse))
 def try_notification(request: Request, principal: Administrator, asked: Asked, identity: _Id) -> Response:
-    """Deliver a test at once, whatever the notification's rules."""
+    """Deliver a test message at once, whatever the notification's rules are."""
     _check_unlimited(principal)
     parts = parts_of(request)
     _one(parts, identity)
@@ -103,13 +103,15 @@ def try_notification(request: Request, principal: Administrator, asked: Asked, i
 
 
 def deliver_test(parts: Parts, principal: Principal, asked: Asking, identity: str) -> TryNotificationResponse:
-    """Have the service notify deliver a test.
+    """Have the notify service deliver a test message.
 
     Raises:
-        ProblemError: The service does not exist or does not answer.
+        ProblemError: There is no notify service, or it does not answer.
     """
     if parts.settings.notify is None:
-        raise ProblemError(404, "this fleet delivers no notifications: run notify, and set LOOKOUT_NOTIFY")
+        raise ProblemError(
+            404, "this fleet does not deliver notifications: run notify, and set LOOKOUT_NOTIFY"
+        )
     parts.writes.note(principal, asked, entry("notification.test", identity))
     with Channels(parts.settings).open(parts.settings.notify) as channel:
         stub: Any = NotifyServiceStub(channel)  # type: ignore[no-untyped-call]
@@ -123,7 +125,7 @@ def deliver_test(parts: Parts, principal: Principal, asked: Asking, identity: st
 
 
 def _deliveries(parts: Parts) -> dict[str, DeliveryState]:
-    """The state of deliveries by notification; empty if notify does not answer."""
+    """Return the state of deliveries, by notification; empty if notify does not answer."""
     if parts.settings.notify is None:
         return {}
     with Channels(parts.settings).open(parts.settings.notify) as channel:
@@ -141,13 +143,15 @@ def _check_unlimited(principal: Principal) -> None:
 
 
 def check_place(parts: Parts, identity: str) -> None:
-    """Check that the gateway may write a notification, and that there are not too many."""
+    """Raise ProblemError if the gateway may not write a notification, or if there are too many."""
     with parts.database.reading() as connection:
         rows = {row.key: row for row in queries.documents(connection, NOTIFICATIONS.name)}
     if identity in rows and rows[identity].owner == headers.KUBERNETES:
         raise ProblemError(409, f"notification {identity} is a Kubernetes resource: change it with kubectl")
     if identity not in rows and len(rows) >= MOST:
-        raise ProblemError(409, f"there are {len(rows)} notifications, {MOST} at most: remove some first")
+        raise ProblemError(
+            409, f"there are already {len(rows)} notifications, which is the limit: remove some first"
+        )
 
 
 def _one(parts: Parts, identity: str) -> NotificationView:
@@ -159,6 +163,6 @@ def _one(parts: Parts, identity: str) -> NotificationView:
 
 
 def view_of(row: Any) -> NotificationView:
-    """A row of notifications.v1 as the API shows it."""
+    """Return the API's view of a row of notifications.v1."""
     notification = from_json(row.body, Notification)
     return NotificationView(notification=notification, read_only=row.owner == headers.KUBERNETES)

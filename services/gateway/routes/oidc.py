@@ -1,4 +1,4 @@
-"""Signing in with the OpenID Connect provider."""
+"""Signing in through the OpenID Connect provider."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COOKIE: Final = "lookout-sign-in"
 _PATH: Final = "/oidc"
 #: seconds that a person has to sign in at the provider
 _PATIENCE_S: Final = 900
-#: seconds for which a finished sign-in is remembered; after that no provider accepts its code any more
+#: seconds for which a finished sign-in is remembered; after that, no provider accepts its code any more
 _USED_S: Final = 86_400.0
 
 
@@ -39,12 +39,12 @@ def begin(request: Request) -> Response:
     parts = parts_of(request)
     provider = _provider(parts)
     if wait_s := parts.failures.wait_s(address_of(request)):
-        raise too_many(wait_s, "sign-ins failed from this address")
+        raise too_many(wait_s, "too many sign-ins from this address failed")
     secret = secrets.token_urlsafe(32)
     try:
         response = RedirectResponse(provider.sign_in_url(secret), 303)
     except ProviderError as error:
-        raise _away(error) from error
+        raise _unavailable(error) from error
     response.set_cookie(
         _COOKIE,
         secret,
@@ -59,23 +59,23 @@ def begin(request: Request) -> Response:
 
 @router.get(CALLBACK.removeprefix(_PATH), **_REDIRECT)
 def finish(request: Request) -> Response:
-    """Take a person who comes back from the provider, and begin a session."""
+    """Begin a session for a person who comes back from the provider."""
     parts, address = parts_of(request), address_of(request)
     provider = _provider(parts)
     if wait_s := parts.failures.wait_s(address):
-        raise too_many(wait_s, "sign-ins failed from this address")
+        raise too_many(wait_s, "too many sign-ins from this address failed")
     secret = request.cookies.get(_COOKIE)
     try:
         if not secret:
-            raise TokenError("this browser began no sign-in, or too long ago")
+            raise TokenError("this browser did not begin a sign-in, or began it too long ago")
         claims = provider.finish(secret, dict(request.query_params))
         if not parts.once.take(derived(secret, "state"), _USED_S):
-            raise TokenError("state: this sign-in is over")
+            raise TokenError("state: this sign-in was already used")
     except TokenError as error:
         parts.sign_ins.failed(address, "oidc")
-        raise ProblemError(401, f"{error}; begin again at {_PATH}/sign-in") from error
+        raise ProblemError(401, f"{error}; start again at {_PATH}/sign-in") from error
     except ProviderError as error:
-        raise _away(error) from error
+        raise _unavailable(error) from error
     principal = person(parts.settings.oidc, claims)
     if principal is None:
         parts.sign_ins.failed(address, "oidc", actor_of(claims))
@@ -92,18 +92,20 @@ def finish(request: Request) -> Response:
 
 @router.get(SIGN_OUT.removeprefix(_PATH), **_REDIRECT)
 def sign_out(request: Request) -> Response:
-    """Redirect the browser to where it ends the provider's session, after DELETE /v1/session."""
+    """Redirect the browser to where it ends its session with the provider. Call this after DELETE
+    /v1/session.
+    """
     try:
         return RedirectResponse(_provider(parts_of(request)).sign_out_url(), 303)
     except ProviderError as error:
-        raise _away(error) from error
+        raise _unavailable(error) from error
 
 
 def _provider(parts: Parts) -> Provider:
     if parts.provider is None:
-        raise ProblemError(404, "this gateway has no provider of OpenID Connect: set LOOKOUT_OIDC__ISSUER")
+        raise ProblemError(404, "this gateway has no OpenID Connect provider: set LOOKOUT_OIDC__ISSUER")
     return parts.provider
 
 
-def _away(error: ProviderError) -> ProblemError:
-    return ProblemError(503, f"the provider of OpenID Connect: {error}", {"Retry-After": "5"})
+def _unavailable(error: ProviderError) -> ProblemError:
+    return ProblemError(503, f"the OpenID Connect provider cannot be used now: {error}", {"Retry-After": "5"})

@@ -1,4 +1,4 @@
-"""Operations: dead letters, the cost of cameras and tenants, the state of the fleet."""
+"""Operations: dead letters, cameras' and tenants' costs, and the fleet's state."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def dead_letters(
     request: Request,
     principal: Viewer,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
-    after: Annotated[str, Query(max_length=20, description="`next` of the page before")] = "",
+    after: Annotated[str, Query(max_length=20, description="`next` from the previous page")] = "",
 ) -> Response:
-    """Records that could not be processed, newest first."""
+    """List records that could not be processed, newest first."""
     with parts_of(request).database.reading() as connection:
         bodies, following = queries.letters(connection, principal, after, limit)
     return answer(
@@ -66,11 +66,11 @@ def dead_letter(
     partition: Annotated[int, Path(ge=0, le=2**31 - 1)],
     offset: Annotated[int, Path(ge=0, le=2**63 - 1)],
 ) -> Response:
-    """The bytes that could not be processed, as a download that a browser does not show."""
+    """Return the bytes that could not be processed, as a download that browsers do not display."""
     parts, name = parts_of(request), f"{topic}/{partition}/{offset}"
     with parts.database.reading() as connection:
         row = queries.letter(connection, principal, topic, partition, offset)
-        # The time of a segment is in bytes that nobody could read, so any erasure of the camera hides them.
+        # A segment's time is in bytes that could not be read, so any erasure of the camera hides them.
         hidden = row is not None and bool(erased(connection).of(row.key))
     if row is None or hidden:
         raise not_found("dead letter", name)
@@ -78,7 +78,7 @@ def dead_letter(
     try:
         (record,) = reader.read(topic, partition, [offset], _ANSWER_S)
     except RecordsGoneError:
-        raise ProblemError(404, f"{name}: retention has removed its bytes") from None
+        raise ProblemError(404, f"{name}: Kafka's retention has removed its bytes") from None
     except TransientError as error:
         raise ProblemError(503, f"{error}: try again", {"Retry-After": "2"}) from error
     finally:
@@ -98,17 +98,17 @@ def dead_letter(
 
 
 def _day(since: str | None, until: str | None) -> tuple[int, int]:
-    """Parse a range of time to Unix milliseconds; the default is the last day."""
+    """Parse a time range to Unix milliseconds; by default the last day."""
     end_ms = parse_ms("until", until) or int(time.time() * 1000)
     begin_ms = parse_ms("since", since)
     begin_ms = max(0, end_ms - DAY_MS) if begin_ms is None else begin_ms
     if begin_ms >= end_ms:
-        raise ProblemError(400, "since: it must be before until")
+        raise ProblemError(400, "since: must be before until")
     return begin_ms, end_ms
 
 
 def _money(settings: GatewaySettings, device_s: float) -> float | None:
-    """Return the price of device time; None if no price is set."""
+    """Return what device time costs; None if no price is set."""
     return None if settings.price_per_hour is None else settings.price_per_hour * device_s / 3600
 
 
@@ -120,10 +120,10 @@ def costs(
     since: Moment = None,
     until: Moment = None,
 ) -> Response:
-    """What each camera's questions cost, by hour; the last day by default.
+    """Return what each camera's questions cost, rounded to hours; by default for the last day.
 
-    Device seconds are measured, and money is their price. The shared cost of a window is divided evenly among
-    its questions.
+    Device seconds are measured, and money is their price. A window's shared cost is divided evenly among its
+    questions.
     """
     settings = parts_of(request).settings
     begin_ms, end_ms = _day(since, until)
@@ -152,7 +152,7 @@ def costs(
 
 @router.get("/usage", **route(UsageReport))
 def usage(request: Request, principal: Viewer, since: Moment = None, until: Moment = None) -> Response:
-    """What each tenant used, by hour; the last day by default."""
+    """Return what each tenant used, rounded to hours; by default for the last day."""
     settings = parts_of(request).settings
     begin_ms, end_ms = _day(since, until)
     with parts_of(request).database.reading() as connection:
@@ -182,7 +182,9 @@ def usage(request: Request, principal: Viewer, since: Moment = None, until: Mome
 
 @router.get("/fleet", **route(FleetView))
 def fleet(request: Request, principal: Administrator) -> Response:
-    """The services with their versions, how far they have read, and the findings of `lookout doctor`."""
+    """Return the services with their versions, how far they have read, and the findings of `lookout
+    doctor`.
+    """
     settings = parts_of(request).settings
     try:
         return answer(
@@ -194,7 +196,7 @@ def fleet(request: Request, principal: Administrator) -> Response:
             )
         )
     except KafkaException as error:
-        # If Kafka does not answer, still show the findings instead of an error.
+        # If Kafka does not answer, show the findings instead of an error.
         found = list(fleet_state.findings(settings))
-        logs.get("gateway").warning("the fleet's lag is not known", error=error_text(error.args[0]))
+        logs.get("gateway").warning("the fleet's lag is unknown", error=error_text(error.args[0]))
         return answer(FleetView(version=lookout.__version__, findings=found))

@@ -1,4 +1,4 @@
-"""Notifications in a person's own browsers (Web Push)."""
+"""Notifications in people's own browsers (Web Push)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PREFIX: Final = "browser-"
 
 @router.get("", **route(PushView))
 def get_push(request: Request, principal: Viewer) -> Response:
-    """The key that a browser subscribes with, and the caller's browsers."""
+    """Return the key with which a browser subscribes, and the caller's browsers."""
     parts = parts_of(request)
     return answer(PushView(key=_key(parts), notifications=_own(parts, principal)))
 
@@ -39,8 +39,8 @@ def put_push(
     asked: Asked,
     target: Annotated[Notification, Depends(body_of(Notification))],
 ) -> Response:
-    """Notify a browser of the caller of incidents; `push` is its subscription. It is notified only of cameras
-    that the caller may see.
+    """Notify one of the caller's browsers of incidents, only of cameras that the caller may see. `push` is
+    the browser's subscription.
     """
     parts = parts_of(request)
     _key(parts)
@@ -58,7 +58,7 @@ def put_push(
 
 @router.post("/{identity}/test", **route(TryNotificationResponse))
 def try_push(request: Request, principal: Viewer, asked: Asked, identity: _Id) -> Response:
-    """Show a test in a browser of the caller."""
+    """Show a test message in one of the caller's browsers."""
     parts = parts_of(request)
     _one(parts, principal, identity)
     return answer(deliver_test(parts, principal, asked, identity))
@@ -66,7 +66,7 @@ def try_push(request: Request, principal: Viewer, asked: Asked, identity: _Id) -
 
 @router.delete("/{identity}", **route(None, status=204))
 def remove_push(request: Request, principal: Viewer, asked: Asked, identity: _Id) -> Response:
-    """Stop notifying a browser of the caller."""
+    """Stop notifying one of the caller's browsers."""
     parts = parts_of(request)
     with parts.writes.once(principal, asked, NOTIFICATIONS.name) as written:
         if written is None:
@@ -80,7 +80,7 @@ def remove_push(request: Request, principal: Viewer, asked: Asked, identity: _Id
 def _key(parts: Parts) -> str:
     if parts.push_key is None:
         raise ProblemError(
-            404, "this fleet does not notify browsers: set LOOKOUT_PUSH_KEY_FILE of gateway and notify"
+            404, "this fleet does not notify browsers: set LOOKOUT_PUSH_KEY_FILE for gateway and notify"
         )
     return parts.push_key
 
@@ -89,12 +89,12 @@ def _limit(target: Notification, principal: Principal) -> None:
     """Limit a notification to what its person may see.
 
     Raises:
-        ProblemError: It asks for more, or the person sees cameras of several tenants, for which a
-            notification has no field.
+        ProblemError: The notification asks for more, or names no tenant although the person sees several,
+            which a notification cannot express.
     """
     if principal.cameras:
         if target.cameras and not set(target.cameras) <= set(principal.cameras):
-            raise ProblemError(403, "cameras: name some that you may see, or none for all of them")
+            raise ProblemError(403, "cameras: choose cameras that you may see, or give none for all of these")
         if not target.cameras:
             target.cameras.extend(principal.cameras)
     if not principal.tenants:
@@ -102,7 +102,7 @@ def _limit(target: Notification, principal: Principal) -> None:
     if not target.tenant and len(principal.tenants) == 1:
         target.tenant = principal.tenants[0]
     if not target.tenant or not principal.sees_tenant(target.tenant):
-        raise ProblemError(403, f"tenant: name one of {', '.join(principal.tenants)[:200]}")
+        raise ProblemError(403, f"tenant: choose one of {', '.join(principal.tenants)[:200]}")
 
 
 def _own(parts: Parts, principal: Principal) -> list[NotificationView]:

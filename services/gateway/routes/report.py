@@ -1,4 +1,4 @@
-"""A report of a shift or a day: incidents, time without answers, unusual spans, counts by hour."""
+"""Reports about a shift or a day: incidents, time without answers, unusual spans, counts per hour."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def report(
         str, Query(max_length=64, description="time zone of the sentences, such as Europe/Berlin")
     ] = "UTC",
     stretches: Annotated[
-        int, Query(ge=1, le=_STRETCHES, description="stretches without answers that are listed at most")
+        int, Query(ge=1, le=_STRETCHES, description="most stretches without answers to list")
     ] = STRETCHES,
 ) -> Response:
-    """What happened on cameras: the last 8 hours by default, 31 days at most.
+    """Report what happened on cameras: by default in the last 8 hours, at most in 31 days.
 
-    With `prose`, a configured model writes the report in its own words as well, which can take 30 seconds.
+    With `prose`, a configured model also writes the report in its own words, which can take 30 seconds.
     """
     end_ms = parse_ms("until", until) or int(time.time() * 1000)
     given_ms = parse_ms("since", since)
     begin_ms = max(0, end_ms - 8 * HOUR_MS) if given_ms is None else given_ms
     if begin_ms >= end_ms:
-        raise ProblemError(400, "since: it must be before until")
+        raise ProblemError(400, "since: must be before until")
     if end_ms - begin_ms > _LONGEST_MS:
-        raise ProblemError(400, "since: a report is about 31 days at most")
+        raise ProblemError(400, "since: a report can cover at most 31 days")
     if not is_time_zone(zone):
         raise ProblemError(400, f"zone: {clean(zone, 40)!r} is not an IANA time zone such as Europe/Berlin")
     scope = parts_of(request), principal, camera, begin_ms, end_ms

@@ -18,22 +18,24 @@ from lookout.v1.access_pb2 import Role
 from lookout.v1.gateway_pb2 import SessionView
 
 router = APIRouter(tags=["session"])
-#: seconds for which a used link is remembered, because two gateways may read its secret before one replaces
-#: it
+#: seconds for which a used link is remembered, because two gateways may read its secret before either
+#: replaces it
 _LINK_S = 86_400.0
 _REDIRECT: dict[str, Any] = route(None, status=303)
 
 
 @router.get("/sign-in/{secret}", **_REDIRECT)
 def sign_in(request: Request, secret: str) -> Response:
-    """Take the one-time link that `lookout up` prints, and begin a session of an administrator."""
+    """Begin an administrator's session with the one-time link that `lookout up` prints."""
     parts, address = parts_of(request), address_of(request)
     if wait_s := parts.failures.wait_s(address):
-        raise too_many(wait_s, "sign-ins failed from this address")
+        raise too_many(wait_s, "too many sign-ins from this address failed")
     if parts.link is None or not parts.link.take(secret) or not parts.once.take(secret, _LINK_S):
         parts.sign_ins.failed(address, "link")
         raise ProblemError(
-            401, "this sign-in link was used, or is of another start: `lookout sign-in` prints a new one"
+            401,
+            "this sign-in link was already used, or the fleet was restarted since: run `lookout sign-in` "
+            "for a new one",
         )
     principal = Principal("local", Role.ROLE_ADMINISTRATOR)
     parts.sign_ins.worked(principal, address, "link")
@@ -41,7 +43,7 @@ def sign_in(request: Request, secret: str) -> Response:
 
 
 def begin_session(parts: Parts, principal: Principal) -> Response:
-    """The answer that begins a session: its cookie, and a redirect to the first page."""
+    """Return the response that begins a session: a cookie, and a redirect to the first page."""
     response = RedirectResponse("/", 303)
     response.set_cookie(
         COOKIE,
@@ -56,14 +58,14 @@ def begin_session(parts: Parts, principal: Principal) -> Response:
 
 
 def is_secure(parts: Parts) -> bool:
-    """Whether browsers reach this gateway over TLS, so that cookies must be secure."""
+    """Return whether browsers reach this gateway over TLS, so that cookies must be secure."""
     settings = parts.settings
     return settings.http_cert_file is not None or (settings.public_url or "").startswith("https://")
 
 
 @router.get("/v1/session", **route(SessionView))
 def session(request: Request, principal: Viewer) -> Response:
-    """Who the caller is, and what it may see and do."""
+    """Return who the caller is, and what the caller may see and do."""
     parts = parts_of(request)
     of_provider = parts.provider is not None and principal.issuer == parts.provider.issuer
     view = principal.view(SIGN_OUT if of_provider else "")

@@ -1,4 +1,4 @@
-"""Pictures and clips of incidents for anybody with a signed link, until the link expires."""
+"""Incidents' pictures and clips for anybody with a signed link, until the link expires."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _Incident = Annotated[str, Path(max_length=64)]
 
 def holder(
     request: Request,
-    until: Annotated[int, Query(ge=0, description="Unix seconds at which the link ends")] = 0,
+    until: Annotated[int, Query(ge=0, description="Unix seconds at which the link expires")] = 0,
     signature: Annotated[str, Query(max_length=100)] = "",
 ) -> Principal:
-    """Return the caller that a signed link stands for; it may only read the link's own path.
+    """Return the caller that a signed link stands for, who may only read the link's own path.
 
     Raises:
         ProblemError: The link was not signed by this installation or has expired, or there were too many
@@ -36,7 +36,7 @@ def holder(
     parts = parts_of(request)
     key = parts.link_key
     if key is None or not is_signed(key, request.url.path, until, signature):
-        raise ProblemError(401, "this link has expired or is not of this installation: sign in instead")
+        raise ProblemError(401, "this link has expired or is from another installation: sign in instead")
     wait_s = parts.rate.wait_s(f"{_ACTOR} {address_of(request)}")
     if wait_s:
         raise too_many(wait_s, f"more than {parts.settings.calls_per_minute} calls in a minute")
@@ -48,7 +48,7 @@ Holder = Annotated[Principal, Depends(holder)]
 
 @router.get("/incidents/{identity}/picture.jpg", **media.PICTURES)
 def shared_picture(request: Request, principal: Holder, asked: Asked, identity: _Incident) -> Response:
-    """The picture of an incident, by a link from a notification."""
+    """Return an incident's picture, through a link from a notification."""
     return media.incident_picture(request, principal, asked, identity)
 
 
@@ -60,11 +60,11 @@ def shared_frame(
     identity: _Incident,
     time: Annotated[str, Path(max_length=40, description="RFC 3339")],
 ) -> Response:
-    """The picture of an incident nearest to a time, by a link that a service signed."""
+    """Return an incident's picture nearest to a time, through a link that a service signed."""
     return media.incident_frame(request, principal, asked, identity, time)
 
 
 @router.get("/incidents/{identity}/clip.mp4", **media.CLIPS)
 def shared_clip(request: Request, principal: Holder, asked: Asked, identity: _Incident) -> Response:
-    """The clip of an incident, by a link from a notification."""
+    """Return an incident's clip, through a link from a notification."""
     return media.incident_clip(request, principal, asked, identity)

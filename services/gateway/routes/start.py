@@ -1,4 +1,4 @@
-"""First steps: which questions and models can be used, and a test alert."""
+"""First steps: the questions and models that can be used, and a test alert."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WATCH = "test-alert"
 
 @router.get("/questions", **route(TrainedQuestions))
 def trained_questions(request: Request, principal: Viewer) -> Response:
-    """The questions that the fleet's model was trained for, and how well it answers each."""
+    """List the questions that the fleet's model was trained for, and how well it answers each."""
     folder = parts_of(request).settings.model_dir
     listed = None if folder is None else listed_questions(folder)
     return answer(
@@ -46,7 +46,7 @@ def trained_questions(request: Request, principal: Viewer) -> Response:
 
 @router.get("/second-models", **route(ListSecondModelsResponse))
 def list_second_models(request: Request, principal: Operator) -> Response:
-    """The second models that a watch with `verify` may name; a watch that names none asks the first."""
+    """List the second models that a watch with `verify` may name. A watch that names none asks the first."""
     settings = parts_of(request).settings
     models = None if settings.notify is None else second_models(settings, settings.notify)
     return answer(models or ListSecondModelsResponse())
@@ -54,10 +54,10 @@ def list_second_models(request: Request, principal: Operator) -> Response:
 
 @router.post("/test-alert", **route(TestAlert))
 def send_test_alert(request: Request, principal: Administrator, asked: Asked) -> Response:
-    """Write a test alert, which every active notification delivers, whatever its filters.
+    """Write a test alert, which every active notification delivers, whatever its filters are.
 
-    The answer comes once the gateway has read the alert back from alerts.v1; `/v1/notifications` says how the
-    deliveries go.
+    The response is sent once the gateway has read the alert back from alerts.v1. `/v1/notifications` shows
+    the deliveries' state.
     """
     if not principal.unlimited:
         raise ProblemError(403, "a test alert needs an administrator of every camera and tenant")
@@ -77,5 +77,8 @@ def send_test_alert(request: Request, principal: Administrator, asked: Asked) ->
     parts = parts_of(request)
     parts.writes.note(principal, asked, entry("alert.test", identity))
     if not parts.writes.await_places(parts.writes.tell(event)):
-        raise ProblemError(503, "alerts.v1 took the test alert, but it did not come back: see Operations")
+        raise ProblemError(
+            503,
+            "the test alert was written to alerts.v1, but the gateway did not read it back: see Operations",
+        )
     return answer(TestAlert(id=identity, time=event.end))

@@ -30,7 +30,11 @@ router = APIRouter(prefix="/v1/watches", tags=["watches"])
 _Id = Annotated[str, Path(max_length=200)]
 _Body = Annotated[Watch, Depends(body_of(Watch))]
 _Base = Annotated[
-    int | None, Query(ge=0, description="the version that is changed; refused (409) if it is not the newest")
+    int | None,
+    Query(
+        ge=0,
+        description="the version that your change is based on; if there is a newer one, the answer is 409",
+    ),
 ]
 #: longest snooze, which must end before Kafka may compact the replaced version away
 _SNOOZE_MS: Final = AHEAD_MS - 3_600_000
@@ -38,7 +42,7 @@ _SNOOZE_MS: Final = AHEAD_MS - 3_600_000
 
 @router.get("", **route(WatchList))
 def list_watches(request: Request, principal: Viewer) -> Response:
-    """Every watch that covers a camera which the caller may see."""
+    """List the watches that cover a camera that the caller may see."""
     with parts_of(request).database.reading() as connection:
         rows = queries.watches(connection, principal)
         owned = queries.owned(connection, WATCHES.name)
@@ -50,7 +54,7 @@ def list_watches(request: Request, principal: Viewer) -> Response:
 
 @router.get("/{identity:path}", **route(WatchView))
 def get_watch(request: Request, principal: Viewer, identity: _Id) -> Response:
-    """One watch with its versions."""
+    """Return a watch with its versions."""
     return answer(_watch(parts_of(request), principal, identity))
 
 
@@ -58,7 +62,7 @@ def get_watch(request: Request, principal: Viewer, identity: _Id) -> Response:
 def put_watch(
     request: Request, principal: Operator, asked: Asked, identity: _Id, target: _Body, base: _Base = None
 ) -> Response:
-    """Add a watch, or change it: its version grows, its open incidents close.
+    """Add or change a watch. A change increases its version and closes its open incidents.
 
     If nothing changes, nothing is written.
     """
@@ -68,13 +72,13 @@ def put_watch(
 
 @router.post("/{identity:path}/disable", **route(WatchView))
 def disable(request: Request, principal: Operator, asked: Asked, identity: _Id) -> Response:
-    """Stop asking the watch."""
+    """Stop asking a watch."""
     return _switch(parts_of(request), principal, asked, identity, disabled=True)
 
 
 @router.post("/{identity:path}/enable", **route(WatchView))
 def enable(request: Request, principal: Operator, asked: Asked, identity: _Id) -> Response:
-    """Ask the watch again."""
+    """Ask a watch again."""
     return _switch(parts_of(request), principal, asked, identity, disabled=False)
 
 
@@ -86,11 +90,11 @@ def snooze(
     identity: _Id,
     target: Annotated[Snooze, Depends(body_of(Snooze))],
 ) -> Response:
-    """Stop asking the watch until a time, from which it is asked again without further action."""
+    """Stop asking a watch until a time, after which it is asked again automatically."""
     parts = parts_of(request)
     until_ms, now_ms = target.until.ToMilliseconds(), int(time.time() * 1000)
     if not now_ms < until_ms <= now_ms + _SNOOZE_MS:
-        raise ProblemError(400, "until: a time later than now and within seven days is needed")
+        raise ProblemError(400, "until: must be later than now, and no more than seven days ahead")
     with parts.writes.once(principal, asked, WATCHES.name) as written:
         if written is None:
             before = _own(parts, principal, identity)
@@ -101,7 +105,7 @@ def snooze(
             on.CopyFrom(before)
             on.version, on.disabled = off.version + 1, False
             on.active_from.CopyFrom(target.until)
-            # Two records in one batch for one partition: Kafka stores both, or neither.
+            # Two records in one batch for one partition, so that Kafka stores both or neither.
             rows = [(identity, checked(off)), (identity, checked(on))]
             places = parts.writes.write_only(principal, asked, WATCHES.name, rows)
             parts.writes.note(principal, asked, entry("watch.snooze", identity, tenant=before.tenant))
@@ -111,7 +115,7 @@ def snooze(
 
 @router.delete("/{identity:path}", **route(None, status=204))
 def remove(request: Request, principal: Operator, asked: Asked, identity: _Id) -> Response:
-    """Remove a watch; its open incidents close."""
+    """Remove a watch, and close its open incidents."""
     parts = parts_of(request)
     with parts.writes.once(principal, asked, WATCHES.name) as written:
         if written is None:
@@ -132,7 +136,7 @@ def _change(
     parts: Parts, principal: Principal, asked: Asking, target: Watch, action: str, base: int | None = None
 ) -> Response:
     if not principal.owns_watch(target):
-        raise ProblemError(403, "cameras, tenant: the watch asks cameras that you may not see; name yours")
+        raise ProblemError(403, "cameras, tenant: the watch asks cameras that you may not see; choose yours")
     with parts.writes.once(principal, asked, WATCHES.name) as written:
         if written is None:
             standing = _standing(parts)
@@ -144,8 +148,8 @@ def _change(
                 if base is not None and base != newest:
                     raise ProblemError(
                         409,
-                        f"somebody changed this watch meanwhile: its newest version is {newest}, and what is"
-                        f" to be saved began with {base}; compare them, then save again",
+                        f"somebody else changed this watch: its newest version is {newest}, but your change "
+                        f"is based on {base}; compare the two, then save again",
                     )
             elif fault := name_fault(target.id):
                 raise ProblemError(400, f"id: {fault}")
@@ -167,7 +171,7 @@ def _change(
 
 
 def _same(target: Watch, before: Watch) -> bool:
-    """Whether a watch equals its newest version, and that version is already in force.
+    """Return whether a watch equals its newest version and that version is already in force.
 
     Raises:
         WatchError: The watch is invalid.
@@ -182,8 +186,8 @@ def _same(target: Watch, before: Watch) -> bool:
 
 
 def _check_second_model(parts: Parts, target: Watch, before: Watch | None) -> None:
-    """Check a watch's second model if it is new. An unchanged one is not checked: the watch can be disabled
-    even if its model was removed.
+    """Check a watch's second model if it has changed. An unchanged one is not checked, so that a watch can be
+    disabled even if its model was removed.
     """
     if parts.settings.notify is not None and (before is None or before.verify_with != target.verify_with):
         check_second_model(target, parts.settings, parts.settings.notify)
@@ -222,8 +226,8 @@ def _watch(parts: Parts, principal: Principal, identity: str) -> WatchView:
 
 
 def _view(records: list[Watch], read_only: bool) -> WatchView:
-    """Return the API's view of a watch: its newest record, and the record in force now. `records` are oldest
-    first.
+    """Return the API's view of a watch from its records (oldest first): the newest record, and whether the
+    record in force is enabled.
     """
     now_ms = time.time() * 1000
     newest = max(records, key=lambda watch: watch.version)

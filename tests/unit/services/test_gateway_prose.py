@@ -81,8 +81,10 @@ def test_citations_that_are_invented_are_left_out_and_said(tmp_path: Path) -> No
     with SecondModel(lambda question: (200, words)) as model:
         writer(tmp_path, model.url).write(report := shift())
     assert told(report) == {"A fall at the gate.": ["a"]}
-    assert "Citations of what the report does not have, left out: 3." in report.prose_note
-    assert "Sentences without a citation, left out: 4." in report.prose_note
+    assert (
+        "3 citations were removed, because the report does not contain what they cite." in report.prose_note
+    )
+    assert "4 sentences without a citation were removed." in report.prose_note
     alert = alert_of("north", report)
     assert list(alert.text) == ["A fall at the gate.", report.prose_note]
 

@@ -57,7 +57,7 @@ def test_a_report_has_incidents_hours_and_what_was_not_watched(tmp_path: Path) -
     ("query", "words"),
     [
         ({"since": "2026-05-02", "until": "2026-05-01"}, "before until"),
-        ({"since": "2020-01-01", "until": "2026-05-01"}, "31 days at most"),
+        ({"since": "2020-01-01", "until": "2026-05-01"}, "at most 31 days"),
         ({"since": "yesterday"}, "since"),
     ],
 )

@@ -143,7 +143,7 @@ def report() -> Alert:
     """A report of a tenant."""
     alert = Alert(id="r", incident="r", kind=Alert.KIND_REPORT, camera=EVERY_CAMERA, watch=SHIFT_REPORT)
     alert.tenant, alert.question = "north", "Report"
-    alert.text.extend(["2 incidents began, on 1 camera.", "Every question was answered all the time."])
+    alert.text.extend(["2 incidents began on 1 camera.", "Every question was answered all the time."])
     alert.start.FromMilliseconds(BEGIN_MS)
     alert.end.FromMilliseconds(BEGIN_MS + 8 * HOUR_MS)
     return alert
@@ -181,7 +181,7 @@ def test_notify_tells_a_report_with_a_link_and_forgets_it() -> None:
     settings = {"mode": "local", "bootstrap": "x:1", "public_url": "https://lookout.example"}
     event = Composer(NotifySettings.model_validate(settings)).message(delivery).event
     assert event.text.endswith(
-        "UTC: 2 incidents began, on 1 camera. Every question was answered all the time."
+        "UTC: 2 incidents began on 1 camera. Every question was answered all the time."
     )
     assert event.console_url.startswith("https://lookout.example/#/report?since=2026-")
     assert not event.picture_url

@@ -54,7 +54,7 @@ def test_incidents_are_told_by_question_and_cited() -> None:
     ]
     report = ShiftReport(incidents=[wrong, health, new, incident("a", 1)], hours=hours)
     assert told(report) == {
-        "4 incidents began, on 3 cameras.": ["c", "d", "b", "a"],
+        "4 incidents began on 3 cameras.": ["c", "d", "b", "a"],
         "“Is anyone lying?” was yes on gate (2), yard (1); "
         "the model was surest (97 %) on gate at 02:05:00.": [
             "c",
@@ -105,7 +105,7 @@ def test_names_of_cameras_cannot_write_into_a_terminal() -> None:
 def test_more_incidents_than_are_listed_are_counted() -> None:
     hours = [ReportHour(start=moment(0), incidents=350, watched_s=60)]
     (first, *_) = told(ShiftReport(incidents=[incident("a", 1)], hours=hours, more_incidents=True))
-    assert first == "350 incidents began, on 1 camera; this report lists the newest 1."
+    assert first == "350 incidents began on 1 camera; this report lists the newest 1."
 
 
 def test_times_are_of_the_readers_zone_and_have_their_day_in_long_reports() -> None:

@@ -1,4 +1,4 @@
-"""Alembic's entry point; the gateway gives the connection."""
+"""Alembic's entry point. The gateway passes the connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first schema, written out so that later changes of `tables.py` do not affect it."""
+"""The first schema, written out so that later changes to `tables.py` do not affect it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sqlalchemy import (
 revision = "0001"
 down_revision = None
 
-#: the only type of columns for which SQLite assigns numbers
+#: SQLite assigns numbers only to columns of this type
 _KEY = BigInteger().with_variant(Integer, "sqlite")
 
 

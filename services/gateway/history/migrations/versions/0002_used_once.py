@@ -1,4 +1,4 @@
-"""One-time values that were used."""
+"""Adds the table of one-time values that were used."""
 
 from __future__ import annotations
 

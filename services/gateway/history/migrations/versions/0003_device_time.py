@@ -1,4 +1,4 @@
-"""Measured time of the devices, in the sums of verdicts."""
+"""Adds measured device time to the sums of verdicts."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
-    """Add the column; existing sums have no time."""
+    """Add the column; existing sums get 0."""
     op.add_column("buckets", Column("device_us", BigInteger(), nullable=False, server_default="0"))

@@ -1,4 +1,4 @@
-"""Incidents whose evidence is to be kept because their watch says so."""
+"""Adds the table of incidents whose evidence must be kept because their watch says so."""
 
 from __future__ import annotations
 

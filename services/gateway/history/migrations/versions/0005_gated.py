@@ -1,4 +1,4 @@
-"""Time in which a watch was not asked because its gate did not hold, in the sums of verdicts."""
+"""Adds to the sums of verdicts the time in which a watch was not asked because its gate did not hold."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ down_revision = "0004"
 
 
 def upgrade() -> None:
-    """Add the column; before it there were no gates."""
+    """Add the column; existing sums get 0, since there were no gates before."""
     op.add_column("buckets", Column("gated_ms", Integer(), nullable=False, server_default="0"))

@@ -1,4 +1,4 @@
-"""Who wrote a version of a watch, and when."""
+"""Adds who wrote each version of a watch, and when."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ down_revision = "0005"
 
 
 def upgrade() -> None:
-    """Add the columns; for versions that were read earlier, the author is unknown."""
+    """Add the columns; for versions that were already read, the author is unknown."""
     op.add_column("versions", Column("actor", String(200), nullable=False, server_default=""))
     op.add_column("versions", Column("written_ms", BigInteger, nullable=False, server_default="0"))

@@ -1,4 +1,4 @@
-"""The times in which agents were to pull each camera."""
+"""Adds the table of when agents were supposed to pull each camera."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ down_revision = "0006"
 
 
 def upgrade() -> None:
-    """Create the table; cameras that were read earlier get a row from their newest record."""
+    """Create the table; cameras that were already read get a row from their newest record."""
     sources = op.create_table(
         "sources",
         Column("camera", String(200), nullable=False),

@@ -1,4 +1,4 @@
-"""The reasons that agents gave for cameras that sent nothing."""
+"""Adds the table of reasons that agents gave for cameras that sent nothing."""
 
 from __future__ import annotations
 

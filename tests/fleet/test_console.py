@@ -170,7 +170,7 @@ def test_a_notification_is_added_changed_and_removed(page: Browser, client: http
     show(page, "notifications")
     press(page, "New notification")
     fill(page, "Name", "guards")
-    fill(page, "Address that messages", "https://hooks.example.org/lookout")
+    fill(page, "Address to which messages", "https://hooks.example.org/lookout")
     fill(page, "Files with the keys", "guards-key")
     fill(page, "Cameras", "gate*, yard")
     press(page, "Save")
@@ -211,12 +211,12 @@ def test_a_browser_is_told_and_told_no_more(
   PushManager.prototype.getSubscription = async () => window.fake ?? null;
 }})()"""
         )
-        eventually(lambda: "Tell this browser" in text(page))
-        press(page, "Tell this browser")
+        eventually(lambda: "Get notifications in this browser" in text(page))
+        press(page, "Get notifications in this browser")
         eventually(lambda: "This browser is told" in text(page))
         (view,) = client.get("/v1/push").json()["notifications"]
         assert view["notification"]["push"]["endpoint"] == service.subscription.endpoint
-        eventually(lambda: "Tell this browser" not in text(page))
+        eventually(lambda: "Get notifications in this browser" not in text(page))
         press(page, "Remove")
         eventually(lambda: "notifications" not in client.get("/v1/push").json())
         eventually(lambda: page.evaluate("window.fake") is None)  # after the gateway has answered
@@ -475,7 +475,7 @@ def test_acts_on_many_say_what_they_did_and_keep_the_selection(
     page.evaluate("dispatchEvent(new KeyboardEvent('keydown', {key: 'c'}))")
     eventually(lambda: "2 incidents: claimed." in text(page))
     press(page, "Undo")
-    eventually(lambda: "2 incidents: nobody has taken it up any more." in text(page))
+    eventually(lambda: "2 incidents: released." in text(page))
     assert {one["state"] for one in client.get(query).json()["incidents"]} == {"new"}
     for key, said, ticked in (("c", "claimed.", 2), ("r", "resolved.", 0)):
         page.evaluate(f"dispatchEvent(new KeyboardEvent('keydown', {{key: {key!r}}}))")
@@ -553,10 +553,10 @@ def test_a_report_says_from_when_to_when_and_why_nothing_was_watched(
         directory.delete(CAMERA_REPORT.format(camera="gate"))
     said = text(page)
     assert f"nothing came; the camera's agent says: {error}" in said
-    assert "; it goes on" in said
+    assert ", still ongoing" in said
     assert said.index("What was not watched") < said.index("Hour by hour")
-    assert "not set up yet: no answer about this camera before" in said
-    assert "hours without incidents and without anything to watch are left out" in said
+    assert "not set up yet: there were no answers about this camera before" in said
+    assert "hours without incidents and without anything to watch are not shown" in said
     page.evaluate(
         "window.saved = []; URL.createObjectURL = blob => (saved.push(blob), 'blob:none'); undefined"
     )
@@ -642,7 +642,7 @@ def test_a_network_camera_is_tried_corrected_and_removed(
     """What its agent says is written here; tests/fleet/test_camera_agent.py has real agents."""
     with redis.Redis.from_url(redis_url) as directory:
         for said, shown in (
-            ({"state": "connecting", "error": ""}, "An agent connects"),
+            ({"state": "connecting", "error": ""}, "An agent is connecting"),
             ({"state": "connecting", "error": "cannot reach 10.0.0.9: timed out"}, "cannot reach 10.0.0.9"),
             ({"state": "no-room", "error": ""}, "Every agent has as many cameras"),
             ({"state": "streaming", "error": ""}, "its first picture is decoded"),
@@ -687,7 +687,7 @@ def test_a_network_camera_is_corrected_and_removed_on_its_own_page(
     assert (source["url"], source["time_zone"]) == ("rtsp://10.0.0.8/live", "Asia/Tokyo")
     page.evaluate("document.querySelectorAll('details').forEach(one => (one.open = true))")
     fill_address(page, "rtsp://guard:secret@10.0.0.8/live")
-    eventually(lambda: "Take user name and password out of the address" in text(page))
+    eventually(lambda: "Remove the user name and password from the address" in text(page))
     said = {"state": "connecting", "error": "cannot reach 10.0.0.8: timed out"}
     with redis.Redis.from_url(redis_url) as directory:
         directory.hset(CAMERA_REPORT.format(camera="yard"), mapping=said)
@@ -698,7 +698,7 @@ def test_a_network_camera_is_corrected_and_removed_on_its_own_page(
     press(page, "Live")
     eventually(lambda: "This camera cannot be shown live now. " in text(page))
     press(page, "Remove this camera")
-    assert "What it has sent stays" in confirm(page, sure=False)
+    assert "Its footage stays" in confirm(page, sure=False)
     assert client.get("/v1/cameras/yard").is_success
     press(page, "Remove this camera")
     eventually(lambda: page.evaluate("document.activeElement.innerText") == "Cancel")
@@ -706,7 +706,7 @@ def test_a_network_camera_is_corrected_and_removed_on_its_own_page(
     eventually(lambda: client.get("/v1/cameras/yard").status_code == 404)
     eventually(lambda: page.evaluate("location.hash") == "#/")
     show(page, "cameras/gate")
-    eventually(lambda: "It publishes by itself" in text(page))
+    eventually(lambda: "This camera is not pulled by an agent" in text(page))
     assert "Remove this camera" not in text(page)
 
 
@@ -716,7 +716,7 @@ def test_a_camera_that_publishes_by_itself_is_erased_on_its_page(
     publish(broker.bootstrap, [verdict("shed", 0), alert("shed", 0)])
     eventually(lambda: client.get("/v1/cameras/shed").is_success)
     show(page, "cameras/shed")
-    eventually(lambda: "It publishes by itself, or came from a file" in text(page))
+    eventually(lambda: "a program sends it, or it came from a file" in text(page))
     press(page, "Erase this camera")
     assert "Erase shed? All it has sent goes for good" in confirm(page, sure=False)
     assert client.get("/v1/cameras/shed").is_success
@@ -852,7 +852,7 @@ def test_what_was_typed_into_a_watch_is_there_on_return(page: Browser) -> None:
     assert page.evaluate(asks), "the browser asks before it leaves"
     page.evaluate("history.back()")
     eventually(lambda: page.evaluate(question) == "Is a cat in view?")
-    assert "What you changed is not saved." in text(page)
+    assert "Your changes are not saved." in text(page)
     press(page, "Discard the changes")
     eventually(lambda: page.evaluate(question) == before)
     eventually(lambda: "is not saved" not in text(page))
@@ -865,13 +865,13 @@ def test_a_backtest_that_no_service_takes_says_what_has_to_run(page: Browser, cl
     fill(page, "Question", "Is the gate shut?")
     tick(page, "Ask it anyway")
     press(page, "Try it on the last day")
-    eventually(lambda: "the services of recordings answer it" in text(page))
+    eventually(lambda: "the recordings services, which answer it" in text(page))
     place = (
         "(box => [box.top, box.bottom])(document.querySelector('[aria-live] .bad').getBoundingClientRect())"
     )
     eventually(lambda: 0 <= page.evaluate(place)[0] < page.evaluate(place)[1] <= 800)
     press(page, "Cancel")
-    eventually(lambda: "the services of recordings answer it" not in text(page))
+    eventually(lambda: "the recordings services, which answer it" not in text(page))
     page.resize(1280, 900)
     eventually(lambda: [job["state"] for job in client.get("/v1/backtests").json()["jobs"]] == ["cancelled"])
 
@@ -882,7 +882,7 @@ def test_a_backtest_is_judged_and_a_threshold_chosen(
     """The fleet's answer is written here; what the page makes of it is counted by hand."""
     show(page, "watch")
     fill(page, "Question", "Which gate is open?")
-    eventually(lambda: "Ask so that yes or no is an answer" in text(page))
+    eventually(lambda: "Ask a yes/no question" in text(page))
     tick(page, "Ask it anyway")
     assert page.evaluate(BUTTON.format("Try it on the last day") + ".disabled"), "no model answers that"
     fill(page, "Question", "Is the gate open?")
@@ -909,7 +909,7 @@ def test_a_backtest_is_judged_and_a_threshold_chosen(
     told = "document.querySelector('section dl').innerText"
     eventually(lambda: "2 of 3 reported and judged" in page.evaluate(told))
     eventually(lambda: "2 of 3 that are right" in page.evaluate(told))
-    assert "No threshold tells these apart" in text(page)
+    assert "No threshold separates these" in text(page)
     assert "6.0" in page.evaluate(told)  # three reach 60 % in half a day
     fill(page, "Counts as yes from", "0.8")
     eventually(lambda: "1 of 1 reported and judged" in page.evaluate(told))

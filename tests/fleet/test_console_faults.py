@@ -115,14 +115,14 @@ def test_what_was_typed_outlives_the_session(
     eventually(lambda: "Your session has ended" in text(page))
     assert "lookout sign-in" in text(page)
     assert "Add note" not in text(page), "what the person saw is hidden"
-    press(page, "Go on")
+    press(page, "Continue")
     eventually(lambda: "You are still signed out" in text(page))
     with process.signed_in() as again:
         for cookie in again.cookies.jar:
             page.call(
                 "Network.setCookie", name=cookie.name, value=str(cookie.value), url=process.url, httpOnly=True
             )
-        press(page, "Go on")
+        press(page, "Continue")
         eventually(lambda: "Add note" in text(page))
         press(page, "Add note")
         path = f"/v1/incidents/{alert('gate', 3).incident}"

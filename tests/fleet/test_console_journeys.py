@@ -181,7 +181,7 @@ def test_a_test_alert_arrives_at_a_webhook_and_at_a_browser(
         show(page, "notifications")
         press(page, "New notification")
         fill(page, "Name", "guards")
-        fill(page, "Address that messages", hook.url)
+        fill(page, "Address to which messages", hook.url)
         fill(page, "Files with the keys", "hook")
         press(page, "Save")
         eventually(lambda: hook.url in text(page))
@@ -241,7 +241,7 @@ def test_a_moment_is_found_seen_and_made_a_watch(
     with av.open(io.BytesIO(clip.content)) as container:
         assert sum(1 for _ in container.decode(video=0)) > 10
     press(page, "✓ Right")
-    eventually(lambda: "Saved: back-tests count it." in text(page))
+    eventually(lambda: "Saved: back-tests use it." in text(page))
     press(page, "Search")
     pressed = f"{hit}?.querySelector('[aria-pressed=true]')"
     eventually(lambda: page.evaluate(f"{pressed}?.innerText") == "✓ Right", every=0.5)
@@ -271,7 +271,7 @@ def test_a_watch_is_tried_on_its_past_judged_changed_and_taken_back(
     show(page, "watch")
     fill(page, "Name", "fallen")
     fill(page, "Question", QUESTION)
-    eventually(lambda: "The watch lying asks the same" in text(page))
+    eventually(lambda: "The watch lying already asks this" in text(page))
     fill(page, "Cameras", "room")
     press(page, "Try it on the last day")
     eventually(lambda: "Precision" in text(page), every=0.5)
@@ -279,7 +279,7 @@ def test_a_watch_is_tried_on_its_past_judged_changed_and_taken_back(
     assert page.evaluate(count) >= 1
     eventually(lambda: page.evaluate("document.querySelector('section li img')?.naturalWidth ?? 0"))
     told = "document.querySelector('section dl').innerText"
-    assert "judge some moments first" in page.evaluate(told)
+    assert "mark some moments first" in page.evaluate(told)
     (job,) = client.get("/v1/backtests").json()["jobs"]
     past = client.get(f"/v1/backtests/{job['request']['id']}").json()["answers"]["backtest"]
     scores = [one["score"] for one in past["incidents"]]

@@ -134,7 +134,7 @@ def test_a_mask_is_drawn_saved_and_lifted(page: Browser, client: httpx.Client) -
     assert page.evaluate(f"axe.run().then(found => found.{serious})") == []
     press(page, "Lift area 1")
     press(page, "Save masks")
-    assert "shows again" in confirm(page, sure=True)
+    assert "visible again" in confirm(page, sure=True)
     eventually(lambda: len(versions(client)) == 2)
     assert "hide" not in versions(client)[-1]
     assert page.evaluate("faults") == []

@@ -122,7 +122,7 @@ def _watched(report: ShiftReport, at: _Clock) -> ReportSentence:
     if longest is None:
         return ReportSentence(text=f"{text}.")
     begin, end = at(longest.start.ToMilliseconds()), at(longest.end.ToMilliseconds())
-    span = f"since {begin}, and it goes on" if longest.ongoing else f"{begin} to {end}"
+    span = f"since {begin}, still ongoing" if longest.ongoing else f"{begin} to {end}"
     where = f"{clean(longest.camera, 100)}, {span}"
     reason = _REASONS.get(longest.reason, longest.reason)
     if longest.said:

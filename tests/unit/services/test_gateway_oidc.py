@@ -409,7 +409,7 @@ def test_a_state_is_taken_once(fake: FakeProvider, client: TestClient) -> None:
     client.cookies.set("lookout-sign-in", secret, domain="gateway.test", path="/oidc")
     again = client.get("/oidc/callback", params=answer)
     assert again.status_code == 401
-    assert "this sign-in is over" in again.json()["detail"]
+    assert "this sign-in was already used" in again.json()["detail"]
 
 
 def test_an_answer_without_the_cookie_begins_no_session(fake: FakeProvider, client: TestClient) -> None:

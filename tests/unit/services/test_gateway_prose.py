@@ -128,7 +128,7 @@ def test_an_endpoint_that_hangs_keeps_nobody_else(tmp_path: Path, monkeypatch: p
             thread.start()
         eventually(lambda: len(model.asked) == AT_ONCE)
         own.write(reports[-1])
-        assert "ask again in a moment" in reports[-1].prose_note
+        assert "try again in a moment" in reports[-1].prose_note
         for thread in threads:
             thread.join()
         assert all("Timeout" in report.prose_note for report in reports[:AT_ONCE])

@@ -70,6 +70,6 @@ def test_a_recall_that_does_not_answer_is_named(tmp_path: Path) -> None:
     with served(tmp_path, recall="127.0.0.1:1") as (port, parts):
         ingest(parts.database, ())
         report = asked(port, "report", cookie(parts))
-        assert "recall does not answer: UNAVAILABLE" in report["note"]
+        assert "recall does not answer (UNAVAILABLE)" in report["note"]
         assert asked(port, "session", cookie(parts))["searches"] is True
         assert report["incidents"]

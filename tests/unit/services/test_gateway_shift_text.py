@@ -92,7 +92,7 @@ def test_an_outage_that_goes_on_has_no_end_and_says_what_the_agent_said() -> Non
     stretch.ongoing, stretch.said = True, "cannot reach 192.0.2.7: Connection refused"
     (_, said) = told(ShiftReport(hours=[ReportHour(start=moment(0), unwatched_s=3000)], unwatched=[stretch]))
     assert said.endswith(
-        "The longest: gate, since 02:00:00, and it goes on, "
+        "The longest: gate, since 02:00:00, still ongoing, "
         "nothing came (cannot reach 192.0.2.7: Connection refused)."
     )
 

@@ -4,22 +4,22 @@ import type { Notification, NotificationView } from "./types";
 
 type Push = { key?: string; notifications?: NotificationView[] };
 
-/** Whether this browser can show notifications: it can over https, and on the machine of the fleet. */
+/** Whether this browser can show notifications, which needs https or the fleet's own machine. */
 export const possible = (): boolean => "serviceWorker" in navigator && "PushManager" in window;
 
-/** The browsers of whoever uses the console; undefined: the fleet tells none. */
+/** The current user's browsers; undefined: the fleet does not notify browsers. */
 export async function browsers(): Promise<Push | undefined> {
   return get<Push>("/v1/push").catch(() => undefined);
 }
 
-/** The subscription of this browser, if it has one. */
+/** This browser's subscription; null if it has none. */
 export async function current(): Promise<PushSubscription | null> {
   if (!possible()) return null;
   const registration = await navigator.serviceWorker.getRegistration("/");
   return (await registration?.pushManager.getSubscription()) ?? null;
 }
 
-/** Ask the browser for permission, and have it told. Ends with its notification. */
+/** Ask the browser for permission and subscribe it; return its notification. */
 export async function allow(key: string, severity: string): Promise<NotificationView> {
   await navigator.serviceWorker.register("/push.js");
   const registration = await navigator.serviceWorker.ready;
@@ -29,7 +29,7 @@ export async function allow(key: string, severity: string): Promise<Notification
   return put<NotificationView>("/v1/push", { push, severity } as Notification);
 }
 
-/** Tell a browser no more. */
+/** Stop notifying a browser. */
 export async function end(id: string, endpoint: string): Promise<void> {
   await remove(`/v1/push/${encodeURIComponent(id)}`);
   const subscription = await current();

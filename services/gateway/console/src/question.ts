@@ -1,4 +1,4 @@
-// What can be said about a question before it is asked.
+// Checks of a question before it is asked.
 import { text } from "./text";
 import type { Verdict, Watch } from "./types";
 
@@ -7,11 +7,11 @@ const STRUCTURE = /\s*\[[^[\]]*\]\s*when\s+\S.*$/i;
 export const isStructured = (question = ""): boolean => STRUCTURE.test(question);
 const YES_NO = /^(is|are|am|was|were|do|does|did|has|have|had|can|could|will|would|should)\b/i;
 
-/** Another watch that asks the same. */
+/** Another watch that asks the same question. */
 export const twin = (question: string, id: string, others: Watch[]): Watch | undefined =>
   others.find((watch) => watch.id !== id && watch.question?.trim().toLowerCase() === question.trim().toLowerCase());
 
-/** Doubts about a question, in words; none for a good one. */
+/** What may be wrong with a question, in words; empty for a good question. */
 export function doubts(question: string, id: string, others: Watch[]): string[] {
   const whole = question.trim();
   const plain = whole.replace(STRUCTURE, "");
@@ -26,6 +26,6 @@ export function doubts(question: string, id: string, others: Watch[]): string[] 
   return found;
 }
 
-/** The verdict of the highest p(yes). */
+/** The verdict with the highest p(yes). */
 export const peakOf = (verdicts: Verdict[] = []): Verdict | undefined =>
   verdicts.reduce<Verdict | undefined>((best, one) => ((one.p_yes ?? -1) > (best?.p_yes ?? -1) ? one : best), undefined);

@@ -1,4 +1,4 @@
-// What a version of a watch changed, in the words of the form.
+// What a version of a watch changed, in the form's words.
 import { text } from "./text";
 import { span } from "./time";
 import type { Watch, Zone } from "./types";
@@ -33,7 +33,7 @@ function zones(watch: Watch): string {
   return told.join(", ") || text.watches.wholePicture;
 }
 
-/** Every field that a person may change: its name, what it is, and how that is said. */
+/** Every field that a person may change: its name, its value, and the value in words. */
 const FIELDS: [string, (watch: Watch) => unknown, (watch: Watch) => string][] = [
   [text.question, (one) => one.question, (one) => one.question ?? ""],
   [text.watches.cameras, (one) => one.cameras, (one) => one.cameras?.join(", ") || text.watches.everyCamera],
@@ -54,11 +54,11 @@ const FIELDS: [string, (watch: Watch) => unknown, (watch: Watch) => string][] = 
   [text.watches.tenant, (one) => one.tenant ?? "", (one) => one.tenant || text.watches.everyTenant],
 ];
 
-/** The fields in which a version differs from the one before. */
+/** The fields in which a version differs from the previous one. */
 export function differences(before: Watch, now: Watch): Difference[] {
   return FIELDS.filter(([, value]) => JSON.stringify(value(before)) !== JSON.stringify(value(now))).map(([name, , said]) => {
     const [old, next] = [said(before), said(now)];
-    // Corners that were moved may leave a zone as large as it was.
+    // If corners were moved, the zone may still be as large as before.
     return { name, before: old, now: old === next ? `${next} ${text.watches.redrawn}` : next };
   });
 }

@@ -3,12 +3,11 @@
 ``--release`` refuses a base image that is not pinned by its digest.
 
 Environment:
-    LOOKOUT_BUILDER: the program to use; the first that works if not given.
-    LOOKOUT_BUILD_OPTIONS: more options for its ``build`` command.
-    LOOKOUT_IMAGE_PREFIX: put before every image's name; ``localhost/`` if not given.
-    LOOKOUT_IMAGE_TAG: the tag; the project's version if not given.
-    LOOKOUT_PYTHON_IMAGE: the base image; the one of ``docker/base.lock`` if not given.
-    LOOKOUT_BUILD_LOGS: a folder for what the program prints, one file a target.
+    LOOKOUT_BUILDER: the program to build with; by default the first of the three that works.
+    LOOKOUT_BUILD_OPTIONS: further options for its ``build`` command. LOOKOUT_IMAGE_PREFIX: the prefix of
+    every image's name; ``localhost/`` by default. LOOKOUT_IMAGE_TAG: the tag; the project's version by
+    default. LOOKOUT_PYTHON_IMAGE: the base image; by default the one that ``docker/base.lock`` names.
+    LOOKOUT_BUILD_LOGS: a folder for the program's output, one file per target.
 """
 
 import json
@@ -39,10 +38,10 @@ GPU = ("prefill-gpu", "prune-encode-gpu", "decode-gpu")
 
 
 def builder() -> str:
-    """Return the program that builds images here.
+    """Return the program that builds images on this machine.
 
     Raises:
-        SystemExit: There is none that works.
+        SystemExit: None of them works.
     """
     if given := os.environ.get("LOOKOUT_BUILDER"):
         return given
@@ -56,13 +55,13 @@ def builder() -> str:
 
 
 def base_image(*, release: bool = False) -> str:
-    """Return the image that all others are built on.
+    """Return the name of the base image of all images.
 
     Args:
-        release: refuse one that is named by a tag alone, which may be another image tomorrow.
+        release: refuse an image that is named by a tag alone, because the tag may later name another image.
 
     Raises:
-        SystemExit: There is none, or a release asks for its digest.
+        SystemExit: No image is named, or a release needs its digest and has none.
     """
     lines = (ROOT / "docker" / "base.lock").read_text().splitlines()
     locked = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
@@ -71,8 +70,8 @@ def base_image(*, release: bool = False) -> str:
         raise SystemExit("docker/build.py: docker/base.lock names no PYTHON_IMAGE")
     if release and not re.fullmatch(r"\S+@sha256:[0-9a-f]{64}", name):
         raise SystemExit(
-            f"docker/build.py: a release needs the digest of its base image, {name} has none: write it into "
-            "docker/base.lock as NAME:TAG@sha256:..., or give it in LOOKOUT_PYTHON_IMAGE"
+            f"docker/build.py: a release needs the digest of its base image, but {name} has none: write it "
+            "to docker/base.lock as NAME:TAG@sha256:..., or give it in LOOKOUT_PYTHON_IMAGE"
         )
     return name
 
@@ -111,7 +110,7 @@ def build(target: str, program: str, base: str) -> None:
 
 
 def layers(target: str, program: str) -> list[tuple[str, float]]:
-    """Return what an image is made of: each layer's instruction and megabytes, the largest first."""
+    """Return the layers of an image, the largest first: each one's instruction and its size in megabytes."""
     if program == "buildah":
         return _buildah_layers(target)
     line = "{{.Size}}\t{{.CreatedBy}}"
@@ -166,12 +165,12 @@ def _revision() -> str:
 
 
 def main() -> None:
-    """Build what is asked for and print the size of each image and its largest parts."""
+    """Build the requested images; print the size of each image and its largest parts."""
     release = "--release" in sys.argv[1:]
     targets = [word for word in sys.argv[1:] if word != "--release"] or list(CPU)
     if unknown := sorted(set(targets) - {*CPU, *GPU}):
         raise SystemExit(
-            f"docker/build.py: no image {', '.join(unknown)}; there are {', '.join((*CPU, *GPU))}"
+            f"docker/build.py: unknown image {', '.join(unknown)}; the images are {', '.join((*CPU, *GPU))}"
         )
     base = base_image(release=release)
     program = builder()

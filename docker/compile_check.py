@@ -1,4 +1,4 @@
-"""Compiles and loads a module of C as Triton does for its first kernel: run while a GPU image is built.
+"""Compile and load a C module as Triton does for its first kernel; run while a GPU image is built.
 
 Triton looks for a compiler and Python's headers at run time; an image without them fails at the first window.
 """

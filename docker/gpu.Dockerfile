@@ -1,5 +1,5 @@
-# Images for GPUs. CUDA's libraries come with the Python packages; the node brings the driver (NVIDIA container
-# toolkit), whose capabilities an image asks for in NVIDIA_DRIVER_CAPABILITIES.
+# The images for GPUs. CUDA's libraries come with the Python packages. The node provides the driver (NVIDIA
+# container toolkit); an image requests its capabilities in NVIDIA_DRIVER_CAPABILITIES.
 ARG PYTHON_IMAGE=docker.io/library/python:3.11-slim-bookworm
 
 FROM ${PYTHON_IMAGE} AS python
@@ -35,10 +35,11 @@ WORKDIR /tmp
 HEALTHCHECK --interval=10s --timeout=3s --start-period=600s CMD ["python", "-c", \
     "import os, urllib.request as u; u.urlopen('http://127.0.0.1:' + os.environ['LOOKOUT_METRICS_PORT'] + '/livez', timeout=2)"]
 
-# vLLM, and what prune-encode needs of torch: one layer for both. It has ten gigabytes, so it is installed in its place:
-# copied from another stage, with a cache of wheels beside it, it would be on the builder's disk four times.
-# The list is whole; --no-deps: vLLM names packages that are left out of it (pyproject.toml, override-dependencies).
-# Triton compiles C at its first kernel: a compiler and the C library's headers stay in the image.
+# vLLM, and the part of torch that prune-encode needs, in one layer. The layer has ten gigabytes, so it is
+# installed in place: copied from another stage, with a cache of wheels, it would be on the builder's disk
+# four times. --no-deps: the list is complete, and vLLM requires packages that it leaves out (pyproject.toml,
+# override-dependencies). Triton compiles C at its first kernel: a compiler and the C library's headers stay
+# in the image.
 FROM base AS model
 USER 0:0
 RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
@@ -68,7 +69,7 @@ ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility LOOKOUT_ENGINE=vllm VLLM_NO_USAGE
 COPY --from=code /code /opt/lookout/lib/python3.11/site-packages
 ENTRYPOINT ["python", "-m", "lookout.services.prefill"]
 
-# CUDA needs a large address space and the video capability: this decoder lives in a container of its own.
+# CUDA needs a large address space and the video capability: this decoder runs in a container of its own.
 FROM base AS decode-gpu
 LABEL org.opencontainers.image.title="lookout-decode-gpu" \
       org.opencontainers.image.description="Camera segments in, sampled frames and motion out; NVDEC"

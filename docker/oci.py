@@ -1,4 +1,4 @@
-"""OCI layouts: folders of blobs, named by their digests, which registries, nodes and builders read."""
+"""OCI layouts: folders of blobs that are named by their digests. Registries, nodes and builders read them."""
 
 import hashlib
 import json
@@ -10,11 +10,11 @@ Entry = dict[str, Any]
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _INDEX = "application/vnd.oci.image.index.v1+json"
-#: processors for which images are made
+#: processor architectures that images are made for
 ARCHITECTURES = ("amd64", "arm64")
-#: what an image and its parts are called
+#: media types of an image's configuration and layers
 _IMAGE, _LAYER = "application/vnd.oci.image.config.v1+json", "application/vnd.oci.image.layer.v1.tar"
-#: what helm calls the parts of a chart
+#: media types that helm uses for the parts of a chart
 _CHART, _CHART_FILES = (
     "application/vnd.cncf.helm.config.v1+json",
     "application/vnd.cncf.helm.chart.content.v1.tar+gzip",
@@ -23,7 +23,7 @@ _NAME = "org.opencontainers.image.ref.name"
 
 
 def blob(layout: Path, media: str, data: bytes) -> Entry:
-    """Put bytes into a layout; what a manifest says of them."""
+    """Put bytes into a layout; return the descriptor with which a manifest refers to them."""
     digest = hashlib.sha256(data).hexdigest()
     place = _place(layout, digest)
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ def blob(layout: Path, media: str, data: bytes) -> Entry:
 
 
 def chart(layout: Path, name: str, version: str, package: Path) -> Entry:
-    """Put a chart's package into a layout, as `helm push` would into a registry; its entry of the index."""
+    """Put a chart's package into a layout, as `helm push` does; return its entry for the index."""
     with tarfile.open(package) as packed:
         about = packed.extractfile(f"{name}/Chart.yaml")
         assert about is not None
@@ -50,10 +50,10 @@ def chart(layout: Path, name: str, version: str, package: Path) -> Entry:
 
 
 def files_image(layout: Path, name: str, folder: Path) -> Entry:
-    """Put an image into a layout that holds a folder's files and nothing else; its entry of the index.
+    """Put an image with only the files of a folder into a layout; return its entry for the index.
 
-    The folder keeps its name inside. Everybody may read the files; times and owners are left out, so the same
-    files are the same image.
+    The folder keeps its name in the image. Everybody may read the files; times and owners are left out, so
+    the same files always give the same image.
     """
     blobs = layout / "blobs" / "sha256"
     blobs.mkdir(parents=True, exist_ok=True)
@@ -81,13 +81,13 @@ def files_image(layout: Path, name: str, folder: Path) -> Entry:
 
 
 def index(layout: Path, entries: list[Entry]) -> None:
-    """Write what makes a folder of blobs a layout."""
+    """Write the files that turn a folder of blobs into a layout."""
     (layout / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": entries}))
     (layout / "oci-layout").write_text(json.dumps({"imageLayoutVersion": "1.0.0"}))
 
 
 def pack(layout: Path, archive: Path) -> None:
-    """Write a layout of images as one archive, which nodes, `docker load` and skopeo read."""
+    """Write a layout of images as one archive, which nodes, `docker load` and skopeo can read."""
     manifests = json.loads((layout / "index.json").read_text())["manifests"]
     (layout / "manifest.json").write_text(json.dumps([_for_docker(layout, entry) for entry in manifests]))
     with tarfile.open(archive, "w") as packed:
@@ -96,7 +96,7 @@ def pack(layout: Path, archive: Path) -> None:
 
 
 def _for_docker(layout: Path, entry: Entry) -> Entry:
-    """What Docker's own format, which knows one processor, says of an image: the names of its blobs."""
+    """Return an image's entry in Docker's own format, which knows one processor: the names of its blobs."""
     manifest = json.loads(_place(layout, entry["digest"]).read_text())
     if "manifests" in manifest:
         manifest = json.loads(_place(layout, manifest["manifests"][0]["digest"]).read_text())
@@ -116,7 +116,7 @@ def _place(layout: Path, digest: str) -> Path:
 
 
 def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Leave out of an archive what differs from one machine to the next."""
+    """Remove from an archive's entry what differs between machines."""
     entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname = 0, 0, 0, "", ""
     entry.mode = 0o755 if entry.isdir() or entry.mode & 0o100 else 0o644
     return entry

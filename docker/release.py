@@ -1,13 +1,13 @@
 """Write everything that a release ships into a folder: ``python docker/release.py [--key KEY]``.
 
-It holds wheels and source archives, the charts as packages and as OCI artifacts (a layout that ``skopeo copy
-oci:`` or ``oras cp --from-oci-layout`` pushes), lists of packages, the docs as a site, the images as one
-archive, a model as another one, and ``SHA256SUMS`` over all of them, signed with the key. `make release`
-makes first what is only copied here.
+The folder holds wheels and source archives, the charts as packages and as OCI artifacts (a layout that
+``skopeo copy oci:`` or ``oras cp --from-oci-layout`` pushes), lists of packages, the docs as a site, the
+images as one archive per processor, a model as another archive, and ``SHA256SUMS`` over all of them, signed
+with the key. `make release` first makes the parts that this program only copies.
 
 Environment:
-    LOOKOUT_HELM: the helm to use, if it is not on the path.
-    All of docker/build.py, for the images.
+    LOOKOUT_HELM: the helm program to use, if it is not on the path.
+    All variables of docker/build.py, for the images.
 """
 
 import argparse
@@ -28,12 +28,12 @@ import oci
 from build import CPU, ROOT, builder, image_name, version
 
 CHARTS = ("lookout", "lookout-crds")
-#: the checkpoint that everything runs with which names no other one
+#: the checkpoint that is used where no other one is named
 TINY = ROOT / "libs/lookout/models/tiny"
 
 
 def run(*command: str, environment: Mapping[str, str] | None = None) -> str:
-    """Run a program in the repository; what it prints.
+    """Run a program in the repository and return what it prints.
 
     Raises:
         SystemExit: It failed, or it is not installed.
@@ -50,7 +50,7 @@ def run(*command: str, environment: Mapping[str, str] | None = None) -> str:
 
 
 def check_clean() -> None:
-    """Refuse to release what no commit has.
+    """Refuse to release files that differ from the commit.
 
     Raises:
         SystemExit: Files differ from the commit.
@@ -58,20 +58,20 @@ def check_clean() -> None:
     if changed := run("git", "status", "--porcelain").splitlines():
         names = ", ".join(line[3:] for line in changed[:5])
         raise SystemExit(
-            f"docker/release.py: {len(changed)} files are not as in the commit ({names}): commit or remove "
-            "them, or give --anyway to try it"
+            f"docker/release.py: {len(changed)} files differ from the commit ({names}): commit or remove "
+            "them, or use --anyway for a trial"
         )
 
 
 def packages(out: Path, options: argparse.Namespace) -> None:
-    """Wheels and source archives."""
+    """Build wheels and source archives."""
     for folder in (ROOT, ROOT / "libs" / "watchbench"):
         run(sys.executable, "-m", "uv", "build", "--quiet", "--out-dir", str(out), str(folder))
     (out / ".gitignore").unlink(missing_ok=True)
 
 
 def charts(out: Path, options: argparse.Namespace) -> None:
-    """Packages of the charts, and one OCI layout with both."""
+    """Package the charts, and write one OCI layout with both."""
     helm = os.environ.get("LOOKOUT_HELM") or "helm"
     out.mkdir(parents=True)
     entries = []
@@ -82,12 +82,12 @@ def charts(out: Path, options: argparse.Namespace) -> None:
 
 
 def lists(out: Path, options: argparse.Namespace) -> None:
-    """What each image installs (`make sbom`)."""
+    """Copy the lists of what each image installs (`make sbom`)."""
     shutil.copytree(ROOT / "out" / "sbom", out)
 
 
 def site(out: Path, options: argparse.Namespace) -> None:
-    """The docs (`make docs`), as one archive whose bytes follow from the pages."""
+    """Pack the docs (`make docs`) into one archive; the same pages always give the same bytes."""
     out.mkdir(parents=True)
 
     with (
@@ -100,7 +100,7 @@ def site(out: Path, options: argparse.Namespace) -> None:
 
 
 def images(out: Path, options: argparse.Namespace) -> None:
-    """For each kind of processor one archive of all images, in which equal layers lie once."""
+    """Write one archive of all images per processor; it holds layers that images share only once."""
     out.mkdir(parents=True)
     for arch in options.arch or [_own_architecture()]:
         _build(options, arch)
@@ -116,7 +116,7 @@ def _own_architecture() -> str:
 
 
 def _build(options: argparse.Namespace, arch: str) -> None:
-    """Build the images; on a pinned base, unless a release is only tried."""
+    """Build the images, on a pinned base unless `--anyway` is given."""
     environment = dict(os.environ)
     if arch != _own_architecture():
         given = environment.get("LOOKOUT_BUILD_OPTIONS", "")
@@ -138,7 +138,7 @@ def _save(archive: Path, names: list[str]) -> None:
 
 
 def model(out: Path, options: argparse.Namespace) -> None:
-    """A checkpoint as an archive of an image, for `model.source=image`."""
+    """Write a checkpoint as the archive of an image, for `model.source=image`."""
     out.mkdir(parents=True)
     with tempfile.TemporaryDirectory(dir=out) as folder:
         layout = Path(folder)
@@ -147,7 +147,7 @@ def model(out: Path, options: argparse.Namespace) -> None:
 
 
 def sums(folder: Path) -> int:
-    """Write SHA256SUMS; how many files it names."""
+    """Write SHA256SUMS; return the number of files that it names."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     lines = []
     for path in files:
@@ -170,18 +170,21 @@ PARTS: dict[str, Callable[[Path, argparse.Namespace], None]] = {
 def main() -> None:
     """Write the folder and print what it holds as JSON."""
     parser = argparse.ArgumentParser(description="Write everything that a release ships into a folder.")
-    parser.add_argument("--out", type=Path, default=ROOT / "out" / "release", help="the folder")
-    parser.add_argument("--key", type=Path, help="private key (PEM) that signs SHA256SUMS, with openssl")
+    parser.add_argument("--out", type=Path, default=ROOT / "out" / "release", help="folder for releases")
+    parser.add_argument("--key", type=Path, help="private key (PEM) to sign SHA256SUMS with")
     parser.add_argument("--without", action="append", default=[], choices=[*PARTS], help="leave a part out")
-    parser.add_argument("--image", action="append", choices=CPU, help="this image; all if none is named")
+    parser.add_argument("--image", action="append", choices=CPU, help="release this image; default: all")
     parser.add_argument(
-        "--arch", action="append", choices=oci.ARCHITECTURES, help="processor of the images; this machine's"
+        "--arch",
+        action="append",
+        choices=oci.ARCHITECTURES,
+        help="processor of the images; default: this one",
     )
-    parser.add_argument("--model", type=Path, default=TINY, help="folder of the checkpoint; the tiny one")
+    parser.add_argument("--model", type=Path, default=TINY, help="folder of the checkpoint; default: tiny")
     parser.add_argument(
         "--anyway",
         action="store_true",
-        help="try it: files may differ from the commit, and the base image needs no digest",
+        help="for a trial: files may differ from the commit, and the base image needs no digest",
     )
     parser.add_argument("--version", action="version", version=version())
     options = parser.parse_args()
@@ -191,7 +194,7 @@ def main() -> None:
         raise SystemExit(f"docker/release.py: --model {options.model}: not a folder with a config.json")
     folder = options.out / version()
     if folder.exists():
-        raise SystemExit(f"docker/release.py: {folder} is there already: remove it first")
+        raise SystemExit(f"docker/release.py: {folder} already exists: remove it first")
     for name, make in PARTS.items():
         if name not in options.without:
             make(folder / name, options)

@@ -1,7 +1,8 @@
 #!/bin/sh
-# For development (Tiltfile): runs a service from a copy of its code that a live update may write to, although the
-# image belongs to root and is read only, and starts it again when it ends. `kill $(cat $LOOKOUT_CODE/pid)`
-# ends it. The copy lies in a volume of the pod and outlives a container, changes included.
+# For development (Tiltfile): runs a service from a copy of its code, and restarts it when it ends. A live
+# update can write to the copy, although the image belongs to root and is read-only. `kill $(cat
+# $LOOKOUT_CODE/pid)` ends the service. The copy is in a volume of the pod, so it and its changes outlive a
+# container.
 set -u
 code=${LOOKOUT_CODE:-/tmp/code}
 if [ ! -d "$code/lookout" ]; then
@@ -19,8 +20,8 @@ while [ -z "$stopped" ]; do
     echo "$child" > "$code/pid"
     wait "$child"
     result=$?
-    # A signal to this shell ends `wait` first; the service is still stopping then.
+    # A signal to this shell ends `wait` before the service has stopped.
     [ -z "$stopped" ] || { wait "$child"; exit 0; }
-    # What fails at once is not started in a tight loop: a line of code is probably being written.
+    # Do not restart a service that fails at once in a tight loop: its code is probably being edited.
     [ "$result" -eq 0 ] || sleep 2
 done

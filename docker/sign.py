@@ -1,12 +1,12 @@
-"""Sign pushed images and attach what they install: ``python docker/sign.py KEY [TARGET...]``, with cosign.
+"""Sign pushed images and attach their package lists, with cosign: ``python docker/sign.py KEY
+[TARGET...]``.
 
-The images must be in their registry and their lists in out/sbom (``make sbom``). Prints the chart's values
-that pin each image to the digest that was signed. Nothing is written to a public log.
+The images must be in their registry, and their lists in out/sbom (``make sbom``). Prints values for the chart
+that pin each image to the signed digest. Nothing is written to a public log.
 
 Environment:
-    LOOKOUT_IMAGE_PREFIX, LOOKOUT_IMAGE_TAG: as for docker/build.py.
-    COSIGN_PASSWORD: of the key.
-    LOOKOUT_COSIGN_OPTIONS: more options for cosign, for example ``--allow-http-registry``.
+    LOOKOUT_IMAGE_PREFIX, LOOKOUT_IMAGE_TAG: as for docker/build.py. COSIGN_PASSWORD: the key's password.
+    LOOKOUT_COSIGN_OPTIONS: further options for cosign, for example ``--allow-http-registry``.
 """
 
 import os
@@ -43,12 +43,12 @@ def digest(image: str) -> str:
     """Return the digest of an image in its registry."""
     found = re.search(r"sha256-([0-9a-f]{64})", cosign("triangulate", image))
     if found is None:
-        raise SystemExit(f"docker/sign.py: cosign does not tell the digest of {image}")
+        raise SystemExit(f"docker/sign.py: cosign printed no digest for {image}")
     return f"sha256:{found.group(1)}"
 
 
 def sign(target: str, key: str) -> str:
-    """Sign one image and its list; returns its digest."""
+    """Sign one image and its list; return its digest."""
     name = image_name(target)
     found = digest(name)
     pinned = f"{name.rpartition(':')[0]}@{found}"
@@ -62,13 +62,13 @@ def sign(target: str, key: str) -> str:
 
 
 def main() -> None:
-    """Sign what is asked for; the CPU images if nothing is."""
+    """Sign the named images, or all CPU images if none is named."""
     if len(sys.argv) < 2:
         raise SystemExit("usage: python docker/sign.py KEY [TARGET...]")
     key, *targets = sys.argv[1:]
     if unknown := sorted(set(targets) - {*CPU, *GPU}):
         raise SystemExit(
-            f"docker/sign.py: no image {', '.join(unknown)}; there are {', '.join((*CPU, *GPU))}"
+            f"docker/sign.py: unknown image {', '.join(unknown)}; the images are {', '.join((*CPU, *GPU))}"
         )
     print("image:\n  digests:")
     for target in targets or CPU:

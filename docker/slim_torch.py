@@ -1,11 +1,11 @@
-"""Remove from an image for CPUs what only a GPU would read, and prove that torch still works.
+"""Remove from a CPU image what only a GPU needs, and check that torch still works.
 
-PyPI's torch for Linux is built for CUDA and cannot be imported without the libraries it is linked with.
-Libraries that only GPU code calls are replaced by small ones of the same name whose functions return an error
-(1); the rest is loaded on demand by GPU code alone: Triton, cuDNN's engines, compilers, headers.
-Machine code for GPUs inside libtorch_cuda.so
-is overwritten with zeros. What remains is compiled to bytecode, which no pod can write: without it every
-start compiles torch and transformers again. Needs GNU binutils.
+PyPI's torch for Linux is built for CUDA and cannot be imported without the libraries that it is linked with.
+Those that only GPU code calls are replaced by small libraries of the same name whose functions return an
+error (1). Triton, cuDNN's engines, compilers and headers are removed, because only GPU code loads them, on
+demand. Machine code for GPUs in libtorch_cuda.so is overwritten with zeros. The remaining modules are
+compiled to bytecode: pods cannot write it, and without it every start compiles torch and transformers again.
+Needs GNU binutils.
 """
 
 import compileall
@@ -89,16 +89,18 @@ def main() -> None:
 
 
 def compile_bytecode(packages: Path) -> None:
-    """Compile every module; one that cannot be compiled (a template, another Python's) stays as it is."""
+    """Compile every module; leave those that cannot be compiled (a template, another Python's) as they
+    are.
+    """
     compileall.compile_dir(packages, quiet=2, workers=0)
 
 
 def replace(library: Path, called: set[str]) -> None:
-    """Put a small library in a library's place: same name, same versions, functions that return 1.
+    """Replace a library by a small one: same name, same versions, functions that return 1.
 
     Args:
         library: The shared library.
-        called: Names of the symbols that torch takes from any library.
+        called: Names of the symbols that torch takes from other libraries.
     """
     versions: dict[str, list[str]] = {}
     for symbol, version in _symbols(library, "defined").items():
@@ -121,7 +123,9 @@ def replace(library: Path, called: set[str]) -> None:
 
 
 def blank(library: Path, section: str) -> None:
-    """Write zeros over a section: as large on a disk, but nothing to download."""
+    """Write zeros over a section: the file stays as large, but compresses to almost nothing for a
+    download.
+    """
     command = ["readelf", "--sections", "--wide", str(library)]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     rows = [line.partition("]")[2].split() for line in said.splitlines()]
@@ -144,7 +148,7 @@ def _symbols(library: Path, which: str) -> dict[str, str]:
 
 
 def size(folder: Path) -> int:
-    """Return the bytes of a folder's files."""
+    """Return the size of a folder's files in bytes."""
     return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
 
 

@@ -1,7 +1,7 @@
-// Calls of the gateway's API.
+// Calls to the gateway's API.
 import { text } from "./text";
 
-/** An answer that is no success, in the gateway's words. */
+/** An answer that reports a failure, with the gateway's message. */
 export class Refused extends Error {
   constructor(
     readonly status: number,
@@ -11,19 +11,19 @@ export class Refused extends Error {
   }
 }
 
-/** After which a call counts as unanswered: a proxy may hold it for ever. */
+/** Time after which a call counts as unanswered: a proxy may hold it for ever. */
 const LONGEST_MS = 120_000;
 
 let csrf = "";
 
-/** Remember the value that every change must send. */
+/** Store the token that every change must send. */
 export function useCsrf(value: string): void {
   csrf = value;
 }
 
 type Query = Record<string, string | number | boolean | string[] | undefined>;
 
-/** A path with its query; parts that are undefined or empty are left out. */
+/** A path with its query; undefined and empty parameters are left out. */
 export function withQuery(path: string, query: Query = {}): string {
   const search = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) {
@@ -55,7 +55,7 @@ async function call<T>(method: string, path: string, body?: unknown, signal?: Ab
 
 type Shown = { address: string; masked: boolean; type: string };
 
-/** The address in this page of a picture or a clip, which must be revoked; whether a privacy mask hides something of it. */
+/** The object URL of a picture or clip, which must be revoked; whether a privacy mask hides a part of it. */
 export async function picture(path: string, signal: AbortSignal): Promise<Shown> {
   if (path.startsWith("blob:")) return { address: path, masked: false, type: "" };
   const response = await fetch(path, { signal });
@@ -65,7 +65,7 @@ export async function picture(path: string, signal: AbortSignal): Promise<Shown>
   return { address: URL.createObjectURL(content), masked, type: content.type };
 }
 
-/** The events of a stream as they come: name and message. The stream ends with the signal; a `body` is posted. */
+/** The events of a stream as they arrive: name and message. The signal ends the stream; a `body` is posted. */
 export async function* events(path: string, query: Query, signal: AbortSignal, body?: Blob): AsyncGenerator<[string, unknown]> {
   const posted = body && { method: "POST", headers: { "x-csrf-token": csrf, "content-type": body.type }, body };
   const response = await fetch(withQuery(path, query), { signal, ...posted });
@@ -88,13 +88,13 @@ export async function* events(path: string, query: Query, signal: AbortSignal, b
 export const get = <T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> =>
   call<T>("GET", withQuery(path, query), undefined, signal);
 export const post = <T>(path: string, body?: unknown): Promise<T> => call<T>("POST", path, body);
-/** Ask something about a picture, which is the body. */
+/** Ask a question about a picture, which is the body. */
 export const postPicture = <T>(path: string, query: Query, body: Blob, signal: AbortSignal): Promise<T> =>
   call<T>("POST", withQuery(path, query), body, signal);
 export const put = <T>(path: string, body: unknown): Promise<T> => call<T>("PUT", path, body);
 export const remove = <T>(path: string): Promise<T> => call<T>("DELETE", path);
 
-/** Upload a file; `progress` is told the share that was sent. */
+/** Upload a file; `progress` receives the share that was sent. */
 export function upload<T>(path: string, query: Query, file: File, progress: (share: number) => void): Promise<T> {
   const sending = new XMLHttpRequest(); // fetch tells nothing of what it has sent
   sending.open("POST", withQuery(path, query));
@@ -119,13 +119,13 @@ function parsed(body: string): { detail?: string } | undefined {
   }
 }
 
-/** Names that a new camera or watch may have, as `lookout.wire.name_fault` has it. */
+/** Names that a new camera or watch may have, as in `lookout.wire.name_fault`. */
 export const NEW_NAME = "(?!.*\\.\\.)[\\p{L}\\p{N}][\\p{L}\\p{N}._\\/:\\-]{0,63}";
 
 const NAME = new RegExp(`^(?:${NEW_NAME})$`, "v");
 export const isName = (name: string): boolean => NAME.test(name.trim());
 
-/** The id of a camera or watch within a path: ids may hold slashes, which stay. */
+/** The id of a camera or watch in a path: slashes in ids are kept. */
 export const within = (id: string): string => id.split("/").map(encodeURIComponent).join("/");
 
 export const cameraPicture = (camera: string, time: string, width: number, whole?: boolean): string =>

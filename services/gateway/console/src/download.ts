@@ -1,6 +1,6 @@
-// Files that the page makes.
+// Files that the page creates.
 
-/** Offer a text as a file. */
+/** Offer a text for download as a file. */
 export function save(name: string, type: string, content: string): void {
   const address = URL.createObjectURL(new Blob([content], { type }));
   const anchor = document.createElement("a");
@@ -12,7 +12,7 @@ export function save(name: string, type: string, content: string): void {
 
 function cell(value: unknown): string {
   const plain = String(value ?? "");
-  // A spreadsheet would run what begins like a formula.
+  // A spreadsheet would run text that begins like a formula.
   return `"${(/^[\s]*[=+\-@＝＋－＠]/.test(plain) ? `'${plain}` : plain).replaceAll('"', '""')}"`;
 }
 
@@ -35,7 +35,7 @@ function cueTime(seconds: number): string {
 
 export type Cue = { start: number; end: number; text: string };
 
-/** Subtitles (SubRip) in the order of time. A subtitle has no escape for markup: an invisible word joiner breaks tags. */
+/** Subtitles (SubRip) in order of time. Subtitles cannot escape markup: an invisible word joiner breaks tags. */
 export const srt = (cues: Cue[]): string =>
   cues
     .toSorted((one, other) => one.start - other.start || one.end - other.end)

@@ -1,4 +1,4 @@
-// What was typed into forms and not saved, by the address of the form: it is there again on return.
+// Unsaved content of forms, by the form's address, to restore it when the user returns.
 export const drafts = new Map<string, string>();
 
 addEventListener("beforeunload", (event) => {

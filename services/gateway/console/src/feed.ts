@@ -1,5 +1,5 @@
-// What happens in the fleet, as it happens. A browser opens only six connections to a gateway that speaks
-// HTTP/1.1, for all its tabs: one tab follows the stream of events, and tells the others.
+// The fleet's events, live. A browser opens at most six connections to a gateway that speaks HTTP/1.1, for all its
+// tabs together: so one tab follows the stream of events and passes them to the others.
 import { get, Refused, withQuery } from "./api";
 import type { FeedEvent, Session } from "./types";
 
@@ -10,12 +10,12 @@ type Told = { kind: "event"; event: FeedEvent; id: string } | { kind: "live"; li
 
 export class Feed {
   #tabs = new BroadcastChannel(NAME);
-  /** The id of the newest event: whichever tab follows next misses none. */
+  /** The id of the newest event, so that the next tab that follows misses none. */
   #last = "";
   #live = false;
   #follows = false;
 
-  /** `heard` is told of events, `turned` whether they arrive, `ended` why the session is over. */
+  /** `heard` receives events, `turned` whether they arrive, `ended` why the session is over. */
   constructor(
     private readonly heard: (event: FeedEvent) => void,
     private readonly turned: (live: boolean) => void,
@@ -31,7 +31,7 @@ export class Feed {
   async begin(): Promise<void> {
     if (this.#follows) return;
     this.#tabs.postMessage({ kind: "joined" });
-    // Locks need HTTPS, or this machine's own address: without them every tab follows by itself.
+    // Locks need HTTPS, or an address of this machine: without them, every tab follows the stream itself.
     if (isSecureContext) await navigator.locks.request(NAME, () => this.#follow());
     else await this.#follow();
   }
@@ -52,7 +52,7 @@ export class Feed {
     }
   }
 
-  /** One stream, which the browser opens again by itself until it is refused. */
+  /** One stream, which the browser itself reopens until it is refused. */
   #stream(): Promise<void> {
     const source = new EventSource(withQuery("/v1/events", { after: this.#last }));
     source.onopen = () => this.#tell({ kind: "live", live: true });

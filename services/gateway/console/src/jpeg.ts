@@ -1,10 +1,10 @@
-// Pictures of one's own, as the gateway takes them.
+// The user's own pictures, as the gateway accepts them.
 
-/** A longer side of more pixels is of no use: models see less. */
+/** The most pixels of the longer side: models use no more. */
 const SIDE = 1280;
 const QUALITY = 0.9;
 
-/** A picture as a JPEG, not larger than `SIDE`. Fails where the browser cannot read it. */
+/** A picture as a JPEG, at most `SIDE` pixels long. Fails if the browser cannot read the picture. */
 export async function asJpeg(file: Blob): Promise<Blob> {
   const picture = await createImageBitmap(file);
   const scale = Math.min(1, SIDE / Math.max(picture.width, picture.height));

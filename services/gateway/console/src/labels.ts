@@ -5,7 +5,7 @@ import type { Label } from "./types";
 
 export const allLabels = async (): Promise<Label[]> => (await get<{ labels?: Label[] }>("/v1/labels")).labels ?? [];
 
-/** The label of a moment. It may overlap only partly, as another search's windows may begin a little earlier or later. */
+/** The label of a moment. It may overlap only partly, as the windows of other searches may begin earlier or later. */
 export const labelOf = (labels: Label[], camera: string | undefined, begin: number, end: number): Label | undefined =>
   labels.find((label) => label.camera === camera && ms(label.start) < end && begin < ms(label.end));
 

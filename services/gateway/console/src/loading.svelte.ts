@@ -1,4 +1,4 @@
-// What a view fetches before it can show anything: a failure is said in its place, and tried again.
+// Data that a view needs before it can show anything. A failure is shown in its place, and the request repeated.
 import { onDestroy } from "svelte";
 import { Refused } from "./api";
 import { session } from "./session.svelte";
@@ -8,9 +8,9 @@ const AGAIN_MS = 3000;
 /** Answers after which the same request may succeed. */
 const PASSING = [408, 429, 500, 502, 503, 504];
 
-/** One per view, made while the view is. Only the newest request counts: those before it are given up. */
+/** One per view, created with it. Only the newest request counts: earlier ones are abandoned. */
 export class Loading<T> {
-  /** Why there is nothing to show; empty while a request is under way and after one has succeeded. */
+  /** Why there is nothing to show; empty during a request and after a successful one. */
   failure = $state("");
   #timer = 0;
   #request = new AbortController();
@@ -22,7 +22,7 @@ export class Loading<T> {
     onDestroy(() => this.#stop());
   }
 
-  /** Request it now; what is shown stays until the answer comes. */
+  /** Send a request now; the current content stays until the answer arrives. */
   readonly again = async (): Promise<void> => {
     this.#stop();
     const { signal } = (this.#request = new AbortController());

@@ -1,4 +1,4 @@
-// The place in the console, kept in the address after the #: copied links and the back button work.
+// The current view, kept in the address after the #, so that copied links and the back button work.
 
 class Router {
   view = $state("");
@@ -18,7 +18,7 @@ class Router {
     this.query = new URLSearchParams(query);
   }
 
-  /** Change some parameters of the query and stay; empty values are removed. */
+  /** Change some parameters of the query in the current view; empty values are removed. */
   set(changes: Record<string, string>): void {
     const query = new URLSearchParams(this.query);
     for (const [name, value] of Object.entries(changes)) {

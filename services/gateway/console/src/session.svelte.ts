@@ -1,4 +1,4 @@
-// Who uses the console, and what happens in the fleet meanwhile.
+// The user's session, and the fleet's events during it.
 import { get, Refused, remove, useCsrf } from "./api";
 import { drafts } from "./drafts";
 import { Feed } from "./feed";
@@ -13,12 +13,12 @@ const UNDO_MS = 20_000;
 class State {
   who = $state<Session>();
   signedOut = $state(false);
-  /** Whether events arrive; false while the gateway cannot be reached. */
+  /** Events arrive; false while the gateway cannot be reached. */
   live = $state(false);
   message = $state("");
-  /** Takes back what the message tells of. */
+  /** Undoes what the message reports. */
   undo = $state.raw<() => void>();
-  /** What must be answered before something is done that cannot be taken back; `act` is on the button that does it. */
+  /** A question before something that cannot be undone; `act` is the label of the button that does it. */
   asked = $state.raw<{ words: string; act: string; answer: (sure: boolean) => void }>();
   now = $state(Date.now());
   #listeners = new Set<Listener>();
@@ -41,7 +41,7 @@ class State {
     return this.who?.role === "administrator";
   }
 
-  /** Begin, or go on after a session has ended and its owner has signed in again in another tab. */
+  /** Begin, or continue after a session has ended and the user has signed in again in another tab. */
   async begin(): Promise<void> {
     try {
       const who = await get<Session>("/v1/session");
@@ -57,25 +57,25 @@ class State {
     void this.#feed.begin();
   }
 
-  /** Be told of events until the returned function is called. */
+  /** Receive events until the returned function is called. */
   listen(listener: Listener): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
-  /** Say something for a few seconds; longer if it can be taken back. */
+  /** Show a message for a few seconds; longer if it can be undone. */
   say(message: string, undo?: () => void): void {
     [this.message, this.undo] = [message, undo];
     clearTimeout(this.#hide);
     this.#hide = window.setTimeout(() => (this.message = ""), undo ? UNDO_MS : SAID_MS);
   }
 
-  /** Ask whether something is to be done. */
+  /** Ask the user to confirm something. */
   sure(words: string, act: string): Promise<boolean> {
     return new Promise((answer) => (this.asked = { words, act, answer }));
   }
 
-  /** Say why a call failed; once the session has ended, the page waits, with all that was typed, for a new one. */
+  /** Show why a call failed. After the session has ended, the page waits for a new one and keeps what was typed. */
   failed(error: unknown): void {
     if (error instanceof DOMException && error.name === "AbortError") return;
     if (error instanceof Refused && error.status === 401) {

@@ -458,7 +458,7 @@ export const text = {
       limit: "The search ended at the limit of hits. There may be more.",
       cancelled: "The search was stopped.",
     } as Record<string, string>,
-    /** Why a time was not searched, or no picture of it was looked at. */
+    /** Why a time was not searched, or none of its pictures was examined. */
     because: {
       ranked: "it matched the question least when the search reached its limit",
       doubted: "no pictures were looked at, because the camera's memory has nothing like the question",

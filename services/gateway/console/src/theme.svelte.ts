@@ -1,4 +1,4 @@
-// Light or dark: what the system prefers, until somebody switches.
+// Light or dark: the system's preference, until the user switches.
 
 class Theme {
   dark = $state(false);
@@ -28,6 +28,6 @@ class Theme {
 
 export const theme = new Theme();
 
-/** A colour of app.css as it is now. */
+/** The current value of a colour of app.css. */
 export const colour = (name: string): string =>
   getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();

@@ -1,6 +1,6 @@
-// Times in the viewer's zone.
+// Times in the viewer's time zone.
 
-/** The clock of 24 hours everywhere: sentences of reports and the pictures of most cameras have it, too. */
+/** A 24-hour clock everywhere, as in the sentences of reports and the pictures of most cameras. */
 const STYLE = { dateStyle: "medium", timeStyle: "medium", hourCycle: "h23" } as const;
 const whole = new Intl.DateTimeFormat(undefined, STYLE);
 const OF_CLOCK = ["hour", "minute", "second", "dayPeriod"];
@@ -10,7 +10,7 @@ export const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
 export const ms = (time: string | undefined): number => (time ? Date.parse(time) : NaN);
 
-/** A time as fields for date and time have it: in the viewer's zone, to the second. */
+/** A time in the format of date and time fields: in the viewer's time zone, to the second. */
 export const local = (time: number): string => iso(time - new Date(time).getTimezoneOffset() * 60_000).slice(0, 19);
 
 export const iso = (time: number): string => new Date(time).toISOString();
@@ -19,7 +19,7 @@ export const iso = (time: number): string => new Date(time).toISOString();
 export const at = (time: string | number | undefined): string =>
   time === undefined ? "–" : whole.format(new Date(time));
 
-/** The same moment where a camera is, in brackets; empty where that is the viewer's zone, or not known. */
+/** The same moment in the camera's time zone, in brackets; empty if that is the viewer's, or not known. */
 export function elsewhere(time: string | number | undefined, place: string | undefined): string {
   if (!place || place === zone || time === undefined) return "";
   try {
@@ -30,7 +30,7 @@ export function elsewhere(time: string | number | undefined, place: string | und
   }
 }
 
-/** The time of day, written as it is beside its date: browsers write it otherwise where it stands alone. */
+/** The time of day, written as next to a date: browsers write it differently on its own. */
 export function clock(time: string | number): string {
   const parts = whole.formatToParts(new Date(time));
   const own = parts.map((part) => OF_CLOCK.includes(part.type));
@@ -38,7 +38,7 @@ export function clock(time: string | number): string {
   return shown.map((part) => part.value).join("");
 }
 
-/** The end of a span: the time of day where it ends on the day on which it began. */
+/** The end of a span: only the time of day if it ends on the day on which it began. */
 export const until = (begin: string | undefined, end: string | undefined): string =>
   begin && end && new Date(begin).toDateString() === new Date(end).toDateString() ? clock(end) : at(end);
 
@@ -57,7 +57,7 @@ export function ago(time: string | undefined, now: number): string {
   return relative.format(Math.round(Math.min(seconds, 0)), "second");
 }
 
-/** A length of time, as reports write it: to the second below an hour ("5 min 20 s"), then to the minute. */
+/** A duration, as reports write it: to the second below an hour ("5 min 20 s"), then to the minute. */
 export function span(seconds: number | undefined): string {
   const rounded = Math.round(seconds ?? 0);
   const [unit, whole] = rounded < 3600 ? [["min", "s"], rounded] : [["h", "min"], Math.round(rounded / 60)];

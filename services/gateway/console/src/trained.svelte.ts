@@ -2,7 +2,7 @@
 import { get } from "./api";
 import type { TrainedQuestions } from "./types";
 
-/** A question without what does not change it: case, punctuation and white space. */
+/** A question without what does not change its meaning: case, punctuation and white space. */
 const bare = (question: string): string =>
   question
     .normalize("NFKC")
@@ -12,7 +12,7 @@ const bare = (question: string): string =>
     .trim();
 
 class Trained {
-  /** Undefined: not known (yet). */
+  /** Undefined: unknown, perhaps only for now. */
   found = $state.raw<TrainedQuestions>();
 
   async load(): Promise<void> {
@@ -32,6 +32,6 @@ class Trained {
 
 export const trained = new Trained();
 
-/** The F1 below which answers are called often wrong; what was not measured is not. */
+/** The F1 score below which answers are called often wrong; not applied to what was not measured. */
 const WEAK = 0.7;
 export const isWeak = (f1: number | undefined): boolean => f1 !== undefined && f1 < WEAK;

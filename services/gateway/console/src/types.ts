@@ -1,4 +1,4 @@
-// Messages of the API, as protos/ has them.
+// The API's messages, as defined in protos/.
 import type { components } from "./schema";
 
 type Schemas = components["schemas"];

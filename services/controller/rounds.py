@@ -185,7 +185,7 @@ class Rounds:
         unwritten = unwritten or self._statuses.write()
         failures += [unwritten] if unwritten else []
         if failures:
-            raise RoundError(f"{len(failures)} failures, the first of which is: {failures[0]}")
+            raise RoundError(f"{len(failures)} failures, the first: {failures[0]}")
 
     def _take_news(self) -> list[Key]:
         room, keys = max(0, self._statuses.spare()), list[Key]()

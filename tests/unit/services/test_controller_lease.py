@@ -135,7 +135,7 @@ def test_every_look_at_the_lease_is_a_sign_of_life(server: FakeApiServer, mood: 
 
 
 def test_a_pod_without_a_token_says_so() -> None:
-    with pytest.raises(StartupError, match="no credentials of the Kubernetes API"):
+    with pytest.raises(StartupError, match="no credentials for the Kubernetes API"):
         connect()
 
 

@@ -121,7 +121,7 @@ def test_a_resource_says_when_its_recording_begins() -> None:
     assert (settings.begins.ToJsonString(), settings.begins_offset_min) == ("2026-05-01T11:30:00Z", 120)
     assert job_of(recording(begins="2026-05-01t11:30:00z")).settings.begins == settings.begins
     assert not job_of(recording()).settings.HasField("begins")
-    with pytest.raises(RangeError, match="begins: 2026-06-30T23:59:60Z is no time"):
+    with pytest.raises(RangeError, match="begins: 2026-06-30T23:59:60Z is not a valid time"):
         job_of(recording(begins="2026-06-30T23:59:60Z"))
 
 

@@ -43,7 +43,7 @@ def test_what_trying_again_may_cure_has_an_exit_code_of_its_own(
     assert topics.main(options) == FAILED
     assert "Kafka does not answer" in capsys.readouterr().err
     assert topics.main([*options, "--retention-hours=verdict=5"]) == MISCONFIGURED
-    assert "no topic verdict" in capsys.readouterr().err
+    assert "unknown topic verdict" in capsys.readouterr().err
     assert topics.main([*options, "--tiered-local-hours=verdict=5"]) == MISCONFIGURED
     assert "--tiered-local-hours: no topic verdict" in capsys.readouterr().err
 

@@ -45,7 +45,7 @@ def test_what_trying_again_may_cure_has_an_exit_code_of_its_own(
     assert topics.main([*options, "--retention-hours=verdict=5"]) == MISCONFIGURED
     assert "unknown topic verdict" in capsys.readouterr().err
     assert topics.main([*options, "--tiered-local-hours=verdict=5"]) == MISCONFIGURED
-    assert "--tiered-local-hours: no topic verdict" in capsys.readouterr().err
+    assert "--tiered-local-hours: unknown topic verdict" in capsys.readouterr().err
 
 
 def test_what_the_job_waits_for_is_said_while_it_waits(

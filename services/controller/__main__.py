@@ -316,9 +316,7 @@ def main() -> int:
         try:
             controller.lead()
         except StartupError as error:
-            logs.get("controller").error(
-                "this instance was elected leader but cannot start", error=str(error)
-            )
+            logs.get("controller").error("elected leader but cannot start", error=str(error))
             code[0] = MISCONFIGURED
             raise
         finally:

@@ -16,8 +16,7 @@ from lookout.v1.recordings_pb2 import PartSamples, RecordingPart
 from lookout.video.files import FileFrame, Gap, RecordingReader, Sampling
 from lookout.video.files.clipping import RecordingClip
 from lookout.video.files.parallel import DecodeWork
-from lookout.video.files.recording import broken_off, gaps_of
-from lookout.video.motion import Fit
+from lookout.video.files.recording import SamplingPlan, broken_off, gaps_of
 from lookout.video.motion.types import U8, Picture
 from lookout.video.segments.sampling import Pick
 
@@ -86,16 +85,8 @@ class SampledReader(RecordingReader):
     def close(self) -> None:
         """Do nothing: there is nothing to close."""
 
-    def _sampling(  # noqa: PLR0917
-        self,
-        picks: Sequence[Pick],
-        size: tuple[int, int],
-        fit: Fit,
-        threads: int,
-        lookahead: int,
-        intervals: int | None,
-    ) -> Sampling:
-        return _PackedSampling(self._reader, self._data, picks, size)
+    def _sampling(self, plan: SamplingPlan) -> Sampling:
+        return _PackedSampling(self._reader, self._data, plan.picks, plan.size)
 
     def _clip(self, start_us: int, end_us: int, max_bytes: int) -> RecordingClip:
         return self._reader.clip(start_us, end_us, max_bytes=max_bytes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 
 from lookout.video.files.clipping import RecordingClip, clip
@@ -14,6 +14,7 @@ from lookout.video.files.recording import (
     RecordingFacts,
     RecordingReader,
     Sampling,
+    SamplingPlan,
     StreamFacts,
     broken_off,
     facts_of,
@@ -21,9 +22,7 @@ from lookout.video.files.recording import (
     gaps_of,
 )
 from lookout.video.files.source import Given, Source, UrlSource, source_of
-from lookout.video.motion.geometry import Fit
 from lookout.video.segments.container import Video
-from lookout.video.segments.sampling import Pick
 from lookout.video.segments.types import FILE_LIMITS, CodecError, Limits, Reason
 
 
@@ -76,15 +75,7 @@ class VideoReader(RecordingReader):
         if isinstance(self.source, UrlSource):
             self.source.close()
 
-    def _sampling(  # noqa: PLR0917
-        self,
-        picks: Sequence[Pick],
-        size: tuple[int, int],
-        fit: Fit,
-        threads: int,
-        lookahead: int,
-        intervals: int | None,
-    ) -> Sampling:
+    def _sampling(self, plan: SamplingPlan) -> Sampling:
         self._check_open()
         video, opened = self._video, self._opened
         self._video, self._opened = None, ExitStack()
@@ -92,13 +83,13 @@ class VideoReader(RecordingReader):
             video, opened = None, ExitStack()  # a forked process shares the file position of its parent
         decoder = FileDecoder(
             self.source,
-            size[1],
-            size[0],
-            picks=picks,
-            fit=fit,
-            threads=threads,
-            lookahead=lookahead,
-            intervals=intervals,
+            plan.size[1],
+            plan.size[0],
+            picks=plan.picks,
+            fit=plan.fit,
+            threads=plan.threads,
+            lookahead=plan.lookahead,
+            intervals=plan.intervals,
             limits=self._limits,
             scan=self.scan,
             video=video,

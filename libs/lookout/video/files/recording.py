@@ -144,6 +144,18 @@ class Samples:
         return len(self.times_us)
 
 
+@dataclass(frozen=True, slots=True)
+class SamplingPlan:
+    """The frames to decode, and how; see `RecordingReader.sample`."""
+
+    picks: Sequence[Pick]
+    size: tuple[int, int]
+    fit: Fit
+    threads: int
+    lookahead: int
+    intervals: int | None
+
+
 class _Closable(ABC):
     """A context manager that calls `close` at its end."""
 
@@ -337,18 +349,11 @@ class RecordingReader(_Closable):
                 fps, times_us=times_us, times_s=times_s, indices=indices, start_us=start_us, end_us=end_us
             )
         height, width = size or self.size
-        return self._sampling(picks, (height, width), fit, threads or usable_cores(), lookahead, intervals)
+        cores = threads or usable_cores()
+        return self._sampling(SamplingPlan(picks, (height, width), fit, cores, lookahead, intervals))
 
     @abstractmethod
-    def _sampling(  # noqa: PLR0917
-        self,
-        picks: Sequence[Pick],
-        size: tuple[int, int],
-        fit: Fit,
-        threads: int,
-        lookahead: int,
-        intervals: int | None,
-    ) -> Sampling:
+    def _sampling(self, plan: SamplingPlan) -> Sampling:
         """Start decoding the chosen frames."""
 
     def read(

@@ -23,6 +23,7 @@ from lookout.video.files.recording import (
     RecordingFacts,
     RecordingReader,
     Sampling,
+    SamplingPlan,
     StreamFacts,
     broken_off,
     facts_of,
@@ -30,7 +31,6 @@ from lookout.video.files.recording import (
 )
 from lookout.video.files.source import FileSource
 from lookout.video.files.table import FrameColumns, FrameTable, intervals_of, plan_ranges, share_out
-from lookout.video.motion.geometry import Fit
 from lookout.video.sandbox.jobs import ClipRequest, SampleRequest
 from lookout.video.sandbox.pool import SandboxPool, SandboxSettings
 from lookout.video.sandbox.reply_reader import SampledPick, SamplesReply, TableReply
@@ -83,18 +83,11 @@ class SandboxedReader(RecordingReader):
         """End the decoder processes."""
         self._pool.close()
 
-    def _sampling(  # noqa: PLR0917
-        self,
-        picks: Sequence[Pick],
-        size: tuple[int, int],
-        fit: Fit,
-        threads: int,
-        lookahead: int,
-        intervals: int | None,
-    ) -> Sampling:
-        count = intervals or intervals_of(self.table, self.workers)
-        jobs = self._jobs(list(picks), min(JOB_FRAMES, max(1, JOB_BYTES // (3 * size[0] * size[1]))), count)
-        requests = [SampleRequest(self._name, tuple(job), size, fit) for job in jobs]
+    def _sampling(self, plan: SamplingPlan) -> Sampling:
+        count, size = plan.intervals or intervals_of(self.table, self.workers), plan.size
+        limit = min(JOB_FRAMES, max(1, JOB_BYTES // (3 * size[0] * size[1])))
+        jobs = self._jobs(list(plan.picks), limit, count)
+        requests = [SampleRequest(self._name, tuple(job), size, plan.fit) for job in jobs]
         return SandboxedSampling(self._pool, self._source, requests, self.workers, self.facts)
 
     def _clip(self, start_us: int, end_us: int, max_bytes: int) -> RecordingClip:

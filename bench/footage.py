@@ -29,7 +29,7 @@ def files_of(root: Path) -> list[Path]:
 
 
 def markdown(inspections: Iterable[Inspection], root: Path) -> str:
-    """Return the table; files that are not media (.txt, .json, .md) are left out."""
+    """Return the table; .txt, .json and .md files are left out."""
     rows = [
         _row(inspection, root)
         for inspection in inspections

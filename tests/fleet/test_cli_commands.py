@@ -175,7 +175,7 @@ def test_a_file_that_breaks_off_is_named_and_the_next_one_follows_what_was_sent(
     (tmp_path / "a.mp4").write_bytes(cut_off[: len(cut_off) * 2 // 3])
     code, said = lookout("publish", str(tmp_path), "--camera", "line", "-b", broker)
     assert code == 1
-    assert "a.mp4: unreadable: it breaks off" in said
+    assert "a.mp4: unreadable: the file breaks off" in said
     times = [
         int(text(message.headers(), CAPTURED_AT) or 0)  # type: ignore[attr-defined]
         for message in records(broker, SEGMENTS.name, "line")

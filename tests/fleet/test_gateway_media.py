@@ -407,7 +407,7 @@ def test_a_mask_hides_pictures_and_clips_that_were_filmed_before_it(
     masks = "/v1/cameras/gate/masks"
     assert client.get(masks).json() == {"camera": "gate"}
     wrong = client.put(masks, json={"hide": [{"points": DOOR["points"][:2]}]})
-    assert (wrong.status_code, "three points" in wrong.json()["detail"]) == (400, True), wrong.text
+    assert (wrong.status_code, "three different points" in wrong.json()["detail"]) == (400, True), wrong.text
     added = client.put(masks, json={"hide": [DOOR]})
     assert added.status_code == 200, added.text
     assert [version["version"] for version in added.json()["versions"]] == [1]

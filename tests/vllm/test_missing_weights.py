@@ -43,7 +43,7 @@ def test_a_weight_that_is_not_finite_is_named(tmp_path: Path) -> None:
     (name,) = (name for name in weights if name.endswith("language_model.model.layers.1.mlp.up_proj.weight"))
     weights[name].view(-1)[1] = float("nan")
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(ModelError, match=rf"the weight {name} holds numbers that are not finite"):
+    with pytest.raises(ModelError, match=rf"the weight {name} has numbers that are not finite"):
         load_engine(folder, max_rows=512, kv_cache_bytes=1 << 26).close()
 
 

@@ -336,9 +336,9 @@ def test_what_cannot_run_is_refused_with_one_error(vllm_engine: Any, family: str
     far = replace(plan, question_position=1 << 20)
     gone = plans.plan(blocks_of(family, "bad/0", 3), plan)
     cases = [
-        (WindowRequest(plan, blocks[:1], QUESTIONS), PlanError, "its embeddings are missing"),
-        (WindowRequest(plan, blocks, many), PlanError, "the block table holds"),
-        (WindowRequest(far, blocks, QUESTIONS), PositionError, "counts to"),
+        (WindowRequest(plan, blocks[:1], QUESTIONS), PlanError, "their embeddings are missing"),
+        (WindowRequest(plan, blocks, many), PlanError, "the block table has room for"),
+        (WindowRequest(far, blocks, QUESTIONS), PositionError, "has positions up to"),
         (WindowRequest(gone, blocks_of(family, "bad/0", 3), QUESTIONS), StreamLostError, "plan a key window"),
     ]
     for request, kind, words in cases:
@@ -347,7 +347,7 @@ def test_what_cannot_run_is_refused_with_one_error(vllm_engine: Any, family: str
         assert words in str(error)
     twice = vllm_engine.run([WindowRequest(plan, blocks), WindowRequest(plan, blocks)])
     assert twice[0].error is None
-    assert "only one window of a stream" in str(twice[1].error)
+    assert "only one window per stream" in str(twice[1].error)
     assert vllm_engine.run([]) == []
     vllm_engine.close_stream("bad/0")
 

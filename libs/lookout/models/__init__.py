@@ -49,21 +49,21 @@ def find_model(folder: Path | str | None = None) -> Path:
     """Check a checkpoint folder and return its absolute path.
 
     Args:
-        folder: The folder of a vision-language model's checkpoint; None: the one that comes with Lookout.
+        folder: The folder of a vision-language model's checkpoint; None: the model that comes with Lookout.
 
     Raises:
         ModelError: The folder does not exist, lacks part of a checkpoint, or states numbers that cannot be
             true.
     """
     if folder is not None and not isinstance(folder, (str, Path)):
-        raise ModelError(f"model is the folder of a checkpoint, not {folder!r:.80}")
+        raise ModelError(f"model must be the folder of a checkpoint, not {folder!r:.80}")
     path = TINY if folder is None else Path(folder)
     if not path.exists():
         raise ModelError(f"{path} does not exist")
     if not (path / "config.json").exists():
-        raise ModelError(f"{path} holds no checkpoint: config.json is missing")
+        raise ModelError(f"{path} is not a checkpoint: config.json is missing")
     if is_vision_half(path):
-        raise ModelError(f"{path} holds only the vision half of a checkpoint, for prune-encode alone")
+        raise ModelError(f"{path} has only the vision half of a checkpoint, which only prune-encode can use")
     check_checkpoint(path)
     check_complete(path)
     window_defaults(path)

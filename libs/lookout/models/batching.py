@@ -1,4 +1,4 @@
-"""Computes requests of several callers that wait at the same time as one batch, on one thread."""
+"""Computes the requests of several waiting callers as one batch, on one thread."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Starter(Protocol):
 
 
 class _Unwatched:
-    """Starts threads without a supervisor: if one dies, only the callers that wait for it get an error."""
+    """Starts threads without a supervisor: if one dies, only the callers waiting for it get an error."""
 
     def start(self, name: str, target: Callable[[], None]) -> threading.Thread:
         thread = threading.Thread(target=target, name=name, daemon=True)
@@ -45,21 +45,21 @@ class _Waiting(Generic[R, A]):
 
 
 class BatchingThread(Generic[R, A]):
-    """Computes batches on a thread of its own.
+    """Computes batches on a separate thread.
 
     `ask` may be called from any thread. No request waits for a batch to fill.
 
-    An exception raised by `compute` is passed on to every caller of its batch. Anything else that ends the
-    thread is a fault of the service: the supervisor ends the process, and waiting callers get a
+    If `compute` raises an exception, every caller of its batch gets it. If the thread ends for any other
+    reason, that is a fault of the service: the supervisor ends the process, and waiting callers get a
     TransientError.
 
     Args:
         name: The thread's name.
-        compute: Returns the answers of a batch, in its order.
+        compute: Returns the answers to a batch, in the order of its requests.
         choose: Returns the indices of the waiting requests (in order of arrival) that form the next batch, at
-            least one; the others keep waiting. None: all.
+            least one; the other requests keep waiting. None: take all.
         halve: Whether a batch that fails is split and each half computed again. A half may fit in the
-            device's memory where the whole did not, and a faulty request fails alone.
+            device's memory if the whole did not, and a faulty request then fails alone.
         supervisor: Starts the thread and is told when it dies. None: the thread is not watched.
         busy: Called with the seconds of each computation.
     """
@@ -99,8 +99,8 @@ class BatchingThread(Generic[R, A]):
         return self.submit(request).result()
 
     def submit(self, request: R) -> Future[A]:
-        """Queue one request and return a future of its answer. It can be cancelled until a batch has taken
-        it."""
+        """Queue one request and return a future for its answer. It can be cancelled until a batch takes the
+        request."""
         waiting: _Waiting[R, A] = _Waiting(request)
         # Enqueue first, check second: if the thread ends in between, one of the two sides rejects it.
         self._queue.put(waiting)
@@ -117,7 +117,7 @@ class BatchingThread(Generic[R, A]):
         return self._queue.qsize()
 
     def close(self) -> None:
-        """Finish the running batch and reject the requests that wait."""
+        """Finish the running batch and reject the waiting requests."""
         _OPEN.discard(self)
         self._queue.put(None)
         self._thread.join(timeout=CLOSE_S)
@@ -135,7 +135,7 @@ class BatchingThread(Generic[R, A]):
                 batch = [job for index, job in enumerate(self._waiting) if index in indices]
                 self._waiting = [job for index, job in enumerate(self._waiting) if index not in indices]
                 if not batch:
-                    raise ValueError(f"{self.name}: {len(self._waiting)} requests wait and none was chosen")
+                    raise ValueError(f"{self.name}: `choose` took none of {len(self._waiting)} requests")
                 # From here on a request of the batch cannot be cancelled.
                 batch = [job for job in batch if job.answer.set_running_or_notify_cancel()]
                 if batch:
@@ -149,8 +149,8 @@ class BatchingThread(Generic[R, A]):
     def _gather(self) -> bool:
         """Take all waiting requests, blocking while there are none. Return False when the thread should
         end."""
-        # Requests that arrive during a batch form the next one: batches grow with load, and no request
-        # waits for one to fill.
+        # Requests that arrive during a batch form the next one: batches grow with load, and no request waits
+        # for a batch to fill.
         while not self._waiting or not self._queue.empty():
             job = self._queue.get()
             if job is None:
@@ -205,7 +205,7 @@ _OPEN: Final[WeakSet[BatchingThread[Any, Any]]] = WeakSet()
 @atexit.register
 def _close_all() -> None:
     """Close all threads before the interpreter exits. Python ends a daemon thread when it next needs the
-    interpreter; inside torch's C++ that calls `std::terminate`, so a program that was interrupted, or that
+    interpreter. Inside torch's C++ that calls `std::terminate`, so a program that was interrupted, or that
     did not close its model, would die of SIGABRT."""
     for thread in list(_OPEN):
         thread.close()

@@ -1,7 +1,7 @@
 """Checks the numbers in a checkpoint folder before any memory is allocated for them.
 
-A folder from elsewhere may announce any size. Its weights are never unpickled, and none of its code runs
-(transformers needs `trust_remote_code` for that, which Lookout never sets). The remaining risk is numbers so
+A folder from elsewhere may state any size. Its weights are never unpickled, and none of its code runs
+(transformers would need `trust_remote_code`, which Lookout never sets). The remaining risk is numbers so
 large that reading the checkpoint takes too much memory or time.
 """
 
@@ -19,11 +19,11 @@ from lookout.models.errors import ModelError
 from lookout.text import clean
 
 CONFIG: Final = "config.json"
-#: limits in bytes of a configuration and of any other JSON file; published ones have a few thousand,
-#: vocabularies up to 20 million
+#: limits in bytes of a configuration and of any other JSON file; published configurations have a few thousand
+#: bytes, vocabularies up to 20 million
 _CONFIG_BYTES: Final = 4 << 20
 _TOKENIZER_BYTES: Final = 256 << 20
-#: the files that transformers and Lookout read; others may hold anything
+#: the files that transformers and Lookout read; other files may contain anything
 _DOCUMENTS: Final = frozenset(
     f"{name}.json"
     for name in (
@@ -62,13 +62,13 @@ def check_checkpoint(folder: Path) -> None:
     """
     config = _read_json(folder / CONFIG, _CONFIG_BYTES)
     for part in _PARTS:
-        # For a part that is not an object, transformers uses its defaults: a model of billions of parameters.
+        # If a part is not an object, transformers uses its defaults, a model with billions of parameters.
         if not isinstance(config.get(part, {}), dict):
             raise ModelError(f"{folder / CONFIG}: {part} is not a JSON object")
     for name, value in _numbers(config):
         limit = _LAYERS if "layers" in name or name == "depth" else _NUMBER
         if not math.isfinite(value) or abs(value) > limit:
-            raise ModelError(f"{folder / CONFIG}: {clean(name, 60)} is {value:.6g}; {limit} is the limit")
+            raise ModelError(f"{folder / CONFIG}: {clean(name, 60)} is {value:.6g}; the limit is {limit}")
     for path in sorted(folder.glob("*.json")):
         if path.name in _DOCUMENTS:
             _read_json(path, _TOKENIZER_BYTES)  # an interrupted download is reported here
@@ -91,7 +91,7 @@ def _read_json(path: Path, limit: int) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{path} is not JSON: {clean(error, 200)}") from error
     if not isinstance(value, dict):
-        raise ModelError(f"{path} does not hold a JSON object")
+        raise ModelError(f"{path} is not a JSON object")
     return value
 
 
@@ -113,7 +113,7 @@ def count_weights(folder: Path) -> int:
     """Count the numbers in a checkpoint's weights, whatever their data type, without loading them.
 
     Raises:
-        ModelError: A file of weights is damaged.
+        ModelError: A weight file is damaged.
     """
     return sum(_check_weights(path) for path in sorted(folder.glob("*.safetensors")))
 
@@ -122,7 +122,7 @@ def _check_weights(path: Path) -> int:
     """Check the header of a safetensors file and return how many numbers its tensors have.
 
     Raises:
-        ModelError: It is not a safetensors file, or a tensor's offsets do not fit its shape or the file.
+        ModelError: The file is not in this format, or a tensor's offsets do not fit its shape or the file.
     """
     try:
         size = path.stat().st_size

@@ -1,4 +1,4 @@
-"""Checks that a folder holds a whole checkpoint: an interrupted copy lacks a file, or part of one."""
+"""Checks that a folder has a whole checkpoint, because an interrupted copy lacks a file or part of one."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ if TYPE_CHECKING:
 WEIGHTS: Final = "model.safetensors"
 INDEX: Final = f"{WEIGHTS}.index.json"
 TOKENIZERS: Final = ("tokenizer.json", "vocab.json", "tokenizer.model")
-"""Any one of these is a tokenizer."""
+"""Files that contain a tokenizer; one of them is enough."""
 PROMPTS: Final = ("chat_template.jinja", "chat_template.json", "lookout_layout.json")
-"""Any one of these says how the model is prompted; older checkpoints have it in the tokenizer's
+"""Files that define the prompt; one of them is enough. Older checkpoints define it in the tokenizer's
 configuration."""
 _NAMED: Final = 3
 
 
 def check_complete(folder: Path) -> None:
-    """Check that all files of a checkpoint exist. `check_checkpoint` has read its JSON files before.
+    """Check that all files of a checkpoint exist. `check_checkpoint` must have read its JSON files before.
 
     Raises:
-        ModelError: The tokenizer, the chat template, the weights or one file of the weights is missing.
+        ModelError: The tokenizer, the chat template, or some or all of the weights are missing.
     """
     if (folder / INDEX).is_file():
         _check_shards(folder)
     elif not (folder / WEIGHTS).is_file():
         missing = INDEX if next(folder.glob("*.safetensors"), None) else WEIGHTS
-        raise ModelError(f"{folder} holds no weights: {missing} is missing; copy the whole checkpoint")
+        raise ModelError(f"{folder} has no weights: {missing} is missing; copy the whole checkpoint")
     if not any((folder / name).is_file() for name in TOKENIZERS):
         raise ModelError(f"{folder} has no tokenizer: {TOKENIZERS[0]} is missing; copy the whole checkpoint")
     if not any((folder / name).is_file() for name in PROMPTS) and not _tokenizer_has_template(folder):
         raise ModelError(
-            f"{folder} has no chat template, which says how the model is asked: copy {PROMPTS[0]} (or "
+            f"{folder} has no chat template, which defines how the model is asked: copy {PROMPTS[0]} (or "
             f"{PROMPTS[1]}) with the checkpoint, or write a lookout_layout.json"
         )
 
@@ -52,7 +52,7 @@ def _tokenizer_has_template(folder: Path) -> bool:
 def _check_shards(folder: Path) -> None:
     shards = json.loads((folder / INDEX).read_bytes()).get("weight_map")
     if not isinstance(shards, dict) or not all(_is_name(shard) for shard in shards.values()):
-        raise ModelError(f"{folder / INDEX}: weight_map does not name a file next to it for every weight")
+        raise ModelError(f"{folder / INDEX}: weight_map must name a file next to it for every weight")
     for shard in sorted(set(shards.values())):
         if not (folder / shard).is_file():
             raise ModelError(
@@ -67,8 +67,8 @@ def _is_name(shard: object) -> bool:
 def check_loaded(
     folder: Path, missing: Collection[str], weights: Iterable[tuple[str, torch.Tensor]] = ()
 ) -> None:
-    """Check the weights that the stock classes loaded. These classes fill missing weights with random
-    numbers, and accept NaN and infinity.
+    """Check the weights that the stock classes loaded, because these classes fill missing weights with random
+    numbers and accept NaN and infinity.
 
     Args:
         folder: The checkpoint.
@@ -76,7 +76,7 @@ def check_loaded(
         weights: The loaded weights, by name.
 
     Raises:
-        ModelError: Weights are missing, or a loaded one holds a number that is not finite.
+        ModelError: Weights are missing, or a loaded weight has a number that is not finite.
     """
     for name, weight in weights:
         check_finite_weight(folder, name, weight)
@@ -94,7 +94,7 @@ def check_loaded(
 def check_finite_weight(folder: Path, name: str, weight: torch.Tensor) -> None:
     """Check that every number of a weight is finite: a single NaN or infinity makes every answer NaN.
 
-    Reads the numbers once and copies none, in a tenth of the time that loading them takes.
+    This reads the numbers once, without a copy, in a tenth of the time that loading them takes.
 
     Args:
         folder: The checkpoint.
@@ -109,6 +109,6 @@ def check_finite_weight(folder: Path, name: str, weight: torch.Tensor) -> None:
     edges = [float(edge) for edge in weight.detach().aminmax()]
     if not all(map(math.isfinite, edges)):
         raise ModelError(
-            f"{folder}: the weight {clean(name, 100)} holds numbers that are not finite (NaN or infinity): "
-            "copy the whole checkpoint, or write it again with a dtype that holds its numbers"
+            f"{folder}: the weight {clean(name, 100)} has numbers that are not finite (NaN or infinity): "
+            "copy the whole checkpoint, or save it again with a dtype that can represent its numbers"
         )

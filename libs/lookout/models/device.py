@@ -1,4 +1,4 @@
-"""The data type and free memory that a device offers a model."""
+"""The data type and free memory that a device has for a model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_device(device: str) -> None:
     except (RuntimeError, AssertionError) as error:
         why = str(error).splitlines()[0].partition(". ")[0]
         if why.startswith("Expected one of"):  # torch lists every device type it knows
-            why = "it is not one of cpu, cuda, cuda:0"
+            why = "give cpu, cuda or cuda:0"
         raise ModelError(f"a model cannot run on {device!r}: {why}") from None
 
 
@@ -48,7 +48,7 @@ def limit_threads() -> None:
 
 @cache
 def _compute_in_forks() -> None:
-    """Make forked processes compute on one thread, as workers of torch's DataLoader do. A fork has none of
+    """Make forked processes, such as workers of torch's DataLoader, compute on one thread. A fork has none of
     the threads of torch's OpenMP, and would wait for them forever."""
     from torch._C import set_num_threads  # vLLM replaces torch's public function with one that does nothing
 
@@ -58,20 +58,20 @@ def _compute_in_forks() -> None:
 def default_dtype(device: str) -> str:
     """Return the default data type of a model on `device`.
 
-    On the CPU it is float32, with which the answers of all engines are equal. On a GPU it is bfloat16 where
-    that is native, else float16: float32 would take twice the memory and several times as long.
+    On the CPU it is float32, with which the answers of all engines are equal. On a GPU it is bfloat16 if the
+    GPU supports it natively, else float16: float32 would take twice the memory and several times as long.
     """
     if not device.startswith("cuda"):
         return "float32"
     import torch
 
     if not torch.cuda.is_available():
-        return "float32"  # loading the model reports what is wrong with the device
+        return "float32"  # the error is reported when the model is loaded
     return "bfloat16" if torch.cuda.get_device_capability(device) >= _BFLOAT16 else "float16"
 
 
 def dtype_of(dtype: torch.dtype | str | None, device: str | torch.device) -> torch.dtype:
-    """Return a torch data type by its name; None or "auto" gives `default_dtype` of the device."""
+    """Return a torch data type by name; None or "auto" gives the device's `default_dtype`."""
     import torch
 
     if dtype is None or dtype == "auto":

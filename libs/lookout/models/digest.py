@@ -10,15 +10,15 @@ from lookout.models.errors import ModelError
 from lookout.models.questions import QUESTIONS_FILE
 
 _FILES = ("*.safetensors", "*.json")
-#: in a folder with only tower and projector: the file with the digest of the whole checkpoint
+#: the file with the whole checkpoint's digest, in a folder that has only tower and projector
 VISION_HALF: Final = "lookout_vision_half.json"
 
 
 def folder_digest(folder: Path) -> str:
     """Return 16 hex digits over the names and bytes of a checkpoint's weights, configuration and tokenizer.
 
-    The folder's list of questions, with the F1 of each, is left out: a new measurement does not change the
-    model.
+    The folder's list of questions, with the F1 of each, is left out, because a new measurement does not
+    change the model.
 
     Raises:
         ModelError: A file cannot be read.
@@ -42,10 +42,10 @@ def is_vision_half(folder: Path) -> bool:
 
 
 def tower_digest(folder: Path) -> str:
-    """Return the digest of the whole checkpoint, also for a folder that holds only its vision half.
+    """Return the digest of the whole checkpoint, even for a folder that has only its vision half.
 
     Raises:
-        ModelError: A vision half does not name the digest of its checkpoint, or a file cannot be read.
+        ModelError: A vision half does not state the digest of its checkpoint, or a file cannot be read.
     """
     if not is_vision_half(folder):
         return folder_digest(folder)
@@ -53,8 +53,10 @@ def tower_digest(folder: Path) -> str:
         digest = json.loads((folder / VISION_HALF).read_text())["digest"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(
-            f"{folder / VISION_HALF} names no digest: write it again with lookout model vision"
+            f"{folder / VISION_HALF} states no digest: write the folder again with lookout model vision"
         ) from error
     if not isinstance(digest, str):
-        raise ModelError(f"{folder / VISION_HALF} names no digest: write it again with lookout model vision")
+        raise ModelError(
+            f"{folder / VISION_HALF} states no digest: write the folder again with lookout model vision"
+        )
     return digest

@@ -6,7 +6,7 @@ from lookout.errors import LookoutError
 
 
 class ModelError(LookoutError, ValueError):
-    """A folder that is not a usable checkpoint, or a device that cannot run one."""
+    """The folder is not a usable checkpoint, or the device cannot run one."""
 
 
 class SamplingError(LookoutError, ValueError):

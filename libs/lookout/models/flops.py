@@ -1,7 +1,7 @@
-"""Floating-point operations of transformers, counted from shapes. These formulas exist only here.
+"""Counts the floating-point operations of transformers from shapes. These formulas exist only here.
 
-A multiply-add counts as 2. Norms, activations and softmax are not counted. Vision towers, engines and benches
-count with these functions, so that their numbers can be added and compared.
+A multiply-add counts as 2. Norms, activations and softmax are not counted. Vision towers, engines and
+benchmarks all count with these functions, so that their numbers can be added and compared.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ def linear_weights(modules: Iterable[nn.Module]) -> int:
 
 
 def products(rows: int, weights: int) -> int:
-    """FLOPs of `rows` rows through matrices of `weights` weights in total."""
+    """FLOPs to multiply `rows` rows by matrices with `weights` weights in total."""
     return 2 * rows * weights
 
 
 def attention(pairs: int, width: int) -> int:
-    """FLOPs of scores and weighted values of `pairs` query-key pairs; `width` is heads x head size."""
+    """FLOPs of scores and weighted values for `pairs` query-key pairs; `width` is heads x head size."""
     return 4 * width * pairs
 
 
 def causal_pairs(rows: int, before: int = 0) -> int:
-    """Count the query-key pairs of `rows` rows that see `before` earlier rows, the rows of their own before
-    them, and themselves."""
+    """Count the query-key pairs of `rows` rows, each of which sees `before` earlier rows, those of the `rows`
+    that precede it, and itself."""
     return rows * before + rows * (rows + 1) // 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderShape:
-    """The dimensions of a language model that its costs depend on.
+    """The dimensions of a language model on which its costs depend.
 
     Attributes:
         layers: Decoder layers.
@@ -58,13 +58,13 @@ class DecoderShape:
 
     @property
     def row_numbers(self) -> int:
-        """How many numbers of KV one row has over all layers."""
+        """Number of KV values of one row over all layers."""
         return 2 * self.layers * self.kv_heads * self.head_dim
 
     @property
     def inner(self) -> int:
-        """The MLP's width, from the weights in `linear` that are not attention's: three matrices of `hidden`
-        x width."""
+        """The MLP's width, derived from the weights in `linear` that do not belong to attention: three
+        matrices of `hidden` x width."""
         attention = 2 * self.hidden * (self.heads + self.kv_heads) * self.head_dim
         return (self.linear - attention) // (3 * self.hidden)
 
@@ -74,5 +74,5 @@ class DecoderShape:
         return attention(1, self.heads * self.head_dim)
 
     def flops(self, rows: int, pairs: int) -> int:
-        """FLOPs of `rows` rows through all layers, with `pairs` query-key pairs in each layer."""
+        """FLOPs to compute `rows` rows in all layers, with `pairs` query-key pairs in each layer."""
         return self.layers * (products(rows, self.linear) + attention(pairs, self.heads * self.head_dim))

@@ -1,4 +1,4 @@
-"""Presets: one name, for every command, for which patches are kept and how windows reuse KV."""
+"""Presets, for every command: each names which patches are kept and how windows reuse KV."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ class PresetSettings:
 PRESETS: Mapping[str, PresetSettings] = MappingProxyType(
     {name.value: PresetSettings(masks, WINDOW_PRESETS[name.value]) for name, masks in PRUNING_PRESETS.items()}
 )
-"""`default`: pixels decide, and a run of rows from the window's front is computed again. `faithful`: the same
-with a longer run, which grows with the window. `codecsight`: the paper's motion vectors and its anchors
-(CodecSight, sections 3.2 to 3.4). `strides`: the default's masks, and each stride asked alone."""
+"""`default`: pixels decide which patches are kept, and a run of rows from the window's front is recomputed.
+`faithful`: the same with a longer run, which grows with the window. `codecsight`: the paper's motion vectors
+and anchors (CodecSight, sections 3.2 to 3.4). `strides`: the default's masks, and each stride is asked about
+on its own."""
 
 
 def preset_of(name: str) -> PresetSettings:

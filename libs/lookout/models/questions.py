@@ -1,4 +1,4 @@
-"""The questions that a model can be asked, according to its folder."""
+"""Tells which questions a model can be asked, according to its folder."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _WORDS = "am are can could did do does had has have is may might must shall shou
 _VERBS = frozenset([*_WORDS.split(), "isn't", "aren't", "doesn't", "hasn't", "wasn't"])
 
 
-#: next to config.json: the questions a model was trained for, in all wordings, and its F1 by kind of footage
+#: next to config.json: a model's training questions, in all wordings, and its F1 by kind of footage
 QUESTIONS_FILE: Final = "lookout_questions.json"
 
 
 @dataclass(frozen=True, slots=True)
 class ListedQuestion:
-    """A question that a model was trained for.
+    """A question for which a model was trained.
 
     Attributes:
-        wordings: The ways to ask it, the usual one first.
+        wordings: The ways to ask the question, the usual one first.
         f1: F1 by kind of footage ("rendered", "real"); a kind that was not measured is missing.
     """
 
@@ -47,7 +47,7 @@ class ListedQuestion:
 
 
 def listed_questions(folder: Path) -> tuple[ListedQuestion, ...] | None:
-    """Return the questions that a checkpoint folder lists; None: it has no list, and every question may be
+    """Return the questions that a checkpoint folder lists; None: it has no list, so every question may be
     asked.
 
     Raises:
@@ -70,8 +70,8 @@ def listed_questions(folder: Path) -> tuple[ListedQuestion, ...] | None:
 
 
 def question_quality(folder: Path, question: str) -> str | None:
-    """Describe how well a model answers a question: its F1, or that it was not trained for it; None if the
-    folder lists no questions."""
+    """Describe how well a model answers a question: its F1, or that it was not trained for the question; None
+    if the folder lists no questions."""
     listed = listed_questions(folder)
     if listed is None:
         return None
@@ -89,8 +89,8 @@ def find_listed(listed: Iterable[ListedQuestion], question: str) -> ListedQuesti
 
 
 def is_untrained(listed: Iterable[ListedQuestion] | None, question: str) -> bool:
-    """Whether a model lists the questions that it was trained for (`listed_questions`), and this is not one
-    of them."""
+    """Whether a model lists the questions for which it was trained (`listed_questions`), and this question is
+    not one of them."""
     return listed is not None and find_listed(listed, question) is None
 
 
@@ -100,7 +100,7 @@ def _normal(question: str) -> str:
 
 
 class QuestionError(LookoutError, ValueError):
-    """A question that cannot be asked, or that a model was not trained to answer."""
+    """The question cannot be asked, or the model was not trained to answer it."""
 
 
 def writes_text(folder: Path) -> bool:
@@ -109,8 +109,8 @@ def writes_text(folder: Path) -> bool:
 
 
 def asks_yes_no(question: str) -> bool:
-    """Whether p(yes) answers a question: one of its clauses begins with a verb such as "is", or it lists its
-    allowed answers (`lookout.structured`).
+    """Whether the answer to a question is p(yes): one of its clauses begins with a verb such as "is", or it
+    lists its allowed answers (`lookout.structured`).
 
     Raises:
         StructureError: Its allowed answers or its condition cannot be read.
@@ -124,14 +124,14 @@ def asks_yes_no(question: str) -> bool:
 def check_questions(
     folder: Path, questions: Iterable[str], *, text: bool = False, anyway: bool = False
 ) -> tuple[str, ...]:
-    """Check several questions to a model as `check_question` does.
+    """Check several questions as `check_question` does, and return them.
 
     Raises:
         QuestionError: A question is rejected, or `questions` is not a list of texts.
     """
     if isinstance(questions, (str, bytes)) or not isinstance(questions, Iterable):
         raise QuestionError(
-            f"questions is a list of texts, such as ['Is a person in view?'], not {questions!r:.80}"
+            f"questions must be a list of texts, such as ['Is a person in view?'], not {questions!r:.80}"
         )
     return tuple(check_question(folder, question, text=text, anyway=anyway) for question in questions)
 
@@ -142,7 +142,7 @@ def check_question(folder: Path, question: str, *, text: bool = False, anyway: b
     Args:
         folder: The model's checkpoint.
         question: The question.
-        text: Whether an answer in words is wanted.
+        text: Whether the answer must be in words.
         anyway: Accept a yes/no question, or one with allowed answers, that the folder does not list.
 
     Returns:
@@ -150,10 +150,10 @@ def check_question(folder: Path, question: str, *, text: bool = False, anyway: b
 
     Raises:
         QuestionError: The question cannot be asked (`question_text`), the model answers only short yes/no
-            questions, or only those that its folder lists, or its tokenizer cannot tell the allowed answers
+            questions or only those that its folder lists, or its tokenizer cannot tell the allowed answers
             apart.
         ModelError: The folder's list of questions cannot be read.
-        WindowError: There are allowed answers, and the folder's tokenizer or prompt cannot be used.
+        WindowError: There are allowed answers, but the folder's tokenizer or prompt cannot be used.
     """
     trained, listed = (folder / TRAINED).is_file(), listed_questions(folder)
     asked = question_text(question, QuestionError, limit=MAX_QUESTION if trained else None)
@@ -161,7 +161,7 @@ def check_question(folder: Path, question: str, *, text: bool = False, anyway: b
         raise QuestionError(NO_TEXT)
     if trained and text:
         raise QuestionError(
-            f"the model {folder.name} answers yes or no and writes no text: give another model"
+            f"the model {folder.name} only answers yes or no and writes no text: give another model"
         )
     if trained and not asks_yes_no(asked):
         raise QuestionError(
@@ -172,7 +172,7 @@ def check_question(folder: Path, question: str, *, text: bool = False, anyway: b
         usual = "; ".join(repr(one.wordings[0]) for one in listed[:5])
         more = "" if len(listed) <= 5 else f", or another question that its {QUESTIONS_FILE} lists"
         raise QuestionError(
-            f"the model {folder.name} was not trained for {asked!r}, and its answer would mean little: ask "
+            f"the model {folder.name} was not trained for {asked!r}, so its answer would mean little: ask "
             f"{usual}{more}; or give another model, or force it (--anyway, in Python anyway=True)"
         )
     if structure_of(asked) is not None and (fault := _answers_fault(folder, asked)) is not None:

@@ -1,4 +1,5 @@
-"""The half of a checkpoint that prune-encode loads: tower and projector, without the language model's layers.
+"""Writes the half of a checkpoint that prune-encode loads: tower and projector, without the language model's
+layers.
 
 The language model's embedding stays, because the stock classes of transformers reject a checkpoint without
 it.
@@ -20,8 +21,8 @@ from lookout.models import ModelError, find_model
 from lookout.models.digest import VISION_HALF, folder_digest
 
 _INDEX: Final = "model.safetensors.index.json"
-#: layers and head of the language model in every spelling of the families' checkpoints; layers of a tower
-#: have its name in front (`vision_tower.vision_model.encoder.layers.0`, `visual.blocks.0`)
+#: layers and head of the language model, in every spelling that the families' checkpoints use; a tower's
+#: layers have the tower's name in front (`vision_tower.vision_model.encoder.layers.0`, `visual.blocks.0`)
 _LANGUAGE: Final = re.compile(
     r"^(?:model\.)?language_model\.(?:model\.)?layers\.|^model\.layers\.|^(?:language_model\.)?lm_head\."
 )
@@ -29,10 +30,10 @@ _LANGUAGE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class VisionHalf:
-    """A vision half that was written.
+    """The result of writing a vision half.
 
     Attributes:
-        digest: Digest of the whole checkpoint; the half is identified by it too.
+        digest: Digest of the whole checkpoint, which also identifies the half.
         whole_bytes: Size of the whole checkpoint's weights.
         half_bytes: Size of the half's weights.
     """
@@ -57,7 +58,7 @@ def write_vision_half(folder: Path, target: Path) -> VisionHalf:
         raise ModelError(f"{target} is not empty: give a new folder")
     target.mkdir(parents=True, exist_ok=True)
     for path in sorted(folder.iterdir()):
-        # The contents, not the links of which a download cache consists.
+        # Copy the contents, because a download cache consists of links.
         if path.is_file() and path.suffix != ".safetensors" and path.name != _INDEX:
             shutil.copyfile(path, target / path.name)
     weights = sorted(folder.glob("*.safetensors"))
@@ -68,13 +69,13 @@ def write_vision_half(folder: Path, target: Path) -> VisionHalf:
         index = {"metadata": {"total_size": size}, "weight_map": names}
         (target / _INDEX).write_text(json.dumps(index, indent=2))
     digest = folder_digest(folder)
-    # Last: a folder with the marker is complete.
+    # The marker is written last, so a folder with the marker is complete.
     (target / VISION_HALF).write_text(json.dumps({"digest": digest}))
     return VisionHalf(digest, _size(folder), _size(target))
 
 
 def _copy_weights(source: Path, target: Path) -> list[str]:
-    """Copy a file's tensors except those of the language model; returns their names."""
+    """Copy a file's tensors except those of the language model; return the names of the copied tensors."""
     with safe_open(source, framework="pt") as tensors:
         names = [name for name in tensors.keys() if not _LANGUAGE.match(name)]  # noqa: SIM118 - not a dict
         if names:

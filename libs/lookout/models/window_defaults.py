@@ -1,4 +1,4 @@
-"""Default sample rate, stride and window of a model: `lookout_windows.json` in its folder."""
+"""A model's default sample rate, stride and window, from `lookout_windows.json` in its folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WINDOWS_FILE: Final = "lookout_windows.json"
 
 
 class SamplingNumbers:
-    """The numbers that follow from sample rate, stride and window; they are computed only here."""
+    """The numbers that follow from sample rate, stride and window. They are computed only here."""
 
     __slots__ = ()
     fps: float
@@ -57,7 +57,7 @@ class SamplingNumbers:
         """Check that rate, stride and window fit together. `named` maps each field to its name in messages.
 
         Raises:
-            SamplingError: They do not.
+            SamplingError: They do not fit together.
         """
         values: dict[str, float] = {}
         for name in ("fps", "stride_s", "window_s"):
@@ -71,8 +71,8 @@ class SamplingNumbers:
                 raise SamplingError(f"{shown[name]} must be from {LEAST:g} to {MOST:g}")
         if not _is_whole(self.stride_s * self.fps):
             raise SamplingError(
-                f"{shown['stride_s']} holds {self.stride_s * self.fps:g} samples at {shown['fps']}: "
-                "make it a whole number"
+                f"{shown['stride_s']} has {self.stride_s * self.fps:g} samples at {shown['fps']}: "
+                "choose values that give a whole number"
             )
         if not _is_whole(self.window_s / self.stride_s):
             raise SamplingError(f"{shown['window_s']} is not a multiple of {shown['stride_s']}")
@@ -98,10 +98,10 @@ class WindowDefaults(SamplingNumbers):
     def changed(
         self, *, fps: float | None = None, stride_s: float | None = None, window_s: float | None = None
     ) -> WindowDefaults:
-        """Return a copy with the given values; None keeps a value.
+        """Return a copy with the given values; a value of None is not changed.
 
         Raises:
-            SamplingError: The three do not fit together.
+            SamplingError: The resulting values do not fit together.
         """
         changes = {"fps": fps, "stride_s": stride_s, "window_s": window_s}
         return replace(self, **{name: value for name, value in changes.items() if value is not None})
@@ -114,7 +114,7 @@ def window_defaults(folder: Path) -> WindowDefaults:
         folder: The checkpoint's folder.
 
     Raises:
-        ModelError: The folder's file cannot be read or has an unknown entry, or its numbers do not fit
+        ModelError: The folder's file cannot be read or has an unknown entry, or its values do not fit
             together.
     """
     path = folder / WINDOWS_FILE
@@ -127,10 +127,10 @@ def window_defaults(folder: Path) -> WindowDefaults:
     names = [entry.name for entry in fields(WindowDefaults)]
     if not isinstance(entries, dict) or not set(entries) <= set(names):
         content = sorted(set(entries) - set(names)) if isinstance(entries, dict) else type(entries).__name__
-        raise ModelError(f"{path} holds {content}: an object with {', '.join(names)} is expected")
+        raise ModelError(f"{path} has {content}: give a JSON object with only {', '.join(names)}")
     for name, value in entries.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ModelError(f"{path}: {name} is {value!r}, not a number")
+            raise ModelError(f"{path}: {name} must be a number, not {value!r}")
     try:
         return WindowDefaults(**{name: float(value) for name, value in entries.items()})
     except (ValueError, OverflowError) as error:

@@ -69,7 +69,7 @@ def test_shards_without_an_index_are_refused(folder: Path) -> None:
 
 def test_a_folder_without_weights_is_refused(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
-    with pytest.raises(ModelError, match=r"holds no weights: model\.safetensors is missing"):
+    with pytest.raises(ModelError, match=r"has no weights: model\.safetensors is missing"):
         find_model(folder)
 
 
@@ -89,7 +89,7 @@ def test_a_folder_without_a_tokenizer_is_refused(folder: Path) -> None:
 def test_a_folder_without_a_chat_template_is_refused_before_anything_starts(folder: Path) -> None:
     for name in PROMPTS:
         (folder / name).unlink(missing_ok=True)
-    with pytest.raises(ModelError, match="no chat template, which says how the model is asked"):
+    with pytest.raises(ModelError, match="no chat template, which defines how the model is asked"):
         find_model(folder)
     config = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": "{{ messages }}"}))
@@ -101,7 +101,7 @@ def test_a_folder_without_a_chat_template_is_refused_before_anything_starts(fold
 
 def test_windows_that_cannot_be_read_are_named_before_anything_starts(folder: Path) -> None:
     (folder / "lookout_windows.json").write_text('{"fps": "two"}')
-    with pytest.raises(ModelError, match=r"lookout_windows\.json: fps is 'two', not a number"):
+    with pytest.raises(ModelError, match=r"lookout_windows\.json: fps must be a number, not 'two'"):
         find_model(folder)
 
 
@@ -130,7 +130,7 @@ def test_a_weight_that_is_not_finite_is_named(folder: Path, name: str, value: fl
     tensors[name].view(-1)[1] = value
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     place = name.removeprefix("language_model.model.").removeprefix("vision_tower.")
-    problem = rf"{re.escape(str(folder))}: the weight .*{re.escape(place)} holds numbers that are not finite"
+    problem = rf"{re.escape(str(folder))}: the weight .*{re.escape(place)} has numbers that are not finite"
     with pytest.raises(UnsupportedModelError, match=problem):
         load_engine(find_model(folder))
     with pytest.raises(CheckError, match=problem):

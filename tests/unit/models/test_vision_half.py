@@ -77,13 +77,13 @@ def test_only_services_without_a_language_model_take_the_half(tmp_path: Path) ->
     with pytest.raises(StartupError, match="vision half of a checkpoint: give the whole one"):
         checked_model(settings, half)
     (half / VISION_HALF).write_text("{}")
-    with pytest.raises(StartupError, match="names no digest"):
+    with pytest.raises(StartupError, match="states no digest"):
         checked_model(settings, half, tower_only=True)
 
 
 def test_a_half_of_a_half_and_a_used_target_are_refused(tmp_path: Path) -> None:
     write_vision_half(TINY, tmp_path / "half")
-    with pytest.raises(ModelError, match="holds only the vision half of a checkpoint"):
+    with pytest.raises(ModelError, match="has only the vision half of a checkpoint"):
         write_vision_half(tmp_path / "half", tmp_path / "quarter")
     with pytest.raises(ModelError, match="is not empty"):
         write_vision_half(TINY, tmp_path / "half")

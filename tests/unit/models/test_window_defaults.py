@@ -32,16 +32,16 @@ def test_an_entry_that_is_left_out_keeps_its_default(tmp_path: Path) -> None:
     ("text", "why"),
     [
         ("{", "cannot be read as JSON"),
-        ("[2, 8, 40]", "holds list"),
-        ('{"window": 40}', r"holds \['window'\].*fps, stride_s, window_s"),
-        ('{"fps": "2"}', "fps is '2', not a number"),
-        ('{"fps": true}', "fps is True, not a number"),
+        ("[2, 8, 40]", "has list"),
+        ('{"window": 40}', r"has \['window'\].*fps, stride_s, window_s"),
+        ('{"fps": "2"}', "fps must be a number, not '2'"),
+        ('{"fps": true}', "fps must be a number, not True"),
         ('{"fps": 0}', "fps=0 must be above 0"),
         ('{"window_s": -40}', "window_s=-40 must be above 0"),
         ('{"fps": 1e308}', "fps=1e.308 must be from 1e-06 to 1e.06"),
         ('{"window_s": NaN}', "window_s=nan must be a finite number"),
         ('{"window_s": 41}', "window_s=41 is not a multiple of stride_s=8"),
-        ('{"stride_s": 0.7, "window_s": 7}', "stride_s=0.7 holds 1.4 samples at fps=2"),
+        ('{"stride_s": 0.7, "window_s": 7}', "stride_s=0.7 has 1.4 samples at fps=2"),
     ],
 )
 def test_a_wrong_file_is_named_with_its_entry(tmp_path: Path, text: str, why: str) -> None:

@@ -132,7 +132,7 @@ def test_only_what_adds_uncovers_nothing() -> None:
 @pytest.mark.parametrize(
     ("hide", "why"),
     [
-        ([zone((0.1, 0.1), (0.2, 0.2))], r"hide\[0\]: a polygon needs three points"),
+        ([zone((0.1, 0.1), (0.2, 0.2))], r"hide\[0\]: a polygon needs at least three different points"),
         ([DOOR, zone((0, 0), (2, 0), (1, 1))], r"Point\.x"),
         ([zone((0, 0), (float("nan"), 0), (1, 1))], r"Point\.x"),
         ([DOOR] * 21, "hide"),

@@ -59,7 +59,7 @@ def test_addresses_outside_the_networks_of_cameras_are_refused() -> None:
 
 @pytest.mark.parametrize("url", ["rtsp://", "rtsp:///live", "rtsp://:554/live"])
 def test_an_address_without_a_host_is_named_so(url: str) -> None:
-    with pytest.raises(OSError, match=r"names no host; write rtsp://camera/stream"):
+    with pytest.raises(OSError, match=r"names no host: write it as rtsp://camera/stream"):
         placed(url, [])
 
 

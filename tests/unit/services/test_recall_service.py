@@ -185,7 +185,7 @@ def test_a_camera_of_which_nothing_is_read_has_no_answer(
     answers = {part.answer.camera for part in parts if part.WhichOneof("part") == "answer"}
     assert answers == {"yard-2", "yard-[3]"}
     assert list(parts[-1].summary.not_asked) == [
-        "camera yard-1: retrieval selected nothing of that time range: raise its budget"
+        "camera yard-1: retrieval selected nothing in this time range: raise its budget"
     ]
 
 

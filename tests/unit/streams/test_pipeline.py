@@ -117,7 +117,7 @@ def test_a_file_object_that_gives_no_bytes_is_refused(pipeline: Pipeline, tmp_pa
 
 @pytest.mark.parametrize("url", ["rtsp://", "rtsp:///yard", "rtsp://user:secret@/yard"])
 def test_a_cameras_address_without_a_host_is_told_how_to_write_one(pipeline: Pipeline, url: str) -> None:
-    with pytest.raises(CodecError, match="names no host; write rtsp://camera/stream") as refusal:
+    with pytest.raises(CodecError, match="names no host: write it as rtsp://camera/stream") as refusal:
         watched(pipeline, url)
     assert "secret" not in str(refusal.value)
 

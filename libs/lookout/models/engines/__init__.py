@@ -1,4 +1,4 @@
-"""Engines execute window plans: one request schema, one cost report."""
+"""Engines, which execute window plans. All have the same requests and the same cost report."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

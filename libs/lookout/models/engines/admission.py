@@ -1,5 +1,5 @@
-"""Admission to an engine: which requests run together, and whose KV makes room for them. Shared by both
-engines.
+"""Admission to an engine: decides which requests run together, and whose KV makes room for them. Both engines
+use it.
 
 Every rejection happens here, before any KV moves.
 """
@@ -30,12 +30,12 @@ class HeldKv(Protocol):
 
     @property
     def window(self) -> int:
-        """The window that the rows belong to."""
+        """The window to which the rows belong."""
         ...
 
     @property
     def digest(self) -> str:
-        """The digest of its plan; empty while a window is being computed, and after one failed."""
+        """The digest of that window's plan; empty while a window is computed, and after one failed."""
         ...
 
     @property
@@ -55,10 +55,10 @@ W = TypeVar("W", bound=Work)
 
 @dataclass(frozen=True, slots=True)
 class ModelLimits:
-    """What a loaded model can run.
+    """The limits of a loaded model.
 
     Attributes:
-        layout: Prompt layout that plans must be made with.
+        layout: Prompt layout that plans must use.
         hidden: Width of an embedding.
         deepstack: DeepStack levels of the model.
         positions: First position beyond the model's range.
@@ -75,10 +75,10 @@ class ModelLimits:
 
 
 class Admission:
-    """The checks that both engines make of a request before it runs.
+    """The checks that both engines make before a request runs.
 
     Args:
-        limits: What the model can run.
+        limits: The model's limits.
         tokenizer: The checkpoint's tokenizer.
         budget: Budget of the KV that streams hold.
     """
@@ -106,10 +106,10 @@ class Admission:
         return in_order(self.questions(request))
 
     def check(self, request: WindowRequest, suffixes: Sequence[Suffix], held: HeldKv | None) -> None:
-        """Check that a request can run on this model, and over the KV `held` of its stream.
+        """Check that a request can run on this model and with its stream's KV (`held`).
 
         Raises:
-            PlanError: The plan does not fit the model, its blocks, or the block table.
+            PlanError: The plan does not fit the model, the request's blocks, or the block table.
             PositionError: The window or a question needs positions beyond the model's range.
             StreamLostError: The plan continues KV that is not held.
         """
@@ -132,11 +132,11 @@ class Admission:
         rows = plan.rows + max(map(len, suffixes), default=0) + describe + 1
         if limits.rows is not None and rows > limits.rows:
             raise PlanError(
-                f"{where} and a question take {rows} rows, the block table holds {limits.rows}: raise "
-                "max_rows or kv_cache_bytes, or shorten the window"
+                f"{where} and a question take {rows} rows, but the block table has room for {limits.rows}: "
+                "raise max_rows or kv_cache_bytes, or shorten the window"
             )
-        # The held KV is checked last: a plan that can never run must not be reported as a lost stream,
-        # which the caller would plan again as a key window.
+        # The held KV is checked last. A plan that can never run must not be reported as a lost stream,
+        # because the caller would then plan a key window and run it again.
         if plan.parent is None:
             return
         if held is None or held.digest != plan.parent:
@@ -146,20 +146,20 @@ class Admission:
                 "window"
             )
         if int(plan.source.max()) >= held.rows:
-            raise PlanError(f"{where} reuses rows its parent does not have")
+            raise PlanError(f"{where} reuses rows that its parent does not have")
 
     def reserve(self, plan: WindowPlan, name: str, size: int, running: Collection[str]) -> list[str] | None:
         """Reserve `size` bytes of KV under `name` for a window.
 
         Returns:
-            The streams whose KV must be evicted; None if the window must wait for those `running`.
+            The streams whose KV must be evicted; None if the window must wait for those in `running`.
 
         Raises:
             MemoryBudgetError: The window alone exceeds the budget.
         """
         if size > self.budget.limit:
             raise MemoryBudgetError(
-                f"{plan.stream}: window {plan.window} needs {size} bytes of KV, the budget is "
+                f"{plan.stream}: window {plan.window} needs {size} bytes of KV; the budget is "
                 f"{self.budget.limit}: raise it, or shorten the window"
             )
         return self.budget.admit(name, size, running)
@@ -176,8 +176,8 @@ def run_batch(
     """Admit and execute a batch; requests that do not fit together run in later rounds.
 
     Args:
-        requests: One window of each of several streams.
-        admit: Admits a request next to the work admitted so far; None if it has to wait.
+        requests: Windows of several streams, one per stream.
+        admit: Admits a request together with the work admitted so far; None if it has to wait.
         execute: Runs admitted work and returns the answers in its order.
 
     Returns:
@@ -191,13 +191,13 @@ def run_batch(
         # Two windows of one stream would read and write the same KV in one pass.
         if stream in streams:
             answers[index] = refused(
-                request, PlanError(f"{stream}: a batch may hold only one window of a stream")
+                request, PlanError(f"{stream}: a batch may have only one window per stream")
             )
         else:
             waiting.append((index, request))
         streams.add(stream)
     while waiting:
-        # Each round admits at least one: `reserve` lets a request wait only for work of the same round.
+        # Each round admits at least one request: `reserve` lets one wait only for work of the same round.
         works: list[W] = []
         later: list[tuple[int, WindowRequest]] = []
         for index, request in waiting:
@@ -217,5 +217,5 @@ def run_batch(
 
 
 def refused(request: WindowRequest, error: EngineError) -> WindowAnswer:
-    """Return an answer that carries only an error."""
+    """Return an answer that has only an error."""
     return WindowAnswer(request.plan.stream, request.plan.window, error=error)

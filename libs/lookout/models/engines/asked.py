@@ -1,10 +1,10 @@
 """Questions as tokens, and the probabilities of allowed answers from logits.
 
-The tokens of all allowed answers form a small tree. A node where answers diverge needs the logits that follow
-the question and the tokens up to the node. Their softmax over the tokens that lead on to an allowed answer
-gives the probability of each branch. The probability of an answer is the product along its path: the
-probability with which a model that may write nothing but allowed answers writes this one. If all answers
-begin with different tokens, the logits after the question are enough.
+The tokens of all allowed answers form a small tree. At a node where answers diverge, the logits after the
+question and the tokens up to the node are needed. Their softmax over the tokens that lead to an allowed
+answer gives the probability of each branch. An answer's probability is the product along its path: the
+probability that a model which may write only allowed answers writes this one. If all answers begin with
+different tokens, the logits after the question suffice.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lookout.structured import NO_TEXT, StructuredQuestion, StructureError, stru
 Suffix = tuple[int, ...]
 """Token ids that follow a window: question head, question, question tail, and tokens of an answer."""
 _END: Final = -1
-"""Stands where a token would: the answer ends here."""
+"""In place of a token: the answer ends here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class AnswerNode:
     """A node of the tree where answers diverge.
 
     Attributes:
-        path: Token ids from the root to the node.
-        choices: Token ids of each branch: one token, or every token that ends a text where an answer ends
-            here.
+        path: Token ids from the root to this node.
+        choices: Token ids of each branch: one token, or, if an answer ends here, every token that ends a
+            text.
     """
 
     path: Suffix
@@ -62,7 +62,7 @@ class AnswerTree:
 
     Attributes:
         nodes: The nodes where answers diverge, shorter paths first.
-        routes: The (node, branch) pairs of each answer, from the root.
+        routes: For each answer, the (node, branch) pairs on its path from the root.
     """
 
     nodes: tuple[AnswerNode, ...]
@@ -70,7 +70,7 @@ class AnswerTree:
 
     @classmethod
     def of(cls, answers: Sequence[Suffix], ends: tuple[int, ...]) -> AnswerTree:
-        """Build the tree of answers, all of which must differ.
+        """Build the tree of the allowed answers, which must all differ.
 
         Args:
             answers: Token ids of each answer.
@@ -114,7 +114,7 @@ class AskedQuestion:
     Attributes:
         suffixes: The token sequences to compute after the window: one for a yes/no question, else one per
             node of the tree.
-        structure: The allowed answers; None: yes or no.
+        structure: The allowed answers; None for a yes/no question.
         tree: The allowed answers as tokens.
     """
 
@@ -124,7 +124,7 @@ class AskedQuestion:
 
     @property
     def tokens(self) -> int:
-        """Rows that the question costs."""
+        """Number of rows that the question adds."""
         return sum(map(len, self.suffixes))
 
     def read(self, last: torch.Tensor, head: torch.Tensor) -> list[list[float]]:
@@ -135,7 +135,7 @@ class AskedQuestion:
             head: The head's weight [vocabulary, hidden].
         """
         assert self.tree is not None
-        # One product per node, so that its bits do not depend on what else is asked.
+        # One product per node, so that its bits do not depend on the other questions.
         parts = [
             torch.nn.functional.linear(
                 state, head.index_select(0, torch.tensor(node.tokens, device=head.device))
@@ -152,7 +152,7 @@ def tokens_of_question(text: str, tokenizer: Any, layout: Layout) -> AskedQuesti
     Args:
         text: The question, which may be a structured one.
         tokenizer: The checkpoint's tokenizer.
-        layout: The layout of its prompt.
+        layout: The checkpoint's prompt layout.
 
     Raises:
         PlanError: The question is empty, or the tokenizer cannot tell its answers apart.
@@ -177,8 +177,8 @@ def tokens_of_question(text: str, tokenizer: Any, layout: Layout) -> AskedQuesti
 
 
 def question_fault(text: str, *, tokenizer: Any, layout: Layout) -> str | None:
-    """Return why a structured question cannot be asked with a tokenizer and a prompt; None if it can, and for
-    every yes/no question."""
+    """Return why a structured question cannot be asked with this tokenizer and prompt; None if it can, and
+    for every yes/no question."""
     try:
         if structure_of(text) is not None:
             tokens_of_question(text, tokenizer, layout)
@@ -193,7 +193,7 @@ def _check_answers(
     """Check that a tokenizer can tell answers apart.
 
     Raises:
-        PlanError: It cannot; the message names the answers.
+        PlanError: The tokenizer cannot; the message names the answers.
     """
     for place, (text, ids) in enumerate(zip(texts, answers, strict=True)):
         if not ids or unknown in ids:
@@ -201,7 +201,8 @@ def _check_answers(
         if ids in answers[:place]:
             twin = texts[answers.index(ids)]
             raise PlanError(
-                f"the model's tokenizer has the same tokens for the answers “{twin}” and “{text}”: change one"
+                f"the model's tokenizer has the same tokens for the answers “{twin}” and “{text}”: change "
+                "one of them"
             )
         longer = next(
             (name for name, path in zip(texts, answers, strict=True) if path[: len(ids)] == ids != path),
@@ -210,12 +211,12 @@ def _check_answers(
         if longer is not None and not ends:
             raise PlanError(
                 f"the answer “{longer}” begins with the answer “{text}”, and the model has no token that "
-                "ends a text: change one"
+                "ends a text: change one of them"
             )
 
 
 def in_order(asked: Sequence[AskedQuestion]) -> list[Suffix]:
-    """Return the suffixes of several questions: the first one of each, then the remaining ones of all."""
+    """Return the suffixes of several questions: the first suffix of each, then all remaining ones."""
     further = [suffix for question in asked for suffix in question.suffixes[1:]]
     return [*(question.suffixes[0] for question in asked), *further]
 
@@ -246,7 +247,7 @@ def structured_answer(identity: str, asked: AskedQuestion, logits: Sequence[Sequ
 
 
 def check_writable(text: str) -> None:
-    """Check that a question does not list its answers: generated text would not be limited to them.
+    """Check that a question does not list its answers, because generated text is not limited to them.
 
     Raises:
         PlanError: The question lists its answers.

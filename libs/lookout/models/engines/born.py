@@ -1,4 +1,4 @@
-"""Born KV: the KV of a block as the engine computed it while the block was newest."""
+"""Born KV: a block's KV as the engine computed it when the block was the newest."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class KeepsRows(Protocol):
 
     @property
     def key_bias(self) -> torch.Tensor:
-        """The bias of every layer's key projection [layers, width]; zeros for a model without one, or that
-        norms its keys."""
+        """The bias of every layer's key projection [layers, width]; zeros if the model has no such bias or
+        normalises its keys."""
         ...
 
     def rows(self, plan: WindowPlan, begin: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -48,8 +48,8 @@ def frame_embeddings(block: StrideBlock) -> torch.Tensor:
     """Return the mean vision-tower token of each frame, float32 [frames, hidden].
 
     For a group that pruning dropped from a frame, the mean includes the newest token that the block kept of
-    that group: its content has not changed since. A block begins with a whole frame, so the result depends on
-    the block alone.
+    that group, because its content has not changed since. A block begins with a whole frame, so the result
+    depends on the block alone.
     """
     hidden = block.frames[0].tokens.shape[1] if block.frames else 0
     groups = block.frames[0].keep.size if block.frames else 0
@@ -75,7 +75,7 @@ def born_block(
 
     Args:
         engine: the engine; `plan` must be the last one that it ran for this stream, with `keep=True`.
-        plan: the window that `block` closed.
+        plan: the window that ends with `block`.
         block: the newest block of the plan.
         frame_us: time between frames in microseconds, used only if the block has a single frame and the
             model's positions count time; None: one second. With more frames, the block's own times are used.
@@ -112,7 +112,7 @@ def born_block(
 
 
 def _alone(part: PromptPart) -> RowLayout:
-    """Lay out the rows of one frame as a prompt of its own."""
+    """Lay out the rows of one frame as a separate prompt."""
     sizes = (
         part.visual_start - part.start,
         part.visual_stop - part.visual_start,
@@ -122,7 +122,7 @@ def _alone(part: PromptPart) -> RowLayout:
 
 
 def _frame_us(block: StrideBlock, frame_us: int | None) -> int:
-    """Time between frames: the block's own if it has at least two, else as given, else one second."""
+    """Time between frames: the block's if it has at least two frames, else as given, else one second."""
     times = [frame.time_us for frame in block.frames]
     if len(times) > 1:
         return int((times[-1] - times[0]) // (len(times) - 1))
@@ -130,7 +130,7 @@ def _frame_us(block: StrideBlock, frame_us: int | None) -> int:
 
 
 def prefix_of(engine: KeepsRows, plan: WindowPlan) -> Prefix:
-    """Return the system prefix of the plan's stream, which the engine holds."""
+    """Return the system prefix of the plan's stream, as stored in the engine."""
     rows = plan.parts[0].stop
     keys, values = engine.rows(plan, 0, rows)
     return Prefix(positions=plan.positions[:, :rows].copy(), keys=keys, values=values)

@@ -1,4 +1,4 @@
-"""Decides which streams keep their KV between windows when the byte budget does not hold them all."""
+"""Decides which streams keep their KV between windows if the byte budget is too small for all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REMEMBERED = 4096
 
 @dataclass(slots=True)
 class _Kept:
-    """A stream's bytes, and the request numbers at which it arrived and was last used."""
+    """A stream's bytes, and the numbers of the requests at which it arrived and was last used."""
 
     size: int
     arrived: int
@@ -22,14 +22,14 @@ class _Kept:
 class KvBudget:
     """Keeps a stable subset of streams under a byte limit.
 
-    Cameras take turns, so the least recently used stream is the one needed next: evicting it would lose every
+    Cameras take turns, so the least recently used stream is the one needed next. Evicting it would lose every
     window of every camera as soon as one camera does not fit. Here a stream that is used regularly stays. To
     make room for a newcomer, the budget first evicts streams that were not used since the newcomer's
     second-last request (they are slower, or gone), then the stream that arrived last. With room for b of n
-    equal windows, b - 1 streams keep their KV, and the others take turns in the remaining place.
+    equal windows, b - 1 streams keep their KV, and the other streams take turns in the remaining place.
 
     Args:
-        limit: Bytes of all streams together.
+        limit: Most bytes for all streams together.
     """
 
     def __init__(self, limit: int) -> None:
@@ -49,12 +49,12 @@ class KvBudget:
 
         Args:
             stream: The stream that needs room.
-            size: Bytes it will hold.
+            size: Bytes that it will need.
             running: Streams of the same batch; they are never evicted.
 
         Returns:
-            The streams whose KV must be evicted; None if there is no room next to `running`, in which case
-            nothing changes.
+            The streams whose KV must be evicted; None if there is no room beside the streams in `running`, in
+                which case nothing changes.
         """
         total = self.total + size - self.size(stream)
         victims: list[str] = []

@@ -1,4 +1,4 @@
-"""Checks that every engine makes before any KV moves: plans, blocks and positions must fit."""
+"""Checks that every engine makes before any KV moves: whether plans, blocks and positions fit."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def check_request(
 
 
 def check_plan(plan: WindowPlan, layout: Layout) -> None:
-    """Check the plan alone: its shapes and row ranges, and that every row is computed or reused."""
+    """Check a plan: its shapes and row ranges, and that every row is computed or reused."""
     axes, where = layout.positions.axes, f"{plan.stream}: window {plan.window}"
     if plan.positions.shape != (axes, plan.rows) or plan.source.shape != (plan.rows,):
         raise PlanError(
@@ -50,7 +50,7 @@ def check_plan(plan: WindowPlan, layout: Layout) -> None:
     if plan.layers is not None and (len(plan.layers) != layout.layers or plan.layers[0] != plan.compute):
         raise PlanError(f"{where}: its schedule of {len(plan.layers)} layers does not fit {layout.layers}")
     if plan.select is not None and not 0 < plan.select.layer < layout.layers:
-        raise PlanError(f"{where}: rows selected at layer {plan.select.layer} of {layout.layers}")
+        raise PlanError(f"{where}: rows are selected at layer {plan.select.layer} of {layout.layers}")
     rows = rows_in(plan.compute)
     if len(rows) and (rows[0] < 0 or rows[-1] >= plan.rows or np.any(np.diff(rows) <= 0)):
         raise PlanError(f"{where}: row ranges to compute must be ascending and inside {plan.rows} rows")
@@ -59,7 +59,7 @@ def check_plan(plan: WindowPlan, layout: Layout) -> None:
     if np.any(plan.source[uncovered] < 0):
         raise PlanError(f"{where}: some rows are neither computed nor reused")
     if (plan.parent is None) != bool(np.all(plan.source < 0)):
-        raise PlanError(f"{where}: a plan must reuse rows if it has a parent, and only then")
+        raise PlanError(f"{where}: a plan must reuse rows if and only if it has a parent")
 
 
 def check_positions(request: WindowRequest, longest: int, family: str, limit: int) -> None:
@@ -69,13 +69,13 @@ def check_positions(request: WindowRequest, longest: int, family: str, limit: in
     last = max(plan.question_position + longest + describe - 1, int(plan.positions.max(initial=0)))
     if last >= limit:
         raise PositionError(
-            f"{plan.stream}: window {plan.window} and its questions reach position {last}; {family} counts "
-            f"to {limit - 1}: shorten the window or the question"
+            f"{plan.stream}: window {plan.window} and its questions reach position {last}; {family} has "
+            f"positions up to {limit - 1}: shorten the window or the question"
         )
 
 
 def check_blocks(request: WindowRequest, hidden: int, deepstack: int) -> None:
-    """Check that every visual row to compute comes with an embedding of the model's shape."""
+    """Check that every visual row to compute has an embedding of the model's shape."""
     plan, rows = request.plan, rows_in(request.plan.compute)
     blocks = {block.index: block for block in request.blocks}
     for part in plan.parts[1:]:
@@ -85,11 +85,11 @@ def check_blocks(request: WindowRequest, hidden: int, deepstack: int) -> None:
         where = f"{plan.stream}: window {plan.window}, block {part.block}, frame {part.frame}"
         block = blocks.get(part.block)
         if block is None or part.frame >= len(block.frames):
-            raise PlanError(f"{where}: has rows to compute, but its embeddings are missing")
+            raise PlanError(f"{where}: rows must be computed, but their embeddings are missing")
         frame = block.frames[part.frame]
         expected = (part.visual_stop - part.visual_start, hidden)
         if tuple(frame.tokens.shape) != expected:
-            raise PlanError(f"{where}: embeddings {tuple(frame.tokens.shape)}, the plan has {expected}")
+            raise PlanError(f"{where}: embeddings {tuple(frame.tokens.shape)}, but the plan has {expected}")
         levels = 0 if frame.deepstack is None else frame.deepstack.shape[0]
         if levels != deepstack:
-            raise PlanError(f"{where}: {levels} deepstack levels, the model has {deepstack}")
+            raise PlanError(f"{where}: {levels} deepstack levels, but the model has {deepstack}")

@@ -1,4 +1,4 @@
-"""Classifies exceptions of a device: out of memory, permanently broken, or a fault of the work itself."""
+"""Classifies a device's exceptions: out of memory, device broken for good, or a fault of the work itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 class Fault(Enum):
-    """Kinds of failure, by what has to happen next."""
+    """Kinds of failure, according to what must happen next."""
 
     MEMORY = "memory"
     """The work does not fit in the device's memory: run less at once."""

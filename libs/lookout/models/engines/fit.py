@@ -1,4 +1,4 @@
-"""Whether a checkpoint fits on this machine when prefill loads it."""
+"""Tells whether a checkpoint fits on this machine when prefill loads it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from lookout.models.errors import ModelError
 
 
 def memory_text(folder: Path) -> str:
-    """Describe how the memory of the GPU, or of the CPU without one, is divided by default between model and
-    streams.
+    """Describe how the memory of the GPU (or of the CPU, if there is no GPU) is divided by default between
+    model and streams.
 
     Raises:
         ModelError: There is no checkpoint, it is damaged, or it does not fit.

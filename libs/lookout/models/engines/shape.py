@@ -21,7 +21,7 @@ class ModelShape(DecoderShape):
     Attributes:
         family: Name of the model's family.
         limit: Number of positions.
-        deepstack: Levels of visual tokens that are added to its first layers.
+        deepstack: Number of first layers to which visual features are added (DeepStack).
         itemsize: Bytes of one number of KV.
         dtype: Name of the data type.
     """

@@ -1,4 +1,4 @@
-"""Divides a device's memory between what a model needs and the KV of streams."""
+"""Divides a device's memory between a model and the KV of streams."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from lookout.models.engines.types import UnsupportedModelError
 from lookout.models.flops import DecoderShape
 
 GIB = 1 << 30
-#: rows of one pass, and of one window, for which memory is reserved by default
+#: default numbers of rows, of one pass and of one window, for which memory is reserved
 PASS_ROWS, WINDOW_ROWS = 16384, 32768
-#: share of a GPU's free memory that is divided up; torch's allocator loses some of the rest to fragmentation
+#: share of a GPU's free memory that is divided up; the rest allows for fragmentation in torch's allocator
 _USABLE = 0.92
 #: intermediate results that one row of a pass needs at the same time, in multiples of the model's width: the
 #: residual, its norm, queries, keys and values, the attention's result, and gate, up and their product
@@ -80,8 +80,8 @@ class Sizing:
             raise UnsupportedModelError(
                 f"the GPU has {free_bytes / GIB:.1f} GiB free; in {dtype} the weights take "
                 f"{weights * size / GIB:.1f}, a pass {(work_bytes + table_bytes) / GIB:.1f} and the KV of "
-                f"one window {window_rows * row_bytes / GIB:.1f}: take a larger GPU, a smaller model, or "
-                "smaller LOOKOUT_BATCH_ROWS and LOOKOUT_WINDOW_ROWS"
+                f"one window {window_rows * row_bytes / GIB:.1f}: use a larger GPU or a smaller model, or "
+                "lower LOOKOUT_BATCH_ROWS and LOOKOUT_WINDOW_ROWS"
             )
         return cls(
             dtype=dtype,
@@ -107,21 +107,21 @@ def kv_budget(
     window_rows: int,
     table_bytes: int | None = 0,
 ) -> int:
-    """Return how many bytes of KV streams may keep on a device between windows; call it before the model
-    loads.
+    """Return how many bytes of KV streams may keep on a device between windows. Call it before the model is
+    loaded.
 
     Args:
         folder: The checkpoint.
         device: cpu, cuda or cuda:1.
         dtype: Data type of weights and KV.
-        kv_bytes: The size asked for; None: 1 GiB on the CPU, on a GPU whatever the model leaves.
+        kv_bytes: The requested size; None: 1 GiB on the CPU, or all that the model leaves on a GPU.
         pass_rows: Maximum rows of one pass.
         window_rows: Maximum rows of one window.
         table_bytes: vLLM's block table; None: the size that its engine chooses; 0: another engine.
 
     Raises:
         UnsupportedModelError: The model does not fit, or window plans do not support it.
-        ModelError: A file of weights is damaged.
+        ModelError: A weight file is damaged.
     """
     sizing = None
     if kv_bytes is None:
@@ -147,7 +147,7 @@ def find_sizing(
 
     Raises:
         UnsupportedModelError: The model does not fit, or window plans do not support it.
-        ModelError: A file of weights is damaged.
+        ModelError: A weight file is damaged.
     """
     free = free_bytes(device)
     if free is None:

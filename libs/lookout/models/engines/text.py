@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 UNFINISHED = "�"
-"""What a decoder writes for a character whose bytes are not complete yet."""
+"""What a tokenizer's decoder returns for a character whose bytes are still incomplete."""
 
 
 class TextBuffer:
-    """Turns token ids into pieces of text that later tokens do not change.
+    """Turns token ids into pieces of text that later tokens can no longer change.
 
     Args:
         decode: Turns token ids into text.
@@ -23,8 +23,8 @@ class TextBuffer:
         self.over = False
 
     def add(self, token: int) -> str:
-        """Add a token and return the next piece of text, empty while it may still change. A stop string sets
-        `over`."""
+        """Add a token and return the next piece of text; "" while the text may still change. A stop string
+        sets `over`."""
         self._ids.append(token)
         text = self._decode(self._ids)
         places = [place for string in self._stop if (place := text.find(string)) >= 0]
@@ -34,7 +34,7 @@ class TextBuffer:
         return self._piece(text, len(text) - self._uncertain(text))
 
     def end(self) -> str:
-        """Return the last piece; call it after the last token."""
+        """Return the last piece of text; call this after the last token."""
         text = self._decode(self._ids) if self._ids and not self.over else ""
         return self._piece(text, len(text))
 

@@ -1,4 +1,4 @@
-"""The interface of every engine: window requests in, answers with their cost out."""
+"""The interface of all engines: window requests in, answers with their cost out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lookout.models.windows.types import StrideBlock, WindowPlan
 
 
 class EngineError(LookoutError, RuntimeError):
-    """An engine cannot do what it was asked to; the message names the stream, the cause and the remedy."""
+    """The engine cannot do what was requested; the message names the stream, the cause and the remedy."""
 
 
 class UnsupportedModelError(EngineError):
@@ -26,16 +26,16 @@ class PositionError(EngineError):
 
 
 class PlanError(EngineError):
-    """The plan does not fit the model, its blocks, or the block table."""
+    """The plan does not fit the model, the request's blocks, or the block table."""
 
 
 class StreamLostError(EngineError):
-    """The engine does not hold the KV that the plan continues: plan a key window. The same plan would fail
+    """The engine no longer has the KV that the plan continues. Plan a key window; the same plan would fail
     again."""
 
 
 class StreamFailedError(StreamLostError):
-    """A stream failed while it was computed; its KV is dropped, that of other streams is untouched."""
+    """A stream failed while it was computed. Its KV is dropped; other streams are not affected."""
 
 
 class MemoryBudgetError(EngineError):
@@ -44,13 +44,13 @@ class MemoryBudgetError(EngineError):
 
 class DeviceError(EngineError):
     """The device failed permanently, or has no memory for a single window: this process can compute nothing
-    more. `Engine.run` raises it; it never comes as the answer of a stream."""
+    more. `Engine.run` raises it; it is never returned as a stream's answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
     """One standing question. `describe` > 0 asks for up to that many tokens of text if the answer is Yes; a
-    question with a list of allowed answers (`lookout.structured`) gets no text."""
+    question with a list of allowed answers (`lookout.structured`) never gets text."""
 
     id: str
     text: str
@@ -63,8 +63,8 @@ class TextSettings:
 
     Attributes:
         tokens: Maximum number of tokens.
-        temperature: Temperature of sampling; 0: the likeliest token every time.
-        seed: Seed of sampling.
+        temperature: Sampling temperature; 0: always the most likely token.
+        seed: Sampling seed.
         stop: The text ends before the first of these strings.
         schema: A JSON schema that the text follows; only vLLM supports one.
     """
@@ -77,15 +77,15 @@ class TextSettings:
 
     def __post_init__(self) -> None:
         if self.tokens < 1:
-            raise PlanError(f"tokens={self.tokens} of a text must be at least 1")
+            raise PlanError(f"tokens={self.tokens}: a text must have at least 1 token")
         if not 0 <= self.temperature < float("inf"):
-            raise PlanError(f"temperature={self.temperature} of a text must be 0 or above")
+            raise PlanError(f"temperature={self.temperature}: the temperature must be finite and at least 0")
 
 
 @dataclass(frozen=True, slots=True)
 class AttendedFrame:
-    """A frame of a window that an answer attends to: its block, its number in the block, and the share of the
-    answer's attention on its most attended visual row (mean over layers and heads)."""
+    """A frame of a window that an answer attends to: its block, its number within the block, and the share of
+    the answer's attention on its most attended visual row (mean over layers and heads)."""
 
     block: int
     frame: int
@@ -94,14 +94,15 @@ class AttendedFrame:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """p(yes) of one question: softmax of the Yes logit against the No logit at the first answer token.
+    """The answer to one question. p(yes) is the softmax of the Yes and No logits at the first answer token.
 
     Attributes:
-        tokens: Length of the question's suffixes, the rows that the question cost.
-        text_flops: FLOPs spent on its text.
-        frames: The frames with most attention, best first; empty if the engine does not see attention.
-        shares: For a structured question, the probability of each allowed answer, in their order. Its p(yes)
-            is that of its condition, and its two logits are the logarithms of p(yes) and 1 - p(yes).
+        tokens: Length of the question's suffixes: the number of rows that the question added.
+        text_flops: FLOPs spent on the answer's text.
+        frames: The frames with the most attention, best first; empty if the engine cannot read attention.
+        shares: For a structured question, the probability of each allowed answer, in the question's order.
+            The answer's p(yes) is then that of the question's condition, and its two logits are the
+            logarithms of p(yes) and 1 - p(yes).
     """
 
     question: str
@@ -117,8 +118,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A frame that an answer is based on: its stream time, and its share of the answer's attention (mean over
-    layers and heads)."""
+    """A frame on which an answer is based: its stream time, and its share of the answer's attention (mean
+    over layers and heads)."""
 
     time_us: int
     share: float
@@ -126,19 +127,19 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one window cost. Rows include text rows (labels and wrapping).
+    """The cost of one window. Rows include text rows (labels and wrapping).
 
     Attributes:
-        tokens_kept: Rows of the window, without questions; `tokens_reused`, `tokens_refreshed` and
-            `tokens_new` are its parts.
+        tokens_kept: Rows of the window, without questions; the sum of `tokens_reused`, `tokens_refreshed` and
+            `tokens_new`.
         question_tokens: Rows of the questions.
-        token_layers: Rows computed, summed over layers; policies are compared by it.
+        token_layers: Rows computed, summed over layers; the measure by which policies are compared.
         kv_bytes: Bytes of KV that the engine keeps for the window.
-        flops: 2 per multiply-add, by stage: "linear" (projections and MLP of window rows), "attention" (of
-            window rows, over the rows they see), "place" (rotating K into the window), "select" (choosing
-            rows), "questions" (everything the questions cost), "describe" (writing text).
+        flops: FLOPs (2 per multiply-add) by stage: "linear" (projections and MLP of window rows), "attention"
+            (of window rows, over the rows they see), "place" (rotating K into the window), "select" (choosing
+            rows), "questions" (everything for the questions), "describe" (writing text).
         row_flops: FLOPs of one row over all layers.
-        pair_flops: FLOPs over all layers of a pair of rows, one of which sees the other.
+        pair_flops: FLOPs, over all layers, of one row attending to one other row.
         seconds: The window's part of its batch's measured time; 0 if it was not measured.
     """
 
@@ -155,7 +156,7 @@ class Cost:
     seconds: float = 0.0
 
     def __add__(self, other: Cost) -> Cost:
-        """Add the costs of two prompts of one model."""
+        """Add the costs of two prompts to the same model."""
         stages = {*self.flops, *other.flops}
         return Cost(
             self.tokens_kept + other.tokens_kept,
@@ -177,17 +178,17 @@ class Cost:
         return sum(self.flops.values())
 
     def full_flops(self, rows: int) -> int:
-        """FLOPs of computing a whole window of `rows` rows on the same model, without questions."""
+        """FLOPs to compute a whole window of `rows` rows on the same model, without questions."""
         return rows * self.row_flops + causal_pairs(rows) * self.pair_flops
 
 
 @dataclass(frozen=True, slots=True)
 class WindowRequest:
-    """One window of one stream: its plan, the plan's blocks (those with rows to compute suffice), and the
-    questions to ask at its end.
+    """One window of one stream: its plan, the plan's blocks (only those with rows to compute are required),
+    and the questions to ask at its end.
 
-    With `keep` False (only for windows computed in full) the KV is dropped after the questions, and what the
-    engine holds of the stream stays as it is: for audits, and for fleets that only recompute.
+    With `keep` False (only for windows computed in full), the window's KV is dropped after the questions, and
+    the engine's KV of the stream does not change. This is for audits, and for fleets that only recompute.
     """
 
     plan: WindowPlan
@@ -215,7 +216,7 @@ class WindowAnswer:
 
 @dataclass(frozen=True, slots=True)
 class StreamMemory:
-    """What one stream holds: its last window, rows, KV bytes on the device and bytes on the disk tier."""
+    """What the engine keeps for a stream: last window, rows, KV bytes on the device and on the disk tier."""
 
     stream: str
     window: int
@@ -226,13 +227,13 @@ class StreamMemory:
 
 @runtime_checkable
 class Engine(Protocol):
-    """Executes window plans. Invalid requests and failing streams come back as `WindowAnswer.error`; a batch
-    never fails as a whole because of one stream. Only a device that failed permanently raises
+    """Executes window plans. Invalid requests and failing streams are returned as `WindowAnswer.error`; a
+    batch never fails as a whole because of one stream. Only a device that failed permanently raises
     `DeviceError`."""
 
     @property
     def layout(self) -> Layout:
-        """The prompt layout of the loaded checkpoint; plans are made with it."""
+        """The prompt layout of the loaded checkpoint, which plans must use."""
         ...
 
     @property
@@ -241,16 +242,16 @@ class Engine(Protocol):
         ...
 
     def run(self, requests: Sequence[WindowRequest]) -> list[WindowAnswer]:
-        """Execute one window of each of several streams as one batch; answers in the order of requests.
+        """Execute windows of several streams, one per stream, as one batch; return answers in request order.
 
         Raises:
-            DeviceError: The device failed permanently; so does every later call.
+            DeviceError: The device failed permanently; every later call raises this too.
         """
         ...
 
     def held(self, stream: str) -> str | None:
-        """The digest of the plan whose KV the engine holds for a stream; None: the next window of the stream
-        must be a key window."""
+        """The digest of the plan whose KV the engine has for a stream; None: the stream's next window must be
+        a key window."""
         ...
 
     def close_stream(self, stream: str) -> None:
@@ -258,7 +259,7 @@ class Engine(Protocol):
         ...
 
     def memory(self) -> list[StreamMemory]:
-        """List what every stream holds, least recently used first."""
+        """List what is kept for every stream, least recently used first."""
         ...
 
     def close(self) -> None:
@@ -267,10 +268,10 @@ class Engine(Protocol):
 
 
 class AskingEngine(Engine, Protocol):
-    """An engine that answers questions over a window that it holds.
+    """An engine that answers questions about a window whose KV it still has.
 
-    Whatever fails, nothing that it holds changes: the same call can be made again, and the next window is
-    computed as if nobody had asked.
+    If a call fails, that KV does not change: the same call can be made again, and the next window is computed
+    as if nobody had asked.
     """
 
     def ask(self, plan: WindowPlan, questions: Sequence[Question]) -> WindowAnswer:
@@ -278,7 +279,7 @@ class AskingEngine(Engine, Protocol):
         stream.
 
         Raises:
-            StreamLostError: Its KV is no longer held.
+            StreamLostError: The window's KV is no longer held.
             EngineError: The questions cannot be answered.
         """
         ...
@@ -293,13 +294,13 @@ class AskingEngine(Engine, Protocol):
         """Yield the answer in words, piece by piece; the generator's result is its cost.
 
         Args:
-            plan: The window that was run last for its stream.
+            plan: The plan of the window that was run last for its stream.
             question: What to ask.
             settings: How the text is written.
             going: Called before every token; the text ends when it returns False.
 
         Raises:
-            StreamLostError: Its KV is no longer held.
+            StreamLostError: The window's KV is no longer held.
             EngineError: The question cannot be answered.
         """
         ...

@@ -1,7 +1,7 @@
-"""Model families: what Lookout knows about each, and what it reads of a checkpoint folder.
+"""Model families: what Lookout knows about each family, and what it reads from a checkpoint folder.
 
-`FAMILIES` has a record for each family; nothing else in Lookout names one. Records and `model_input` work
-without torch; `load_tower` and `load_layout` import it when they are first used.
+`FAMILIES` has a record for each family; no other code names a family. Records and `model_input` work without
+torch; `load_tower` and `load_layout` import it when they are first used.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Loads the stock models without the parts of torch and transformers that only training and sharding use.
 
 Importing a stock model imports torch's compiler, sharded tensors and the losses of detectors (scipy,
-torchvision): 1 000 modules and 170 MB that a service never uses. transformers skips most of them if it does
-not find them. It always imports the compiler, for decorators.
+torchvision): 1 000 modules and 170 MB that a service never uses. transformers skips most of them if scipy,
+torchvision and torch.distributed seem not to be installed, so it is told that. It imports the compiler in any
+case, for its decorators, so a stand-in takes the compiler's place meanwhile.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, Final
 
-#: what transformers looks for before it imports these parts
+#: the checks that transformers makes before it imports these parts
 _UNUSED: Final = ("is_torch_distributed_available", "is_scipy_available", "is_torchvision_available")
 _COMPILER: Final = "torch._dynamo"
 _TRACING: Final = "torch._dynamo._trace_wrapped_higher_order_op"
@@ -24,8 +25,8 @@ _TRACING: Final = "torch._dynamo._trace_wrapped_higher_order_op"
 def inference_only() -> Iterator[None]:
     """Load models for inference only within this context.
 
-    For services and commands: afterwards nothing in the process may train, compile or shard a model of
-    transformers. If the stock models are imported already, this changes nothing.
+    For services and commands: afterwards, nothing in the process may train, compile or shard a transformers
+    model. If the stock models are already imported, this changes nothing.
     """
     if "transformers.modeling_utils" in sys.modules:
         yield
@@ -44,7 +45,7 @@ def _is_unavailable() -> bool:
 
 
 class _Compiler(ModuleType):
-    """Replaces the compiler while functions are marked for it; any other use of it imports the real one."""
+    """Stands in for the compiler while functions are marked for it; any other use imports the real one."""
 
     disable = allow_in_graph = assume_constant_result = staticmethod(lambda *given, **_: _unmarked(*given))
 
@@ -64,7 +65,7 @@ class _Compiler(ModuleType):
         torch._dynamo = self  # type: ignore[assignment]
 
     def leave(self) -> None:
-        """Give the compiler's place back, unless that was done."""
+        """Give the compiler's place back, unless that was already done."""
         import torch
 
         if sys.modules.get(_COMPILER) is self:
@@ -73,8 +74,8 @@ class _Compiler(ModuleType):
 
 @contextlib.contextmanager
 def _without_compiler() -> Iterator[None]:
-    """Let functions be marked for a compiler that is not imported. torch marks its own when they are first
-    called, which building a model does."""
+    """Let functions be marked for a compiler that is not imported. torch marks its own functions when they
+    are first called, as happens when a model is built."""
     if _COMPILER in sys.modules:
         yield
         return

@@ -11,11 +11,11 @@ from lookout.models.families.types import ModelInput
 
 
 def model_input(folder: Path) -> ModelInput:
-    """Return the picture size that a checkpoint's vision tower takes by default (the loaded tower gives the
-    same).
+    """Return the picture size that a checkpoint's vision tower takes by default (the loaded tower states the
+    same size).
 
     Raises:
-        ModelError: the folder has no readable configuration, or one of a family that Lookout does not run.
+        ModelError: the folder has no readable configuration, or Lookout does not run its family.
     """
     path = folder / "config.json"
     try:

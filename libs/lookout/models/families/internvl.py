@@ -1,4 +1,4 @@
-"""InternVL3: pixel shuffle, one position a row, a label "Frame1: " before every frame."""
+"""InternVL3: pixel shuffle, one position per row, a label "Frame1: " before every frame."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class InternVL(Family):
     placeholders = ("image_token_id",)
 
     def input(self, vision: Mapping[str, Any]) -> ModelInput:
-        """The size is fixed by the checkpoint."""
+        """The size that the checkpoint fixes."""
         height, width = square(vision.get("image_size", 448))
         return ModelInput(width, height, square(vision.get("patch_size", 14))[0])
 
     def tower(self) -> type[BaseTower]:
-        """Its ViT with a class token."""
+        """InternVL's ViT with a class token."""
         from lookout.models.families.towers.internvl import InternVLTower
 
         return InternVLTower
 
     def stock_inputs(self, given: dict[str, Any], visual: torch.Tensor) -> dict[str, Any]:
-        """The model takes the frames of a video as images."""
+        """The same tensors under the names for images, because the model takes video frames as images."""
         if "pixel_values_videos" in given:
             given["pixel_values"] = given.pop("pixel_values_videos").flatten(0, 1)
         return given

@@ -19,7 +19,8 @@ from lookout.text import clean
 LAYOUT_FILE = "lookout_layout.json"
 _QUESTION = "lookout-question-goes-here"
 
-#: exception of the tokenizers library's Rust code; it is not an `Exception`, and its class cannot be imported
+#: exception of the tokenizers library's Rust code; it does not derive from `Exception`, and its class cannot
+#: be imported
 PANIC = "PanicException"
 _THOUGHT = re.compile(r"<([A-Za-z_]*(?:think|thought|reason)[A-Za-z_]*)>")
 
@@ -28,7 +29,7 @@ Encode = Callable[[str], tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class LayoutText:
-    """A layout as strings, before it is tokenised; the fields of `lookout_layout.json`."""
+    """A layout as strings, before it is tokenised: the fields of `lookout_layout.json`."""
 
     prefix: str = ""
     frame_open: str = ""
@@ -60,7 +61,7 @@ def load_layout(checkpoint: Path | str) -> Layout:
         return tuple(tokens_of(tokenizer, part, folder, add_special_tokens=False))
 
     layout = build_layout(config, text, encode)
-    # If the tokenizer puts a token before every text (BOS), the stock prompt begins with it too.
+    # If the tokenizer puts a token before every text (BOS), the stock prompt also begins with it.
     opening = tokens_of(tokenizer, "", folder)[:1]
     if opening and opening[0] == tokenizer.bos_token_id and not text.prefix.startswith(tokenizer.bos_token):
         return replace(layout, prefix=(opening[0], *layout.prefix))
@@ -71,11 +72,11 @@ def load_tokenizer(folder: Path) -> Any:
     """Load the checkpoint's tokenizer with transformers.
 
     Raises:
-        WindowError: It is missing or cannot be used.
+        WindowError: The tokenizer is missing or cannot be used.
     """
     from transformers import AutoTokenizer
 
-    with _one_error(folder, "its tokenizer cannot be used"):
+    with _as_window_error(folder, "its tokenizer cannot be used"):
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
 
@@ -85,12 +86,12 @@ def tokens_of(tokenizer: Any, text: str, folder: Path, **options: Any) -> list[i
     Raises:
         WindowError: The tokenizer fails on the text.
     """
-    with _one_error(folder, "its tokenizer fails on a text"):
+    with _as_window_error(folder, "its tokenizer fails on a text"):
         return [int(token) for token in tokenizer.encode(text, **options)]
 
 
 def rendered_prompts(folder: Path) -> list[str]:
-    """Return the prompt rendered by each chat template of a checkpoint, each tokenised once as a check.
+    """Return the prompt as each of a checkpoint's chat templates renders it, each tokenised as a check.
 
     Raises:
         WindowError: A template or the tokenizer fails.
@@ -108,7 +109,7 @@ def rendered_prompts(folder: Path) -> list[str]:
 
 def _rendered(tokenizer: Any, template: str | None, folder: Path) -> str:
     content = [{"type": "video"}, {"type": "text", "text": _QUESTION}]
-    with _one_error(folder, "its chat template fails"):
+    with _as_window_error(folder, "its chat template fails"):
         return str(
             tokenizer.apply_chat_template(
                 [{"role": "user", "content": content}],
@@ -121,14 +122,14 @@ def _rendered(tokenizer: Any, template: str | None, folder: Path) -> str:
 
 
 @contextmanager
-def _one_error(folder: Path, what: str) -> Iterator[None]:
-    """Turn any failure that a folder's files cause into one error: a template is a program, and a tokenizer a
-    list of patterns.
+def _as_window_error(folder: Path, what: str) -> Iterator[None]:
+    """Turn any exception that a folder's files cause into a `WindowError`. Templates are programs and
+    tokenizers are lists of patterns, so they can raise anything.
 
     Raises:
-        WindowError: Any failure except running out of memory. The tokenizers library raises bare `Exception`,
-            and for a pattern that needs too many steps a class that does not derive from it; transformers may
-            raise any class.
+        WindowError: Any exception occurred, except running out of memory. The tokenizers library raises bare
+            `Exception` and, for a pattern that needs too many steps, a class that does not derive from it;
+            transformers may raise any class.
     """
     try:
         yield
@@ -143,8 +144,8 @@ def _one_error(folder: Path, what: str) -> Iterator[None]:
 def read_config(folder: Path) -> dict[str, Any]:
     """Read the checkpoint's `config.json`.
 
-    The settings of its language model are under `text_config`, even if the file has them at the top level
-    (Qwen2.5-VL as published).
+    The language model's settings are under `text_config`, even if the file has them at the top level (as
+    published Qwen2.5-VL files do).
 
     Raises:
         WindowError: There is no such file, or its family is unknown.
@@ -170,8 +171,8 @@ def build_layout(config: dict[str, Any], text: LayoutText, encode: Encode) -> La
     yes, no = _single(encode, text.yes), _single(encode, text.no)
     if yes == no:
         raise WindowError(
-            f"the tokenizer has the same token for the answers {text.yes!r} and {text.no!r}: name two others "
-            f"as yes and no in {LAYOUT_FILE}"
+            f"the tokenizer has the same token for the answers {text.yes!r} and {text.no!r}: choose two "
+            f"others as yes and no in {LAYOUT_FILE}"
         )
     numbers: dict[str, Any] = config["text_config"]
     head = before_words(encode, text.question_head)
@@ -194,8 +195,8 @@ def build_layout(config: dict[str, Any], text: LayoutText, encode: Encode) -> La
 
 
 def before_words(encode: Encode, text: str) -> tuple[int, ...]:
-    """Tokenise a text as it is when a word follows. Several newlines may be one token at the end of a text,
-    but are several tokens before a word."""
+    """Tokenise a text as it is tokenised before a word. Several newlines may be one token at the end of a
+    text, but are several tokens before a word."""
     return encode(f"{text}A")[:-1] if text.endswith("\n") else encode(text)
 
 
@@ -219,8 +220,8 @@ def _single(encode: Encode, word: str) -> int:
     ids = encode(word)
     if len(ids) != 1:
         raise WindowError(
-            f"the answer {word!r} is {len(ids)} tokens of the tokenizer, but p(yes) is read from one: name "
-            f"others as yes and no in {LAYOUT_FILE}"
+            f"the answer {word!r} is {len(ids)} tokens of the tokenizer, but p(yes) is read from one: "
+            f"choose others as yes and no in {LAYOUT_FILE}"
         )
     return ids[0]
 
@@ -228,8 +229,8 @@ def _single(encode: Encode, word: str) -> int:
 def close_thought(prompt: str) -> str:
     """Close a thought that a prompt leaves open at its end, as the templates of "thinking" checkpoints do.
 
-    p(yes) is read where the prompt ends, and inside a thought the model is not answering yet. The thought is
-    closed empty, as in Qwen3's template for answers without thinking.
+    p(yes) is read where the prompt ends, and within a thought the model is not answering yet. So an empty
+    thought is closed, as in Qwen3's template for answers without thinking.
     """
     for opened in [*_THOUGHT.finditer(prompt)][-1:]:
         if f"</{opened[1]}>" not in prompt[opened.end() :]:
@@ -248,8 +249,8 @@ def _own_text(path: Path) -> LayoutText:
 
 
 def _processor_template(folder: Path) -> str | None:
-    """Return the chat template of a folder whose tokenizer has none: published folders keep the processor's
-    template in a file of its own."""
+    """Return the chat template of a folder whose tokenizer has none, because published folders keep the
+    processor's template in a separate file."""
     path = folder / "chat_template.json"
     if not path.is_file():
         return None
@@ -261,11 +262,11 @@ def _template_text(family: Family, tokenizer: Any, folder: Path) -> LayoutText:
     prompt = family.prompt
     template = family.video_template() or tokenizer.chat_template or _processor_template(folder)
     if not template:
-        raise WindowError(f"{folder} has no chat template; add one, or a {LAYOUT_FILE}")
+        raise WindowError(f"{folder} has no chat template: add one, or a {LAYOUT_FILE}")
     prefix, video, remainder = _rendered(tokenizer, template, folder).partition(prompt.video)
     head, question, tail = remainder.partition(_QUESTION)
     if not video or not question:
-        raise WindowError(f"{folder}: the chat template shows no {prompt.video!r} before the question")
+        raise WindowError(f"{folder}: the chat template does not put {prompt.video!r} before the question")
     return LayoutText(
         prefix=prefix + prompt.before,
         frame_open=prompt.frame_open,

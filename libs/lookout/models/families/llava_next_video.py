@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class LlavaNextVideo(Family):
-    """The record of the family. The model's learned newline is used after still pictures, never after a
+    """The record of the family. The model uses its learned newline after still pictures, but never after a
     video."""
 
     name = "llava_next_video"
@@ -20,7 +20,7 @@ class LlavaNextVideo(Family):
     usual = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 
     def input(self, vision: Mapping[str, Any]) -> ModelInput:
-        """The size is fixed by the checkpoint."""
+        """The size that the checkpoint fixes."""
         side = square(vision.get("image_size", 336))[0]
         return ModelInput(side, side, square(vision.get("patch_size", 14))[0])
 

@@ -20,7 +20,7 @@ class LlavaOnevision(Family):
     newline_weights = ("model.image_newline", "image_newline")
 
     def input(self, vision: Mapping[str, Any]) -> ModelInput:
-        """The size is fixed by the checkpoint."""
+        """The size that the checkpoint fixes."""
         side = square(vision.get("image_size", 384))[0]
         return ModelInput(side, side, square(vision.get("patch_size", 14))[0])
 

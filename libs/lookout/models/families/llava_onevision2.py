@@ -1,4 +1,4 @@
-"""LLaVA-OneVision-2: any input size, every frame after its time in text, a plain Qwen3 as language model."""
+"""LLaVA-OneVision-2: any input size, a label with the time before every frame, a plain Qwen3."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class LlavaOnevision2(QwenVL):
     """The record of the family.
 
-    transformers has no classes for it, and a published folder brings its own as Python files. Lookout runs no
-    code of a folder: it registers classes of its own, which the tests compare with vLLM's.
+    transformers has no classes for this family, and a published folder contains its own as Python files.
+    Lookout runs no code from a folder: it registers its own classes, which the tests compare with vLLM's.
     """
 
     name = "llava_onevision2"
@@ -38,7 +38,7 @@ class LlavaOnevision2(QwenVL):
     patch = 14
 
     def input(self, vision: Mapping[str, Any]) -> ModelInput:
-        """A square of whole tokens, because the tower takes any."""
+        """A square of whole tokens, because the tower takes any size."""
         patch = int(vision.get("patch_size", self.patch))
         token = patch * int(vision.get("spatial_merge_size", 2))
         if token <= 0:
@@ -47,19 +47,19 @@ class LlavaOnevision2(QwenVL):
         return ModelInput(side, side, patch)
 
     def tower(self) -> type[BaseTower]:
-        """Its ViT, whose positions have three axes."""
+        """The family's ViT, whose positions have three axes."""
         from lookout.models.families.towers.llava_onevision2 import LlavaOnevision2Tower
 
         return LlavaOnevision2Tower
 
     def register(self) -> None:
-        """Register the family's own classes."""
+        """Register Lookout's classes for the family."""
         from lookout.models.families.towers.llava_onevision2_model import register
 
         register()
 
     def frame_inputs(self, processor: Any, video: NDArray[np.uint8]) -> dict[str, Any]:
-        """Frames as pictures of their own, at time 0, as vLLM's frame backend gives them to the processor."""
+        """Frames as separate pictures at time 0, as vLLM's frame backend gives them to the processor."""
         from lookout.models.families.towers.llava_onevision2_model import still_positions
 
         given = dict(processor(list(video), return_tensors="pt", do_resize=False))
@@ -67,13 +67,13 @@ class LlavaOnevision2(QwenVL):
         return {**given, "patch_positions": still_positions(given["image_grid_thw"], merge)}
 
     def stock_inputs(self, given: dict[str, Any], visual: torch.Tensor) -> dict[str, Any]:
-        """They are all that the model takes."""
+        """The same tensors: the model needs no others."""
         return given
 
     def stock_positions(
         self, whole: Any, ids: torch.Tensor, visual: torch.Tensor, stock: Mapping[str, Any]
     ) -> torch.Tensor:
-        """One position a row."""
+        """One position per row."""
         import torch
 
         return torch.arange(ids.shape[1])[None]

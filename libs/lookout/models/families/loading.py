@@ -30,16 +30,16 @@ def load_tower(
     dtype: torch.dtype | str | None = None,
     size: tuple[int, int] | None = None,
 ) -> Tower:
-    """Load the tower of a checkpoint folder, or take that of a loaded transformers model (shared, not copied;
-    it keeps its device).
+    """Load the tower of a checkpoint folder, or take the tower of a loaded transformers model (shared, not
+    copied, on the model's device).
 
-    `size` is the usual input (height, width) in pixels; by default the family's own. From a folder only the
-    tower and the projector are read: the language model's layers stay on disk. `dtype` None means
+    `size` is the usual input (height, width) in pixels; None means the family's default. From a folder, only
+    the tower and the projector are read: the language model's layers stay on disk. `dtype` None means
     `lookout.models.device.default_dtype`.
 
     Raises:
-        VisionError: The family has no tower here, the folder is not a usable checkpoint, or the family cannot
-            take the size.
+        VisionError: Lookout has no tower for the family, the folder is not a usable checkpoint, or the family
+            cannot take the size.
     """
     limit_threads()
     if isinstance(source, nn.Module):
@@ -53,7 +53,7 @@ def load_tower(
 
 
 def tower_grid(folder: Path) -> Grid:
-    """Return the grid of the usual input size, as the tower of a checkpoint gives it; no weights are read.
+    """Return the grid that a checkpoint's tower has for its usual input size; no weights are read.
 
     Raises:
         VisionError: The folder has no usable configuration.
@@ -64,7 +64,7 @@ def tower_grid(folder: Path) -> Grid:
         config = _stock_config(folder)
         family = _family(config.model_type, folder)
         _without_language(config)
-        with torch.device("meta"):  # shapes alone
+        with torch.device("meta"):  # shapes only
             model = AutoModel.from_config(config, trust_remote_code=False)
         return family.tower()(model.eval(), _normalise(folder, family), None).grid
     except VisionError:
@@ -105,7 +105,7 @@ def _read(folder: Path, device: torch.device, dtype: torch.dtype) -> nn.Module:
     except ModelError as error:
         raise VisionError(str(error)) from error
     except Exception as error:
-        # Any: transformers checks little of a configuration, and fails wherever a value does not fit.
+        # Any exception: transformers checks few values of a configuration, and fails wherever one is wrong.
         why = f"{type(error).__name__}: {clean(error, 300)}"
         raise VisionError(f"{folder} cannot be loaded: {why}") from error
 

@@ -22,13 +22,13 @@ class QwenVL(Family):
     patch: ClassVar[int]
 
     def input(self, vision: Mapping[str, Any]) -> ModelInput:
-        """The size is Lookout's choice, because the tower takes any. A checkpoint trained with another size
-        has it as `image_size` in its vision configuration; published ones have no such entry."""
+        """The size that Lookout chooses, because the tower takes any. A checkpoint trained with another size
+        states it as `image_size` in its vision configuration; published checkpoints have no such entry."""
         side = int(vision.get("image_size", SIDE))
         return ModelInput(side, side, int(vision.get("patch_size", self.patch)))
 
     def stock_pixels(self, pixels: torch.Tensor, grid: Grid) -> torch.Tensor:
-        """Pairs of frames, divided into groups of patches."""
+        """The pixels of pairs of frames, divided into groups of patches."""
         time, merge, patch = grid.temporal, grid.merge, grid.patch
         cut = pixels.view(
             -1, time, 3, grid.rows // merge, merge, patch, grid.cols // merge, merge, patch
@@ -36,13 +36,13 @@ class QwenVL(Family):
         return cut.permute(0, 3, 6, 4, 7, 2, 1, 5, 8).reshape(-1, 3 * time * patch * patch)
 
     def stock_inputs(self, given: dict[str, Any], visual: torch.Tensor) -> dict[str, Any]:
-        """The model also needs to know which rows belong to a video."""
+        """The tensors, and which rows belong to a video, which the model also needs."""
         return {**given, "mm_token_type_ids": visual.int() * 2}
 
     def stock_positions(
         self, whole: Any, ids: torch.Tensor, visual: torch.Tensor, stock: Mapping[str, Any]
     ) -> torch.Tensor:
-        """The positions of the model's own `get_rope_index`."""
+        """The positions from the model's `get_rope_index`."""
         import torch
 
         extra = {}

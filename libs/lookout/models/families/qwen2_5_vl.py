@@ -23,13 +23,13 @@ class Qwen25VL(QwenVL):
     patch = 14
 
     def tower(self) -> type[BaseTower]:
-        """Its windowed ViT."""
+        """The family's windowed ViT."""
         from lookout.models.families.towers.qwen2_5_vl import Qwen25Tower
 
         return Qwen25Tower
 
     def positions(self, config: Mapping[str, Any]) -> PositionRule:
-        """One grid for the whole video."""
+        """One grid for the whole video; its time axis counts ticks."""
         from lookout.models.windows.positions import VideoPositions
 
         ticks = float(config.get("vision_config", {}).get("tokens_per_second", 4))

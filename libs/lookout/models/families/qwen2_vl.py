@@ -23,7 +23,7 @@ class Qwen2VL(QwenVL):
     patch = 14
 
     def tower(self) -> type[BaseTower]:
-        """Its ViT."""
+        """The family's ViT."""
         from lookout.models.families.towers.qwen2_vl import Qwen2Tower
 
         return Qwen2Tower

@@ -1,4 +1,4 @@
-"""Qwen3-VL: every frame is a grid of its own after its time in text; DeepStack features."""
+"""Qwen3-VL: every frame is a separate grid after a label with its time; DeepStack features."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Qwen3VL(QwenVL):
         label={"counts": "seconds", "head": "<", "width": 3, "point": ".", "tail": " seconds>"},
     )
     usual = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
-    # Its language model takes DeepStack levels; vLLM's registry has only the whole family.
+    # The language model takes DeepStack levels; vLLM's registry has only the whole model.
     text_models: ClassVar[Mapping[str, TextModel]] = {
         "qwen3_vl_text": TextModel(
             "Qwen3ForCausalLM", "vllm.model_executor.models.qwen3_vl", "Qwen3LLMForCausalLM"
@@ -36,7 +36,7 @@ class Qwen3VL(QwenVL):
     patch = 16
 
     def tower(self) -> type[BaseTower]:
-        """Its ViT with DeepStack mergers."""
+        """The family's ViT with DeepStack mergers."""
         from lookout.models.families.towers.qwen3_vl import Qwen3Tower
 
         return Qwen3Tower
@@ -48,7 +48,7 @@ class Qwen3VL(QwenVL):
         return FramePositions(self.limit(config))
 
     def deepstack(self, vision: Any) -> int:
-        """One level for each layer of the tower whose features are used."""
+        """One level for each tower layer whose features are used."""
         return len(getattr(vision, "deepstack_visual_indexes", ()))
 
     def stock_prompt(self, text: str) -> str:

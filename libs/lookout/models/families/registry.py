@@ -17,7 +17,7 @@ from lookout.models.families.types import Family
 
 
 class UnknownFamilyError(LookoutError, ValueError):
-    """A checkpoint is of a family that Lookout does not run; the message names the supported ones."""
+    """Lookout does not run the checkpoint's family; the message lists the supported families."""
 
 
 FAMILIES: Mapping[str, Family] = {
@@ -43,6 +43,7 @@ def family_of(model_type: object) -> Family:
     """
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise UnknownFamilyError(
-            f"model_type {model_type!r} is not a family that Lookout runs; supported: {', '.join(FAMILIES)}"
+            f"model_type {model_type!r} is not a family that Lookout runs: choose one of "
+            f"{', '.join(FAMILIES)}"
         )
     return FAMILIES[model_type]

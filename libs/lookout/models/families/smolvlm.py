@@ -1,4 +1,4 @@
-"""SmolVLM2: pixel shuffle of 3x3 or 4x4 patches, one position a row, a clock before every frame."""
+"""SmolVLM2: pixel shuffle of 3x3 or 4x4 patches, one position per row, the time as every frame's label."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _INTRODUCTION = "You are provided the following series of{} frames from a{} vide
 class SmolVLM(Family):
     """The record of the family.
 
-    The stock prompt says how many frames there are and how long the video is. Here all windows of a stream
-    share the KV in front of their frames, and the first ones are shorter: the numbers are left out.
+    The stock prompt states the number of frames and the length of the video. In Lookout, all windows of a
+    stream share the KV before their frames, and the first windows are shorter, so these numbers are left out.
     """
 
     name = "smolvlm"
@@ -29,7 +29,7 @@ class SmolVLM(Family):
         frame_open="<fake_token_around_image><global-img>",
         frame_close="<fake_token_around_image>",
         label={"counts": "clock", "head": "\nFrame from ", "width": 2, "point": ":", "tail": ":"},
-        answers=(" Yes", " No"),  # words that follow "Assistant:" begin with their space
+        answers=(" Yes", " No"),  # a word after "Assistant:" includes the space before it
     )
     usual = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
     language_model: ClassVar[str] = "text_model"
@@ -37,7 +37,7 @@ class SmolVLM(Family):
     prints_times = True
 
     def input(self, vision: Mapping[str, Any]) -> ModelInput:
-        """The size is fixed by the checkpoint."""
+        """The size that the checkpoint fixes."""
         height, width = square(vision.get("image_size", 512))
         return ModelInput(width, height, square(vision.get("patch_size", 16))[0])
 
@@ -48,7 +48,7 @@ class SmolVLM(Family):
         return SmolVLMTower
 
     def video_template(self) -> str:
-        """The stock processor's own template: the one in published folders handles pictures only."""
+        """The stock processor's template, because that of published folders handles only pictures."""
         from transformers.models.smolvlm.processing_smolvlm import DEFAULT_CHAT_TEMPLATE
 
         return str(DEFAULT_CHAT_TEMPLATE)

@@ -1,6 +1,6 @@
 """Tries a checkpoint's chat template and tokenizer in a confined process before this process uses them.
 
-A template is a program and a tokenizer a list of regular expressions: either may compute forever. Started as
+A template is a program and a tokenizer is a list of regular expressions: either may run forever. Started as
 `python -m lookout.models.families.trial FOLDER`.
 """
 
@@ -15,7 +15,7 @@ from lookout.models.windows.types import WindowError
 from lookout.video.sandbox.child import bare_environment
 from lookout.video.sandbox.confine import Needs, confine, limit_resources
 
-#: ten times what the largest published tokenizers need: about 3 s of CPU and 500 MiB of memory
+#: about ten times what the largest published tokenizers need (3 s of CPU, 500 MiB of memory)
 CPU_S: Final = 30.0
 _MEMORY: Final = 4 << 30
 _ADDRESS_SPACE: Final = 64 << 30  # libraries reserve far more than they use
@@ -25,16 +25,16 @@ _TOO_MANY_STEPS: Final = 4
 
 
 def try_prompt(folder: Path, cpu_s: float = CPU_S) -> None:
-    """Render a checkpoint's prompt and tokenise it, in a confined process with limits.
+    """Check, in a confined process with limits, that a checkpoint's prompt can be rendered and tokenised.
 
-    Any other fault of the folder is left to the code that loads it.
+    Other faults of the folder are reported by the code that loads it.
 
     Args:
         folder: The checkpoint.
         cpu_s: Maximum CPU seconds.
 
     Raises:
-        WindowError: It takes more CPU time, more than 4 GiB of memory, or too many steps of a pattern.
+        WindowError: This takes more CPU time, more than 4 GiB of memory, or too many steps for a pattern.
     """
     command = [sys.executable, "-m", __spec__.name, str(folder.resolve()), str(cpu_s)]
     environment = {**bare_environment(), "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
@@ -55,24 +55,24 @@ def try_prompt(folder: Path, cpu_s: float = CPU_S) -> None:
         raise WindowError(f"{folder}: its chat template or tokenizer needs more than {_MEMORY >> 30} GiB")
     if code == _TOO_MANY_STEPS:
         raise WindowError(
-            f"{folder}: a pattern of tokenizer.json needs too many steps on the prompt: use the file that "
-            "the model was published with"
+            f"{folder}: a pattern of tokenizer.json needs too many steps on the prompt: use the file with "
+            "which the model was published"
         )
     if code < 0:  # SIGKILL: the kernel's limit of CPU time
         raise WindowError(
             f"{folder}: its chat template or tokenizer uses more than {cpu_s:g} s of CPU: repair "
-            "chat_template and tokenizer.json, or use the files that the model was published with"
+            "chat_template and tokenizer.json, or use the files with which the model was published"
         )
 
 
 def _main(folder: Path, cpu_s: float) -> int:
-    """Run in the confined process; returns its exit code."""
+    """Do the work of the confined process; return its exit code."""
     import transformers  # noqa: F401 - imported before confinement, which hides other folders
     from transformers import AutoTokenizer  # noqa: F401
 
     from lookout.models.families.layout import PANIC, load_layout, rendered_prompts
 
-    # Downloaded folders hold links into a store of files.
+    # Downloaded folders consist of links into a store of files.
     folders = {str(folder), *(str(path.resolve().parent) for path in folder.iterdir())}
     limit_resources(_ADDRESS_SPACE, 0, cpu_s, own_memory=_MEMORY)
     confine(strict=False, needs=Needs(code=True, folders=tuple(sorted(folders))))

@@ -1,4 +1,4 @@
-"""What Lookout knows about a model family. Importable without torch: decode reads input sizes here."""
+"""What Lookout knows about a model family. Needs no torch, because decode reads input sizes here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ModelInput:
 
     @property
     def rows(self) -> int:
-        """Patch rows; a remainder that fills no patch is ignored."""
+        """Patch rows; a remainder smaller than a patch is ignored."""
         return self.height // self.patch
 
     @property
@@ -63,12 +63,12 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class TextModel:
-    """vLLM's class of a language model.
+    """vLLM's class for a language model.
 
     Attributes:
-        architecture: Its architecture in vLLM's registry.
-        module: Module of a class that the registry does not have, configured as `architecture`; `name` is the
-            class.
+        architecture: The class's architecture in vLLM's registry.
+        module: The module of a class that is not in the registry and is configured like `architecture`;
+            `name` is that class.
     """
 
     architecture: str
@@ -81,24 +81,24 @@ PLAIN_TEXT: Mapping[str, TextModel] = {
     "qwen3": TextModel("Qwen3ForCausalLM"),
     "llama": TextModel("LlamaForCausalLM"),
 }
-"""The language models of families that have none of their own, by transformers' `model_type`."""
+"""The language models of families without a specific one, by transformers' `model_type`."""
 
 
 class Family(ABC):
-    """One model family. To add one, write a subclass in a file of its own and a line in the registry.
+    """One model family. To add one, write a subclass in a separate file and add a line to the registry.
 
     Attributes:
-        name: The `model_type` of its `config.json`.
-        prompt: What its processor writes around frames.
-        usual: Mean and standard deviation of colours that its published processors use.
-        text_models: The language models that it comes with, by transformers' `model_type`.
+        name: The `model_type` in its `config.json`.
+        prompt: What the family's processor writes around frames.
+        usual: Mean and standard deviation of colours in the family's published processors.
+        text_models: The language models that the family may have, by transformers' `model_type`.
         language_model: The attribute of the stock model's `model` that is the language model.
         newline_weights: Names of the learned newline's weight, if the prompt has one.
         interleaved: Whether the rotation's axes alternate over the frequencies.
-        placeholders: Configuration attributes that may name the token of visual rows; the first one present
+        placeholders: Configuration attributes that may state the token of visual rows; the first one present
             is used.
         prints_times: Whether the stock processor prints the frames' times into the prompt.
-        has_processor: Whether transformers has its processor.
+        has_processor: Whether transformers has the family's processor.
     """
 
     name: ClassVar[str]
@@ -127,12 +127,12 @@ class Family(ABC):
         """Return the class of the vision tower."""
 
     def register(self) -> None:
-        """Register classes with transformers for a family that it does not know; call it before a folder of
-        the family is loaded."""
+        """Register classes with transformers, if it does not know the family. Call this before loading a
+        folder of the family."""
         return
 
     def positions(self, config: Mapping[str, Any]) -> PositionRule:
-        """Return how a checkpoint of this configuration numbers positions; by default one after the other."""
+        """Return how a checkpoint with this configuration numbers positions; by default one per row."""
         from lookout.models.windows.positions import RunningPositions
 
         return RunningPositions(self.limit(config))
@@ -148,18 +148,18 @@ class Family(ABC):
         return 0
 
     def video_template(self) -> str | None:
-        """Return the chat template that the stock processor uses for videos whatever the folder has; None:
-        the folder's."""
+        """Return the chat template that the stock processor uses for videos, whatever the folder contains;
+        None: the folder's template."""
         return None
 
     # What the stock processor and model do; `lookout model check` compares Lookout with it.
 
     def stock_pixels(self, pixels: torch.Tensor, grid: Grid) -> torch.Tensor:
-        """Return normalised frames [n, 3, height, width] in the order of the stock processor's values."""
+        """Return normalised frames [n, 3, height, width], reordered like the stock processor's values."""
         return pixels
 
     def stock_prompt(self, text: str) -> str:
-        """Return the stock prompt without the additions of some transformers versions."""
+        """Return the stock prompt without what some transformers versions add to it."""
         return text
 
     def stock_inputs(self, given: dict[str, Any], visual: torch.Tensor) -> dict[str, Any]:
@@ -168,9 +168,9 @@ class Family(ABC):
         return given
 
     def frame_inputs(self, processor: Any, video: NDArray[np.uint8]) -> dict[str, Any]:
-        """Return what the stock model takes for frames uint8 [n, height, width, 3]; for a family without a
-        processor, whose stock image processor is given."""
-        raise AssertionError(f"{self.name} has a processor")
+        """Return what the stock model takes for frames uint8 [n, height, width, 3]. Families without a
+        processor define this; `processor` is their stock image processor."""
+        raise AssertionError(f"{self.name} has no processor, so it must define frame_inputs")
 
     def stock_positions(
         self, whole: Any, ids: torch.Tensor, visual: torch.Tensor, stock: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""Vision towers on kept patches; `lookout.models.families.load_tower` loads the `Tower` of a checkpoint."""
+"""Vision towers that encode only kept patches; `lookout.models.families.load_tower` loads one."""
 
 from lookout.models.vision.types import (
     FrameInput as FrameInput,

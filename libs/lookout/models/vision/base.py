@@ -19,8 +19,7 @@ from lookout.models.vision.types import FrameInput, FrameTokens, Grid, Mask, Pix
 
 @dataclass(frozen=True, slots=True)
 class Normalise:
-    """Per-channel mean and standard deviation of RGB values in [0, 1], as the checkpoint's own processor
-    applies them."""
+    """Per-channel mean and standard deviation of RGB values in [0, 1], as in the checkpoint's processor."""
 
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
@@ -39,23 +38,23 @@ def disjoint(groups: int, merge: int) -> tuple[tuple[int, ...], ...]:
 
 
 def patch_rows(pixels: Pixels, patch: int) -> NDArray[np.uint8]:
-    """Cut pixels [height, width, 3] into patches [rows, cols, 3, patch, patch], as a view; a remainder is
-    left out."""
+    """Cut pixels [height, width, 3] into patches [rows, cols, 3, patch, patch], as a view; a remainder
+    smaller than a patch is left out."""
     rows, cols = pixels.shape[0] // patch, pixels.shape[1] // patch
     cut = pixels[: rows * patch, : cols * patch].reshape(rows, patch, cols, patch, 3)
     return cut.transpose(0, 2, 4, 1, 3)
 
 
 class BaseTower(ABC):
-    """A tower around a stock transformers vision model; each family defines how its kept patches are laid
-    out."""
+    """A tower around a stock transformers vision model. Subclasses define how a family's kept patches are
+    laid out."""
 
     family: ClassVar[str]
     leading: int = 0
     """Rows in front of the patches of every frame (1 with a class token)."""
 
     def __init__(self, model: nn.Module, normalise: Normalise, size: tuple[int, int] | None) -> None:
-        """`model` is the stock multimodal model without its language head, `size` the usual (height,
+        """`model` is the stock multimodal model without its language head; `size` is the usual input (height,
         width)."""
         self.model: Any = model
         self.config: Any = model.config
@@ -70,7 +69,7 @@ class BaseTower(ABC):
         self._passes = Passes(self._run, self.device)
 
     def pad_passes(self) -> None:
-        """Run passes in padded shapes from now on. On a GPU, 16-bit towers replay them as CUDA graphs."""
+        """Run passes in padded shapes from now on; on a GPU, 16-bit towers replay these as CUDA graphs."""
         self._passes.pad(self.grid.rows * self.grid.cols + self.leading)
 
     @property
@@ -89,14 +88,14 @@ class BaseTower(ABC):
         return self._grids[height, width]
 
     def encode(self, frames: Sequence[FrameInput]) -> list[FrameTokens]:
-        """Encode the kept groups of each frame into tokens, on the tower's device; frames may differ in size
+        """Encode the kept groups of each frame into tokens, on the tower's device. Frames may differ in size
         and camera.
 
         Raises:
-            VisionError: The pixels or mask of a frame, named in the message, do not fit the grid.
+            VisionError: The pixels or the mask of a frame do not fit the grid; the message says which frame.
         """
         grids = [self._check(i, frame) for i, frame in enumerate(frames)]
-        # Stock layers do not take an empty sequence.
+        # Stock layers do not accept an empty sequence.
         busy = [i for i, frame in enumerate(frames) if frame.keep.any()]
         out = [self._nothing()] * len(frames)
         if not busy:
@@ -108,7 +107,7 @@ class BaseTower(ABC):
         return out
 
     def flops(self, frames: Sequence[FrameInput]) -> int:
-        """Operations (2 per multiply-add) of the matrix products in `encode(frames)`, without norms."""
+        """FLOPs (2 per multiply-add) of the matrix products in `encode(frames)`, without norms."""
         return sum(
             self._flops(self.grid_for(*frame.pixels.shape[1:3]), frame.keep)
             for frame in frames
@@ -130,7 +129,7 @@ class BaseTower(ABC):
 
     @abstractmethod
     def _encode(self, frames: Sequence[FrameInput], grids: Sequence[Grid]) -> list[FrameTokens]:
-        """Encode frames each of which keeps at least one group."""
+        """Encode frames that each keep at least one group."""
 
     @abstractmethod
     def _flops(self, grid: Grid, keep: Mask) -> int: ...
@@ -153,7 +152,7 @@ class BaseTower(ABC):
         if shape[0] not in (1, grid.temporal):
             raise VisionError(
                 f"frame {position}: {self.family} takes {grid.temporal} frames per temporal patch, "
-                f"or one still, got {shape[0]}"
+                f"or one still, not {shape[0]}"
             )
         wanted = (grid.group_rows, grid.group_cols)
         if frame.keep.shape != wanted or frame.keep.dtype != np.bool_:

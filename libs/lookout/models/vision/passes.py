@@ -1,9 +1,10 @@
-"""Passes through a tower's stock layers, on a GPU in a few padded shapes that are replayed as CUDA graphs.
+"""Runs passes through a tower's stock layers; on a GPU in a few padded shapes, which are replayed as CUDA
+graphs.
 
-Pruning gives each pass a different number of rows, and the time of a small pass is that of launching its
-kernels. Padded to one of five sizes, a pass can be replayed with one call. Padding rows are one more
-sequence: they attend to nothing else, nothing attends to them, and their results are left out. Larger passes
-use a GPU well without padding.
+Pruning gives each pass a different number of rows, and a small pass takes as long as launching its kernels.
+Padded to one of five sizes, a pass can be replayed with one call. The padding rows are one more sequence:
+they attend to nothing else, nothing attends to them, and their results are left out. Larger passes use a GPU
+well without padding.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import torch
 
 from lookout.models.vision.sequences import Sequences
 
-#: rows of the padded shapes, in pictures with everything kept
+#: sizes of the padded shapes, in multiples of the rows of a full picture
 SIZES: Final = (1, 2, 3, 5, 8)
 FRAME_LIMIT: Final = 32
 WINDOW_LIMIT: Final = 512
@@ -29,7 +30,7 @@ Run = Callable[[Tensors, Sequence[Sequences]], tuple[torch.Tensor, ...]]
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
-    """A captured pass: where its inputs, boundaries and results lie."""
+    """A captured pass: the buffers of its inputs, boundaries and results."""
 
     graph: torch.cuda.CUDAGraph
     tensors: Tensors
@@ -42,8 +43,8 @@ class Passes:
 
     Args:
         run: Computes the results of row-wise tensors within sequences. Tensors and results may have one entry
-            for several rows.
-        device: Where the tower is.
+            per several rows.
+        device: The tower's device.
     """
 
     def __init__(self, run: Run, device: torch.device) -> None:
@@ -53,7 +54,7 @@ class Passes:
         self._lock = Lock()
 
     def pad(self, picture: int) -> None:
-        """Pad passes from now on; `picture`: rows of a picture with everything kept."""
+        """Pad passes from now on; `picture`: rows of a picture of which everything is kept."""
         self._picture = picture
 
     def __call__(self, tensors: Tensors, lengths: Sequence[Sequence[int]]) -> tuple[torch.Tensor, ...]:
@@ -61,7 +62,7 @@ class Passes:
 
         Args:
             tensors: Inputs by name, with rows along the first axis.
-            lengths: Rows of each sequence: of the frames, then of windows where the layers have them.
+            lengths: Rows of each sequence: of the frames and, if the layers have windows, of the windows.
         """
         rows = sum(lengths[0])
         size = self._size(rows, lengths)
@@ -77,12 +78,12 @@ class Passes:
         ]
         if self._device.type == "cuda" and next(iter(tensors.values())).dtype != torch.float32:
             results = self._replayed(size, padded, filled)
-        else:  # the attention of float32 has a shape for each length, so it cannot be replayed
+        else:  # in float32, attention has a shape per length, so it cannot be replayed
             results = self._run(padded, [Sequences.of(part, self._device) for part in filled])
         return tuple(result[: result.shape[0] * rows // size] for result in results)
 
     def _size(self, rows: int, lengths: Sequence[Sequence[int]]) -> int | None:
-        """Return the rows of the padded shape; None: the pass runs as it is."""
+        """Return the number of rows of the padded shape; None: the pass is not padded."""
         if len(lengths[0]) > FRAME_LIMIT or any(len(part) > WINDOW_LIMIT for part in lengths[1:]):
             return None
         return next((size * self._picture for size in SIZES if size * self._picture >= rows), None)
@@ -103,7 +104,7 @@ class Passes:
 
     def _captured(self, size: int, tensors: Tensors, lengths: Sequence[Sequence[int]]) -> _Graph:
         inputs = {name: tensor.clone() for name, tensor in tensors.items()}
-        # The length of the longest sequence is an argument of the kernel, which the graph freezes: use the
+        # The length of the longest sequence is a kernel argument, which the graph freezes, so use the
         # maximum.
         sequences = [replace(Sequences.of(part, self._device), lengths=(size,), index=()) for part in lengths]
         current = torch.cuda.current_stream(self._device)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def quiet_loading() -> Iterator[None]:
-    """Keep the stock classes from printing warnings and progress: a library has no terminal of its own."""
+    """Keep the stock classes from printing warnings and progress, because a library must not print."""
     from transformers.utils import logging
 
     before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

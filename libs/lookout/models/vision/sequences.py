@@ -24,7 +24,7 @@ NAME = "lookout_flash_segments"
 class Sequences:
     """Consecutive segments of a packed sequence that attend only to themselves.
 
-    `cumulative` is int32 [n + 1] on the host; `index` has for each distinct length the rows of all segments
+    `cumulative` is int32 [n + 1] on the host; `index` has, for each distinct length, the rows of all segments
     of that length, int64 [count, length] on the device.
     """
 
@@ -63,8 +63,8 @@ _active: ContextVar[tuple[Sequences, ...]] = ContextVar("lookout_segments", defa
 
 @contextmanager
 def attending(*segments: Sequences) -> Iterator[None]:
-    """Limit attention to these segments inside the context. A layer that passes its own boundaries gets the
-    segments with these boundaries."""
+    """Limit attention to these segments within the context. A layer that passes boundaries gets the segments
+    with the same boundaries."""
     token = _active.set(segments)
     try:
         yield
@@ -74,7 +74,7 @@ def attending(*segments: Sequences) -> Iterator[None]:
 
 def _chosen(boundaries: torch.Tensor | None) -> Sequences:
     active = _active.get()
-    # By identity: the stock layer hands on the very tensor that it was given.
+    # Compare by identity, because the stock layer passes on the very tensor that it was given.
     return next((entry for entry in active if entry.cumulative is boundaries), active[0])
 
 
@@ -114,12 +114,12 @@ def attend(
 def _by_length(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, segments: Sequences, scaling: float | None
 ) -> torch.Tensor:
-    """Attend with one dense call for all segments of one length, without padding; [heads, rows, dim] ->
-    [rows, heads, dim]."""
+    """Attend with one dense call per segment length, without padding; [heads, rows, dim] -> [rows, heads,
+    dim]."""
     heads, rows, dim = query.shape
     if len(segments.index) == 1:
         count, length = segments.index[0].shape
-        # All segments of one length lie one after the other: a view, without the copies of an index.
+        # If all segments have the same length, a view suffices, without the copies that indexing makes.
         q, k, v = (x.view(heads, count, length, dim).transpose(0, 1) for x in (query, key, value))
         out = scaled_dot_product_attention(q, k, v, scale=scaling)
         return out.transpose(1, 2).reshape(rows, heads, dim)

@@ -1,5 +1,5 @@
-"""The interface of every vision tower: the grid of a frame, frames in, tokens out (no model and no transport
-here)."""
+"""The interface of every vision tower: the grid of a frame, frames in, tokens out. It contains no model and
+no transport."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Mask = NDArray[np.bool_]
 
 
 class VisionError(LookoutError, ValueError):
-    """A tower cannot do what it was asked to: the family is unknown, or an input size or a frame does not
+    """The tower cannot do what was requested: its family is unknown, or an input size or a frame does not
     fit."""
 
 
@@ -116,7 +116,7 @@ class Tower(Protocol):
 
     @property
     def grid(self) -> Grid:
-        """The grid of the input size that the tower was loaded for."""
+        """The grid of the input size for which the tower was loaded."""
         ...
 
     def grid_for(self, height: int, width: int) -> Grid:
@@ -128,10 +128,10 @@ class Tower(Protocol):
         ...
 
     def encode(self, frames: Sequence[FrameInput]) -> list[FrameTokens]:
-        """Encode many frames, of any cameras and sizes, in one batch; each gets the tokens that it gets
-        alone."""
+        """Encode many frames, of any cameras and sizes, in one batch. Each frame gets the same tokens as on
+        its own."""
         ...
 
     def flops(self, frames: Sequence[FrameInput]) -> int:
-        """Floating-point operations (2 per multiply-add) that `encode` spends on these frames."""
+        """FLOPs (2 per multiply-add) that `encode` spends on these frames."""
         ...

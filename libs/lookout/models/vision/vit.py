@@ -1,4 +1,4 @@
-"""Towers whose layers take one plain sequence per image: ViT and CLIP (with a class token), SigLIP."""
+"""Towers whose layers take one plain sequence per image: ViT and CLIP (both with a class token), SigLIP."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class PlainTower(BaseTower):
 
 
 class GroupedTower(PlainTower):
-    """A tower whose model pools the patches of a group before the projector: kept groups are encoded whole,
-    one token each."""
+    """A tower whose model pools the patches of a group before the projector, so kept groups are encoded
+    whole, as one token each."""
 
     @property
     def _projector(self) -> nn.Module:
@@ -92,7 +92,7 @@ class GroupedTower(PlainTower):
         parts, start = [], 0
         for frame, grid, cells in zip(frames, grids, numbers, strict=True):
             start += self.leading
-            # Patches that were not encoded stay zero: their groups are not kept.
+            # Patches that were not encoded stay zero, because their groups are not kept.
             full = hidden.new_zeros(grid.rows * grid.cols, hidden.shape[-1])
             full[cells.to(self.device)] = hidden[start : start + len(cells)]
             groups = torch.from_numpy(np.flatnonzero(frame.keep)).to(self.device)

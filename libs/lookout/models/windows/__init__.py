@@ -1,7 +1,7 @@
 """Stride blocks, window plans, policies, positions: which KV a window reuses and which it computes.
 
-Plans are plain data: only `Rotary` imports torch, when it is first used. A command that rejects its input has
-not loaded torch.
+Plans are plain data: only `Rotary` imports torch, when it is first used. So a command that rejects its input
+has not loaded torch.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Idle windows: nothing visible has changed since a window was answered, so its answer still holds."""
+"""Idle windows: nothing visible has changed since the last answered window, so its answer still holds."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class BlockChange:
     """Whether anything changed in one block.
 
     Attributes:
-        quiet: No part of the block is missing, and pruning kept only its anchors.
-        luma: Mean grey levels of its anchors' patches.
+        quiet: Whether no part of the block is missing and pruning kept only its anchors.
+        luma: Mean grey level of each patch of its anchors.
     """
 
     index: int
@@ -28,8 +28,9 @@ class BlockChange:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IdleState:
-    """Consecutive quiet blocks up to `last` whose anchors all agree: no patch differs between any two of them
-    by more than `tolerance` grey levels. Slow drift therefore ends the state as a sudden change does."""
+    """Consecutive quiet blocks up to `last` whose anchors all agree: no patch differs by more than
+    `tolerance` grey levels between any two of them. Slow drift therefore ends the state, just like a sudden
+    change."""
 
     tolerance: int
     last: int

@@ -1,4 +1,4 @@
-"""The prompt of one checkpoint: the text around frames and question, and how rows are numbered."""
+"""A checkpoint's prompt: the text around frames and question, and how rows are numbered."""
 
 from __future__ import annotations
 

@@ -57,25 +57,25 @@ class WindowSettings:
 
     Attributes:
         blocks: Strides in a window (w / s).
-        policy: Which reused rows are computed again.
-        key_every: Strides from one key window (computed in full) to the next; there may be up to half as many
-            more (`longest_chain`).
+        policy: Which reused rows are recomputed.
+        key_every: Strides from one key window (computed in full) to the next; the distance may be up to half
+            as long again (`longest_chain`).
         compact: Number the kept tokens of a 1-D model consecutively, without gaps for dropped tokens.
-        anchors: How many of the remaining anchors `REFRESH` computes again, oldest first (None: all). The
-            oldest is nearest to the evicted rows.
+        anchors: How many of the remaining anchors `REFRESH` recomputes, oldest first (None: all). The oldest
+            is nearest to the evicted rows.
         refresh_frames: The budget of the other policies, in rows of whole frames (all groups of the grid and
             the text of one frame). None: as many rows as `REFRESH` would compute.
         refresh_share: A budget that grows with the window: at least this share of its frames (rounded), also
             in rows of whole frames; 0 to 1. None: only `refresh_frames` counts.
-        refresh_surplus: For `FRONT` only. When a burst of movement leaves the window, the blocks whose rows
-            attended to it stay. Such a block is computed again, with all rows before it, if the number of
-            tokens that left since it was last computed, minus the usual number in as many of the blocks that
-            it still sees, is at least this share of the tokens it sees. Anchors count among the tokens it
-            sees, but not among those that left. None: the budget alone.
-        samples: Frames of a full block; widens labels that count frames (0: the label's own width).
-        stride_s: Seconds of a block; widens labels that count seconds (0: the label's own width).
-        alone: Ask about every stride in a prompt of its own; the answer of a window is the largest of its
-            strides'.
+        refresh_surplus: For `FRONT` only. When a burst of movement leaves the window, blocks whose rows
+            attended to it stay. Such a block is recomputed, with all rows before it, if the number of tokens
+            that left since it was last computed, minus the usual number in as many of the blocks that it
+            still sees, is at least this share of the tokens that it sees. Anchors count among the tokens that
+            it sees, but not among those that left. None: only the budget counts.
+        samples: Frames of a full block; widens labels that count frames (0: the style's width).
+        stride_s: Seconds of a block; widens labels that count seconds (0: the style's width).
+        alone: Ask about every stride in a separate prompt; the answer of a window is the largest of its
+            strides' answers.
     """
 
     blocks: int = 5
@@ -92,7 +92,7 @@ class WindowSettings:
 
     def __post_init__(self) -> None:
         if self.anchors is not None and self.anchors < 1:
-            raise WindowError(f"anchors={self.anchors} must be at least 1; reuse-all refreshes none")
+            raise WindowError(f"anchors={self.anchors} must be at least 1; for none, use reuse-all")
         if self.refresh_frames is not None and self.refresh_frames < 0:
             raise WindowError(f"refresh_frames={self.refresh_frames} must not be negative")
         if self.refresh_share is not None and not 0 <= self.refresh_share <= 1:
@@ -104,12 +104,12 @@ class WindowSettings:
 
     @property
     def longest_chain(self) -> int:
-        """Maximum strides from one key window to the next: a key stride is skipped if the last key window is
+        """Maximum strides from one key window to the next: a key stride is skipped if the last key window was
         less than half an interval ago (`Planner.is_due`)."""
         return self.key_every + self.key_every // 2
 
     def sampled(self, sampling: StreamSampling) -> WindowSettings:
-        """Return these settings for the windows of a sampling."""
+        """Return these settings, adapted to the windows of a sampling."""
         return replace(
             self,
             blocks=sampling.window_blocks,
@@ -124,7 +124,7 @@ DEFAULT_WINDOWS = WindowSettings(policy=Policy.FRONT, refresh_frames=2, refresh_
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Plans the windows of any number of streams; keeps no state of them."""
+    """Plans the windows of any number of streams; keeps no state about them."""
 
     layout: Layout
     settings: WindowSettings = DEFAULT_WINDOWS
@@ -137,34 +137,34 @@ class Planner:
         policy: Policy | RowPolicy | None = None,
         key: bool | None = None,
     ) -> WindowPlan:
-        """Plan the window that closes with the last of `blocks` (consecutive, of one stream).
+        """Plan the window that ends with the last of `blocks` (consecutive, of one stream).
 
-        `previous` is the plan of the window before, whose KV the engine holds. Without it, after a skipped
-        window, and on the stream's own key strides (`is_due`), the window is computed in full and labels
-        restart; `key` True or False overrides the stride (the incremental answer of a key stride is its
-        fidelity audit). `policy` overrides the settings for this window.
+        `previous` is the plan of the window before, whose KV the engine has. Without `previous`, after a
+        skipped window, and on the stream's key strides (`is_due`), the window is computed in full and labels
+        restart. `key` True or False overrides the stride (the incremental answer on a key stride is an audit
+        of fidelity). `policy` overrides the settings for this window.
 
         Raises:
             WindowError: The blocks do not make a window.
-            PositionRangeError: The model has too few positions for it.
+            PositionRangeError: The model has too few positions for the window.
         """
         self._check(blocks)
         active = policy or self.settings.policy
         stream, window = blocks[0].stream, blocks[-1].index
         if previous is not None and not _continues(previous, blocks):
             previous = None
-        # After `_continues`: a window that continues none is a key window, whatever `key` says.
+        # After `_continues`: a window that continues no other is a key window, whatever `key` says.
         is_key = previous is None or (self.is_due(previous) if key is None else key)
         base = None if is_key else previous
-        # Labels of a chain count from its key window: those of reused frames must not change.
+        # Labels of a chain count from its key window, because labels of reused frames must not change.
         origin = _start_us(blocks) if base is None else base.origin_us
         shown = [
             (block.index, number, frame) for block in blocks for number, frame in enumerate(block.frames)
         ]
         parts = self._parts(shown, base, origin)
         ids, positions, question = self._rows(stream, [frame for _, _, frame in shown], parts)
-        # A policy that computes every row takes none from the parent, although the chain and its labels go
-        # on.
+        # A policy that computes every row reuses none of the parent's, although the chain and its labels
+        # continue.
         from_scratch = base is None or active in WHOLE
         source = np.full(len(ids), -1, dtype=np.int64) if from_scratch else _sources(parts, len(ids))
         plan = WindowPlan(
@@ -190,32 +190,33 @@ class Planner:
         return with_digest(self._choose(replace(plan, departed=_departed(plan, base)), base, grid))
 
     def hold(self, previous: WindowPlan) -> WindowPlan:
-        """Plan the same window again with nothing to compute, for further questions."""
+        """Plan the same window again with nothing to compute, to ask more questions."""
         return with_digest(held_window(previous))
 
     def is_key(self, stream: str, window: int, every: int | None = None) -> bool:
-        """Whether the stream's own phase makes `window` a key window; a new epoch does not change the phase.
+        """Whether `window` is a key window according to the stream's phase; a new epoch does not change the
+        phase.
 
-        `every` is a camera's own interval in strides; None: that of the settings.
+        `every` is a camera-specific interval in strides; None: the settings' interval.
         """
         camera = stream.rpartition("/")[0] or stream
-        # By the camera's name: key windows of many cameras spread over the strides, and every replica agrees
-        # on them.
+        # From the camera's name: key windows of many cameras spread over the strides, and every replica
+        # computes the same phase.
         phase = zlib.crc32(camera.encode())
         return (window + phase) % (every or self.settings.key_every) == 0
 
     def is_due(self, previous: WindowPlan, every: int | None = None) -> bool:
-        """Whether the window after `previous` is a key window: on the stream's key strides, unless its chain
-        is younger than half the interval, when little of it is stale.
+        """Whether the window after `previous` is a key window. It is on the stream's key strides, unless its
+        chain is younger than half the interval, because then little of it is stale.
 
-        `every` is a camera's own interval in strides; None: that of the settings.
+        `every` is a camera-specific interval in strides; None: the settings' interval.
         """
         young = 2 * (previous.since_key + 1) < (every or self.settings.key_every)
         return not young and self.is_key(previous.stream, previous.window + 1, every)
 
     @property
     def label(self) -> LabelStyle | None:
-        """The layout's label, wide enough for the settings."""
+        """The layout's label style, wide enough for the settings; None if the layout has no labels."""
         return None if self.layout.label is None else _widened(self.settings, self.layout.label)
 
     def _check(self, blocks: Sequence[StrideBlock]) -> None:
@@ -225,12 +226,14 @@ class Planner:
         indices = [block.index for block in blocks]
         if any(block.stream != stream for block in blocks):
             raise WindowError(
-                f"a window must hold blocks of one stream, not of {sorted({b.stream for b in blocks})}"
+                f"a window must have blocks of one stream, not of {sorted({b.stream for b in blocks})}"
             )
         if indices != list(range(indices[0], indices[0] + len(indices))):
-            raise WindowError(f"{stream}: blocks {indices} are not consecutive; a gap closes the window")
+            raise WindowError(f"{stream}: blocks {indices} are not consecutive; a gap ends the window")
         if len(blocks) > self.settings.blocks:
-            raise WindowError(f"{stream}: {len(blocks)} blocks, but a window has {self.settings.blocks}")
+            raise WindowError(
+                f"{stream}: {len(blocks)} blocks given, but a window has {self.settings.blocks}"
+            )
         if not any(block.frames for block in blocks):
             raise WindowError(f"{stream}: blocks {indices} have no frame")
 
@@ -247,10 +250,10 @@ class Planner:
         for block, number, frame in shown:
             old = spans.get((block, number))
             if style is not None and style.counts != "frames":
-                # Tenths of a second: `LabelStyle` writes them as its family does.
+                # Tenths of a second, which `LabelStyle` writes as the family does.
                 label = frame.label_tenths(origin)
             else:
-                # A reused frame keeps its number: its KV was computed after that label.
+                # A reused frame keeps its number, because its KV was computed after that label.
                 label = label + 1 if old is None else old.label
             visual = row + opening
             end = visual + len(frame.kept)
@@ -258,8 +261,8 @@ class Planner:
             part = PromptPart(block, number, row, visual, end, end + closing, label, source, frame.anchor)
             if old is not None and old.stop - old.start != part.stop - part.start:
                 raise WindowError(
-                    f"frame {number} of block {block} changed its tokens since the window before; blocks are "
-                    "immutable"
+                    f"frame {number} of block {block} changed its tokens since the previous window, but "
+                    "blocks are immutable"
                 )
             out.append(part)
             row = part.stop
@@ -276,7 +279,7 @@ class Planner:
         # The question's rows come after the window, from this position on.
         if question >= rule.limit:
             raise PositionRangeError(
-                f"{stream}: the window reaches position {question}, but the model counts only to "
+                f"{stream}: the window reaches position {question}, but the model has positions up to "
                 f"{rule.limit - 1}: shorten the window, sample fewer frames or use a smaller input"
             )
         ids = np.full(rows.rows, VISUAL, dtype=np.int64)
@@ -295,30 +298,30 @@ class Planner:
         return ids, positions, question
 
     def _choose(self, plan: WindowPlan, base: WindowPlan, grid: int) -> WindowPlan:
-        """Choose the rows to compute of a window that continues `base`; `grid` counts the groups of a
+        """Choose the rows to compute in a window that continues `base`; `grid` is the number of groups of a
         frame."""
         fresh = np.flatnonzero(plan.source < 0)
-        # While the window still grows nothing has left, so no reused row attended to evicted rows.
+        # While the window still grows, nothing has left it, so no reused row attended to evicted rows.
         evicted = any(part.block not in plan.blocks for part in base.parts[1:])
         anchors = [s for s in plan.parts if s.anchor and s.source >= 0][: self.settings.anchors]
         budget = self._budget(plan, anchors, grid) if evicted else 0
         first = plan.parts[0].stop
         old = np.flatnonzero(plan.source[first:] >= 0) + first
         if plan.policy is Policy.FRONT and evicted:
-            # From the front without a gap: a row that is computed again must attend to correct rows only.
+            # From the front without a gap, because a recomputed row must attend only to correct rows.
             old = old[: max(budget, self._stale(plan))]
             return _settled(replace(plan, compute=_union(old, fresh)), old)
         if plan.policy is Policy.REUSE_ALL or budget == 0:
             return replace(plan, compute=ranges_of(fresh))
         if plan.policy is Policy.REFRESH:
-            # Including their text: the labels' KV attended to evicted rows, too.
+            # Including the anchors' text, because the labels' KV attended to evicted rows too.
             picked = rows_in([RowRange(s.start, s.stop) for s in anchors])
             return replace(plan, compute=_union(picked, fresh))
         assert isinstance(plan.policy, RowPolicy)
         return plan.policy.choose(plan, old, fresh, min(budget, len(old)), self.layout.layers)
 
     def _stale(self, plan: WindowPlan) -> int:
-        """Count the rows from the front to the end of the last block that attended to a burst that has
+        """Count the rows from the front to the end of the last block that attended to a burst which has since
         left."""
         limit = self.settings.refresh_surplus
         if limit is None:
@@ -337,7 +340,7 @@ class Planner:
         return stale
 
     def _budget(self, plan: WindowPlan, anchors: Sequence[PromptPart], grid: int) -> int:
-        """Count the rows of `plan` to compute again."""
+        """Count the rows of `plan` to recompute."""
         frames, share = self.settings.refresh_frames, self.settings.refresh_share
         if plan.policy is Policy.REFRESH or (frames is None and share is None):
             return sum(part.stop - part.start for part in anchors)
@@ -348,8 +351,8 @@ class Planner:
 
 
 def held_window(plan: WindowPlan) -> WindowPlan:
-    """Return the plan of the window that is held after `plan` has run: nothing to compute, no digest of its
-    own."""
+    """Return the plan of the window that is held after `plan` has run. It has nothing to compute and no
+    digest."""
     return replace(
         plan,
         source=np.arange(plan.rows, dtype=np.int64),
@@ -362,23 +365,23 @@ def held_window(plan: WindowPlan) -> WindowPlan:
 
 
 def with_digest(plan: WindowPlan) -> WindowPlan:
-    """Return the plan with the digest and salt of its content; call it after any change to a plan."""
+    """Return the plan with the digest and salt of its content; call this after any change to a plan."""
     digest = digest_of(plan)
     return replace(plan, digest=digest, salt=f"{plan.stream}:{plan.window}:{digest}")
 
 
 def reuses_frames(plan: WindowPlan) -> bool:
-    """Whether a window takes any row after the prefix from the window before it."""
+    """Whether a window reuses any row, other than the prefix, of the previous window."""
     computed = sum(run.stop - run.start for run in plan.compute)
     return plan.parent is not None and plan.rows - computed > plan.parts[0].stop
 
 
 def digest_of(plan: WindowPlan) -> str:
-    """Return a digest that identifies a plan and its lineage: plans of equal digest give equal KV from equal
-    blocks."""
+    """Return a digest that identifies a plan and its lineage: plans with equal digests give equal KV for
+    equal blocks."""
     state = hashlib.blake2b(digest_size=12)
     head = (plan.stream, plan.window, plan.policy.value, plan.key, plan.blocks, plan.parent, plan.select)
-    # `departed` and `salt` are left out: they change no row of the KV.
+    # `departed` and `salt` are left out, because they change no row of the KV.
     state.update(repr((head, plan.compute, plan.layers)).encode())
     for array in (plan.token_ids, plan.positions, plan.source):
         state.update(np.ascontiguousarray(array).data)
@@ -399,19 +402,19 @@ def _widened(settings: WindowSettings, style: LabelStyle) -> LabelStyle:
 
 @lru_cache(maxsize=16)
 def _openings(style: LabelStyle | None, frame_open: tuple[int, ...]) -> dict[int, Rows]:
-    """Return a cache of the token ids in front of a frame, by label: looking a label up costs less than
-    hashing its style."""
+    """Return a cache of the token ids in front of a frame, by label, because looking up a label costs less
+    than hashing its style."""
     del style, frame_open
     return {}
 
 
 def _continues(previous: WindowPlan, blocks: Sequence[StrideBlock]) -> bool:
-    """Whether KV of `previous` may serve the window of `blocks`: it is the next one of the same stream, and
-    no block inside it has lost its frames since."""
+    """Whether KV of `previous` may serve the window of `blocks`: this is the next window of the same stream,
+    and no block in it has lost its frames since."""
     if previous.stream != blocks[0].stream or previous.window != blocks[-1].index - 1:
         return False
     earlier = {part.block for part in previous.parts[1:]}
-    # A block whose tokens were lost since then is empty now; KV of its frames must not be used.
+    # A block whose tokens were lost since then is now empty; KV of its frames must not be used.
     return not any(block.index in earlier and not block.frames for block in blocks)
 
 
@@ -420,7 +423,7 @@ def _start_us(blocks: Sequence[StrideBlock]) -> int:
 
 
 def _sources(parts: tuple[PromptPart, ...], rows: int) -> Rows:
-    """Return the parent's row of every row; neighbours that move equally far are handled as one run."""
+    """Return the parent's row for every row; neighbours that move equally far are handled as one run."""
     source = np.full(rows, -1, dtype=np.int64)
     for (reused, shift), run in groupby(parts, lambda s: (s.source >= 0, s.source - s.start)):
         if reused:
@@ -431,7 +434,7 @@ def _sources(parts: tuple[PromptPart, ...], rows: int) -> Rows:
 
 
 def _departed(plan: WindowPlan, base: WindowPlan) -> tuple[Departed, ...]:
-    """Return, per block of `plan`, what has left the window since the block was last computed whole."""
+    """Return, per block of `plan`, what has left the window since the block was last computed in full."""
     parts = [part for part in base.parts[1:] if part.block not in plan.blocks]
     blocks = len({part.block for part in parts})
     tokens = sum(part.visual_stop - part.visual_start for part in parts if not part.anchor)
@@ -444,8 +447,8 @@ def _departed(plan: WindowPlan, base: WindowPlan) -> tuple[Departed, ...]:
 
 
 def _settled(plan: WindowPlan, rows: Rows) -> WindowPlan:
-    """Return `plan` after the first old `rows` are computed again: for the blocks among them, nothing has
-    left since."""
+    """Return `plan` after the first old `rows` were recomputed: for the blocks among them, nothing has left
+    since."""
     end = int(rows[-1]) + 1 if len(rows) else 0
     late = {part.block for part in plan.parts[1:] if part.stop > end}
     departed = zip(plan.blocks, plan.departed, strict=True)

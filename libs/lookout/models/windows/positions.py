@@ -14,9 +14,9 @@ from lookout.models.windows.types import EncodedFrame, Rows, WindowError
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """Which rows of a window are text and which are visual, in prompt order.
+    """Describes which rows of a window are text and which are visual, in prompt order.
 
-    `prefix` leading rows; then per frame `before` text rows, `counts` kept tokens and `after` text rows, each
+    First `prefix` rows; then, per frame, `before` text rows, `counts` kept tokens and `after` text rows, each
     int64 [frames].
     """
 
@@ -44,7 +44,7 @@ class RowLayout:
 
     @property
     def rows(self) -> int:
-        """All rows."""
+        """Number of rows."""
         return self.prefix + int(self.before.sum() + self.counts.sum() + self.after.sum())
 
 
@@ -52,13 +52,13 @@ class RowLayout:
 class PositionRule(ABC):
     """How a model numbers the rows of a window. `limit` is the first position beyond its range.
 
-    Sources: `get_rope_index` of transformers' models. Text after a frame starts at the maximum over all axes
-    + 1 (vLLM's rule), counted on the full grid, so that pruning shifts no position.
+    Source: `get_rope_index` of transformers' models. Text after a frame starts at the maximum over all axes +
+    1 (vLLM's rule), counted on the full grid, so that pruning does not shift positions.
     """
 
     limit: int
     axes: ClassVar[int]
-    """Rows of a plan's `positions`."""
+    """Number of axes: rows of a plan's `positions`."""
 
     def place(
         self,
@@ -73,52 +73,53 @@ class PositionRule(ABC):
 
         Args:
             rows: Which rows are text and which are visual.
-            frames: The frames that they show.
+            frames: The frames that the rows show.
             compact: Count kept tokens only; for rules of one axis.
             origin_us: The sampling point from which time counts, if the frames continue a video; None: the
-                first frame's.
-            first: How many frames of the video come before them.
+                first frame's sampling point.
+            first: How many frames of the video precede these.
 
         Raises:
             WindowError: The rule cannot number such rows.
         """
         if compact and self.axes > 1:
-            raise WindowError("compact positions are for models with one axis; this one numbers grids")
+            raise WindowError("compact positions are for models with one axis, but this model numbers grids")
         positions = np.empty((self.axes, rows.rows), dtype=np.int64)
         positions[:, : rows.prefix] = np.arange(rows.prefix)
         return positions, self._place(_Numbering(positions, rows, frames, compact, origin_us, first))
 
     @abstractmethod
     def _place(self, window: _Numbering) -> int:
-        """Number the rows after the prefix; returns the position after the window."""
+        """Number the rows after the prefix; return the position after the window."""
 
     def continued(self, positions: Rows, question: int, prefix: int, previous: int) -> tuple[Rows, int]:
-        """Shift a further group of a recording, placed on its own, to where it follows the groups before it.
+        """Shift a later group of a recording, which was placed on its own, to its place after the previous
+        groups.
 
-        Returns its positions and the first position after it. `previous` is the position after the groups
-        before, `prefix` the number of rows in front of all groups.
+        Return its positions and the first position after it. `previous` is the position after the previous
+        groups, `prefix` the number of rows in front of all groups.
         """
         return positions + previous, question + previous
 
     def shape(self, keep: tuple[int, int], stop: int) -> Rows:
-        """Return the positions that one frame spans, int64 [axes]; `keep` is its grid, `stop` the position
-        after it."""
+        """Return the positions that one frame spans, int64 [axes]. `keep` is the shape of its grid, `stop`
+        the position after it."""
         return np.full(self.axes, stop, dtype=np.int64)
 
     def ticks(self, shape: Rows, frame_us: int) -> Rows:
-        """Return the distance from one frame of this shape to the next, `frame_us` later, int64 [axes]."""
+        """Return the distance from a frame of this shape to the next one, `frame_us` later, int64 [axes]."""
         return shape
 
     @abstractmethod
     def per_frame(self, rows: float, tokens: tuple[int, int], temporal: int, fps: float) -> float:
-        """Return the mean number of positions that a frame takes. Each `temporal` frames take `rows` prompt
-        rows and a grid of `tokens` (rows, columns); `fps` is the number of frames a second."""
+        """Return the mean number of positions per frame. Each `temporal` frames take `rows` prompt rows and a
+        grid of `tokens` (rows, columns); `fps` is the number of frames a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Numbering:
-    """A window whose rows are being numbered: results go into `positions` int64 [axes, rows]; the rest as in
-    `place`."""
+    """A window whose rows are being numbered. Results go into `positions` int64 [axes, rows]; the other
+    fields are as in `place`."""
 
     positions: Rows
     rows: RowLayout
@@ -129,12 +130,12 @@ class _Numbering:
 
     @property
     def cells(self) -> Rows:
-        """The group of the grid that every visual row shows, int64 [tokens]."""
+        """For every visual row, the group of the grid that it shows, int64 [tokens]."""
         parts = [frame.kept for frame in self.frames]
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
     def per_frame(self, extent: Callable[[EncodedFrame], int]) -> Rows:
-        """Compute `extent` of every frame, int64 [frames]."""
+        """Return `extent` for every frame, int64 [frames]."""
         return np.array([extent(frame) for frame in self.frames], np.int64)
 
     def grid(self, times: Rows) -> Rows:
@@ -149,7 +150,7 @@ class _Numbering:
         """Number frames one after the other.
 
         Args:
-            local: Position of every visual row in its frame, int64 [axes, tokens] or [tokens].
+            local: Position of every visual row within its frame, int64 [axes, tokens] or [tokens].
             extents: Positions that the visual rows of a frame take, int64 [frames].
 
         Returns:
@@ -168,7 +169,7 @@ class _Numbering:
 
 
 class RunningPositions(PositionRule):
-    """One axis: every row comes one after the row before it, with dropped tokens counted."""
+    """One axis: each row is one after the row before it; dropped tokens count too."""
 
     axes = 1
 
@@ -183,7 +184,7 @@ class RunningPositions(PositionRule):
 
 
 class FramePositions(PositionRule):
-    """Three axes: every frame is a grid of its own after its label, and t is constant in it."""
+    """Three axes: every frame is a separate grid after its label, in which t is constant."""
 
     axes = 3
 
@@ -194,24 +195,26 @@ class FramePositions(PositionRule):
         )
 
     def per_frame(self, rows: float, tokens: tuple[int, int], temporal: int, fps: float) -> float:
-        """The text rows, and the longer side of the grid."""
+        """The text rows plus the longer side of the grid."""
         return (rows - tokens[0] * tokens[1] + max(tokens)) / temporal
 
 
 class GridPositions(PositionRule):
-    """Three axes: all frames are one grid, whose time axis the subclass counts."""
+    """Three axes: all frames form one grid; the subclass defines its time axis."""
 
     axes = 3
 
     @abstractmethod
     def _times(self, window: _Numbering) -> Rows:
-        """Return every frame's place on the time axis, counted from the first of the video, int64
+        """Return every frame's place on the time axis, counted from the video's first frame, int64
         [frames]."""
 
     def _place(self, window: _Numbering) -> int:
         rows, frames = window.rows, window.frames
         if rows.before.any() or rows.after.any():
-            raise WindowError("this model numbers all frames as one video: no labels between frames")
+            raise WindowError(
+                "this model numbers all frames as one video, so labels cannot come between them"
+            )
         if not frames:
             return rows.prefix
         times = self._times(window)
@@ -221,11 +224,11 @@ class GridPositions(PositionRule):
         return rows.prefix + max(extents)
 
     def continued(self, positions: Rows, question: int, prefix: int, previous: int) -> tuple[Rows, int]:
-        """All groups count from the same corner."""
+        """As in the base class, but all groups count from the same origin."""
         return positions + prefix, max(previous, question + prefix)
 
     def shape(self, keep: tuple[int, int], stop: int) -> Rows:
-        """The frame's grid, and one place in time."""
+        """The shape of the frame's grid, and one step in time."""
         return np.array([1, *keep], dtype=np.int64)
 
 
@@ -238,22 +241,22 @@ class VideoPositions(GridPositions):
     def _times(self, window: _Numbering) -> Rows:
         origin = window.frames[0].slot_us if window.origin_us is None else window.origin_us
         seconds = np.array([frame.slot_us - origin for frame in window.frames]) / 1e6
-        # A sampling point is rounded to a microsecond: a tick that it reaches exactly must not be missed.
+        # Sampling points are rounded to microseconds; one that is exactly at a tick must not miss it.
         ticks: Rows = np.floor(seconds * self.ticks_per_second + 1e-4).astype(np.int64)
         return ticks
 
     def ticks(self, shape: Rows, frame_us: int) -> Rows:
-        """Only time separates the next frame."""
+        """The next frame differs only in time."""
         return np.array([max(1, round(self.ticks_per_second * frame_us / 1e6)), 0, 0], dtype=np.int64)
 
     def per_frame(self, rows: float, tokens: tuple[int, int], temporal: int, fps: float) -> float:
-        """The ticks of a frame."""
-        # Never zero: callers divide a limit of positions by it.
+        """The ticks per frame."""
+        # Never zero, because callers divide the number of positions by it.
         return max(self.ticks_per_second / fps, 1e-3)
 
 
 class NumberedPositions(GridPositions):
-    """One grid; t is the number of the frame, whatever its time."""
+    """One grid; t is the frame's number, whatever its time."""
 
     def _times(self, window: _Numbering) -> Rows:
         numbers: Rows = window.first + np.arange(len(window.frames))
@@ -269,5 +272,5 @@ class NumberedPositions(GridPositions):
 
 
 def _inside(counts: Rows) -> Rows:
-    """Count 0, 1, ... within each of consecutive groups of `counts` rows."""
+    """Number rows 0, 1, ... within each of consecutive groups, which have `counts` rows."""
     return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -18,15 +18,15 @@ PRESETS: Mapping[str, WindowSettings] = MappingProxyType(
         "whole": WindowSettings(policy=Policy.PRUNE_ONLY),
     }
 )
-"""How windows reuse KV. With the masks of `lookout.pruning.PRESETS` of the same name they are the presets of
+"""How windows reuse KV. With the masks in `lookout.pruning.PRESETS` of the same name, they are the presets of
 every command (`lookout.models.presets`).
 
-`default`: a run of rows from the window's front is computed again: two frames, plus the blocks recomputed
-after a burst of motion leaves the window; the cheapest setting whose answers stay within .003 of full windows
-on rendered and on real cameras alike in windows of 20 frames (docs/windows.md). `faithful`: at least a fifth
+`default`: a run of rows from the window's front is recomputed: two frames, plus the blocks recomputed after a
+burst of motion leaves the window. It is the cheapest setting whose answers stay within .003 of full windows
+on rendered and on real cameras alike, in windows of 20 frames (docs/windows.md). `faithful`: at least a fifth
 of the window's frames, which stays within .003 in windows of 80 frames as well. `codecsight`: the paper's
-anchors (CodecSight, section 3.4). `strides`: each stride is asked in a prompt of its own, and a window has
-the largest p(yes) of its strides; no KV is held. `whole`: every window is computed in full, nothing is
+anchors (CodecSight, section 3.4). `strides`: each stride is asked about in a separate prompt, and a window
+has the largest p(yes) of its strides; no KV is kept. `whole`: every window is computed in full, nothing is
 reused."""
 
 DEFAULT_PRESET = "default"

@@ -1,4 +1,4 @@
-"""Rotary embedding of canonical (un-rotated) queries and keys, applied once, when they are placed in a
+"""Rotary embedding of canonical (un-rotated) queries and keys, applied only when they are placed in a
 window."""
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import torch
 Angles = tuple[torch.Tensor, torch.Tensor]
 
 WIDENED = 512
-"""Number of rows converted at a time on CPU, so that they stay in its cache."""
+"""Number of rows converted at a time on a CPU, so that they stay in its cache."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rotary:
     """A model's rotation: `inv_freq` float64 [head_dim / 2], the position axis of each frequency, and the
-    scaling of cosine and sine (YaRN's attention factor; 1 elsewhere).
+    scaling of cosine and sine (YaRN's attention factor; otherwise 1).
 
     K_placed = R(p) K, which equals CodecSight's Eq. 5 without its chain of rotations.
     """
@@ -34,7 +34,7 @@ class Rotary:
         interleaved: bool = False,
         scaling: float = 1.0,
     ) -> Rotary:
-        """Build the rotation from the model's own `inv_freq`. `sections` are M-RoPE's (t, h, w) counts:
+        """Build the rotation from the model's `inv_freq`. `sections` are M-RoPE's (t, h, w) counts:
         chunked in Qwen2.5-VL (i < s0 is t, then h, then w), interleaved in Qwen3-VL (i % 3 = 1 is h below 3
         s1, 2 is w below 3 s2, else t)."""
         half = inv_freq.shape[0]
@@ -51,9 +51,8 @@ class Rotary:
 
     def angles(self, positions: torch.Tensor, dtype: torch.dtype = torch.float32) -> Angles:
         """Return cosine and sine [rows, head_dim / 2] of int64 positions [axes, rows], for keys of `dtype`;
-        in float32 at least, from float64 angles."""
-        # float64, because positions of a long recording times a frequency need more digits than float32
-        # has.
+        at least in float32, computed from float64 angles."""
+        # float64, because a long recording's positions times a frequency need more digits than float32 has.
         places = positions.double() if positions.shape[0] == 1 else positions.double()[self.axis]
         angle = places.T * self.inv_freq
         wide = torch.promote_types(dtype, torch.float32)
@@ -75,7 +74,7 @@ class Rotary:
         if out is None:
             out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
         if out.dtype == cos.dtype:
-            # In place and without copies, in a third of the time.
+            # In place and without copies: this takes a third of the time.
             left, right = x.chunk(2, dim=-1)
             first, second = out.chunk(2, dim=-1)
             torch.mul(left, cos, out=first).addcmul_(right, sin, value=-1)

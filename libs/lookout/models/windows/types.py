@@ -1,4 +1,4 @@
-"""Plain data of the window: stride blocks, the prompt's layout, and the plan an engine executes."""
+"""Plain data of windows: stride blocks, parts of the prompt, and the plan that an engine executes."""
 
 from __future__ import annotations
 
@@ -41,11 +41,12 @@ class EncodedFrame:
 
     `time_us` is the stream time of its first picture in integer microseconds; `keep` is bool [group_rows,
     group_cols]; `tokens` is [kept, hidden] in row-major order of the kept groups; `deepstack` is [levels,
-    kept, hidden] for models with DeepStack and None elsewhere; `kept` are the places of the kept groups,
-    int64 [kept]. The label is not stored: it counts from the key window, so the plan has it.
+    kept, hidden] for models with DeepStack, otherwise None; `kept` has the places of the kept groups, int64
+    [kept]. The label is not stored here: it counts from the key window, so it belongs to the plan.
 
-    `slot_us` is the sampling point that its first picture was taken for, and `last_us` the time of its last
-    picture; both are `time_us` unless given. Stock processors count positions on the even sampling grid and
+    `slot_us` is the sampling point for which the first picture was taken, and `last_us` the time of the last
+    picture; both default to `time_us`. Stock processors count positions on the even sampling grid, and print
+    the middle between the first and the last time.
     print the middle between the first and last time.
     """
 
@@ -62,12 +63,12 @@ class EncodedFrame:
         for name in ("slot_us", "last_us"):
             if getattr(self, name) < 0:
                 object.__setattr__(self, name, self.time_us)
-        # Once here: every window with this frame reads positions and row numbers from it.
+        # Computed once here, because every window with this frame reads positions and row numbers from it.
         object.__setattr__(self, "kept", np.flatnonzero(self.keep))
         count = len(self.kept)
         if self.keep.ndim != 2 or self.tokens.ndim != 2 or self.tokens.shape[0] != count:
             raise WindowError(
-                f"frame at {self.time_us} us: a keep mask of shape {self.keep.shape} keeping {count} groups "
+                f"frame at {self.time_us} us: a keep mask of shape {self.keep.shape} for {count} kept groups "
                 f"does not fit tokens of shape {tuple(self.tokens.shape)}"
             )
         if self.deepstack is not None and tuple(self.deepstack.shape[1:]) != tuple(self.tokens.shape):
@@ -80,8 +81,8 @@ class EncodedFrame:
         """Return the time in the frame's label, in tenths of a second since `origin_us`: the middle of its
         pictures.
 
-        Computed and rounded in floating point exactly as stock processors do: for a time halfway between two
-        tenths (every other frame at 10 a second), the floating-point error decides the rounding.
+        It is computed and rounded in floating point exactly as in stock processors: for a time halfway
+        between two tenths (every other frame at 10 a second), the floating-point error decides the rounding.
         """
         middle = ((self.time_us - origin_us) / 1e6 + (self.last_us - origin_us) / 1e6) / 2
         return round(10 * float(f"{middle:.1f}"))
@@ -89,8 +90,8 @@ class EncodedFrame:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StrideBlock:
-    """The frames of one stride [index*s, (index+1)*s) of one stream; windows consist of whole blocks;
-    immutable.
+    """The frames of one stride [index*s, (index+1)*s) of one stream; windows consist of whole blocks.
+    Immutable.
 
     `stream` names one epoch of one camera ("gate-3/0"); `index` counts strides of that epoch.
     """
@@ -117,14 +118,14 @@ class RowRange:
 
 
 class Policy(StrEnum):
-    """Which rows of an overlapping window are computed again; every policy is a plan, so that policies can be
-    compared.
+    """Which rows of an overlapping window are computed again. Each policy only changes the window's plan, so
+    policies can be compared on the same engine.
 
-    `FULL` and `PRUNE_ONLY` compute every row of every window (on dense and on pruned blocks). `REUSE_ALL`
-    computes only the new block, `REFRESH` also the anchors (CodecSight, section 3.4). `FRONT` computes the
-    first rows after the prefix, within a budget of token-layers (`WindowSettings.refresh_frames`, or what
-    `REFRESH` would spend), and more of them after a burst (`WindowSettings.refresh_surplus`). A `RowPolicy`
-    chooses by another rule.
+    `FULL` and `PRUNE_ONLY` compute every row of every window, on dense and pruned blocks respectively.
+    `REUSE_ALL` computes only the new block, `REFRESH` also the anchors (CodecSight, section 3.4). `FRONT`
+    also computes the first rows after the prefix, within a budget of token-layers
+    (`WindowSettings.refresh_frames`, or what `REFRESH` would spend), and more of them after a burst
+    (`WindowSettings.refresh_surplus`). For a rule of your own, subclass `RowPolicy`.
     """
 
     FULL = "full"
@@ -135,7 +136,7 @@ class Policy(StrEnum):
 
 
 class RowPolicy(ABC):
-    """Chooses the reused rows of a window that are computed again, within the budget that `FRONT` has.
+    """Chooses which reused rows of a window are recomputed, within the budget that `FRONT` has.
 
     For `WindowSettings.policy`, as an alternative to `Policy`. Equal arguments must give equal rows, because
     windows are planned again when they are verified.
@@ -160,9 +161,9 @@ class RowPolicy(ABC):
 class PromptPart(NamedTuple):
     """The prefix (`block == PREFIX`) or one frame of the window, as rows [start, stop) in prompt order.
 
-    Its visual rows are [visual_start, visual_stop); the rows before them are label and opening tokens, the
-    rows after them closing tokens. `label` is the number that its label shows (frames or tenths of a second
-    since the key window); `source` is the row of the parent window that `start` was, or -1 for a new frame.
+    The visual rows are [visual_start, visual_stop); the rows before them are label and opening tokens, the
+    rows after them closing tokens. `label` is the number in the label (frames or tenths of a second since the
+    key window); `source` is the parent window's row that became `start`, or -1 for a new frame.
     """
 
     block: int
@@ -177,8 +178,8 @@ class PromptPart(NamedTuple):
 
 
 class Departed(NamedTuple):
-    """What has left the window since a block was last computed: the number of blocks with frames, and of
-    visual tokens of their frames other than anchors."""
+    """What has left the window since a block was last computed: the number of blocks with frames, and the
+    number of these frames' visual tokens, except anchors."""
 
     blocks: int = 0
     tokens: int = 0
@@ -186,8 +187,8 @@ class Departed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Rows that an engine chooses by itself: the `rows` reused rows whose K and V at layer `layer` deviate
-    most from what the layers before it compute afresh (CacheBlend)."""
+    """Rows that an engine itself selects: the `rows` reused rows whose K and V at layer `layer` deviate most
+    from freshly computed ones (CacheBlend)."""
 
     rows: int
     layer: int = 1
@@ -195,23 +196,23 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowPlan:
-    """Everything an engine needs to bring one stream's KV to one window; plain data, no tensors.
+    """Everything that an engine needs to bring one stream's KV to one window; plain data, no tensors.
 
-    Rows are numbered in prompt order: the prefix, then the frames of the blocks. A row attends to the rows up
-    to its own; positions never define the mask. Questions are not part of the plan: each follows at
+    Rows are numbered in prompt order: the prefix, then the frames of the blocks. A row attends to all rows up
+    to itself; positions never define the mask. Questions are not part of the plan: each one follows at
     `question_position`, sees all rows, and is then dropped.
 
     - `token_ids` int64 [rows]: text ids, `VISUAL` or `NEWLINE`.
     - `positions` int64 [axes, rows]: one axis for 1-D models, (t, h, w) for M-RoPE.
-    - `source` int64 [rows]: the row of the parent window that holds this row's KV, or -1.
-    - `compute`: ascending runs of the rows to compute; the others are reused from `source`.
-    - `layers`: None, or per layer the runs computed there; each layer's rows contain the next one's.
+    - `source` int64 [rows]: the parent window's row that has this row's KV, or -1.
+    - `compute`: ascending runs of the rows to compute; the other rows are reused from `source`.
+    - `layers`: None, or per layer the runs computed there; each layer's rows contain those of the next layer.
     - `select`: None, or rows that the engine adds by KV deviation.
-    - `parent`: digest of the plan whose KV this plan continues; None for a window that reuses none.
-    - `origin_us`: stream time from which labels count (start of the key window); `since_key` windows ago.
-    - `departed`: per block of `blocks`, what has left since it was last computed whole; () in windows that
-      reuse none.
-    - `salt`: identifies the stream, the window and its lineage, so that approximate KV enters no other cache.
+    - `parent`: digest of the plan whose KV this plan continues; None for a window that reuses no KV.
+    - `origin_us`: stream time from which labels count (start of the key window, `since_key` windows ago).
+    - `departed`: per block of `blocks`, what has left since it was last computed in full; () in windows that
+      reuse no KV.
+    - `salt`: identifies the stream, window and lineage, so that no other window reuses approximate KV.
     """
 
     stream: str
@@ -241,7 +242,7 @@ class WindowPlan:
 
     @property
     def computed(self) -> int:
-        """Rows the plan computes at the first layer (without those an engine selects)."""
+        """Number of rows computed at the first layer (without those that an engine selects)."""
         return sum(len(run) for run in self.compute)
 
     def runs(self, layer: int) -> tuple[RowRange, ...]:
@@ -264,7 +265,7 @@ def ranges_of(rows: Rows) -> tuple[RowRange, ...]:
 def _runs(rows: Rows) -> Iterator[RowRange]:
     if len(rows) == 0:
         return
-    # Without a Python loop over rows: a window has thousands.
+    # Without a Python loop over rows, because a window has thousands.
     breaks = np.flatnonzero(np.diff(rows) != 1)
     starts = rows[np.concatenate(([0], breaks + 1))]
     stops = rows[np.concatenate((breaks, [len(rows) - 1]))] + 1
@@ -274,11 +275,12 @@ def _runs(rows: Rows) -> Iterator[RowRange]:
 
 @dataclass(frozen=True, slots=True)
 class LabelStyle:
-    """A frame's label: `head`, a number of fixed width, `tail`; every label has the same number of tokens.
+    """A frame's label: `head`, a number of fixed width, `tail`. All labels of a style have the same number of
+    tokens.
 
-    `counts` "frames" numbers the frames from 1 (`Frame001: `); "seconds" gives tenths of a second (`<0012.5
-    seconds>`, with `point` in between); "clock" minutes and whole seconds (`Frame from 00:12:`, with `point`
-    in between). `digits` has the token ids of 0 to 9; `width` is the number of digits before the point.
+    `counts` is "frames" (numbered from 1: `Frame001: `), "seconds" (tenths of a second, with `point` in
+    between: `<0012.5 seconds>`) or "clock" (minutes and whole seconds, with `point` in between: `Frame from
+    00:12:`). `digits` has the token ids of 0 to 9; `width` is the number of digits before the point.
     """
 
     counts: Literal["frames", "seconds", "clock"]
@@ -290,7 +292,7 @@ class LabelStyle:
 
     @property
     def tokens(self) -> int:
-        """Tokens of every label."""
+        """Number of tokens of every label."""
         point = len(self.point) + self._after_point
         return len(self.head) + self.width + point + len(self.tail)
 
@@ -302,7 +304,7 @@ class LabelStyle:
         return 2 if self.counts == "clock" else 1
 
     def ids(self, number: int) -> tuple[int, ...]:
-        """Return the tokens of the label of a number: that of the frame, or tenths of a second.
+        """Return the tokens of the label for a number: the frame's number, or tenths of a second.
 
         Raises:
             WindowError: The number is too wide for the style.

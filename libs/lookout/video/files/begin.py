@@ -1,4 +1,4 @@
-"""The wall-clock time at which a recording begins, where its container states a plausible one."""
+"""The wall-clock time at which a recording begins, if its container states a plausible one."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Final
 
-#: metadata keys, the better one first: Apple's has the local UTC offset and survives when a phone exports a
-#: recording; the other is the date of the file, in UTC
+#: metadata keys, best first: Apple's has the local UTC offset and survives when a phone exports a recording;
+#: the other is the file's date in UTC
 _TAGS: Final = ("com.apple.quicktime.creationdate", "creation_time")
 _EARLIEST: Final = datetime(1990, 1, 1, tzinfo=UTC)
-"""Clocks that were never set start in 1904, 1970 or 1980, all before this."""
+"""Earlier times are not believed: a clock that was never set starts in 1904, 1970 or 1980."""
 _UNSET: Final = datetime(2001, 1, 1, tzinfo=UTC)
 """Zero of Matroska's clock: a file whose date was never set."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -19,12 +19,12 @@ MINUTE_OFFSETS: Final = 24 * 60
 
 
 def stated_begin(tags: Mapping[str, str], now: datetime) -> datetime | None:
-    """Return when the recording begins, with its UTC offset, as the container states it; None where it states
-    nothing plausible.
+    """Return when the recording begins, with its UTC offset, as the container states it; None if the
+    container states no plausible time.
 
     Args:
         tags: Metadata of the container and of the stream.
-        now: The latest time that is plausible.
+        now: The latest plausible time.
     """
     for tag in _TAGS:
         try:
@@ -41,7 +41,7 @@ def stated_begin(tags: Mapping[str, str], now: datetime) -> datetime | None:
 
 
 def is_plausible(begin: datetime, now: datetime) -> bool:
-    """Whether a recording can have begun then: neither at a clock's default value nor in the future."""
+    """Whether a recording can have begun then: the time is neither a clock's default nor in the future."""
     return _EARLIEST <= begin <= now and begin != _UNSET
 
 

@@ -1,4 +1,4 @@
-"""Clips: a range of a recording as a file of its own, with the original packets."""
+"""Clips: a range of a recording as a separate file with the original packets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lookout.video.segments.sets import with_sets
 from lookout.video.segments.types import CodecError, Limits, Reason
 
 CLIP_BYTES = 256 * 1024 * 1024
-"""Largest clip in bytes: a decoder process holds it three times."""
+"""Largest clip in bytes: a decoder process keeps three copies of it in memory."""
 CLIP_CONTAINERS = {
     **dict.fromkeys(MOV_CODECS, "mov"),
     **dict.fromkeys(MP4_CODECS, "mp4"),
@@ -53,7 +53,8 @@ class RecordingClip:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """Packets [first, last] in decoding order, less those in `dropped`; `shown`: presentation indexes."""
+    """Packets [first, last] in decoding order, except those in `dropped`. `shown`: presentation indexes of
+    the pictures that the clip shows."""
 
     first: int
     last: int
@@ -76,11 +77,11 @@ class _Stamps:
 def clip(
     source: Source, limits: Limits, scan: Scan, range_us: tuple[int, int], max_bytes: int = CLIP_BYTES
 ) -> RecordingClip:
-    """Cut a range of a recording into a file that plays alone, without encoding again and without sound.
+    """Cut a range of a recording into a file that plays on its own, without re-encoding and without sound.
 
-    The clip begins with the keyframe before the range, or else with the first one in it. It ends with the
-    last picture before the range's end; pictures stored before that one are included, so it may end a few
-    pictures later.
+    The clip begins with the last keyframe before the range, or with the first one in the range if none
+    precedes it. It ends with the last picture before the range's end. Pictures stored before that one are
+    included, so the clip may end a few pictures later.
 
     Args:
         source: The recording.
@@ -98,7 +99,7 @@ def clip(
         raise CodecError(
             Reason.BYTES,
             f"the clip from {run.start_us / 1e6:g} s to {run.end_us / 1e6:g} s would have {size} "
-            f"bytes; the limit is {max_bytes}",
+            f"bytes, but the limit is {max_bytes}: choose a shorter range",
         )
     with PacketReader(source, limits, scan.table, probe=not scan.indexed, seek=scan.steady) as reader:
         packets = reader.packets(run.first, run.last)
@@ -139,7 +140,7 @@ def _keyframe(table: FrameTable, order: np.ndarray, begin: int, end: int) -> int
     """Return the packet with which a clip of the pictures [begin, end) begins.
 
     Raises:
-        CodecError: With NO_KEYFRAME, where none precedes the range or lies in it.
+        CodecError: With NO_KEYFRAME: no keyframe precedes the range or lies in it.
     """
     clean = np.flatnonzero(table.clean)
     packet = int(order[begin])
@@ -167,8 +168,8 @@ def _last(order: np.ndarray, begin: int, end: int) -> int:
 
 
 def _check_hidden(table: FrameTable, run: _Range, shown: int) -> None:
-    """Reject a range in which an edit list hides a picture after the first one shown: a clip can hide
-    pictures at its beginning only.
+    """Reject a range in which an edit list hides a picture after the first one shown, because a clip can only
+    hide pictures at its beginning.
 
     Raises:
         CodecError: With REQUEST.
@@ -178,14 +179,14 @@ def _check_hidden(table: FrameTable, run: _Range, shown: int) -> None:
     if any(table.pts[i] > table.pts[shown] for i in behind):
         raise CodecError(
             Reason.REQUEST,
-            f"an edit list leaves out pictures between {run.start_us / 1e6:g} s and "
-            f"{run.end_us / 1e6:g} s; choose a shorter range",
+            f"an edit list leaves out pictures within the range ({run.start_us / 1e6:g} s to "
+            f"{run.end_us / 1e6:g} s), which a clip cannot do; choose a shorter range without them",
         )
 
 
 def _stamps(table: FrameTable, run: _Range, packets: list[int], reordering: bool) -> _Stamps:
-    """Return the time stamps of a clip's packets: the source's own, or nominal ones where the source has none
-    or its clock jumps.
+    """Return the time stamps of a clip's packets: the source's, or nominal ones if the source has none or its
+    clock jumps.
 
     Raises:
         CodecError: The source does not say in which order its pictures are shown.

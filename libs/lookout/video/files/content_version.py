@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-#: most characters of a version; longer ones are not sent back to the server
+#: longest version in characters; longer ones are not sent back to the server
 _CHARACTERS: Final = 120
 
 
@@ -16,7 +16,7 @@ def version_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
         headers: Names and values of a response.
 
     Returns:
-        The version; empty where the server states none.
+        The version; "" if the server states none.
     """
     values = {name.lower(): value for name, value in headers}
     for name in (b"etag", b"last-modified"):

@@ -48,7 +48,8 @@ SUFFIXES = frozenset(
 
 
 def video_files(folder: Path) -> list[Path]:
-    """List the video files below a folder, sorted by path: recognised by suffix, hidden ones left out."""
+    """List the video files below a folder, sorted by path. Files are recognised by suffix; hidden files are
+    left out."""
     return sorted(
         file
         for file in folder.rglob("*")

@@ -13,20 +13,20 @@ from lookout.video.files.table import FrameTable
 from lookout.video.segments.container import Video
 from lookout.video.segments.types import CodecError, Limits, Reason
 
-SEEK_BYTES = 512 * 1024  # a gap worth a seek
+SEEK_BYTES = 512 * 1024  # smallest gap that is skipped by seeking
 KEEP_BYTES = 32 * 1024 * 1024  # recordings up to this size stay in memory after the scan
 
 
 class PacketReader:
-    """Reads a recording's packets forward, and seeks where a gap is wide.
+    """Reads a recording's packets forward, and seeks over wide gaps.
 
     Args:
         source: The recording's bytes.
         limits: Limits on what is read.
         table: The recording's packets, from a scan.
         kept: All packets, if the scan kept them; then nothing is read again.
-        begun: An open video and the packets already read from its beginning, used instead of opening one.
-        probe: How videos are opened, see `Video`.
+        begun: An open video to use instead of opening one, and the packets already read from its start.
+        probe: Whether FFmpeg probes the stream, see `Video`.
         seek: Whether seeking is allowed, see `Scan.steady`.
     """
 
@@ -46,7 +46,7 @@ class PacketReader:
         self._may_seek = seek
         self._opened = ExitStack()
         self._next = 0  # number of the next packet the demuxer will give
-        self._held: list[tuple[int, av.Packet]] = []  # read already, may be asked for again
+        self._held: list[tuple[int, av.Packet]] = []  # already read, but may be requested again
         if begun is not None:
             self._video, first = begun
             self._stream = self._video.packets()
@@ -92,13 +92,13 @@ class PacketReader:
             raise CodecError(Reason.UNREADABLE, f"{self._source.name} now ends at packet {self._next}")
         if not self._is(packet, self._next):
             raise CodecError(
-                Reason.UNREADABLE, f"{self._source.name}: packet {self._next} is not the one its index names"
+                Reason.UNREADABLE, f"{self._source.name}: packet {self._next} differs from the packet table"
             )
         self._next += 1
         return self._next - 1, packet
 
     def _skip_to(self, number: int) -> None:
-        """Seek to a keyframe where that saves reading and the container's index leads there."""
+        """Seek to a keyframe if this saves reading and the container's index leads there."""
         gap = int(self._table.size[self._next : number].sum())
         if not self._may_seek or not self._table.key[number] or gap < SEEK_BYTES:
             return
@@ -113,8 +113,8 @@ class PacketReader:
                 self._held.append((number, packet))
                 self._next = number + 1
                 return
-        # The seek led elsewhere (MPEG-TS has no index). Only reading from the start gives the counted
-        # packets.
+        # The seek led elsewhere (MPEG-TS has no index). Packets have known numbers only if they are read from
+        # the start.
         self._may_seek = False
         self._open()
 

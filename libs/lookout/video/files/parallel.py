@@ -33,10 +33,10 @@ from lookout.video.segments.skipping import decode_wanted
 from lookout.video.segments.types import FILE_LIMITS, CodecError, Limits, Reason
 
 AT_ONCE = 0.85
-"""Relative speed of each thread when several decode the pictures of one interval; a single thread has 1."""
+"""Speed of each thread if several decode the pictures of one interval; a single thread has 1."""
 WORTH = 0.95
-"""A plan with fewer workers is taken only if its time is below this share of the best plan with more
-workers, which uses less CPU time."""
+"""Fewer workers are chosen only if their time is below this share of the best time with more workers, because
+more workers use less CPU time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +58,19 @@ class DecodeWork:
     """Counters of one decode."""
 
     packets: int = 0  # in the recording
-    fed: int = 0  # given to a decoder, twice where intervals overlap
-    skipped: int = 0  # of these, not decoded because nothing refers to them
+    fed: int = 0  # given to a decoder; packets where intervals overlap count twice
+    skipped: int = 0  # of `fed`, not decoded because nothing refers to them
     frames: int = 0  # decoded
     painted: int = 0
     runs: int = 0
     seeks: int = 0
-    repaired: int = 0  # packet ranges decoded again with what precedes them, because they are damaged
+    repaired: int = 0  # packet ranges decoded again after the group before them, because of damage
     missing: int = 0  # sampled but not decodable
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A recording's packet table and what the scan kept.
+    """A recording's packet table, and what else a scan found out.
 
     Attributes:
         table: The packets.
@@ -78,8 +78,8 @@ class Scan:
         damage: Why the packets ended early, if they did.
         first: The first packets, if only these were read because the container's index lists the rest.
         changing: Whether parameter sets change in the course of the recording.
-        steady: Whether time stamps and parameter sets are the container's own. Otherwise they depend on all
-            earlier packets, which a seek would leave out.
+        steady: Whether time stamps and parameter sets come from the container itself. Otherwise they depend
+            on all earlier packets, so that seeking is not possible.
     """
 
     table: FrameTable
@@ -97,8 +97,7 @@ class Scan:
 
 @contextmanager
 def scanned(source: Source, limits: Limits) -> Iterator[tuple[Video, Scan]]:
-    """Open and scan a recording: from the container's index where that suffices, else by reading every
-    packet.
+    """Open and scan a recording: from the container's index if that suffices, else by reading every packet.
 
     Raises:
         CodecError: The recording cannot be decoded; `reason` says why.
@@ -128,8 +127,8 @@ class _Interval:
 
 
 def threads_per_worker(loads: Sequence[int], threads: int) -> list[int]:
-    """Return the thread count of each worker for which intervals of these loads, taken in order, finish
-    first."""
+    """Return how many threads each worker should have so that intervals of these loads, taken in order, are
+    finished soonest."""
     best, least = [1], float("inf")
     # From many workers to few: threads inside one decoder gain less than a second decoder (`AT_ONCE`), so
     # fewer workers have to win clearly (`WORTH`).
@@ -149,8 +148,8 @@ class FileDecoder:
     """Samples a recording on a grid, decoding between keyframes in parallel.
 
     Iterate it once, in order; `work` counts what was done. Recordings without usable time stamps are decoded
-    in order on one thread. Where keyframes are too few to keep all threads busy, several threads decode the
-    pictures of one interval.
+    in order on one thread. If there are too few keyframes to keep all threads busy, several threads decode
+    the pictures of one interval.
 
     Args:
         source: A path, a URL, bytes, or a `Source`.
@@ -162,9 +161,9 @@ class FileDecoder:
         start_us: Begin of the time range, counted from the first frame.
         end_us: End of the time range, excluded; None: to the end.
         threads: Decoding threads.
-        intervals: Number of intervals (default: four per thread, or enough to bound memory).
+        intervals: Number of intervals (default: four per thread, more in long recordings to bound memory).
         lookahead: Samples that may wait for the reader.
-        skip: False decodes every packet of a range.
+        skip: Whether to skip pictures that nothing refers to; False decodes every packet of a range.
         exact: Decode damaged ranges again together with the group before, as a plain decoder would.
         limits: Limits on what is read.
         scan: The recording's scan, if there is one already.
@@ -216,7 +215,7 @@ class FileDecoder:
         self._intervals = intervals or intervals_of(self.table, threads)
         self._ring = Ring(len(self.picks), lookahead)
         self._threads: list[threading.Thread] = []
-        # Bounded: packets of a whole recording would not fit into memory.
+        # Bounded, because the packets of a whole recording would not fit into memory.
         self._ready: Queue[_Interval | None] = Queue(maxsize=threads)
         self._positions = {pick.pts: i for i, pick in enumerate(self.picks)}
         self._count = threading.Lock()
@@ -314,7 +313,7 @@ class FileDecoder:
         try:
             job()
         except BaseException as error:
-            # The reader raises it: an exception in a thread would go unnoticed.
+            # The reader raises the error; raised in a thread, it would go unnoticed.
             self._ring.fail(error)
 
     def _feed(self, plan: Sequence[Sequence[PacketRange]], workers: int) -> None:
@@ -352,11 +351,10 @@ class FileDecoder:
         return None
 
     def _decode(self, frame_threads: int, first: bool) -> None:
-        """Decode packet ranges as they arrive, with `frame_threads` pictures in parallel; the body of one
-        worker."""
+        """Run one worker: decode packet ranges as they arrive, `frame_threads` pictures in parallel."""
         painter = Painter()
         with ExitStack() as opened:
-            # A seek of the packet reader empties the decoder that belongs to its container.
+            # With begun packets, the packet reader uses this video, and its seeks would flush the decoder.
             if first and self._scanned is not None and self._begun_packets is None and frame_threads == 1:
                 video = self._scanned
             else:
@@ -386,7 +384,7 @@ class FileDecoder:
         repaired. With pictures decoded in parallel (`at_once`), FFmpeg may silently drop some after an error,
         so a missing picture counts as damage."""
         delivery = SampleDelivery(self._ring, run.wanted, self._positions)
-        refused, frames, damaged = video.refused, 0, False
+        refused_before, frames, damaged = video.refused, 0, False
         for batch in self._frames(video, run, packets):
             for frame in batch:
                 frames += 1
@@ -394,7 +392,7 @@ class FileDecoder:
                 if frame.pts in run.wanted:
                     delivery.hold(frame.pts, self._paint(painter, frame))
                 delivery.step()
-            damaged = damaged or video.refused > refused
+            damaged = damaged or video.refused > refused_before
             if (damaged and self.exact) or self._ring.closed:
                 break
         video.context.flush_buffers()
@@ -419,8 +417,9 @@ class FileDecoder:
     def _repair(self, painter: Painter, run: PacketRange) -> bool:
         """Decode a damaged range as a plain decoder would, which conceals damage with earlier pictures.
 
-        These come from the group before, which is decoded whole. If that is damaged as well, one thread
-        decodes the recording in order from its beginning and the other threads stop; then False is returned.
+        Those come from the group before, which is therefore decoded whole. If that group is damaged as well,
+        one thread decodes the recording in order from its beginning, the other threads stop, and the method
+        returns False.
         """
         before = np.flatnonzero(self.table.clean[: run.first])
         lead = int(before[-1]) if len(before) else 0
@@ -446,7 +445,7 @@ class FileDecoder:
 
     def _spoil(self) -> bool:
         with self._count:
-            # The first thread to find it decodes for all; the others end.
+            # The first thread that gets here decodes for all; the others end.
             first = not self._spoiled.is_set()
             self._spoiled.set()
         if first:
@@ -469,7 +468,8 @@ class FileDecoder:
     def _in_order(self) -> None:
         """Decode the file in order and deliver every sample that is still missing."""
         positions = {self._name(pick): i for i, pick in enumerate(self.picks)}
-        # Missing samples are given up before later ones wait for room, because the reader waits for them.
+        # Missing samples are marked before later ones wait for room: the reader makes room only once it has
+        # them.
         delivery = SampleDelivery(self._ring, frozenset(positions), positions)
         painter, index = Painter(), 0
         with self._busy(), open_video(self.source, self.limits) as video:
@@ -486,5 +486,5 @@ class FileDecoder:
         self.work.runs += 1
 
     def _name(self, pick: Pick) -> int:
-        """Return a frame's key: its time stamp, or its index where time stamps are ambiguous."""
+        """Return a frame's key: its time stamp, or its index if time stamps are ambiguous."""
         return pick.pts if self.table.ordered else pick.index

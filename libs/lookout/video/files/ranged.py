@@ -26,7 +26,7 @@ class RangedSource:
     Args:
         name: Name in messages.
         size: Size in bytes.
-        read: Returns the bytes [start, stop); its exceptions end the reading.
+        read: Returns the bytes [start, stop); its exceptions are passed on.
         cached: Pieces that stay in memory.
     """
 
@@ -36,7 +36,7 @@ class RangedSource:
         self.name, self.size = name, size
         self._read, self._cached = read, cached
         self._pieces: OrderedDict[int, bytes] = OrderedDict()
-        self._run_ends: dict[int, int] = {}  # length of the run that ended with a piece
+        self._run_ends: dict[int, int] = {}  # by piece: length of the run that ended with it
         self._lock = threading.Lock()
 
     @contextmanager

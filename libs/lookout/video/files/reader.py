@@ -80,7 +80,7 @@ class VideoReader(RecordingReader):
         video, opened = self._video, self._opened
         self._video, self._opened = None, ExitStack()
         if self._process != os.getpid():
-            video, opened = None, ExitStack()  # a forked process shares the file position of its parent
+            video, opened = None, ExitStack()  # a forked process would share its parent's file position
         decoder = FileDecoder(
             self.source,
             plan.size[1],
@@ -121,7 +121,7 @@ class DecodedSampling(Sampling):
     Args:
         decoder: The decoder.
         facts: Facts of the recording.
-        check_open: Raises once the recording was closed.
+        check_open: Raises `CodecError` once the recording is closed.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class DecodedSampling(Sampling):
 
     def __iter__(self) -> Iterator[FileFrame]:
         self._check_open()
-        # The decoder's threads end with its iterator, also where `check_open` raises.
+        # The decoder's threads end with its iterator, even if `check_open` raises.
         with closing(iter(self.decoder)) as frames:
             for frame in frames:
                 yield frame

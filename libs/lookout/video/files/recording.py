@@ -25,7 +25,7 @@ from lookout.video.segments.picture import orientation
 from lookout.video.segments.sampling import Pick, SamplingGrid
 from lookout.video.segments.types import FILE_LIMITS, CodecError, Limits, Reason
 
-#: larger numbers are taken for mistakes
+#: larger values are rejected as mistakes
 _MOST_THREADS, _MOST_WAITING, _MOST_PIXELS = 1024, 1_000_000, 16_384
 
 Progress = Callable[[int, int], None]
@@ -74,8 +74,8 @@ class RecordingFacts:
         fps: Nominal frames a second.
         duration_us: From the first frame to the end of the last.
         damage: Why the packets end early, if they do.
-        promised_us: Length that the container claims, 0 where it claims none.
-        begins: When the recording begins, as the container states it; None where it states nothing plausible.
+        promised_us: Length that the container claims; 0 if it claims none.
+        begins: When the recording begins, as the container states it; None if it states no plausible time.
     """
 
     name: str
@@ -102,9 +102,9 @@ class StreamFacts:
         width: Width of the coded picture in pixels.
         height: Height of the coded picture in pixels.
         damage: Why the packets end early, if they do.
-        listed: Packets that the container claims, 0 where it claims none.
-        promised_us: Length that it claims, 0 where it claims none.
-        begins: When the recording begins, as the container states it; None where it states nothing plausible.
+        listed: Number of packets that the container claims; 0 if it claims none.
+        promised_us: Length that the container claims; 0 if it claims none.
+        begins: When the recording begins, as the container states it; None if it states no plausible time.
     """
 
     container: str
@@ -204,8 +204,8 @@ class RecordingReader(_Closable):
 
     @property
     def holes(self) -> tuple[Hole, ...]:
-        """Stretches without packets, longer than ten seconds and than ten usual steps, though nothing was
-        lost."""
+        """Stretches longer than ten seconds and than ten usual frame intervals without packets, although none
+        were lost."""
         return holes_of(self._times, round(1e6 / max(1e-3, self.facts.fps)))
 
     @property
@@ -254,7 +254,7 @@ class RecordingReader(_Closable):
                 "several, and read(times_s=...) times"
             ) from None
 
-    #: `in` would decode every frame to compare it
+    #: unset: `in` would decode every frame to compare it
     __contains__: ClassVar[None] = None
 
     def __iter__(self) -> Iterator[U8]:
@@ -277,7 +277,7 @@ class RecordingReader(_Closable):
 
         Args:
             fps: Samples a second on a grid. An I-frame within half a step is preferred to the nearest frame.
-            times_us: Explicit times in whole microseconds instead: the frames shown then, each once.
+            times_us: Times in whole microseconds instead: the frames shown at these times, each once.
             times_s: The same in seconds.
             indices: Presentation indexes instead; negative ones count from the end.
             start_us: Begin of the range.
@@ -289,7 +289,7 @@ class RecordingReader(_Closable):
         """
         request = self._asked(times_us, times_s, indices)
         if (fps is None) == (request is None):
-            raise CodecError(Reason.REQUEST, "give either fps, times_us, times_s or indices")
+            raise CodecError(Reason.REQUEST, "give exactly one of fps, times_us, times_s and indices")
         for name, value in (("start_us", start_us), *(() if end_us is None else (("end_us", end_us),))):
             check_finite(name, value, _refused)
         if end_us is not None and end_us <= start_us:
@@ -333,7 +333,7 @@ class RecordingReader(_Closable):
             end_us: End of the range, excluded.
             threads: Decoding threads (default: the cores that this process may use).
             lookahead: Decoded frames that may wait for the caller.
-            intervals: Number of parts that are decoded independently (default: by the threads).
+            intervals: Number of parts that are decoded independently (default: derived from `threads`).
 
         Raises:
             CodecError: As `picks`.
@@ -370,8 +370,8 @@ class RecordingReader(_Closable):
         threads: int | None = None,
         progress: Progress | None = None,
     ) -> Samples:
-        """Return the chosen frames as one array; with times or indices, one row for each of them in their
-        order.
+        """Return the chosen frames as one array. With times or indices, it has one row for each of them, in
+        the order given.
 
         Args:
             fps: See `sample`.
@@ -407,7 +407,7 @@ class RecordingReader(_Closable):
         if request is not None:
             inside = set(order)
             order = [index for index in request.tolist() if index in inside]
-        # A time or index may be asked for twice; its frame was decoded once.
+        # A time or index may be given twice; its frame was decoded once.
         rows = [row_of[index] for index in order if index in row_of]
         times = self.times_us[[index for index in order if index in row_of]]
         if rows != list(range(len(picks))):
@@ -415,10 +415,10 @@ class RecordingReader(_Closable):
         return Samples(pixels, times, gaps)
 
     def clip(self, start_us: int, end_us: int, *, max_bytes: int = CLIP_BYTES) -> RecordingClip:
-        """Cut a range into a file that plays alone, without encoding again.
+        """Cut a range into a file that plays on its own, without re-encoding.
 
         Args:
-            start_us: Begin of the range; the clip begins with the keyframe before it.
+            start_us: Begin of the range; the clip begins with the last keyframe before it.
             end_us: End of the range, excluded.
             max_bytes: Largest clip.
 
@@ -448,7 +448,7 @@ class RecordingReader(_Closable):
         """Return the presentation index of every frame requested by time or index; None if neither was
         given."""
         if sum(option is not None for option in (times_us, times_s, indices)) > 1:
-            raise CodecError(Reason.REQUEST, "give either fps, times_us, times_s or indices")
+            raise CodecError(Reason.REQUEST, "give exactly one of fps, times_us, times_s and indices")
         if times_us is not None:
             return self._shown(_whole_numbers(times_us, "times_us", "microseconds; times_s takes seconds"))
         if times_s is not None:
@@ -458,12 +458,12 @@ class RecordingReader(_Closable):
                 raise CodecError(Reason.REQUEST, f"times_s takes seconds, not {_text(times_s)}") from None
             if seconds.ndim != 1 or not (np.abs(seconds) < FILE_LIMITS.seconds).all():
                 raise CodecError(
-                    Reason.REQUEST, "times_s holds a value that is not a time, or is beyond any recording"
+                    Reason.REQUEST, "times_s has a value that is not a time, or too late for any recording"
                 )
             return self._shown(np.round(seconds * 1e6).astype(np.int64))
         if indices is None:
             return None
-        numbers = _whole_numbers(indices, "indices", "numbers of frames")
+        numbers = _whole_numbers(indices, "indices", "frame numbers")
         outside = (numbers < -len(self)) | (numbers >= len(self))
         if outside.any():
             wrong = int(numbers[outside][0])
@@ -498,7 +498,7 @@ def _text(value: object) -> str:
     try:
         return f"{value!r:.80}"
     except ValueError:
-        return "a number of thousands of digits"
+        return "a number with thousands of digits"
 
 
 def _check_size(size: tuple[int, int] | None) -> None:
@@ -576,7 +576,7 @@ def gaps_of(picks: Sequence[Pick], lost: Mapping[int, str], end_us: int) -> tupl
 
 
 def broken_off(facts: RecordingFacts) -> tuple[Gap, ...]:
-    """Return the missing end of a recording that breaks off, as a gap."""
+    """Return the missing end of a recording that breaks off, as a gap; empty if it does not break off."""
     if not facts.damage:
         return ()
     end = max(facts.duration_us, facts.promised_us)
@@ -611,4 +611,4 @@ def first_size(source: Source, limits: Limits, scan: Scan) -> tuple[int, int]:
         for frame in video.frames():
             turned = orientation(frame)[0] in (90, 270)
             return (frame.width, frame.height) if turned else (frame.height, frame.width)
-    raise CodecError(Reason.NO_FRAMES, f"{source.name}: no frame decodes")
+    raise CodecError(Reason.NO_FRAMES, f"{source.name}: none of its frames can be decoded")

@@ -30,8 +30,8 @@ class Ring:
         self.error: BaseException | None = None
         self.closed = False
         self._stalled_s = 0.0
-        self._stalls: dict[int, float] = {}  # by thread, when it began to wait
-        self._samples: dict[int, RingSample | None] = {}  # None: will not come
+        self._stalls: dict[int, float] = {}  # by thread: when it began to wait
+        self._samples: dict[int, RingSample | None] = {}  # None: missing
         self._changed = threading.Condition()
 
     def put(self, position: int, sample: RingSample) -> bool:
@@ -76,7 +76,7 @@ class Ring:
             self._changed.notify_all()
 
     def take(self, position: int) -> RingSample | None:
-        """Wait for a sample and return it; None where it is missing."""
+        """Wait for a sample and return it; None if it is missing."""
         with self._changed:
             self._changed.wait_for(lambda: self.error is not None or position in self._samples)
             if position not in self._samples and self.error is not None:
@@ -113,8 +113,8 @@ class SampleDelivery:
             self._deliver()
 
     def finish(self) -> int:
-        """Deliver the rest and mark samples that did not come as missing; return how many were delivered
-        in all."""
+        """Deliver the rest and mark samples that were not decoded as missing. Return how many samples were
+        delivered in all."""
         while self._held:
             self._deliver()
         for position in self.awaited:
@@ -123,7 +123,7 @@ class SampleDelivery:
 
     def _deliver(self) -> None:
         _, position, sample = self._held.pop(0)
-        # Frames come in order: what should have come before will not come any more.
+        # Frames come in order, so an earlier sample that is still awaited will not come.
         while self.awaited and self.awaited[0] <= position:
             earlier = self.awaited.pop(0)
             if earlier != position:

@@ -1,8 +1,8 @@
 """The frame table of an MP4 or MOV file from its index alone (ISO/IEC 14496-12), reading only a few packets.
 
-FFmpeg reports every sample's decoding time, size and position, but not its presentation time, which is in
-the track's `ctts` box. A table is built only if both agree, the first packets match it, the time stamps
-need no repair, and no keyframe brings other parameter sets.
+FFmpeg reports every sample's decoding time, size and position, but not its presentation time, which is in the
+track's `ctts` box. A table is built only if FFmpeg and the boxes agree, the first packets match the table,
+the time stamps need no repair, and no keyframe brings other parameter sets.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def indexed_table(video: Video, file: ByteSource) -> tuple[FrameTable, list[av.P
         file: Another reader of the same bytes.
 
     Returns:
-        None where the container has no such index, or where the index and FFmpeg disagree.
+        None if the container has no such index, or if the index and FFmpeg disagree.
     """
     end = source_size(file)
     if video.container != "mp4" or end is None:
@@ -63,7 +63,7 @@ def indexed_table(video: Video, file: ByteSource) -> tuple[FrameTable, list[av.P
     lead, discard = Lead(video.codec, video.sets.length), np.zeros(len(pts), np.bool_)
     discard[: len(first)] = [lead.drops(packet) for packet in first]
     if lead.open and len(first) > 1:
-        return None  # such pictures may go on beyond what was read
+        return None  # there may be more such pictures after the packets read
     columns = FrameColumns(pts, dts, key.astype(np.bool_), clean, sizes, discard)
     return table_of(video, columns), first
 
@@ -122,13 +122,13 @@ def _samples(file: ByteSource, track: int) -> tuple[I64, I64]:
     """Return (presentation minus decoding time, size) of every sample of a track."""
     moov = _box(file, b"moov")
     if any(kind == b"mvex" for kind, _ in _boxes(moov)):
-        raise _UnfitError  # fragmented: samples follow that the index does not name
+        raise _UnfitError  # fragmented: the index does not list all samples
     for kind, trak in _boxes(moov):
         if kind == b"trak" and _track_id(trak) == track:
             stbl = _inside(trak, b"mdia", b"minf", b"stbl")
             boxes = dict(_boxes(stbl))
             if int.from_bytes(boxes.get(b"stsd", b"")[4:8], "big") != 1:
-                raise _UnfitError  # parameter sets change under way
+                raise _UnfitError  # parameter sets change within the track
             sizes = _sizes(boxes.get(b"stsz", b""))
             return _offsets(boxes.get(b"ctts"), len(sizes)), sizes
     raise _UnfitError

@@ -38,16 +38,16 @@ PIECE = 1 << 20
 HELD = 32
 """Pieces of a URL kept in memory."""
 TRIES = 3
-"""Connections in a row that may break without bringing a byte."""
+"""Consecutive connections that may break without delivering a byte."""
 CONNECTIONS = 64
-"""Most connections for one piece, however many bytes each of them brings."""
+"""Most connections for one piece, however many bytes each of them delivers."""
 _LONGEST_NAME = 4096  # bytes of a path, PATH_MAX
 WEB_PAGES = ("text/html", "application/xhtml+xml")
 LONGEST = 1 << 40
 """Largest recording behind a URL in bytes; a server that announces more is rejected."""
 PIECE_S = 120.0
-"""Deadline for a piece in seconds. Single waits have a shorter time-out, which a server that sends a byte
-now and then never reaches."""
+"""Deadline in seconds for a whole piece. Single waits have a shorter time-out, but a server that sends a byte
+now and then never exceeds it."""
 
 
 _T = TypeVar("_T")
@@ -119,7 +119,7 @@ class OpenFileSource:
 
     def __init__(self, file: BinaryIO, name: str | None = None) -> None:
         if isinstance(file, io.TextIOBase) or not _reads_anywhere(file):
-            raise CodecError(Reason.REQUEST, "a file object must be open, seekable and for reading bytes")
+            raise CodecError(Reason.REQUEST, "a file object must be open for reading bytes, and seekable")
         self._file, self.name = file, name or str(getattr(file, "name", "the file"))
         self._lock = threading.Lock()
         try:
@@ -151,12 +151,12 @@ class OpenFileSource:
     def __reduce__(self) -> tuple[type[FileSource], tuple[str]]:
         """Pickle the source by its path: another process opens the file again."""
         if not Path(self.name).is_file():
-            raise TypeError(f"{self.name} is open here only: another process cannot read it")
+            raise TypeError(f"{self.name} is open in this process only: another process cannot read it")
         return FileSource, (os.path.abspath(self.name),)
 
 
 def _file_size(descriptor: int) -> int:
-    """Return the size of an open file in bytes without moving its position; 0 where it is unknown."""
+    """Return the size of an open file in bytes without moving its position; 0 if it is unknown."""
     try:  # fstat leaves the position alone, which others may share, but a confined decoder may not call it
         return os.fstat(descriptor).st_size
     except OSError:
@@ -226,13 +226,13 @@ class UrlSource:
 
     fsspec's HTTP file system is not used: it reads a range's body without a limit, does not notice that the
     file changed between two ranges, has no deadline for a piece, does not work in a forked process, and
-    fetches nothing from a server without ranges.
+    cannot read from a server that ignores ranges.
 
     A broken connection is resumed at the byte it reached (`If-Range`), or at the first byte if the server
     does not support ranges.
 
-    Raises `CodecError` with UNREADABLE where the server does not answer in time, has no such file, sends a
-    web page, announces more than `longest` bytes or more than the disk holds, or where the file changes while
+    Raises `CodecError` with UNREADABLE if the server does not answer in time, has no such file, sends a web
+    page, or announces more than `longest` bytes or more than the disk can hold, or if the file changes while
     it is read.
     """
 
@@ -284,11 +284,12 @@ class UrlSource:
         return self._version if self.size else ""
 
     def look_up(self) -> tuple[int | None, str]:
-        """Request one byte, to learn the current size and version; without range support no body is read.
+        """Request one byte, to learn the current size and version. If the server ignores the range, its body
+        is not read.
 
         Returns:
-            The size in bytes, None where the server does not state it; and the version. If the
-            server supports ranges, later reads must find the same size and version.
+            The size in bytes, None if the server does not state it; and the version. If the server supports
+                ranges, later reads must find the same size and version.
 
         Raises:
             CodecError: The server does not serve the file.
@@ -403,8 +404,7 @@ class UrlSource:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def _connected(self, event: str, facts: Mapping[str, Any]) -> None:
-        """Record the sockets of new connections, of TLS as well as of plain ones; the HTTP library's trace
-        hook."""
+        """The HTTP library's trace hook: record the sockets of new connections, plain or TLS."""
         if event in {"connection.connect_tcp.complete", "connection.start_tls.complete"}:
             self._sockets = [*self._sockets[-3:], facts["return_value"].get_extra_info("socket")]
 
@@ -441,11 +441,11 @@ class UrlSource:
         if size is None:
             raise self._error("the server does not report the size of the file")
         if size > self._longest:
-            raise self._error(f"the server announces {str(size)[:20]} bytes, the limit is {self._longest}")
+            raise self._error(f"the server announces {str(size)[:20]} bytes; the limit is {self._longest}")
         if self._size is not None:
             self._check_same(size, tag)
         if not answer.headers["content-range"].strip().startswith(f"bytes {first}-"):
-            raise self._error(f"the server does not answer with the bytes from byte {first} on")
+            raise self._error(f"the server did not send the range that begins at byte {first}")
         self._size, self._tag, self._version = size, tag, version_of(answer.headers.raw)
 
     def _check_same(self, size: int | None, tag: str) -> None:
@@ -454,8 +454,8 @@ class UrlSource:
             raise self._error(f"the file changed while it was read: it had {self._size} bytes, now {size}")
         if tag != self._tag:
             raise self._error(
-                f"the file changed while it was read: its version was {clean(self._tag, 80) or 'not named'}, "
-                f"now {clean(tag, 80) or 'not named'}"
+                f"the file changed while it was read: its version was {clean(self._tag, 80) or 'unstated'}, "
+                f"now {clean(tag, 80) or 'unstated'}"
             )
 
     def _look_up(self) -> tuple[int | None, str]:
@@ -463,8 +463,8 @@ class UrlSource:
             return _facts(answer)[0], version_of(answer.headers.raw)
 
     def _request(self, start: int, body: bytearray) -> bytes:
-        """Request a piece. `body` holds the bytes that came before an earlier connection broke, and takes
-        the rest."""
+        """Request a piece. `body` holds the bytes that earlier connections delivered before they broke; the
+        rest is added to it."""
         if self._size is not None and len(body) == min(self._piece, self._size - start):
             return bytes(body)  # the connection broke after the last byte
         with self._asked(start + len(body), start + self._piece - 1) as answer:
@@ -478,7 +478,8 @@ class UrlSource:
             assert self._size is not None
             if len(body) != min(self._piece, self._size - start):
                 raise self._error(
-                    f"{len(body)} bytes or more arrived for the {self._piece} bytes at byte {start}"
+                    f"{len(body)} bytes or more arrived; {self._piece}, or the rest of the file, were "
+                    f"requested from byte {start} on"
                 )
             return bytes(body)
 
@@ -488,7 +489,7 @@ class UrlSource:
         limit = min(self._longest, shutil.disk_usage(folder).free)
         announced = answer.headers.get("content-length", "")
         if announced.isdigit() and (len(announced) > 18 or int(announced) > limit):
-            raise self._error(f"the server announces {announced[:20]} bytes, {folder} has room for {limit}")
+            raise self._error(f"the server announces {announced[:20]} bytes; {folder} has room for {limit}")
         file = tempfile.TemporaryFile(prefix="lookout-url-", buffering=0)  # noqa: SIM115 (see close)
         try:
             size = self._copy(answer, file, limit)
@@ -524,7 +525,7 @@ class UrlSource:
 
 
 class _Stalled(stop_base):
-    """Stop condition: several connections in a row broke without bringing a byte.
+    """Stop condition: several consecutive connections broke without delivering a byte.
 
     Args:
         body: The bytes received so far.
@@ -541,8 +542,8 @@ class _Stalled(stop_base):
 
 
 def _facts(answer: httpx.Response) -> tuple[int | None, str]:
-    """Return the size of the whole file, None where the server does not state it, and its validator,
-    strong or weak."""
+    """Return the size of the whole file (None if the server does not state it) and its validator, strong or
+    weak."""
     headers = answer.headers
     size = headers.get("content-length", "")
     if answer.status_code != 200:
@@ -560,14 +561,14 @@ def source_of(given: Given) -> Source:
     """Return the source of a path, a URL, bytes or a file object; a source is returned as it is.
 
     Raises:
-        CodecError: With the reason REQUEST for a file object that is not seekable, and for bytes that are the
-            name of a file: bytes are a recording's content.
+        CodecError: With the reason REQUEST: a file object is not seekable, or bytes hold the name of a file
+            instead of a recording.
     """
     if isinstance(given, bytes) and _names_file(given):
         raise CodecError(
             Reason.REQUEST,
-            "bytes are the content of a recording, and these are the name of a file: give the name as text "
-            f"({clean(os.fsdecode(given), 200)!r})",
+            "bytes must be the content of a recording, but these are the name of a file: give the name as "
+            f"text ({clean(os.fsdecode(given), 200)!r})",
         )
     if isinstance(given, (bytes, bytearray, memoryview)):
         return BytesSource(bytes(given))
@@ -594,7 +595,7 @@ def source_of(given: Given) -> Source:
 
 
 def _names_file(data: bytes) -> bool:
-    """Whether the bytes are an existing path. No recording is that short and free of zero bytes."""
+    """Whether the bytes are an existing path. No recording is so short and free of zero bytes."""
     return 0 < len(data) <= _LONGEST_NAME and b"\0" not in data and os.path.exists(data)
 
 

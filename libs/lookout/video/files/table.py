@@ -15,8 +15,8 @@ from lookout.video.segments.nal import begins_clean, may_lead, skipped_leading
 from lookout.video.segments.sampling import Pick, SamplingGrid
 from lookout.video.segments.timeline import JUMP_US, Timeline, usual_step
 
-#: a step longer than this, and than `HOLE_STEPS` usual ones, is a hole; it fills a whole window of the
-#: bundled model
+#: a step between pictures that is longer than this, and than `HOLE_STEPS` usual steps, is a hole: ten seconds
+#: fill a whole window of the bundled model
 HOLE_US = 10_000_000
 HOLE_STEPS = 10
 
@@ -34,7 +34,7 @@ class FrameColumns:
         key: Keyframes, bool [n].
         clean: Keyframes at which decoding can begin with a whole picture, bool [n].
         size: Bytes, int64 [n].
-        discard: Packets that are decoded but not shown, bool [n]: an edit list leaves their pictures out.
+        discard: Packets that are decoded but not shown, bool [n]: an edit list hides their pictures.
     """
 
     pts: I64
@@ -113,7 +113,7 @@ class FrameTable(FrameColumns):
             clean = key and begins_clean(bytes(packet), video.codec, video.sets.length)
             dts = packet.dts if packet.dts is not None else pts
             rows.append((pts, dts, key, clean, packet.size, discard))
-        if not lead.keyframe:  # it is unknown where decoding can begin: every picture that decodes is shown
+        if not lead.keyframe:  # nobody knows where decoding can begin, so every picture that decodes is shown
             rows = [(*row[:-1], False) for row in rows]
         kinds = (np.int64, np.int64, np.bool_, np.bool_, np.int64, np.bool_)
         columns = zip(*rows, strict=True) if rows else [()] * len(kinds)
@@ -196,14 +196,15 @@ def holes_of(times_us: Sequence[int], nominal_us: int) -> tuple[Hole, ...]:
 
 
 class Lead:
-    """Finds pictures at a stream's beginning that refer to pictures before it, which no decoder shows.
+    """Finds pictures at a stream's beginning that refer to pictures before that beginning: no decoder shows
+    them.
 
     A recording that was not cut at a keyframe begins with pictures before its first keyframe. After that
     keyframe may come leading pictures, which are shown before it.
 
     Args:
         codec: Name of the codec.
-        length: Bytes of the length in front of a packet's units, see `segments.nal.length_bytes`.
+        length: Bytes of the length field in front of each unit of a packet, see `segments.nal.length_bytes`.
     """
 
     def __init__(self, codec: str, length: int) -> None:
@@ -306,16 +307,16 @@ def plan_ranges(table: FrameTable, wanted: Sequence[int]) -> list[PacketRange]:
 
 
 def intervals_of(table: FrameTable, workers: int) -> int:
-    """Return the number of intervals to cut a recording into for a number of workers. An interval waits in
-    memory as packets, so it holds a few hundred pictures."""
+    """Return the number of intervals into which to cut a recording, for a number of workers. An interval
+    waits in memory as packets, so it holds a few hundred pictures."""
     return max(4 * workers, len(table) // 256)
 
 
 def share_out(runs: Sequence[PacketRange], intervals: int) -> list[list[PacketRange]]:
     """Distribute runs over at most `intervals` intervals of about equal packet counts, in presentation order.
 
-    Within an interval a run that reaches the next one's keyframe continues into it without decoding that
-    keyframe twice.
+    Within an interval, a run that reaches the next run's keyframe continues into that run, so that this
+    keyframe is not decoded twice.
     """
     total = sum(run.last - run.first + 1 for run in runs)
     out: list[list[PacketRange]] = []

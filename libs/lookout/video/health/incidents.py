@@ -23,7 +23,7 @@ from lookout.video.health.loops import NUMBERS, REMEMBERED, repeats, signatures
 from lookout.video.health.usual import Match, Usual
 
 CAUSES: Final = tuple(CameraFault)
-#: seconds after which the view of a known camera is compared again: comparing costs more than looking
+#: seconds after which the view of a known camera is compared again: a comparison costs more than sampling
 _JUDGED_S: Final = 8.0
 #: seconds for which a fault must last before it is reported; the causes of one row add up
 _HOLD: Final[tuple[tuple[frozenset[CameraFault], float], ...]] = (
@@ -34,13 +34,13 @@ _HOLD: Final[tuple[tuple[frozenset[CameraFault], float], ...]] = (
     (frozenset({CameraFault.RATE}), 60.0),
     (frozenset({CameraFault.CLOCK}), 10.0),
 )
-#: most seconds of a fault that are counted, so that it is soon forgotten when another one follows
+#: most seconds that are counted of a fault, so that it is soon forgotten if another one follows
 _CAPPED_S: Final = 90.0
 #: seconds without a fault after which an incident closes
 _CLEAR_S: Final = 15.0
 #: seconds of black without any structure after which the lens is covered
 _COVERED_S: Final = 600.0
-#: seconds after which the view of a camera that was turned becomes its usual one
+#: seconds after which a turned camera's new view becomes its usual one
 _ADOPTED_S: Final = 6 * 3600.0
 #: seconds of equal pictures after which it is frozen; at least three times the longest ordinary stillness
 _FROZEN_S: Final = 20.0
@@ -53,7 +53,7 @@ _QUIET_S: Final = 40.0
 _QUIET_SHARE: Final = 0.25
 #: usual change, in grey levels, below which a camera has no measurable noise
 _NOISE: Final = 0.04
-#: seconds of stream after which frame rate and bit rate are known
+#: seconds of stream after which the usual frame rate and bit rate are known
 _RATED_S: Final = 300.0
 #: shares of the usual frame rate and of the lowest usual bit rate, below which the rate is a fault
 _FPS_SHARE, _BYTES_SHARE = 0.4, 0.15
@@ -106,15 +106,15 @@ def _no_history() -> U8:
 
 @dataclass(frozen=True, slots=True)
 class CameraHealth:
-    """State kept for a camera.
+    """The health state of one camera.
 
     Attributes:
         usual: What it usually shows.
         levels: How far its ordinary segments deviate from that.
         seen_s: Seconds of stream.
         checksum: Checksum of the newest sample; None before the first.
-        same_s: Seconds for which samples have been equal.
-        same_keys: Segments that began within that time.
+        same_s: Seconds for which the newest samples have been equal.
+        same_keys: Segments that began within `same_s`.
         still_s: Longest time for which samples were equal without a fault.
         quiet_s: Seconds in which the picture changed less than the camera's noise makes it change.
         history: uint8 [n, NUMBERS]: signatures of the newest samples.
@@ -160,13 +160,13 @@ def observe(
     """Update a camera's health with one segment.
 
     Args:
-        health: The camera before it.
+        health: The camera's health before the segment.
         observation: The segment.
-        thresholds: Fixed ones, or those that follow the camera.
+        thresholds: Fixed thresholds, or thresholds learned from the camera.
 
     Returns:
-        The camera after it, and the faults that the segment shows. A camera learns only from segments without
-        faults.
+        The camera's health after the segment, and the faults that the segment shows. A camera learns only
+            from segments without faults.
     """
     faults = stream_faults(observation)
     before = health
@@ -185,7 +185,7 @@ def observe(
         if view is CameraFault.MOVED and _settled(health, observation.at_ms):
             usual, view, nearest = usual.adopted(luma, detail), None, None
     if view is not None and not (frozen and view is CameraFault.LOOPED):
-        faults.add(view)  # a covered lens is also still
+        faults.add(view)  # a covered lens also gives a still picture; it is reported instead
     elif frozen:
         faults.add(CameraFault.FROZEN)
     if _slow(before, observation):
@@ -210,8 +210,8 @@ def observe(
 def _judged(
     health: CameraHealth, luma: F32, detail: F32, thresholds: Thresholds
 ) -> tuple[CameraFault | None, float, tuple[int, Match] | None]:
-    """Judge the view; return its fault, the seconds without structure, and the reference picture most like
-    it."""
+    """Judge the view. Return its fault, for how many seconds the picture has had no structure, and the
+    reference picture most like it."""
     fault, nearest = picture_fault(luma, detail, health.usual, thresholds.of(health.levels))
     blank_s = health.blank_s + health.unjudged_s if fault is not None and is_blank(luma) else 0.0
     if fault is CameraFault.DARK and blank_s >= _COVERED_S:
@@ -241,7 +241,7 @@ def unlearned(health: CameraHealth) -> CameraHealth:
 
 
 def _settled(health: CameraHealth, at_ms: int) -> bool:
-    """Whether a camera has shown its moved view for so long that the move must be intended."""
+    """Whether a camera has shown a moved view for so long that somebody must have moved it on purpose."""
     incident = health.incident
     moved = incident is not None and incident.cause is CameraFault.MOVED
     return moved and incident is not None and at_ms - incident.opened_ms >= 1000 * _ADOPTED_S
@@ -250,10 +250,11 @@ def _settled(health: CameraHealth, at_ms: int) -> bool:
 def _stillness(
     health: CameraHealth, observation: Observation, jumps: float
 ) -> tuple[CameraHealth, float | None, bool]:
-    """Measure change between samples; return the camera after it, the change, and whether the picture is
+    """Measure the change between samples. Return the camera's health, the change, and whether the picture is
     frozen.
 
-    The camera's time and the jumps of its clock are noted here too: every copy of a camera costs.
+    The camera's time and its clock jumps are updated here too, because every copy of a `CameraHealth` costs
+    time.
     """
     begun = health.usual.at(observation.hour)
     history = np.concatenate([health.history, signatures(observation.planes.luma)])[-REMEMBERED:]
@@ -301,7 +302,7 @@ def _slow(health: CameraHealth, observation: Observation) -> bool:
 
 
 def _rated(health: CameraHealth, observation: Observation) -> tuple[float, float]:
-    """Return usual pictures and lowest usual bytes a second, updated with an ordinary segment."""
+    """Return the usual pictures and the lowest usual bytes a second, updated with an ordinary segment."""
     if observation.seconds < 0.5:
         return health.fps, health.rate
     fps, rate = observation.frames / observation.seconds, observation.size / observation.seconds
@@ -332,7 +333,7 @@ def advance(
     """
     present = frozenset(faults)
     if CameraFault.OFFLINE in present:
-        health = replace(health, unjudged_s=_JUDGED_S)  # what it shows once it is back is judged at once
+        health = replace(health, unjudged_s=_JUDGED_S)  # once the camera is back, its view is judged at once
     fault_s = health.fault_s
     if present or any(fault_s):
         fault_s = tuple(
@@ -348,7 +349,7 @@ def advance(
         return health, []
     if incident is None:
         assert root is not None
-        # If the clock was set back, the begin could be later than the end.
+        # If the clock was set back, the fault could seem to begin after its end.
         began_ms = max(0, min(end_ms, end_ms - round(1000 * health.fault_s[CAUSES.index(root)])))
         incident = CameraIncident(identity, root, began_ms, 1, tenant)
         return replace(health, incident=incident), [HealthEvent("opened", incident, end_ms)]

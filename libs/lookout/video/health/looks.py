@@ -14,9 +14,9 @@ F32 = npt.NDArray[np.float32]
 
 #: cells of a plane in each direction
 CELLS = 16
-#: grey levels of detail that one step of a reference stands for
+#: grey levels of detail per step of a reference picture
 DETAIL_STEP = 0.25
-#: pairs of rows that are read, about
+#: approximate number of row pairs that are read
 _ROWS = 32
 #: samples over which the median is taken; more would cost more and give the same result
 _MIDDLE = 3
@@ -30,7 +30,7 @@ class Looks:
         pixels: uint8 [n, height, width, 3], RGB.
         rows: uint8 [n, rows, width]: green values of the rows that were read.
         luma: float32 [n, CELLS, CELLS]: mean brightness of each cell, 0 to 255.
-        checksums: CRC-32C of each sample's rows, so that equal pictures have equal ones.
+        checksums: CRC-32C of each sample's rows, equal for equal pictures.
     """
 
     pixels: U8
@@ -62,7 +62,7 @@ class Looks:
         upper = self.rows[places, : lower.shape[1]]
         detail = np.zeros(upper.shape, np.uint8)
         detail[..., 1:] = _difference(upper[..., 1:], upper[..., :-1])
-        # The larger of both directions: an edge in either is detail.
+        # The larger of the two directions, because an edge in either is detail.
         np.maximum(detail, _difference(upper, lower), out=detail)
         return _median(self.luma[places]), _median(_cells(detail))
 
@@ -79,7 +79,7 @@ NO_LOOKS = Looks(
 def look_at(pixels: U8) -> Looks:
     """Reduce sampled pictures to planes.
 
-    Green is used as luma, of which it is the largest part, to avoid a conversion. About `_ROWS` pairs of
+    Green, the largest part of luma, is used in its place, to avoid a conversion. About `_ROWS` pairs of
     rows are read, whatever the size.
 
     Args:
@@ -113,7 +113,7 @@ def _median(planes: F32) -> F32:
 
 
 def _cells(planes: U8) -> F32:
-    """Return means over cells; rows and columns that do not fill the last cells are left out."""
+    """Return the mean of each cell; rows and columns left over after the last whole cell are ignored."""
     count, height, width = planes.shape
     rows, cols = max(1, height // CELLS), max(1, width // CELLS)
     if height < CELLS or width < CELLS:

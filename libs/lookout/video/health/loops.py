@@ -10,17 +10,19 @@ from lookout.video.health.looks import CELLS, F32, U8
 
 #: samples that are remembered: three minutes at two a second
 REMEMBERED: Final = 360
-#: numbers per sample; the more, the less likely is a correlation by chance
+#: numbers per sample; more of them make a correlation by chance less likely
 NUMBERS: Final = 16
 #: samples that must repeat
 _REPEATED: Final = 80
-#: least distance of a repetition in samples: people wave and machines turn at shorter ones
+#: least distance of a repetition in samples: waving people and turning machines repeat sooner
 _LEAST: Final = 20
 #: least correlation of a repetition; rhythmic movement reaches it now and then, but not for a minute
 _ALIKE: Final = 0.3
-#: largest share of moments that correlate almost as well as the best; with more, the scene itself is periodic
+#: largest share of moments that correlate almost as well as the best one; if there are more, the scene itself
+#: is periodic
 _NEAR: Final = 0.016
-# Signs of random projections: any movement changes the sums. Fixed, as they are compared between processes.
+# Signs of random projections, so that any movement changes the sums. Fixed, because the sums of different
+# processes are compared.
 _SIGNS: Final = (
     np.where(np.random.default_rng(7).random((NUMBERS, CELLS * CELLS)) < 0.5, -1, 1).astype(np.float32).T
 )
@@ -36,14 +38,14 @@ def signatures(luma: F32) -> U8:
         uint8 [n, NUMBERS], modulo 256: only their differences are used.
     """
     sums = luma.reshape(len(luma), -1) @ _SIGNS / 2
-    return np.rint(sums).astype(np.int64).astype(np.uint8)  # which takes the remainder of 256
+    return np.rint(sums).astype(np.int64).astype(np.uint8)  # the cast takes the remainder of 256
 
 
 def repeats(history: U8) -> bool:
     """Whether the newest samples repeat those of an earlier moment.
 
-    Changes are compared, not pictures: a still scene looks the same at any time, but its noise and its
-    movements never repeat. A scene without noise or movement cannot be told from a loop and is not reported.
+    Changes are compared, not pictures: a still scene looks the same at any time, but its noise and movements
+    never repeat. A scene without noise or movement looks like a loop, so it is never reported.
 
     Args:
         history: uint8 [n, NUMBERS]: signatures, oldest first.
@@ -53,7 +55,7 @@ def repeats(history: U8) -> bool:
     steps = np.diff(history, axis=0).view(np.int8)
     centre = np.partition(np.ascontiguousarray(steps.T), len(steps) // 2, axis=1)[:, len(steps) // 2]
     changes = steps - centre.astype(np.int16)
-    # The median of small whole numbers, from how often each occurs: sorting them takes five times as long.
+    # The median of small whole numbers from their frequencies: sorting takes five times as long.
     counts = np.cumsum(np.bincount(np.abs(changes).ravel()))
     activity = float(np.searchsorted(counts, changes.size // 2, side="right"))
     if activity < 1:

@@ -11,9 +11,9 @@ from lookout.video.health.looks import CELLS, DETAIL_STEP, F32, U8
 
 #: most reference pictures of a camera: by day, at dusk, by night, with the lights on ...
 PICTURES = 6
-#: seconds of a picture, and of an hour, after which it is known
+#: seconds after which a picture, or an hour, counts as known
 WARM_S = 60.0
-#: seconds per step of a known picture, so that it follows daylight but hardly a lens that loses its focus
+#: seconds per step of a known picture: it follows daylight, but hardly a lens that slowly loses focus
 _STEP_S = 8.0
 #: similarity below which a view is learned as a new picture
 ALIKE = 0.7
@@ -24,7 +24,7 @@ HOUR_BYTES = 5
 _SEEN, _SECONDS, _DAYS, _CHANGE, _DARKEST = range(HOUR_BYTES)
 #: smallest change in the table of hours, grey levels, and the steps of its logarithm for a factor of two
 _LEAST_CHANGE, _OCTAVE = 1 / 64, 32
-#: detail in grey levels below which a cell is flat, with nothing to lose
+#: detail in grey levels below which a cell is flat and has no detail to lose
 FLAT = 1.5
 
 
@@ -35,7 +35,7 @@ class ReferencePicture:
     Attributes:
         luma: uint8 [CELLS, CELLS]: brightness, grey levels.
         detail: uint8 [CELLS, CELLS]: detail, in steps of `DETAIL_STEP`.
-        seconds: Time for which it was learned.
+        seconds: Seconds of stream from which it was learned.
     """
 
     luma: U8
@@ -90,7 +90,7 @@ def compare(luma: F32, detail: F32, picture: ReferencePicture) -> Match:
 
 
 def correlation(one: F32, other: F32 | U8) -> float:
-    """Return Pearson's correlation of two planes; 0 where one of them is constant."""
+    """Return Pearson's correlation of two planes; 0 if one of them is constant."""
     centred = (one - np.add.reduce(one, axis=None) / np.float32(one.size)).ravel()
     reference = (other - np.add.reduce(other, axis=None, dtype=np.float32) / np.float32(other.size)).ravel()
     scale = math.sqrt(float(centred @ centred) * float(reference @ reference))
@@ -166,14 +166,14 @@ class Usual:
         change: float | None,
         nearest: tuple[int, Match] | None = None,
     ) -> Usual:
-        """Return this updated with a segment without faults.
+        """Return the usual views, updated with a segment without faults.
 
         Args:
             luma: See `Looks.middle`.
             detail: See `Looks.middle`.
             seconds: Length of the segment.
             change: See `Looks.change`; None leaves the usual change as it is.
-            nearest: Result of `best`; where it is alike enough, no other picture is compared.
+            nearest: Result of `best`; if its picture is similar enough, no other one is compared.
         """
         pictures, hours = list(self.pictures), self.hours.copy()
         number = self._picture(luma, detail, nearest)
@@ -202,8 +202,8 @@ class Usual:
         return number
 
     def adopted(self, luma: F32, detail: F32) -> Usual:
-        """Replace all reference pictures, at every hour, by the view that a moved camera has kept for
-        long."""
+        """Replace all reference pictures, at every hour, by the view that a moved camera has shown for a long
+        time."""
         hours = self.hours.copy()
         hours[:, _SEEN] = 1
         return replace(self, pictures=(ReferencePicture.of(luma, detail, WARM_S),), hours=hours)

@@ -1,4 +1,4 @@
-"""Motion as codecs describe it, and the maps between coded picture, model input and patch grid.
+"""Motion that codecs report, and the maps between coded picture, model input and patch grid.
 
 Only `prediction`, which reads the vectors of FFmpeg's frames, needs FFmpeg.
 """

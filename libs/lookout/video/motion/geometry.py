@@ -24,10 +24,10 @@ class Fit(StrEnum):
 class Geometry:
     """Coded picture -> mirror -> rotation (clockwise) -> scale and crop onto the model's input.
 
-    width, height: coded picture; rotation: 0, 90, 180 or 270 degrees clockwise; mirror: left and right are
-    exchanged before the rotation; place: (x, y, w, h) of the whole upright picture in pixels of the model
-    input: the part outside is cropped, and the rest of the input stays black; out_width, out_height: the
-    model input.
+    width, height: of the coded picture; rotation: 0, 90, 180 or 270 degrees clockwise; mirror: whether left
+    and right are exchanged before the rotation; place: (x, y, w, h) of the whole upright picture in pixels of
+    the model input, where the part outside is cropped, and the rest of the input stays black; out_width,
+    out_height: of the model input.
     """
 
     width: int
@@ -54,7 +54,7 @@ class Geometry:
         rotation: int = 0,
         mirror: bool = False,
     ) -> Geometry:
-        """Return the geometry for a coded (width, height), a model input (width, height) and a way to fit."""
+        """Return the geometry for a coded (width, height), a model input (width, height) and a `Fit`."""
         (width, height), (out_width, out_height) = size, out
         w, h = (height, width) if rotation in (90, 270) else (width, height)
         pw, ph = out

@@ -1,5 +1,5 @@
-"""Patch grids, the groups of patches that form visual tokens, and masks over both. All arithmetic and bit
-packing of these masks is here."""
+"""Patch grids, the groups of patches that form visual tokens, and masks over both. All arithmetic on these
+masks, and their packing into bits, is here."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def bilinear_taps(size: int, out: int) -> tuple[tuple[int, ...], ...]:
 
 
 def complete(dynamic: Mask, grid: GroupedPatches) -> Mask:
-    """Return the groups to keep: any dynamic patch keeps its whole group (CodecSight 3.3.2).
+    """Return the groups to keep: a group is kept if any of its patches is dynamic (CodecSight 3.3.2).
 
     dynamic: bool [rows, cols] -> bool [group rows, group cols].
     """

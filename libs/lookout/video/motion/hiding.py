@@ -1,4 +1,4 @@
-"""Applying privacy masks: polygons become hidden pixels, and motion inside them is set to zero.
+"""Applying privacy masks: polygons become hidden pixels, and motion in hidden areas is set to zero.
 
 Points are fractions of the whole upright picture, (0, 0) its top left corner. A pixel that a polygon touches
 is hidden along with its neighbours, so that rounding never uncovers anything.
@@ -30,8 +30,8 @@ class MaskLayer:
     """Polygons whose inside is hidden, and polygons outside of which everything is hidden.
 
     Attributes:
-        hide: Each hides its inside, also where it crosses itself.
-        keep: If there are any, only the inside of at least one of them is shown.
+        hide: Each polygon hides its inside, even where it crosses itself.
+        keep: If there are any, a pixel is shown only if it is inside at least one of them.
 
     Raises:
         ValueError: A polygon has fewer than three points, or a point outside the picture.
@@ -43,7 +43,7 @@ class MaskLayer:
     def __post_init__(self) -> None:
         for polygon in (*self.hide, *self.keep):
             if len(set(polygon)) < 3:
-                raise ValueError(f"a polygon needs three points or more, this one has {len(set(polygon))}")
+                raise ValueError(f"a polygon needs at least three different points, not {len(set(polygon))}")
             for point in polygon:
                 if not all(math.isfinite(share) and 0 <= share <= 1 for share in point):
                     raise ValueError(
@@ -66,11 +66,11 @@ class PictureMask:
         return _coded(self, geometry.width, geometry.height, geometry.rotation, geometry.mirror)
 
     def still(self, source: VectorSource, geometry: Geometry, codec: str) -> VectorSource | None:
-        """Return the motion of a frame with all hidden squares still.
+        """Return a frame's motion in which all hidden squares are still.
 
-        Squares have the size of the codec's largest block. A square is hidden as a whole if any of its pixels
-        is: how an encoder divides the rest of it depends on the hidden part. A block that touches a hidden
-        square is left out.
+        The squares have the size of the codec's largest block. If any pixel of a square is hidden, the whole
+        square counts as hidden, because an encoder's choice of blocks in the rest of it depends on the hidden
+        part. Blocks that touch a hidden square are left out.
 
         Args:
             source: Motion of the frame.
@@ -78,7 +78,7 @@ class PictureMask:
             codec: Codec of the blocks.
 
         Returns:
-            None where no block remains, as for a frame without motion vectors.
+            The motion; None if no block remains, as for a frame without motion vectors.
         """
         side = _MACROBLOCK if codec in _MACROBLOCK_CODECS else _LARGEST_BLOCK
         squares, sums = _squares(self, geometry, side)
@@ -93,7 +93,7 @@ class PictureMask:
 
 
 def _with_still(blocks: PredictionBlocks, squares: Bits, side: int) -> PredictionBlocks:
-    """Return the blocks, and one without motion for each hidden square."""
+    """Return the blocks, plus a block without motion for each hidden square."""
     rows, columns = np.nonzero(squares)
     size = np.full(len(rows), side, np.int16)
     none = np.zeros(len(rows), np.float32)
@@ -150,8 +150,8 @@ def hidden_pixels(mask: PictureMask, width: int, height: int) -> Bits:
 
 
 def _drawn(polygon: Polygon, width: int, height: int) -> tuple[npt.NDArray[np.int16], Bits]:
-    """Rasterise a polygon: its winding number at each pixel's centre, and the pixels at its edges with their
-    neighbours, both [height, width]."""
+    """Rasterise a polygon. Return its winding number at each pixel's centre, and the pixels at its edges and
+    next to them, both [height, width]."""
     points = np.array(polygon, np.float64) * (width, height)
     turns = np.zeros((height, width + 1), np.int16)
     edge = np.zeros((height + 2, width + 2), np.bool_)

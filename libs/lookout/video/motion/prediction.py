@@ -18,6 +18,6 @@ def exported_vectors(frame: av.VideoFrame) -> ExportedVectors | None:
 
 
 def prediction_blocks(frame: av.VideoFrame) -> PredictionBlocks | None:
-    """Return the prediction blocks of a frame; None where the decoder exported none."""
+    """Return the prediction blocks of a frame; None if the decoder exported none."""
     vectors = exported_vectors(frame)
     return None if vectors is None else vectors.blocks()

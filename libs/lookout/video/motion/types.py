@@ -1,4 +1,4 @@
-"""Motion of decoded frames, as codecs describe it. This module does not need FFmpeg."""
+"""Types for the motion of decoded frames. This module does not need FFmpeg."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Luma: TypeAlias = "U8 | torch.Tensor"
 
 
 class PredictionKind(IntEnum):
-    """How a block was predicted. The software decoders do not tell skip from inter: both are INTER."""
+    """How a block was predicted. The software decoders do not distinguish skip from inter: both are INTER."""
 
     UNKNOWN = 0
     INTER = 1
@@ -65,7 +65,7 @@ class PredictionBlocks:
     Positions and sizes are pixels of the coded picture (before rotation and crop), x and y the top left
     corner and not clipped: blocks of the last row or column may reach beyond the picture. (dx, dy) point
     from the block to its reference, in pixels: the content sits at (x, y) and was taken from (x + dx, y +
-    dy). Intra blocks are absent with the software decoders: an area no block covers is new content.
+    dy). With the software decoders, intra blocks are absent: an area that no block covers is new content.
 
     x, y, w, h: int16 [n]; dx, dy: float32 [n]; kind: uint8 [n] (`PredictionKind`); source: int8 [n], -1 for
     list 0 (past), 1 for list 1. The distance to the reference, in frames, is not known."""
@@ -130,7 +130,7 @@ class Motion:
 
 
 class VectorSource(Protocol):
-    """The motion of one frame: its prediction blocks, or data from which they are computed on demand."""
+    """The motion of one frame: its prediction blocks, or data from which these are computed on demand."""
 
     def __len__(self) -> int: ...
 
@@ -146,12 +146,12 @@ class Gather(Protocol):
 
     @property
     def needs_all(self) -> bool:
-        """Whether it must also receive unsampled pictures that nothing refers to; otherwise they are not
-        decoded."""
+        """Whether `push` must also be given unsampled pictures that nothing refers to; otherwise they are
+        not decoded."""
 
     @property
     def needs_luma(self) -> bool:
-        """Whether it must receive the luma plane of every frame."""
+        """Whether `push` must be given the luma plane of every frame."""
 
     def start(self, geometry: Geometry) -> None:
         """Begin a segment, or restart because the coded size changed within it."""

@@ -1,6 +1,7 @@
 """Decoding in confined processes: segments, and recordings from unknown sources.
 
-Names are imported lazily, when first used: a process should have few modules loaded before it is confined.
+Names are imported lazily, when first used, because a process should have loaded few modules before it is
+confined.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Environment of confined processes, and their CPU time and threads as the parent measures them."""
+"""The environment of confined processes, and how the parent measures their CPU time and threads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 
 
 def cpu_seconds(pid: int) -> float | None:
-    """Return the CPU time of another process; None where the system does not report it.
+    """Return the CPU time of another process; None if the system does not report it.
 
     The clock's id is the kernel's (CPUCLOCK_SCHED of a process), as clock_getcpuclockid(3) returns it.
     """
@@ -30,8 +30,7 @@ def bare_environment() -> dict[str, str]:
 
 
 def thread_count(pid: int) -> int:
-    """Return the number of threads of another process; 0 where it has ended or the system does not report
-    it."""
+    """Return the number of threads of another process; 0 if it has ended or the system does not report it."""
     try:
         return len(os.listdir(f"/proc/{pid}/task"))
     except OSError:

@@ -1,6 +1,6 @@
 """Confines a process before it reads a camera's bytes.
 
-It gives up files, sockets, programs, other processes, and all but a bounded amount of memory and time.
+The process loses access to files, sockets, programs and other processes, and gets limits on memory and time.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ class Needs:
     """Permissions that a process keeps once it is confined.
 
     Attributes:
-        network: The network that it may reach.
-        code: With Landlock, it may still read installed code, to import it late. If False, or without
-            Landlock, it can use no path at all: neither open one nor learn whether it exists.
-        folders: With Landlock and `code`, further folders that it may read.
-        threads: It may start threads.
-        begin: Called during confinement to start the threads that it needs from the beginning.
+        network: The network that the process may reach.
+        code: With Landlock, the process may still read installed code, to import it later. If False, or
+            without Landlock, it can use no path at all: it can neither open one nor find out whether it
+            exists.
+        folders: With Landlock and `code`, further folders that the process may read.
+        threads: The process may start threads.
+        begin: Called during confinement; starts the threads that the process needs from the beginning.
     """
 
     network: Network = Network.NONE
@@ -50,13 +51,13 @@ class Needs:
 
 
 def confine(*, strict: bool = True, landlock: bool = True, needs: Needs | None = None) -> str:
-    """Confine this process permanently, without needing privileges; return the means used, as a text.
+    """Confine this process permanently, without needing privileges; return a text that names the means used.
 
     Args:
-        strict: Fail where the kernel cannot confine it; otherwise an audit hook stops Python code there, but
-            not FFmpeg.
-        landlock: Use Landlock where the kernel has it.
-        needs: Permissions to keep; None: only that of starting threads.
+        strict: Fail if the kernel cannot confine the process; otherwise an audit hook stops Python code
+            there, but not FFmpeg.
+        landlock: Use Landlock if the kernel has it.
+        needs: Permissions to keep; None: only the permission to start threads.
 
     Raises:
         ConfinementError: The process cannot be confined, and `strict` is set.
@@ -74,7 +75,7 @@ def confine(*, strict: bool = True, landlock: bool = True, needs: Needs | None =
 
 def _confine(landlock: bool, needs: Needs) -> str:
     if sys.platform == "linux" and (threads := len(os.listdir("/proc/self/task"))) != 1:
-        raise ConfinementError(f"{threads} threads are running already; they would not be confined")
+        raise ConfinementError(f"{threads} threads are already running, and they would not be confined")
     # Determined while paths can still be resolved.
     folders = [*_code_folders(), *needs.folders] if needs.code else []
     hide_memory()
@@ -103,7 +104,7 @@ def hide_memory() -> None:
 
 
 def _code_folders() -> list[str]:
-    """Return the folders of installed code: Python's, Lookout's and the system's libraries."""
+    """Return the folders of installed code: Python, Lookout and the system's libraries."""
     paths = sysconfig.get_paths()
     python = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     return sorted({*python, str(Path(__file__).resolve().parents[2]), *_LIBRARIES})
@@ -146,12 +147,12 @@ def _audit(network: Network) -> None:
 
 
 def limit_resources(memory: int, result: int, cpu_s: float | None, *, own_memory: int | None = None) -> None:
-    """Limit this process's resources permanently: once confined it cannot change the limits.
+    """Limit this process's resources permanently: once confined, it cannot change the limits.
 
     Args:
         memory: Address space, bytes.
         result: Largest file that it may write, bytes.
-        cpu_s: CPU seconds from now until the kernel kills it (SIGKILL). None: no limit.
+        cpu_s: CPU seconds from now after which the kernel kills the process (SIGKILL). None: no limit.
         own_memory: Private memory, which excludes libraries, bytes. None: no limit.
     """
     if cpu_s is not None:

@@ -1,7 +1,7 @@
 """Recordings from unknown sources, decoded in confined processes.
 
 The recording is cut between keyframes as in `VideoReader`, but every piece is a job of a `SandboxPool`. A
-piece that kills its decoder twice becomes a gap; the others are still returned.
+piece that kills its decoder twice becomes a gap; the other pieces are still returned.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from lookout.video.segments.sampling import Pick
 from lookout.video.segments.types import CodecError, Reason
 
 JOB_BYTES = 128 * 1024 * 1024
-"""Bytes of decoded pixels in one job; more samples between two keyframes become several jobs."""
+"""Most bytes of decoded pixels in one job; more samples between two keyframes become several jobs."""
 JOB_FRAMES = 20_000
 DEADLY = (Reason.POISON, Reason.MEMORY)
 
 
 class SandboxedReader(RecordingReader):
-    """`VideoReader` with confined decoder processes.
+    """A `VideoReader` that decodes in confined processes.
 
     Args:
         source: A file, or a recording that this process reads on behalf of its decoders.
@@ -150,8 +150,8 @@ class SandboxedSampling(Sampling):
             try:
                 for request in coming:
                     waiting.append((request, threads.submit(self._run, request)))
-                    # One job more than there are processes, so that a process that becomes free has one
-                    # waiting.
+                    # One job more than there are processes, so that a process that becomes free finds the
+                    # next job waiting.
                     if len(waiting) > self._workers:
                         break
                 while waiting and not self._closed:
@@ -202,7 +202,7 @@ class SandboxedSampling(Sampling):
             for name in ("fed", "skipped", "frames", "painted", "runs", "seeks", "repaired"):
                 setattr(self._work, name, getattr(self._work, name) + reply.work[name])
         except CodecError as error:
-            # A job that kills its process loses its frames only; any other error concerns the whole file.
+            # A job that kills its process loses only its own frames; any other error affects the whole file.
             if error.reason not in DEADLY:
                 raise
             why = error.detail

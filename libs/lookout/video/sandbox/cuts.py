@@ -1,5 +1,5 @@
-"""Cuts in progress in a decoder process: a request for the next pieces of a file continues where the last one
-stopped."""
+"""Cuts in progress in a decoder process, so that a request for a file's next pieces continues where the last
+one stopped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import BinaryIO
 from lookout.video.segments.cutting import cut
 from lookout.video.segments.types import CodecError, CutRequest, Reason, Segment
 
-#: most files that stay open; one that was closed is read again from its beginning
+#: most files that stay open; a file that was closed is read again from its beginning
 MOST_OPEN = 32
 
 
@@ -24,8 +24,8 @@ class _Cut:
 
 
 class Cuts:
-    """The files being cut. This only saves time: any process gives the same answer to a request with a
-    file."""
+    """The files being cut. They only save time: any process that is given the file answers a request the
+    same."""
 
     def __init__(self) -> None:
         self._open: OrderedDict[tuple[str, float, int], _Cut] = OrderedDict()
@@ -34,14 +34,13 @@ class Cuts:
         """Return the requested pieces; none at the file's end.
 
         Args:
-            file: The file of `request.path`, at its beginning; None where it was passed with an earlier
-                request.
+            file: The file of `request.path`, at its beginning; None if it was passed with an earlier request.
 
         Raises:
             CodecError: The next piece cannot be cut.
         """
         key = (request.path, request.target_s, request.max_bytes)
-        # Removed while in use, so that a cut that failed is not continued.
+        # Removed while in use, so that a failed cut is not continued.
         going = self._open.pop(key, None)
         if going is not None and going.position == request.first:
             if file is not None:
@@ -76,7 +75,7 @@ def _read(request: CutRequest, file: BinaryIO) -> Iterator[Segment]:
     except OSError as error:
         raise CodecError(Reason.UNREADABLE, f"cannot be read ({error.strerror or error})") from None
     if why:
-        raise CodecError(Reason.UNREADABLE, f"it breaks off: {why[0]}")
+        raise CodecError(Reason.UNREADABLE, f"the file breaks off: {why[0]}")
 
 
 def _take(going: _Cut, limit: int) -> tuple[Segment, ...]:

@@ -28,7 +28,7 @@ class CutSegment:
     Attributes:
         data: MPEG-TS that begins at a keyframe.
         seconds: Duration from its first to its last packet, by their stamps.
-        waited_s: Seconds since its last packet came, many if the camera fell silent after it.
+        waited_s: Seconds since its last packet arrived; a long time if the camera then fell silent.
     """
 
     data: bytes
@@ -38,7 +38,7 @@ class CutSegment:
 
 @dataclass(slots=True)
 class Cutter:
-    """Cuts one connection's packets. It holds the packets of one open segment, at most `max_bytes`.
+    """Cuts one connection's packets. It keeps the packets of one open segment, at most `max_bytes`.
 
     Args:
         stream: The input's video stream.
@@ -62,13 +62,13 @@ class Cutter:
     _came_at: float = 0.0
 
     def cut(self, packets: Iterable[Any]) -> Iterator[CutSegment]:
-        """Yield each complete segment, and after the last packet the segment still open.
+        """Yield each complete segment and, after the last packet, the unfinished one.
 
-        The end of a connection may be the end of its camera, whose last pictures may matter most. Only the
+        The end of a connection may be the end of its camera, whose last pictures may matter most. So only the
         very last packet is dropped, because its picture may be incomplete.
 
         Raises:
-            FFmpegError, OSError: The packets ended with this error; the open segment was yielded before.
+            FFmpegError, OSError: The packets ended with this error; the unfinished segment was yielded first.
         """
         failure: Exception | None = None
         try:
@@ -101,7 +101,7 @@ class Cutter:
         return self._times.stamped(map(sets.mark, pictures))
 
     def _cut_before(self, packet: Any) -> Iterator[CutSegment]:
-        """Add a packet; yield the segment that it completes first."""
+        """Add a packet; if it begins a new segment, yield the one before."""
         if packet.dts is None or packet.pts is None or packet.is_corrupt:
             self.dropped_packets += 1
             if packet.is_corrupt:
@@ -145,7 +145,7 @@ class Cutter:
 
 
 def remux(stream: Any, packets: Sequence[Any], shift: int = 0) -> bytes:
-    """Return packets of one stream as MPEG-TS, their time stamps moved by `shift` ticks."""
+    """Return packets of one stream as MPEG-TS, with time stamps moved by `shift` ticks."""
     buffer = io.BytesIO()
     stamps = decodable([(packet.pts + shift, packet.dts + shift) for packet in packets])
     with av.open(buffer, "w", format="mpegts", options={"mpegts_copyts": "1"}) as container:

@@ -1,4 +1,4 @@
-"""Exchange of bytes between a decoder pool and its processes: short messages through pipes, large planes
+"""Exchanges bytes between a decoder pool and its processes: short messages through pipes, large planes
 through anonymous shared files.
 
 `sandbox.proto` defines the messages; `reply_reader` validates those that come from a decoder.
@@ -16,7 +16,7 @@ from collections.abc import Callable
 _LENGTH = struct.Struct("<I")
 _PIPE_BYTES = 1 << 16
 _BODY_S = 30.0
-"""Seconds for the whole message once its first bytes have arrived."""
+"""Seconds in which a message must be complete once its first bytes have arrived."""
 #: kinds of inputs sent with a job: a file, a pipe, a recording that the parent serves
 REGULAR, STREAM, SERVED = b"f", b"p", b"s"
 _WATCH_S = 0.1
@@ -39,7 +39,7 @@ def send_message(fd: int, data: bytes, seconds: float | None = None) -> None:
     Args:
         fd: The pipe.
         data: The message.
-        seconds: Time limit for the other side to read it; None: no limit. Needs a non-blocking pipe.
+        seconds: Time within which the other side must read it; None: no limit. Needs a non-blocking pipe.
 
     Raises:
         TimeoutError: The limit expired.
@@ -58,7 +58,7 @@ def receive_message(fd: int, limit: int, seconds: float | None = None, watch: Wa
     Args:
         fd: The pipe.
         limit: Longest message that is accepted, bytes.
-        seconds: Time limit for the message; None: no limit. Once begun it must be complete within 30 s.
+        seconds: Time limit for the message; None: no limit. Once begun, it must be complete within 30 s.
         watch: Called repeatedly while waiting; an exception from it ends the wait.
 
     Raises:
@@ -72,7 +72,7 @@ def receive_message(fd: int, limit: int, seconds: float | None = None, watch: Wa
     deadline = whole_by if deadline is None else min(deadline, whole_by)
     (length,) = _LENGTH.unpack(_receive(fd, _LENGTH.size, deadline, watch))
     if length > limit:
-        raise ValueError(f"a message of {length} bytes; {limit} are allowed")
+        raise ValueError(f"the message has {length} bytes; the limit is {limit}")
     return _receive(fd, length, deadline, watch)
 
 

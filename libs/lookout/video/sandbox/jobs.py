@@ -1,7 +1,7 @@
 """Jobs for decoder processes: written by the pool as JSON, read by the process.
 
-The process may trust its jobs, which come from the pool. The pool does not trust replies: they are messages
-(`sandbox.proto`) that it checks field by field.
+A process may trust its jobs, because they come from the pool. The pool does not trust replies: it checks
+these messages (`sandbox.proto`) field by field.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from lookout.video.segments.types import (
 
 @dataclass(frozen=True, slots=True)
 class InspectRequest:
-    """Decode a file and report what it holds. size: bytes of the file."""
+    """Decode a file and report what it contains. size: bytes of the file."""
 
     path: str
     size: int
@@ -57,7 +57,7 @@ class SampleRequest:
 
 @dataclass(frozen=True, slots=True)
 class ClipRequest:
-    """Cut a range of a file into a file of its own, see `lookout.video.files.clipping.clip`."""
+    """Cut a range of a file into a separate file, see `lookout.video.files.clipping.clip`."""
 
     path: str
     start_us: int
@@ -87,7 +87,7 @@ class PortableGather(Gather, Protocol):
         """(rows, cols) of every motion grid."""
 
     def to_json(self) -> str:
-        """Return its settings."""
+        """Return the gather's settings."""
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -113,12 +113,12 @@ _REQUESTS: Final = (
     *(DecodeRequest, InspectRequest, CutRequest, TableRequest, SampleRequest, ClipRequest, JoinRequest),
     *(MaskRequest, SamplingGrid, Expected, Limits, Pick, ClipSegment, PictureMask, MaskLayer, Fit, Tail),
 )
-#: the classes of which requests consist, by name
+#: the classes that occur in requests, by name
 _KINDS: Final[dict[str, type]] = {kind.__name__: kind for kind in _REQUESTS}
 
 
 def job_message(number: int, job: DecoderJob) -> bytes:
-    """Encode a job as a message. Bytes in its request are not included: they lie in the shared input, one
+    """Encode a job as a message. The bytes in its request are not included: they are in the shared input, one
     after the other.
 
     Args:
@@ -126,7 +126,7 @@ def job_message(number: int, job: DecoderJob) -> bytes:
         job: The job.
 
     Raises:
-        CodecError: With the reason REQUEST where the gather cannot be sent.
+        CodecError: With the reason REQUEST: the gather cannot be sent.
     """
     return f"{number} {json.dumps([_plain(job.request), job.size, job.with_file])}".encode()
 
@@ -141,7 +141,7 @@ def read_job(message: bytes, read: Callable[[int, int], bytes]) -> DecoderJob:
 
     Args:
         message: A message from `job_message`.
-        read: Returns a number of bytes of the shared input from an offset.
+        read: Given a byte count and an offset, returns those bytes of the shared input.
 
     Raises:
         LookupError: The gather's module was not imported when the process began.
@@ -200,6 +200,6 @@ def _gather(module: str, name: str, settings: str) -> Gather:
     # Not imported here, because a confined process may not open files.
     imported = sys.modules.get(module)
     if imported is None:
-        raise LookupError(f"{module} is not among the modules of SandboxSettings")
+        raise LookupError(f"{module} must be listed in the modules of SandboxSettings")
     gather: Gather = getattr(imported, name).from_json(settings)
     return gather

@@ -1,5 +1,5 @@
-"""Landlock: a process may read files below a few folders, and reach nothing else of the file system and no
-other process.
+"""Landlock: limits a process to reading files below a few folders. It can reach no other file and no other
+process.
 
 The kernel's own description: Documentation/userspace-api/landlock.rst.
 """
@@ -31,7 +31,7 @@ _SCOPES: Final = 0b11  # abstract Unix sockets and signals, since version 6
 
 
 def landlock_version() -> int:
-    """Return the kernel's Landlock version; 0 where it has none or was booted without it."""
+    """Return the kernel's Landlock version; 0 if it has none or was booted without it."""
     if sys.platform != "linux":
         return 0
     version = _libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION))
@@ -39,9 +39,10 @@ def landlock_version() -> int:
 
 
 def allow_reading(folders: Iterable[str]) -> None:
-    """Restrict the calling thread, and those it starts later, to opening files below `folders`, for reading.
+    """Restrict the calling thread, and threads that it starts later, to opening files below `folders` for
+    reading.
 
-    They may not inspect, trace or signal processes outside either.
+    They cannot inspect, trace or signal processes outside this restriction either.
 
     Raises:
         ConfinementError: The kernel has no Landlock, or refuses.
@@ -56,16 +57,16 @@ def allow_reading(folders: Iterable[str]) -> None:
     attributes = struct.pack(f"={len(words)}Q", *words)
     rules = libc.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))
     if rules < 0:
-        raise ConfinementError(f"Landlock was refused: {os.strerror(ctypes.get_errno())}")
+        raise ConfinementError(f"the kernel refused Landlock: {os.strerror(ctypes.get_errno())}")
     try:
         for folder in folders:
             _add(libc, rules, folder)
         zero = ctypes.c_ulong(0)
-        # Without it the kernel takes neither Landlock nor a filter from a process without privileges.
+        # Without this, the kernel accepts neither Landlock nor a filter from an unprivileged process.
         if libc.prctl(_PR_SET_NO_NEW_PRIVS, ctypes.c_ulong(1), zero, zero, zero) != 0:
-            raise ConfinementError(f"no_new_privs was refused: {os.strerror(ctypes.get_errno())}")
+            raise ConfinementError(f"the kernel refused no_new_privs: {os.strerror(ctypes.get_errno())}")
         if libc.syscall(_RESTRICT_SELF, ctypes.c_int(rules), ctypes.c_uint32(0)) != 0:
-            raise ConfinementError(f"Landlock was refused: {os.strerror(ctypes.get_errno())}")
+            raise ConfinementError(f"the kernel refused Landlock: {os.strerror(ctypes.get_errno())}")
     finally:
         os.close(rules)
 

@@ -1,4 +1,5 @@
-"""Segments of a camera's RTSP stream for a program that watches it, read by a confined process."""
+"""Reads a camera's RTSP stream in a confined process, and yields its segments to the program that watches the
+camera."""
 
 from __future__ import annotations
 
@@ -20,9 +21,10 @@ MEMORY: Final = 256 << 20
 
 
 def camera_segments(url: str) -> Generator[bytes]:
-    """Yield a camera's segments, MPEG-TS, each as soon as it is complete. The stream ends only with an error.
+    """Yield a camera's segments (MPEG-TS), each as soon as it is complete. The stream ends only with an
+    error.
 
-    The camera's name is resolved once, at the beginning; a redirect is refused. Close the generator to end
+    The camera's name is resolved once, at the beginning; redirects are refused. Close the generator to end
     the process that reads the camera.
 
     Args:

@@ -33,7 +33,7 @@ def open_recording(
             open is used as it is and stays open.
         sandbox: Demux and decode in confined processes. A URL is downloaded into a temporary file first,
             because those processes have no sockets. A `RangedSource` is read on their behalf.
-        workers: Decoder processes (default: the cores that this process may use).
+        workers: Decoder processes (default: as many as this process may use cores).
         progress: Called with bytes done and in all while a URL is downloaded.
 
     Raises:
@@ -50,7 +50,7 @@ def open_recording(
         if isinstance(origin, UrlSource):
             origin = opened.enter_context(downloaded(origin, progress))
         if not isinstance(origin, FileSource | RangedSource):
-            raise CodecError(Reason.REQUEST, "only files and URLs are decoded in a sandbox")
+            raise CodecError(Reason.REQUEST, "only files and URLs can be decoded in a sandbox")
         given = origin.path if isinstance(origin, FileSource) else origin
         reader = opened.enter_context(SandboxedReader(given, workers=workers))
         reader.facts = dataclasses.replace(reader.facts, name=origin.name)
@@ -74,7 +74,7 @@ class DownloadedFile(FileSource):
 def downloaded(
     source: UrlSource, progress: Callable[[int, int], None] | None = None
 ) -> Iterator[DownloadedFile]:
-    """Download a URL into a temporary file, which is deleted at the end of the block.
+    """Download a URL into a temporary file, and delete the file at the end of the block.
 
     Args:
         source: The URL; closed after the download.
@@ -107,9 +107,9 @@ def download(source: UrlSource, path: str, progress: Callable[[int, int], None] 
     try:
         with open(path, "ab", buffering=0, opener=private_opener) as file:
             free = shutil.disk_usage(folder).free
-            # Checked before the first byte: a full disk would affect other programs on this machine, too.
+            # Checked before the first byte: a full disk would also affect other programs on this machine.
             if size - file.tell() > free:
-                raise not_stored(source, f"it has {size} bytes, and {folder} has room for {free}")
+                raise not_stored(source, f"it has {size} bytes, but {folder} has room for {free}")
             while (position := file.tell()) < size:
                 number, begin = divmod(position, source.piece_bytes)
                 write_all(file.fileno(), source.piece(number)[begin:])

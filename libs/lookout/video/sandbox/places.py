@@ -11,7 +11,7 @@ from urllib.parse import SplitResult, quote, urlsplit, urlunsplit
 
 from lookout.text import clean
 
-#: placeholders in a camera's URL for the secret's user name and password, if they do not go before the host
+#: placeholders in a camera's URL for the secret's user name and password, if these do not go before the host
 USER_PLACE, PASSWORD_PLACE = "{username}", "{password}"
 
 #: patterns that a camera's URL must not match, with the reason; charts/lookout/crds/cameras.yaml has the same
@@ -27,7 +27,7 @@ _SECRETS = (
     ),
     (
         re.compile(r"[?&;/][^=&;/?]*%[^=&;/?]*=|%3d", re.IGNORECASE),
-        "a name, or its =, in percent-encoding",
+        "a parameter name, or its =, in percent-encoding",
     ),
 )
 _PORTS = {"rtsp": 554, "rtsps": 322}
@@ -87,7 +87,7 @@ def placed(url: str, networks: Sequence[str]) -> CameraPlace:
         parts = urlsplit(url)
         port = parts.port or _PORTS.get(parts.scheme, 554)
         if not parts.hostname:
-            raise OSError("its address names no host; write rtsp://camera/stream")
+            raise OSError("its address names no host: write it as rtsp://camera/stream")
         found = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
@@ -102,22 +102,22 @@ def placed(url: str, networks: Sequence[str]) -> CameraPlace:
 
 
 def has_places(url: str) -> bool:
-    """Whether a URL has placeholders for user name and password; some recorders want them in path or
-    query."""
+    """Whether a URL has placeholders for user name and password; some recorders expect these in the path or
+    the query."""
     return USER_PLACE in url or PASSWORD_PLACE in url
 
 
 def url_fault(url: str) -> str | None:
-    """Check that a camera's URL holds no password: anyone who reads the topic or a log could see it.
+    """Check that a camera's URL has no password, which anyone who reads the topic or a log could see.
 
     Returns:
-        Why the URL is rejected, without the URL itself; None where it is accepted.
+        Why the URL is rejected, without the URL itself; None if it is accepted.
     """
     for pattern, what in _SECRETS:
         if pattern.search(url):
             if pattern is _SECRETS[0][0]:
-                return f"it holds {what}: leave them out, and name a secret that has them in credentials"
-            return f"it holds {what}: write {PASSWORD_PLACE} in its place and name a secret in credentials"
+                return f"it contains {what}: leave them out, and in credentials name a secret that has them"
+            return f"it contains {what}: write {PASSWORD_PLACE} in its place and name a secret in credentials"
     return None
 
 
@@ -131,8 +131,8 @@ def with_credentials(url: str, secret: tuple[str, str]) -> str:
 
 
 def without_addresses(text: str, public: str) -> str:
-    """Replace every address in an error text by the camera's public one: FFmpeg names the address that it was
-    given, with its password."""
+    """Replace every address in an error text by the camera's public one, because FFmpeg names the address
+    that it was given, with its password."""
     return _ADDRESS.sub(lambda _: public, " ".join(text.split()))[:300]
 
 

@@ -1,7 +1,7 @@
-"""Prevents FFmpeg from sending a password in clear text to a camera, on the connection that streams.
+"""Prevents FFmpeg from sending a password to a camera in clear text, on the streaming connection.
 
-FFmpeg answers the latest challenge, and a camera may ask for Digest once and for Basic the next time. So
-FFmpeg's requests pass through a check in the confined process, one by one.
+FFmpeg answers the latest challenge, and a camera may ask for Digest at first and for Basic later. So each of
+FFmpeg's requests passes through a check in the confined process.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 
 REFUSED = (
-    "the camera takes the password in the clear only (Basic): use rtsps://, or allow it with "
+    "the camera accepts the password in clear text only (Basic): use rtsps://, or allow it with "
     "LOOKOUT_BASIC_AUTH=true"
 )
 _PIECE = 1 << 18
@@ -24,14 +24,14 @@ _INTERLEAVED = 0x24  # "$", a channel and a length of two bytes come before a pa
 
 
 def guard_input(refuse: Callable[[], None]) -> Callable[[], None]:
-    """Put a check between this process's standard input, a connection to a camera, and the camera.
+    """Put a check between FFmpeg and the camera's connection, which is this process's standard input.
 
     Args:
         refuse: Called instead of sending the first request that has the password in clear text.
 
     Returns:
-        A function that starts the check's own threads, for later: a process must have one thread while it
-        is being confined.
+        A function that starts the check's threads. Call it later, because a process must have only one thread
+            while it is being confined.
     """
     camera = socket.socket(fileno=os.dup(0))
     camera.setblocking(True)  # the connection was made with a time limit; from here FFmpeg's own applies
@@ -80,7 +80,7 @@ def _whole(data: bytes) -> int | None:
     """Return the length in bytes of the first request or packet; None if it is incomplete.
 
     Raises:
-        OSError: The bytes are longer than any request, but none of them completes one.
+        OSError: The bytes are longer than any request, and still no request is complete.
     """
     if len(data) > _REQUEST_BYTES:
         raise OSError("a request has no end")

@@ -75,12 +75,12 @@ from lookout.video.segments.types import (
 if TYPE_CHECKING:
     from lookout.video.segments.inspection import Inspection
 
-# The kernel's limit is for the process's whole life, because a confined process cannot raise it again;
+# The kernel's limit is for the process's whole life, because a confined process cannot raise its limit;
 # `_check_cpu` enforces the limit of each job.
 CPU_JOBS = 10
-"""A worker's CPU limit for its whole life, in jobs of `cpu_s`; it is replaced before the kernel enforces
-it."""
-#: CPU seconds that a decoder may use without a job, and seconds between checks
+"""A worker's CPU limit for its whole life, as a multiple of `cpu_s`. The worker is replaced before the kernel
+enforces the limit."""
+#: CPU seconds that an idle decoder may use, and seconds between checks
 IDLE_CPU_S = 0.5
 _LOOK_S = 1.0
 _pipes = count()
@@ -98,11 +98,11 @@ class SandboxSettings:
         wall_s: Seconds for one job.
         start_s: Seconds to start.
         threads: Slice threads of the decoder.
-        recordings: Whether it samples whole recordings, which needs threads. A process with one slice thread
-            and without recordings may not start threads.
+        recordings: Whether the worker samples whole recordings, which needs threads. A process with one slice
+            thread and without recordings may not start threads.
         jobs: Jobs before a worker is replaced.
-        strict: Refuse to work where the kernel cannot confine a process.
-        landlock: Use Landlock where the kernel has it.
+        strict: Refuse to work if the kernel cannot confine a process.
+        landlock: Use Landlock if the kernel has it.
         modules: Modules imported before the worker is confined; they must define the gathers of requests.
     """
 
@@ -129,7 +129,7 @@ class _WorkerLostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """data: a segment's bytes; opened: returns a descriptor of the input, called once for every attempt."""
+    """data: a segment's bytes; opened: returns a descriptor of the input, called once per attempt."""
 
     request: Request
     data: bytes = b""
@@ -141,12 +141,12 @@ class _Worker:
 
     def __init__(self, settings: SandboxSettings) -> None:
         self._settings = settings
-        # Memory shared by both sides, so that a segment and its pictures are not copied through a pipe.
+        # Both sides share memory, so that a segment and its pictures are not copied through a pipe.
         self._in, self._out = shared_file(), shared_file()
         job_read, self._jobs = os.pipe()
         self._replies, reply_write = os.pipe()
         self._files, files_read = socket.socketpair()
-        # Writing has a deadline, so that a worker that accepts no job does not block the caller.
+        # Writes have a deadline, so that a worker that accepts no job does not block the caller.
         os.set_blocking(self._jobs, False)
         self._files.settimeout(settings.wall_s)
         fields = ("memory", "result", "threads", "recordings", "strict", "landlock", "modules")
@@ -165,11 +165,12 @@ class _Worker:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                # A Ctrl-C meant for this process must not look like a segment that kills its decoder.
+                # A Ctrl-C for this process must not look like a segment that kills its decoder.
                 start_new_session=True,
             )
         finally:
-            # It is the child's working directory; removed now, it stays empty and needs no cleaning up later.
+            # The directory is the child's working directory. Removed now, it stays empty and needs no
+            # cleaning up later.
             os.rmdir(directory)
             os.close(job_read)
             os.close(reply_write)
@@ -180,7 +181,7 @@ class _Worker:
         self._job_cpu_s = 0.0  # CPU time of the process at which its job exceeds the limit
         self.means = ""
         self._rest_cpu_s = 0.0
-        # Its own two, and those of codecs where allowed; some start a few more than configured.
+        # The worker's two threads, and those of codecs if allowed; some start a few more than configured.
         self._most_threads = 16 + 4 * settings.threads
 
     @property
@@ -202,7 +203,7 @@ class _Worker:
             SandboxError: The code in the worker failed.
         """
         if not self._ready:
-            # Imports do not count as the first job's CPU time.
+            # Imports do not count towards the first job's CPU time.
             self._job_cpu_s = self._settings.start_s
             ready = self._expect(self._settings.start_s, "did not start", 0)
             raise_failure(ready)
@@ -255,8 +256,8 @@ class _Worker:
             raise _WorkerLostError(f"sent a reply that cannot be read ({error})") from None
 
     def _check_cpu(self) -> None:
-        """Kill the process if its job has used too much CPU time, or if it has too many threads. The
-        process could ignore the signal of its own limit, but not this one."""
+        """Kill the process if its job has used too much CPU time, or if it has too many threads. The process
+        could ignore the signal of its own CPU limit, but not this one."""
         used = cpu_seconds(self.pid)
         if used is not None and used > self._job_cpu_s:
             self._process.kill()
@@ -280,7 +281,7 @@ class _Worker:
         self._rest_cpu_s = cpu_seconds(self.pid) or 0.0
 
     def check_idle(self) -> None:
-        """Kill the process if it has computed or started threads since `rest`, without a job."""
+        """Kill the process if it has used CPU time or started threads since `rest`, without a job."""
         used = cpu_seconds(self.pid)
         if used is None or self.ended:
             return
@@ -315,10 +316,10 @@ class SandboxPool:
     """Decoder processes shared by any number of threads.
 
     A worker opens no files, has no sockets, starts no programs, reaches no other process, works in an empty
-    directory and is limited in memory and time; its inputs come as descriptors from the pool. A worker that
-    dies or hangs is replaced and the job retried once; if the job fails a second time, `CodecError` with
-    POISON is raised. Use the pool as a context manager or call `close`: no process remains, and workers also
-    end when this process does.
+    directory and is limited in memory and time; its inputs come as descriptors from the pool. If a worker
+    dies or hangs, it is replaced and the job is retried once; if the job fails a second time, `CodecError`
+    with POISON is raised. Use the pool as a context manager or call `close`, so that no process remains;
+    workers also end when this process does.
     """
 
     def __init__(self, workers: int = 1, settings: SandboxSettings | None = None) -> None:
@@ -330,7 +331,7 @@ class SandboxPool:
         self._alive: set[_Worker] = set()
         self._idle: set[_Worker] = set()
         self._closed = False
-        # None is a seat without a process yet; last in, first out keeps few processes warm.
+        # None: a seat that has no process yet. Last in, first out, so that few processes are kept warm.
         self._seats: queue.LifoQueue[_Worker | None] = queue.LifoQueue()
         for _ in range(workers):
             self._seats.put(None)
@@ -349,7 +350,7 @@ class SandboxPool:
         return cast(DecodedSegment, self._run(_Job(request, segment)))
 
     def inspect(self, path: str) -> Inspection:
-        """Inspect one file; problems of its content are reported in the result.
+        """Inspect one file; problems with its content are reported in the result.
 
         Raises:
             CodecError: With the reason UNREADABLE, UNAVAILABLE, CLOSED or POISON.
@@ -379,13 +380,13 @@ class SandboxPool:
     def cut_stream(
         self, pipe: BinaryIO, *, target_s: float = 2.0, max_bytes: int = 15 * 1024 * 1024
     ) -> Iterator[Segment]:
-        """Cut a pipe into pieces and yield each one when it is complete; wait without limit for more.
+        """Cut a pipe into pieces and yield each one when it is complete; wait for more without a limit.
 
-        One worker reads the pipe from its beginning to its end. A pipe cannot be read twice, so a worker that
-        dies is not replaced.
+        One worker reads the pipe from beginning to end. A pipe cannot be read twice, so a worker that dies is
+        not replaced.
 
         Raises:
-            CodecError: As `lookout.video.segments.cut`, or with POISON.
+            CodecError: As for `lookout.video.segments.cut`, or with POISON.
         """
         request = CutRequest(f"pipe {next(_pipes)}", target_s, max_bytes, limit=1)
         piped = nullcontext(pipe.fileno())
@@ -401,7 +402,7 @@ class SandboxPool:
                 job = _Job(request)
         except _WorkerLostError as lost:
             if self._closed:
-                raise CodecError(Reason.CLOSED, "the decoder pool was closed while it decoded") from None
+                raise CodecError(Reason.CLOSED, "the decoder pool was closed during decoding") from None
             raise CodecError(Reason.POISON, f"the decoder failed on the stream: {lost}") from None
         finally:
             self._drop(worker, restart=False)  # it holds the pipe
@@ -411,7 +412,7 @@ class SandboxPool:
 
         Args:
             path: The file.
-            source: Read instead of the file; `path` is then its name only.
+            source: A recording to read instead of the file; `path` is then only its name.
 
         Raises:
             CodecError: The file cannot be read; `reason` says why.
@@ -433,7 +434,7 @@ class SandboxPool:
             source: As for `recording_table`.
 
         Raises:
-            CodecError: With the reason POISON if they kill the decoder twice.
+            CodecError: With the reason POISON if the frames killed two decoders.
         """
         if source is not None:
             return cast(SamplesReply, self._run(_Job(request, opened=partial(served, source))))
@@ -441,26 +442,26 @@ class SandboxPool:
         return cast(SamplesReply, self._run(_Job(absolute, opened=partial(_opened, absolute.path))))
 
     def recording_clip(self, request: ClipRequest, source: ServedSource | None = None) -> RecordingClip:
-        """Cut a range of a file into a file of its own.
+        """Cut a range of a file into a separate file.
 
         Args:
             request: The range.
             source: As for `recording_table`.
 
         Raises:
-            CodecError: The range cannot be cut; with POISON if it kills the decoder twice.
+            CodecError: The range cannot be cut; the reason is POISON if it killed two decoders.
         """
         opened = partial(_opened, request.path) if source is None else partial(served, source)
         return cast(RecordingClip, self._run(_Job(request, opened=opened)))
 
     def join(self, request: JoinRequest) -> JoinedClip:
-        """Make one file of a camera's time range, see `lookout.video.segments.joining.join`.
+        """Make one file from a camera's time range (see `lookout.video.segments.joining.join`).
 
         Args:
             request: Segments and range.
 
         Raises:
-            CodecError: No clip can be made; with POISON if the segments kill the decoder twice.
+            CodecError: No clip can be made; the reason is POISON if the segments killed two decoders.
         """
         data = b"".join(segment.data for segment in request.segments)
         return cast(JoinedClip, self._run(_Job(request, data)))
@@ -469,7 +470,8 @@ class SandboxPool:
         """Return a segment with a mask applied, see `lookout.video.segments.masked_clip.masked_segment`.
 
         Raises:
-            CodecError: The segment cannot be decoded or encoded; with POISON if it kills the decoder twice.
+            CodecError: The segment cannot be decoded or encoded; the reason is POISON if it killed two
+                decoders.
         """
         return cast(bytes, self._run(_Job(MaskRequest(mask, max_bytes), segment)))
 
@@ -480,8 +482,8 @@ class SandboxPool:
 
     def _run(self, job: _Job) -> Result:
         fates: list[str] = []
-        # Twice, because a process may also die for reasons unrelated to the job, such as the machine being
-        # out of memory.
+        # Twice, because a process may also die for reasons unrelated to the job, for example if the machine
+        # runs out of memory.
         while len(fates) < 2:
             worker = self._take()
             try:
@@ -506,7 +508,7 @@ class SandboxPool:
             self._give(worker)
             return result
         if self._closed:
-            raise CodecError(Reason.CLOSED, "the decoder pool was closed while it decoded")
+            raise CodecError(Reason.CLOSED, "the decoder pool was closed during decoding")
         raise CodecError(Reason.POISON, f"the decoder failed twice on it: {fates[0]}, then {fates[1]}")
 
     def _take(self) -> _Worker:
@@ -541,7 +543,7 @@ class SandboxPool:
             _idle_watch.add(self)
 
     def check_idle_workers(self) -> bool:
-        """Kill idle workers that compute; return whether any worker is idle."""
+        """Kill idle workers that use CPU time; return whether any worker is idle."""
         with self._lock:  # meanwhile no worker is taken, and the pool is not closed
             for worker in self._idle:
                 worker.check_idle()
@@ -562,13 +564,13 @@ class SandboxPool:
             worker.close()
 
     def close(self) -> None:
-        """Kill all workers, also those at work: their callers get a `CodecError` with CLOSED."""
+        """Kill all workers, even busy ones, whose callers get a `CodecError` with CLOSED."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
             workers = list(self._alive)
-        # Killed before seats are cleared, so that callers waiting for a worker return its seat.
+        # Kill before clearing the seats, so that callers waiting for a worker return its seat.
         for worker in workers:
             worker.kill()
         self._clear_seats()
@@ -607,7 +609,7 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[int]:
 
 
 def _kind(file: int) -> bytes:
-    """Return the kind of a descriptor, because a decoder may not ask the kernel for it."""
+    """Return the kind of a descriptor, to send to the decoder, which may not ask the kernel for it."""
     mode = os.fstat(file).st_mode
     return SERVED if stat.S_ISSOCK(mode) else REGULAR if stat.S_ISREG(mode) else STREAM
 

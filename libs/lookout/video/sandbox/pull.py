@@ -1,4 +1,4 @@
-"""Reads one camera through a process that can reach nothing but its connection."""
+"""Reads one camera through a process that can reach nothing but the connection to it."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _TEXT = 1000
 
 
 class PullError(RuntimeError):
-    """A connection ended; the message says why."""
+    """The connection to the camera ended; the message says why."""
 
 
 class Pull:
-    """Reads a camera through a confined process of its own until `end`.
+    """Reads a camera through a separate confined process until `end`.
 
-    The process has the connection, the camera's own credentials, and bounded memory and time. It has no
-    files, no other connection, and no data of other cameras. Its output is treated as untrusted bytes of this
-    camera.
+    The process has the connection, this camera's credentials, and bounded memory and time. It has no files,
+    no other connection, and no data of other cameras. Its output is treated as untrusted, like the camera's
+    bytes.
 
     Args:
         connection: Connection to the camera; the process gets a copy.
@@ -151,7 +151,7 @@ class Pull:
         used = cpu_seconds(self.pid)
         if used is not None and used > _CPU_S + _CPU_SHARE * (time.monotonic() - self._begun):
             self.end()
-            raise PullError("the stream costs more than half a CPU core")
+            raise PullError("reading the stream takes more than half a CPU core")
 
     def _fate(self, error: Exception) -> str:
         if isinstance(error, TimeoutError):

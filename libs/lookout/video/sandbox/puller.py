@@ -1,7 +1,7 @@
 """The process that reads one camera, started by `Pull`.
 
-Its standard input is the connection to the camera, the only one it has. Arguments: descriptors of the pipe
-for the job and of the pipe for replies.
+Its standard input is the connection to the camera, the only connection it has. Arguments: descriptors of the
+pipe for the job and of the pipe for replies.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ MAX_JOB = 1 << 16
 _ADDRESS_SPACE = 2 << 30  # for libraries and reserved ranges; the job limits private memory
 _PROGRESS_S = 1.0
 _REDIRECT = "Redirecting to"
-_REDIRECTED = "the camera redirects to another address: refused"
+_REDIRECTED = "the camera redirects to another address, which is not allowed"
 _LOOK_S = 0.05
 
 
 def main(arguments: list[str]) -> None:
-    """Give up everything but the connection, then send segments until it ends."""
+    """Confine this process to the connection, then send segments until the connection ends."""
     jobs, replies = map(int, arguments)
     job = pb.PullJob.FromString(receive_message(jobs, MAX_JOB))
     try:
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> None:
         redirects = _Redirects(replies)
 
         def begin() -> None:
-            """Start all threads of the process: once confined it cannot start any."""
+            """Start all threads of the process: once confined, it cannot start any."""
             threading.Thread(target=_end_with_parent, args=(jobs,), name="parent", daemon=True).start()
             threading.Thread(target=redirects.watch, name="redirect", daemon=True).start()
             if start_guard is not None:
@@ -70,11 +70,11 @@ def main(arguments: list[str]) -> None:
 
 
 def needs_of(network: Network, begin: Callable[[], object]) -> Needs:
-    """Return the permissions that the process keeps: its connection; no files and no new threads.
+    """Return the permissions that the process keeps: its connection, but no files and no new threads.
 
     Args:
-        network: How it reaches the camera.
-        begin: Starts its threads.
+        network: How the process reaches the camera.
+        begin: Starts the process's threads.
     """
     return Needs(network, threads=False, begin=begin)
 
@@ -104,7 +104,7 @@ def _opened(job: pb.PullJob, options: dict[str, str], redirects: _Redirects) -> 
     Raises:
         ValueError: The camera redirects to another address, or refuses the request.
         FFmpegError: The stream cannot be opened.
-        TimeoutError: No picture came in time.
+        TimeoutError: No picture arrived in time.
     """
     asked_at = time.monotonic()
     av.logging.set_level(av.logging.INFO)  # FFmpeg reports a redirect only in its log
@@ -137,9 +137,9 @@ def _refused(error: Exception, job: pb.PullJob) -> Exception | None:
 
 
 class _Redirects:
-    """Ends the process when the camera redirects to another address.
+    """Ends the process if the camera redirects to another address.
 
-    FFmpeg closes the connection on a redirect, cannot get another, and would retry without a pause until its
+    On a redirect, FFmpeg closes the connection, cannot get another, and would retry without a pause until its
     time-out.
     """
 
@@ -177,10 +177,10 @@ def _packets(
 
 
 def _cause(error: Exception, since: float, job: pb.PullJob) -> Exception:
-    """Return the error to report: FFmpeg reports a silent camera as invalid data or a requested exit."""
+    """Return the error to report, because FFmpeg reports a silent camera as invalid data or an exit."""
     if time.monotonic() - since < job.connect_s:
         return error
-    return TimeoutError(f"no picture came for {job.connect_s:g} s")
+    return TimeoutError(f"no picture arrived for {job.connect_s:g} s")
 
 
 def _end(replies: int, error: str) -> None:

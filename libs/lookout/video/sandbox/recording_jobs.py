@@ -1,4 +1,4 @@
-"""Jobs on recordings in a decoder process: counting packets, sampling frames, cutting clips."""
+"""Jobs that a decoder process runs on recordings: counting packets, sampling frames, cutting clips."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lookout.video.segments.types import FILE_LIMITS
 
 @dataclass(frozen=True, slots=True)
 class TableResult:
-    """A file's packet table. size: (height, width) of the upright picture, (0, 0) where it has no packets."""
+    """A file's packet table. size: (height, width) of the upright picture, (0, 0) if it has no packets."""
 
     stream: StreamFacts
     table: FrameTable
@@ -26,14 +26,14 @@ class TableResult:
 
 @dataclass(frozen=True, slots=True)
 class SampleResult:
-    """Decoded frames in order, and the counters of decoding them."""
+    """Decoded frames in order, and the decoding counters."""
 
     frames: tuple[FileFrame, ...]
     work: DecodeWork
 
 
 class RecordingJobs:
-    """Runs the jobs of one process; the newest recording's scan is kept for the next job."""
+    """Runs the jobs of one process; the latest recording's scan is kept for the next job."""
 
     def __init__(self) -> None:
         self._scan: tuple[str, Scan] | None = None
@@ -42,8 +42,8 @@ class RecordingJobs:
         """Count the packets of a file.
 
         Args:
-            path: Its name, and its location unless `file` is given.
-            file: The file, open; closed after the job.
+            path: The file's name, and its location unless `file` is given.
+            file: The open file; closed after the job.
 
         Raises:
             CodecError: The file cannot be read.
@@ -65,7 +65,7 @@ class RecordingJobs:
             return self._sample(request, _source(request.path, file))
 
     def clip(self, request: ClipRequest, file: BinaryIO | None = None) -> RecordingClip:
-        """Cut a range of a file into a file of its own.
+        """Cut a range of a file into a separate file.
 
         Args:
             request: The range.
@@ -89,7 +89,7 @@ class RecordingJobs:
     def _table(self, path: str, source: Source) -> TableResult:
         with scanned(source, FILE_LIMITS) as (video, scan):
             stream = StreamFacts.of(video, scan)
-        # Kept for `sample`, which uses the same file many times: its packets are counted once.
+        # Kept for `sample`, which uses the same file many times, so that its packets are counted only once.
         self._scan = (path, scan)
         size = first_size(source, FILE_LIMITS, scan) if len(scan.table) else (0, 0)
         return TableResult(stream, scan.table, size)

@@ -1,9 +1,9 @@
 """Validates the replies of untrusted decoder processes.
 
-A process taken over by hostile bytes must be able to do no more than give a wrong answer. A reply is a
-message of scalars, each checked against the request, and planes whose shapes are computed here. Values that
-can be computed here are never read from a reply. Reading takes time and memory in proportion to the
-request's limits, whatever the reply says.
+A process that hostile bytes have taken over must be able to do no more than give a wrong answer. A reply is a
+message of scalars, each checked against the request, and of planes whose shapes are computed here. Whatever
+can be computed here is never read from a reply. Reading takes time and memory in proportion to the request's
+limits, whatever the reply says.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ from lookout.video.segments.types import (
 )
 
 MAX_REPLY = 4 << 20
-"""Largest message of a reply, bytes."""
+"""Largest reply message, bytes."""
 MAX_PIECES = 100_000
 MAX_SPANS = 10_000
 MAX_BOXES = 1 << 20
 """Bytes allowed for a clip's boxes, in addition to its pictures."""
-MOST = 1 << 53
-"""Bound on times in microseconds and on counts, such that sums of a few of them fit 64 bits."""
+MAX_NUMBER = 1 << 53
+"""Bound on times in microseconds and on counts; sums of a few of them fit in 64 bits."""
 MAX_RATE = 1e6  # frames a second: one a microsecond
 _NAME = re.compile(r"[a-z0-9_,\-]{0,60}")
 _CODECS = re.compile(r"[A-Za-z0-9.]{1,60}")
@@ -73,7 +73,7 @@ _TABLE_NUMBERS = 3
 
 
 class ReplyError(ValueError):
-    """A reply that is not a valid answer to the request."""
+    """The reply is not a valid answer to the request."""
 
 
 class BugError(Exception):
@@ -84,8 +84,8 @@ class BugError(Exception):
 class TableReply:
     """A recording's packet table. The columns are those of `FrameTable`.
 
-    size: (height, width) of the upright picture, (0, 0) where it has no packets; listed, promised_us, begins:
-    packets, length and begin that the container claims.
+    size: (height, width) of the upright picture, (0, 0) if it has no packets; listed, promised_us, begins:
+    the number of packets, the length and the begin that the container claims.
     """
 
     container: str
@@ -122,7 +122,7 @@ class SampledPick:
 
 @dataclass(frozen=True, slots=True)
 class SamplesReply:
-    """Decoded frames in order; work: decoding counters, by the names in `reply_writer.WORK`."""
+    """Decoded frames in order; work: decoding counters, keyed by the names in `reply_writer.WORK`."""
 
     frames: tuple[SampledPick, ...]
     work: dict[str, int]
@@ -137,7 +137,7 @@ class Planes:
 
     Args:
         fd: The shared file.
-        limit: Most bytes that are read from it.
+        limit: Most bytes to read from it.
     """
 
     def __init__(self, fd: int, limit: int) -> None:
@@ -150,7 +150,7 @@ class Planes:
             ReplyError: The bytes are missing, or exceed the limit.
         """
         if size > self._left:
-            raise ReplyError(f"its planes are larger than the limit by {size - self._left} bytes")
+            raise ReplyError(f"its planes exceed the limit by {size - self._left} bytes")
         try:
             data = read_all(self._fd, size, self._offset)
         except EOFError as error:
@@ -180,7 +180,7 @@ def parse_reply(message: bytes, number: int) -> pb.Reply:
     except (DecodeError, ValueError) as error:
         raise ReplyError(f"not a valid message ({error})") from None
     if reply.number != number or reply.WhichOneof("outcome") is None:
-        raise ReplyError(f"not an answer to job {number}")
+        raise ReplyError(f"it does not answer job {number}")
     return reply
 
 
@@ -204,7 +204,7 @@ def read_result(reply: pb.Reply, request: Request, size: int, planes: Planes) ->
     Args:
         reply: The reply.
         request: The request.
-        size: Bytes of the segment.
+        size: Size of the segment in bytes.
         planes: The shared output.
 
     Raises:
@@ -226,18 +226,18 @@ def read_result(reply: pb.Reply, request: Request, size: int, planes: Planes) ->
 
 
 def clean_text(text: str, limit: int, *, lines: bool = False) -> str:
-    """Return a process's text with printable characters only, cut to `limit`; `lines` keeps line breaks."""
+    """Return a process's text, limited to printable characters and to `limit`; `lines` keeps line breaks."""
     return "".join(c if c.isprintable() or (lines and c == "\n") else "\ufffd" for c in text[:limit])
 
 
 def _outcome(reply: pb.Reply, name: str) -> Any:
     kind = reply.WhichOneof("outcome")
     if kind != name:
-        raise ReplyError(f"{kind} instead of {name}")
+        raise ReplyError(f"it contains {kind} instead of {name}")
     return getattr(reply, name)
 
 
-def _whole(message: Message, field: str, least: int, limit: int) -> int:
+def _integer(message: Message, field: str, least: int, limit: int) -> int:
     value: int = getattr(message, field)
     if not least <= value <= limit:
         raise ReplyError(f"{field} is {value}, outside {least} to {limit}")
@@ -259,7 +259,7 @@ def _name(message: Message, field: str) -> str:
 
 
 def _size(message: Message, limits: Limits, names: tuple[str, str] = ("width", "height")) -> tuple[int, int]:
-    width, height = (_whole(message, name, 1, limits.side) for name in names)
+    width, height = (_integer(message, name, 1, limits.side) for name in names)
     if width * height > limits.pixels:
         raise ReplyError(f"a picture of {width}x{height} exceeds the limit of {limits.pixels} pixels")
     return width, height
@@ -276,7 +276,7 @@ def _decoded(message: pb.Decoded, request: DecodeRequest, size: int, planes: Pla
     count = len(message.frames)
     limit = min(facts.frames, request.limits.frames, len(request.frames or ()) or request.limits.frames)
     if count > limit:
-        raise ReplyError(f"{count} samples, where at most {limit} are possible")
+        raise ReplyError(f"it has {count} samples, but at most {limit} are possible")
     geometry = Geometry.fitted(
         (facts.width, facts.height),
         (request.width, request.height),
@@ -306,7 +306,7 @@ def _decoded(message: pb.Decoded, request: DecodeRequest, size: int, planes: Pla
         geometry=geometry,
         continued=continued,
         next_slot=max([floor, *(slot + 1 for slot in slots)]),
-        end_stream_us=_whole(message, "end_stream_us", offset, offset + longest),
+        end_stream_us=_integer(message, "end_stream_us", offset, offset + longest),
     )
 
 
@@ -315,7 +315,7 @@ def _facts(message: pb.Facts, limits: Limits, size: int) -> SegmentFacts:
     # A demuxer stops after one packet too many; a packet gives at most two frames (fields).
     limit = 2 * (limits.frames + 1)
     counts = ("decoded", "keyframes", "intra", "corrupt", "refused", "leading_lost", "jumps", "sizes")
-    numbers: dict[str, Any] = {name: _whole(message, name, 0, limit) for name in (*counts, "interlaced")}
+    numbers: dict[str, Any] = {name: _integer(message, name, 0, limit) for name in (*counts, "interlaced")}
     return SegmentFacts(
         container=_name(message, "container"),
         codec=_name(message, "codec"),
@@ -325,11 +325,11 @@ def _facts(message: pb.Facts, limits: Limits, size: int) -> SegmentFacts:
         rotation=_one_of(message.rotation, (0, 90, 180, 270), "rotation"),
         fps=_number(message, "fps", 0.0, MAX_RATE),
         timed=message.timed,
-        first_us=_whole(message, "first_us", -MOST, MOST),
-        end_us=_whole(message, "end_us", -MOST, MOST),
+        first_us=_integer(message, "first_us", -MAX_NUMBER, MAX_NUMBER),
+        end_us=_integer(message, "end_us", -MAX_NUMBER, MAX_NUMBER),
         bytes=size,
-        packets=_whole(message, "packets", 1, limits.frames + 1),
-        frames=_whole(message, "frames", 1, limits.frames),
+        packets=_integer(message, "packets", 1, limits.frames + 1),
+        frames=_integer(message, "frames", 1, limits.frames),
         has_vectors=message.has_vectors,
         **numbers,
     )
@@ -338,8 +338,8 @@ def _facts(message: pb.Facts, limits: Limits, size: int) -> SegmentFacts:
 def _frame_info(message: pb.Frame, limits: Limits) -> FrameInfo:
     width, height = _size(message, limits)
     return FrameInfo(
-        index=_whole(message, "index", 0, limits.frames),
-        time_us=_whole(message, "time_us", 0, round(1e6 * limits.seconds)),
+        index=_integer(message, "index", 0, limits.frames),
+        time_us=_integer(message, "time_us", 0, round(1e6 * limits.seconds)),
         picture=Picture(_one_of(message.picture, tuple(Picture), "picture")),
         key=message.key,
         corrupt=message.corrupt,
@@ -358,22 +358,22 @@ def _check_order(
         if info.index <= before.index or info.time_us <= before.time_us:
             raise ReplyError(f"frame {info.index} at {info.time_us} us is not after frame {before.index}")
     if infos and infos[-1].index >= frames:
-        raise ReplyError(f"frame index {infos[-1].index}, where only {frames} frames were decoded")
+        raise ReplyError(f"it has frame index {infos[-1].index}, but only {frames} frames were decoded")
     if request.frames is not None:
         if not {info.index for info in infos} <= set(request.frames):
-            raise ReplyError("a frame that was not requested")
+            raise ReplyError("it has a frame that was not requested")
         return
     if slots and slots[0] < floor:
         raise ReplyError(f"grid point {slots[0]} belongs to an earlier segment")
     if any(slot <= before for before, slot in pairwise(slots)):
-        raise ReplyError("two samples of one grid point")
+        raise ReplyError("it has two samples for one grid point")
 
 
 def _motions(frames: Sequence[pb.Frame], request: DecodeRequest, planes: Planes) -> list[Motion | None]:
     gather = request.gather
     if gather is None:
         if any(frame.basis or frame.with_v or frame.with_r for frame in frames):
-            raise ReplyError("motion that was not requested")
+            raise ReplyError("it has motion that was not requested")
         return [None] * len(frames)
     if not isinstance(gather, PortableGather):
         raise ReplyError("the request's gather has no grid")
@@ -392,7 +392,7 @@ def _motions(frames: Sequence[pb.Frame], request: DecodeRequest, planes: Planes)
 def _grid(planes: Planes, rows: int, cols: int, *, infinite: bool) -> F16:
     grid: F16 = planes.array((rows, cols), "<f2")
     if not (grid >= 0).all() or (not infinite and np.isinf(grid).any()):
-        raise ReplyError("a motion grid holds an invalid displacement")
+        raise ReplyError("a motion grid has an invalid displacement")
     return grid
 
 
@@ -405,7 +405,7 @@ def _inspection(message: pb.Inspected, request: InspectRequest) -> Inspection:
         *("packets", "frames", "keyframes", "anchors", "vectors", "corrupt", "refused"),
         *("leading_lost", "jumps", "sizes", "interlaced"),
     )
-    numbers |= {name: _whole(message, name, 0, MOST) for name in counts}
+    numbers |= {name: _integer(message, name, 0, MAX_NUMBER) for name in counts}
     if message.motion not in ("", "vectors", "luma"):
         raise ReplyError("motion is not a valid basis")
     reason = _REASONS.get(message.reason, Reason.POISON) if message.HasField("reason") else None
@@ -417,9 +417,9 @@ def _inspection(message: pb.Inspected, request: InspectRequest) -> Inspection:
         profile=clean_text(message.profile, 60),
         rotation=_one_of(message.rotation, (0, 90, 180, 270), "rotation"),
         fps=_number(message, "fps", 0.0, MAX_RATE),
-        seconds=_number(message, "seconds", 0.0, MOST / 1e6),
+        seconds=_number(message, "seconds", 0.0, MAX_NUMBER / 1e6),
         timed=message.timed,
-        blocks=_number(message, "blocks", 0.0, MOST),
+        blocks=_number(message, "blocks", 0.0, MAX_NUMBER),
         motion=message.motion,
         reason="" if reason is None else reason.value,
         error="" if reason is None else clean_text(message.error, 2000),
@@ -435,9 +435,12 @@ def _pieces(message: pb.Pieces, request: CutRequest, planes: Planes) -> tuple[Se
     for index, piece in enumerate(message.pieces, request.first):
         if total >= request.limit:
             raise ReplyError(f"more pieces than needed for {request.limit} bytes")
-        total += _whole(piece, "bytes", 1, request.max_bytes)
-        start = _whole(piece, "start_us", pieces[-1].start_us + 1 if pieces else 0, MOST)
-        duration, frames = _whole(piece, "duration_us", 1, MOST), _whole(piece, "frames", 1, MOST)
+        total += _integer(piece, "bytes", 1, request.max_bytes)
+        start = _integer(piece, "start_us", pieces[-1].start_us + 1 if pieces else 0, MAX_NUMBER)
+        duration, frames = (
+            _integer(piece, "duration_us", 1, MAX_NUMBER),
+            _integer(piece, "frames", 1, MAX_NUMBER),
+        )
         container = _name(piece, "container")
         data = bytes(planes.take(piece.bytes))
         pieces.append(Segment(data, start, duration, frames, index, container, piece.jump))
@@ -445,7 +448,7 @@ def _pieces(message: pb.Pieces, request: CutRequest, planes: Planes) -> tuple[Se
 
 
 def _table(message: pb.Table, request: TableRequest, planes: Planes) -> TableReply:
-    count = _whole(message, "packets", 0, request.size)  # every packet takes a byte of the file
+    count = _integer(message, "packets", 0, request.size)  # every packet takes a byte of the file
     numbers = [planes.array((count,), "<i8") for _ in range(_TABLE_NUMBERS)]
     flags = [planes.array((count,), "u1") for _ in range(_TABLE_FLAGS)]
     if any((flag > 1).any() for flag in flags):
@@ -455,8 +458,10 @@ def _table(message: pb.Table, request: TableRequest, planes: Planes) -> TableRep
     if (size < 0).any() or (size > 1 << 31).any() or (clean & ~key).any():
         raise ReplyError("its table of packets is inconsistent")
     ticks = 1 << 31
-    base = Fraction(_whole(message, "time_base_num", 1, ticks), _whole(message, "time_base_den", 1, ticks))
-    fps = Fraction(_whole(message, "fps_num", 1, ticks), _whole(message, "fps_den", 1, ticks))
+    base = Fraction(
+        _integer(message, "time_base_num", 1, ticks), _integer(message, "time_base_den", 1, ticks)
+    )
+    fps = Fraction(_integer(message, "fps_num", 1, ticks), _integer(message, "fps_den", 1, ticks))
     if not Fraction(1, 120) <= fps <= 1000:
         raise ReplyError(f"{float(fps):g} frames a second is not a valid rate")
     upright = (0, 0)
@@ -467,11 +472,11 @@ def _table(message: pb.Table, request: TableRequest, planes: Planes) -> TableRep
     return TableReply(
         container=_name(message, "container"),
         codec=_name(message, "codec"),
-        width=_whole(message, "width", 0, side),
-        height=_whole(message, "height", 0, side),
+        width=_integer(message, "width", 0, side),
+        height=_integer(message, "height", 0, side),
         damage=clean_text(message.damage, 200),
-        listed=_whole(message, "listed", 0, MOST),
-        promised_us=_whole(message, "promised_us", 0, MOST),
+        listed=_integer(message, "listed", 0, MAX_NUMBER),
+        promised_us=_integer(message, "promised_us", 0, MAX_NUMBER),
         begins=_begins(message),
         size=upright,
         time_base=base,
@@ -493,7 +498,7 @@ def _begins(message: pb.Table) -> datetime | None:
         return None
     day = MINUTE_OFFSETS - 1
     begin = begin_of_numbers(
-        _whole(message, "begins_us", 0, MOST), _whole(message, "begins_offset_min", -day, day)
+        _integer(message, "begins_us", 0, MAX_NUMBER), _integer(message, "begins_offset_min", -day, day)
     )
     return begin if is_plausible(begin, datetime.now(UTC)) else None
 
@@ -501,12 +506,12 @@ def _begins(message: pb.Table) -> datetime | None:
 def _samples(message: pb.Samples, request: SampleRequest, planes: Planes) -> SamplesReply:
     count, limit = len(message.samples), len(request.picks)
     if count > limit:
-        raise ReplyError(f"{count} frames, where {limit} were requested")
-    places = [_whole(sample, "pick", 0, limit - 1) for sample in message.samples]
+        raise ReplyError(f"it has {count} frames, but {limit} were requested")
+    places = [_integer(sample, "pick", 0, limit - 1) for sample in message.samples]
     if any(place <= before for before, place in pairwise(places)):
-        raise ReplyError("frames out of order")
+        raise ReplyError("its frames are out of order")
     pictures = [Picture(_one_of(sample.picture, tuple(Picture), "picture")) for sample in message.samples]
-    work = {name: _whole(message, name, 0, MOST) for name in WORK}
+    work = {name: _integer(message, name, 0, MAX_NUMBER) for name in WORK}
     pixels = planes.array((count, *request.size, 3), "u1")
     frames = [
         SampledPick(place, sample.key, sample.corrupt, picture, pixels[row])
@@ -522,22 +527,25 @@ def _footage(
         return _clip(_outcome(reply, "clip"), request, planes)
     if isinstance(request, MaskRequest):
         masked: pb.Masked = _outcome(reply, "masked")
-        return bytes(planes.take(_whole(masked, "bytes", 1, request.max_bytes)))
+        return bytes(planes.take(_integer(masked, "bytes", 1, request.max_bytes)))
     return _joined(_outcome(reply, "joined"), request, planes)
 
 
 def _clip(message: pb.Clip, request: ClipRequest, planes: Planes) -> RecordingClip:
-    size = _whole(message, "bytes", 1, request.max_bytes)
-    start_us = _whole(message, "start_us", 0, request.end_us)
+    size = _integer(message, "bytes", 1, request.max_bytes)
+    start_us = _integer(message, "start_us", 0, request.end_us)
     container = _name(message, "container")
     if container not in CLIP_CONTAINERS.values():
         raise ReplyError(f"a clip cannot be in {container}")
-    end_us, frames = _whole(message, "end_us", start_us + 1, MOST), _whole(message, "frames", 1, MOST)
+    end_us, frames = (
+        _integer(message, "end_us", start_us + 1, MAX_NUMBER),
+        _integer(message, "frames", 1, MAX_NUMBER),
+    )
     return RecordingClip(bytes(planes.take(size)), start_us, end_us, frames, container)
 
 
 def _joined(message: pb.Joined, request: JoinRequest, planes: Planes) -> JoinedClip:
-    size = _whole(message, "bytes", 1, 2 * request.max_bytes + MAX_BOXES)
+    size = _integer(message, "bytes", 1, 2 * request.max_bytes + MAX_BOXES)
     codec = _name(message, "codec")
     if codec not in CLIP_CODECS:
         raise ReplyError(f"a clip cannot be of {codec} video")
@@ -545,22 +553,22 @@ def _joined(message: pb.Joined, request: JoinRequest, planes: Planes) -> JoinedC
         raise ReplyError("codecs is not a valid name")
     spans = tuple(
         ClipSpan(
-            _whole(span, "at_us", 0, MOST),
-            _whole(span, "start_us", 0, MOST),
-            _whole(span, "end_us", span.start_us + 1, MOST),
+            _integer(span, "at_us", 0, MAX_NUMBER),
+            _integer(span, "start_us", 0, MAX_NUMBER),
+            _integer(span, "end_us", span.start_us + 1, MAX_NUMBER),
         )
         for span in message.spans[:MAX_SPANS]
     )
     if not spans:
-        raise ReplyError("a clip without any span of time")
+        raise ReplyError("the clip has no span of time")
     return JoinedClip(
         bytes(planes.take(size)),
         codec,
         message.codecs,
-        _whole(message, "width", 1, MOST),
-        _whole(message, "height", 1, MOST),
-        _whole(message, "frames", 1, MOST),
+        _integer(message, "width", 1, MAX_NUMBER),
+        _integer(message, "height", 1, MAX_NUMBER),
+        _integer(message, "frames", 1, MAX_NUMBER),
         spans,
-        _whole(message, "end_us", 1, MOST),
+        _integer(message, "end_us", 1, MAX_NUMBER),
         masked=request.mask is not None,
     )

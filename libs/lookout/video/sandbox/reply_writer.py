@@ -1,5 +1,5 @@
-"""Replies of a decoder process: a short message of scalars (`sandbox.proto`), and raw planes in the shared
-output, in an order fixed by the message's kind."""
+"""Writes the replies of a decoder process: a short message of scalars (`sandbox.proto`), and raw planes in
+the shared output, in an order that the message's kind determines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REASONS: dict[Reason, pb.Reason] = {
 }
 WORK = ("packets", "fed", "skipped", "frames", "painted", "runs", "seeks", "repaired", "missing")
 TEXT_BYTES = 20_000
-"""Most bytes of a text; longer ones lose their beginning."""
+"""Most bytes of a text; longer texts lose their beginning."""
 
 Plane = np.ndarray | bytes
 Footage: TypeAlias = "tuple[Segment, ...] | TableResult | SampleResult | RecordingClip | JoinedClip | bytes"
@@ -46,16 +46,16 @@ class ReplyWriter:
         self._output = output
 
     def ready(self, confinement: str) -> bytes:
-        """Return the reply that the process is confined and accepts jobs."""
+        """Return the reply that says that the process is confined and accepts jobs."""
         return pb.Reply(ready=pb.Ready(confinement=confinement)).SerializeToString()
 
     def refusal(self, number: int, error: CodecError) -> bytes:
-        """Return the reply that the input cannot be decoded."""
+        """Return the reply that says that the input cannot be decoded."""
         refusal = pb.Refusal(reason=REASONS[error.reason], detail=_text(error.detail))
         return pb.Reply(number=number, refusal=refusal).SerializeToString()
 
     def bug(self, number: int, trace: str) -> bytes:
-        """Return the reply that the code in the process failed."""
+        """Return the reply that says that the code in the process failed."""
         return pb.Reply(number=number, bug=pb.Bug(trace=_text(trace))).SerializeToString()
 
     def result(self, number: int, result: Result) -> bytes:
@@ -67,7 +67,7 @@ class ReplyWriter:
         try:
             reply, planes = _reply(result)
         except (ValueError, OverflowError) as error:
-            raise CodecError(Reason.UNREADABLE, f"its numbers are beyond 64 bits ({error})") from None
+            raise CodecError(Reason.UNREADABLE, f"its numbers exceed 64 bits ({error})") from None
         reply.number = number
         os.ftruncate(self._output, 0)
         offset = 0

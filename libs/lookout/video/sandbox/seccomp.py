@@ -1,9 +1,9 @@
 """A kernel filter that allows the system calls decoding needs and refuses every other one.
 
-A process that reads a camera is given one connection, as its standard input. For it, `socket` returns 0,
-which is that connection, and `connect` returns success, without any action of the kernel: FFmpeg's RTSP
-client takes the existing connection for its own, and there is no other. After a redirect it has closed that
-connection and cannot get another.
+A process that reads a camera is given one connection, as its standard input. For this process, `socket`
+returns 0, which is that connection, and `connect` returns success, while the kernel does nothing. So FFmpeg's
+RTSP client uses the existing connection as if it had made it, and cannot make another. After a redirect it
+has closed that connection, and it cannot get a new one.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ RETURN: Final = 0x06  # BPF_RET | BPF_K
 
 AUDIT: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _MACHINES: Final = ("x86_64", "aarch64")
-#: calls with higher numbers are newer than the list below: libc tries them first and handles ENOSYS
+#: calls with higher numbers are newer than this list; libc tries them first and copes with ENOSYS
 _LAST_KNOWN: Final = 462
 
-# Numbers on x86_64 and aarch64; None where an architecture has no such call. The most frequent come first.
+# Numbers on x86_64 and aarch64; None if an architecture has no such call. The most frequent come first.
 _ALLOWED: Final[dict[str, tuple[int | None, int | None]]] = {
     "futex": (202, 98),
     "read": (0, 63),
@@ -149,7 +149,7 @@ _PATHS: Final[dict[str, tuple[int | None, int | None]]] = {
     "getdents64": (217, 61),
     "getcwd": (79, 17),
 }
-#: further calls of a process that was given a connection
+#: further calls for a process that was given a connection
 _CONNECTED: Final[dict[str, tuple[int | None, int | None]]] = {
     "recvfrom": (45, 207),
     "sendto": (44, 206),
@@ -178,7 +178,7 @@ class Network(StrEnum):
     CONNECTION = "connection"
     """Only the connection that is its standard input."""
     DATAGRAMS = "datagrams"
-    """That connection, and UDP to any address, for RTP outside the connection."""
+    """The connection that is its standard input, and UDP to any address, for RTP outside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,10 +207,10 @@ def seccomp_program(
 
     Args:
         machine: x86_64 or aarch64.
-        pid: The process that is filtered.
-        may_open: Whether Landlock decides about paths; otherwise no call may name one.
+        pid: The process to which the filter applies.
+        may_open: Whether paths may be opened because Landlock checks them; otherwise no call may name a path.
         network: The network that the process may reach.
-        threads: Whether it may start threads.
+        threads: Whether the process may start threads.
     """
     which = _MACHINES.index(machine)
 
@@ -241,8 +241,8 @@ def seccomp_program(
         program += [step(EQUAL, socket.SOCK_STREAM, 3, 0), step(EQUAL, socket.SOCK_DGRAM, 1, 0)]
         program += [step(RETURN, _refuse(errno.EPERM)), step(RETURN, datagrams), step(RETURN, _ANSWER_0)]
         program += [step(EQUAL, _CONNECT[which], 0, 1), step(RETURN, _ANSWER_0)]
-    # Threads may be needed, processes are not. A filter cannot see clone3's flags, so libc must fall back to
-    # clone.
+    # Threads may be needed, but processes are not. A filter cannot see clone3's flags, so clone3 fails and
+    # libc falls back to clone.
     program += [step(EQUAL, _CLONE3, 0, 1), step(RETURN, _refuse(errno.ENOSYS))]
     if threads:
         program += [step(EQUAL, _CLONE[which], 0, 3), step(LOAD, 16), step(ANY_BIT, CLONE_THREAD, 0, 1)]
@@ -276,8 +276,8 @@ def filter_calls(*, may_open: bool, network: Network = Network.NONE, threads: bo
     number = ctypes.c_long(_SECCOMP[_MACHINES.index(machine)])
     kind, flags = ctypes.c_uint(_SET_MODE_FILTER), ctypes.c_uint(_ALL_THREADS)
     if (failed := libc.syscall(number, kind, flags, ctypes.byref(program))) != 0:
-        why = os.strerror(ctypes.get_errno()) if failed < 0 else f"thread {failed} has another one"
-        raise ConfinementError(f"the system call filter was refused: {why}")
+        why = os.strerror(ctypes.get_errno()) if failed < 0 else f"thread {failed} has another filter"
+        raise ConfinementError(f"the kernel refused the system call filter: {why}")
 
 
 def _refuse(code: int) -> int:

@@ -1,5 +1,5 @@
-"""Serves a remote recording to a process without network: the pool reads it on behalf of the process, which
-requests ranges through a socket from the pool."""
+"""Serves a remote recording to a process without network access: the process requests ranges through a socket
+from the pool, which reads them on its behalf."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def served(source: ServedSource) -> Iterator[int]:
     """Serve a source for one job; yield the descriptor through which the process reads it.
 
     Raises:
-        Exception: An exception of the source takes precedence over the outcome of the job.
+        Exception: An exception from the source replaces the outcome of the job.
     """
     ours, theirs = socket.socketpair()
     failures: list[Exception] = []
@@ -106,4 +106,4 @@ class ServedFile(PositionReader):
             send_message(self._channel, _RANGE.pack(offset, size))
             return receive_message(self._channel, LONGEST)
         except (EOFError, OSError):
-            raise CodecError(Reason.UNREADABLE, "the recording cannot be read any more") from None
+            raise CodecError(Reason.UNREADABLE, "the recording can no longer be read") from None

@@ -6,16 +6,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
 
-_LONGEST: Final = 32  # most packets until two in a row have their times; no order of B-pictures needs more
+_LONGEST: Final = 32  # most packets before two consecutive ones have times; no order of B-pictures needs more
 
 
 def with_start_times(packets: Iterable[Any]) -> Iterator[Any]:
-    """Yield the packets of one connection; the first ones get times derived from those that follow.
+    """Yield the packets of one connection; those at the beginning get times derived from the packets that
+    follow.
 
-    FFmpeg gives the first picture of an RTP stream no time, and where pictures are reordered it gives those
-    after it no decoding time. The first is a keyframe; without it nothing before the next keyframe can be
-    decoded. The missing times continue the step of the packets that follow, which is exact for a camera with
-    a constant rate.
+    FFmpeg gives the first picture of an RTP stream no time, and if pictures are reordered, it gives the next
+    ones no decoding time. The first picture is a keyframe, without which nothing before the next keyframe
+    could be decoded. The missing times continue the step of the packets that follow, which is exact for a
+    camera with a constant rate.
 
     Args:
         packets: Packets of one video stream, in decoding order.
@@ -43,12 +44,12 @@ def _lacks_times(packet: Any) -> bool:
 
 
 def _fill(start: Sequence[Any]) -> None:
-    """Fill in the missing times of the packets before the last two, which have theirs."""
+    """Fill in the missing times of all packets but the last two, which have times."""
     first, following = start[0], start[1:]
     step = start[-1].dts - start[-2].dts
     if step <= 0 or not first.is_keyframe or any(packet.pts is None for packet in following):
         return
     for place in range(len(start) - 3, -1, -1):
         start[place].dts = start[place + 1].dts - step
-    # It is shown before all that follow, but not before it is decoded.
+    # The first picture is shown before all that follow, but not before it is decoded.
     first.pts = max(min(packet.pts for packet in following) - step, first.dts)

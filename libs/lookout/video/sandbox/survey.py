@@ -11,7 +11,7 @@ from lookout.video.segments.types import CodecError, Reason
 
 
 def inspect(path: str | Path, pool: SandboxPool) -> Inspection:
-    """Inspect a file; problems of its content are reported in the result."""
+    """Inspect a file; problems with its content are reported in the result."""
     try:
         return pool.inspect(str(Path(path).resolve()))
     except CodecError as error:
@@ -22,7 +22,7 @@ def inspect(path: str | Path, pool: SandboxPool) -> Inspection:
 
 def inspect_all(files: Sequence[Path]) -> Iterator[Inspection]:
     """Inspect files, one after the other, with one sandboxed process."""
-    # A whole recording is decoded; the limits grow with its size.
+    # A whole recording is decoded, so the limits grow with the size of the largest file.
     largest = max((file.stat().st_size for file in files if file.is_file()), default=0) / 1e6
     with SandboxPool(1, SandboxSettings(cpu_s=30 + 4 * largest, wall_s=60 + 8 * largest)) as pool:
         for file in files:

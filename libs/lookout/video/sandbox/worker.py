@@ -64,7 +64,7 @@ class _Channels:
 
 @dataclass(frozen=True, slots=True)
 class _Jobs:
-    """State kept from one job to the next."""
+    """State that is kept from one job to the next."""
 
     cuts: Cuts
     recordings: RecordingJobs
@@ -90,7 +90,7 @@ def _file(channels: _Channels) -> BinaryIO:
     kind, descriptors, _, _ = socket.recv_fds(channels.files, 1, 1)
     if kind == SERVED:
         return BufferedReader(ServedFile(descriptors[0]), 16 * 1024)
-    # A pipe is read unbuffered: a buffer would return data only once it is full.
+    # A pipe is read unbuffered, because a buffer would return data only once it is full.
     return os.fdopen(descriptors[0], "rb", buffering=-1 if kind == REGULAR else 0)
 
 
@@ -137,7 +137,7 @@ def _answer(message: bytes, channels: _Channels, threads: int, jobs: _Jobs) -> b
 def _import_early(modules: list[str]) -> None:
     """Import modules that are otherwise imported on first use, which fails once the process is confined."""
     for module in pkgutil.walk_packages(av.__path__, "av."):
-        # `av.datasets` downloads samples: importing its HTTP and TLS takes a tenth of this process's start.
+        # `av.datasets` downloads samples; importing its HTTP and TLS takes a tenth of the start-up time.
         if "__main__" not in module.name and module.name != "av.datasets":
             importlib.import_module(module.name)
     for name in modules:
@@ -153,7 +153,7 @@ def main(arguments: list[str]) -> None:
     try:
         _import_early(settings["modules"])
         limit_resources(settings["memory"], settings["result"], settings["life_cpu_s"])
-        # One thread reads jobs. FFmpeg starts more if `threads` allows it, and a recording needs two.
+        # One thread reads jobs. FFmpeg starts more if `threads` allows it, and a recording needs two threads.
         queues: list[SimpleQueue[bytes]] = []
         threads = settings["threads"] > 1 or settings["recordings"]
         needs = Needs(threads=threads, begin=lambda: queues.append(_queue(jobs_fd)))

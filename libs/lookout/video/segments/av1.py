@@ -1,13 +1,13 @@
-"""Parses enough of AV1 (bitstream specification, sections 5.3 to 5.9) to find the pictures that a picture
-refers to: FFmpeg does not report them, and libdav1d cannot skip single pictures."""
+"""Parses enough of AV1 (bitstream specification, sections 5.3 to 5.9) to find each picture's references,
+because FFmpeg does not report them and libdav1d cannot skip single pictures."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-# Kinds of units, kinds of frames, a flag's third value and the number of picture slots, as the
-# specification has them (sections 6.2.2, 6.8.2 and 3).
+# Kinds of units, kinds of frames, the third value of a flag, and the number of picture slots, as in the
+# specification (sections 6.2.2, 6.8.2 and 3).
 SEQUENCE_HEADER, FRAME_HEADER, FRAME = 1, 3, 6
 KEY, INTRA_ONLY, SWITCH = 0, 2, 3
 SELECT = 2
@@ -40,7 +40,7 @@ class SequenceHeader:
 
     @classmethod
     def parse(cls, body: bytes) -> SequenceHeader | None:
-        """Parse a sequence header; None for streams with features that are not supported here: still
+        """Parse a sequence header; None if the stream uses features that are not supported here: still
         pictures, several operating points, a decoder model."""
         bits = _Bits(body)
         bits.take(3)
@@ -89,9 +89,9 @@ class FrameHeader:
 
     Attributes:
         shows: The slot whose picture is shown again; None if the frame has a picture of its own.
-        reads: Slots it refers to.
-        writes: Slots it is stored in.
-        key: Whether it is a keyframe.
+        reads: Slots that the frame refers to.
+        writes: Slots in which the frame is stored.
+        key: Whether the frame is a keyframe.
     """
 
     shows: int | None
@@ -101,7 +101,7 @@ class FrameHeader:
 
     @classmethod
     def parse(cls, body: bytes, sequence: SequenceHeader) -> FrameHeader:
-        """Parse the beginning of a frame unit or frame header unit."""
+        """Parse the beginning of a frame unit or a frame header unit."""
         # A header is far shorter; the rest of a frame's unit is its pixels.
         bits = _Bits(body[:64])
         if bits.take(1):
@@ -123,7 +123,7 @@ class FrameHeader:
             return cls(None, (), writes, kind == KEY)
         if resilient:
             bits.take(SLOTS * sequence.order_hint_bits)
-        if sequence.order_hint_bits and bits.take(1):  # short signalling: slots are derived; assume all
+        if sequence.order_hint_bits and bits.take(1):  # short signalling: the slots are derived, assume all
             return cls(None, tuple(range(SLOTS)), writes, False)
         reads = set()
         for _ in range(7):
@@ -133,9 +133,9 @@ class FrameHeader:
 
 
 def needed(packets: Sequence[bytes], wanted: Sequence[bool], extradata: bytes | None = None) -> list[bool]:
-    """Return which packets (temporal units) must be decoded for the wanted ones.
+    """Return which packets (temporal units) must be decoded to get the wanted ones.
 
-    A frame names the slots it reads and those it is stored in, so headers alone tell everything that the
+    A frame names the slots that it reads and those in which it is stored, so headers alone tell what the
     wanted pictures depend on.
 
     Args:
@@ -144,7 +144,7 @@ def needed(packets: Sequence[bytes], wanted: Sequence[bool], extradata: bytes | 
         extradata: The container's `av1C` record, if there is one (AV1 in ISO base media files, section 2.3).
 
     Returns:
-        One flag per packet; all True where the stream uses features that are not supported here.
+        One flag per packet; all True if the stream uses features that are not supported here.
     """
     rests = _rests(packets, extradata)
     if rests is None:
@@ -158,12 +158,12 @@ def needed(packets: Sequence[bytes], wanted: Sequence[bool], extradata: bytes | 
 
 
 def _rests(packets: Sequence[bytes], extradata: bytes | None) -> list[set[int]] | None:
-    """Return, for each packet, the earlier packets whose pictures it reads; None where that is unknown."""
+    """Return, for each packet, the earlier packets whose pictures it reads; None if that is unknown."""
     sequence: SequenceHeader | None = None
     slots: list[int | None] = [None] * SLOTS  # the packet whose picture each slot holds
     keys: set[int] = set()
     rests: list[set[int]] = []
-    # The `av1C` record has four bytes of its own before the sequence header, which packets need not repeat.
+    # The `av1C` record has four bytes before the sequence header, which packets need not repeat.
     for number, packet in enumerate([(extradata or b"")[4:], *packets], -1):
         mine: set[int] = set()
         for kind, body in units(packet):

@@ -1,12 +1,12 @@
 """Decides when every picture of a stream is shown, for files, pipes, segments and RTSP alike.
 
-Time stamps are kept wherever they are plausible. Between two steps of the source's clock, decoding times
-rise. A stamp that is missing, repeated or falls back is filled from its neighbours. A stamp that lies far
-off and is contradicted by the next two is an outlier and is filled as well. A step back that the next two
-stamps confirm is a jump: time continues after one picture. A step ahead is a hole, which keeps its length;
-one longer than a day is a jump, too. The 33-bit stamps of MPEG may wrap to zero, which is neither. Where
-pictures are decoded in another order than shown, those whose stamps cannot be right get times between those
-of their neighbours (`display_order`).
+Time stamps are kept if they are plausible. As long as the source's clock does not jump, decoding times rise.
+A stamp that is missing, repeated or goes back is filled in from its neighbours. A stamp that lies far off and
+is contradicted by the next two is an outlier and is filled in as well. A step back that the next two stamps
+confirm is a jump: time continues after one picture. A step ahead is a hole, which keeps its length; if it is
+longer than a day, it is a jump, too. The 33-bit stamps of MPEG may wrap to zero, which is neither. If
+pictures are decoded in another order than shown, pictures whose stamps cannot be right get times between
+those of their neighbours (`display_order`).
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ import av
 from lookout.video.segments.display_order import Arranger
 from lookout.video.segments.timeline import BACKWARD_US, JUMP_US
 
-#: a stamp further than this from its expected time must be confirmed by the next two
+#: a stamp that differs by more than this from its expected time must be confirmed by the next two
 OUTLIER_US: Final = 5_000_000
 #: ticks after which MPEG's time stamps wrap: they have 33 bits
 WRAP_TICKS: Final = 1 << 33
-#: most packets that wait for a first stamp; a stream without one in so many gets none
+#: most packets that wait for a first stamp; if none of them has one, the stream gets no times
 _UNSTAMPED: Final = 512
-#: most packets, and most bytes of them, that wait for the next usable stamp
+#: most packets, and most bytes in total, that wait for the next usable stamp
 _WAITING, _WAITING_BYTES = 20_000, 32 << 20
 _STEPS: Final = 9  # number of steps whose median is the usual distance of pictures
 _CONFIRM: Final = 2
 _RECENT: Final = 64  # pictures among which a presentation time must be unique
 _REORDERED: Final = 32  # pictures by which decoding may precede presentation
 _USUAL: Final = 5  # pictures by which decoding usually precedes presentation
-_LATE: Final = 8  # pictures by which a step of decoding times may come after that of presentation times
+_LATE: Final = 8  # pictures by which decoding times may step later than presentation times
 _EARLY: Final = 8  # pictures by which a stamp may precede decoding: origins may differ in MP4 files
 
 
@@ -44,10 +44,10 @@ class Jump:
     """A picture at which the source's clock jumped.
 
     Attributes:
-        pts: When it is shown, in ticks.
-        at: When it is decoded, in ticks.
-        shift: Ticks added to its stamps and to those after it; the source's clock is this far behind the
-            result.
+        pts: When the picture is shown, in ticks.
+        at: When the picture is decoded, in ticks.
+        shift: Ticks added to the stamps of this picture and of all later ones, because the source's clock is
+            that far behind the assigned times.
     """
 
     pts: int
@@ -60,22 +60,22 @@ class StreamClock:
 
     Args:
         time_base: Seconds per tick.
-        fps: Nominal pictures a second, used until the real distance is known.
+        fps: Nominal pictures a second, used until the real rate is known.
         wrap: Ticks after which stamps wrap to zero; 0: never.
         reorders: Whether pictures may be shown in another order than they are decoded in.
-        hides: Tells whether a packet's picture is hidden; the stamps of hidden ones stay as they are.
-        clock: Monotonic clock of a live stream, in seconds. A step ahead of the stamps without a matching
-            wait is a jump.
-        whole: Whether the stream ends with its last packet. A segment continues in the next one, so its last
-            stamp counts as confirmed.
+        hides: Tells whether a packet's picture is hidden; the stamps of hidden pictures are not changed.
+        clock: Monotonic clock of a live stream, in seconds. If the stamps step ahead although no such time
+            has passed, that is a jump.
+        whole: Whether the stream ends with its last packet. A segment continues in the next one, so there the
+            last stamp counts as confirmed.
         order: Returns the indexes of packets in presentation order, see `display_order`; None: not available.
 
     Attributes:
         jumps: Jumps, in decoding order.
         shift: Ticks added to stamps because of the newest jump.
         filled: Pictures whose stamps were missing, repeated or wrong.
-        guessed: Whether some times may belong to other pictures than those they are assigned to. As a list in
-            presentation order, the times are right.
+        guessed: Whether some times may belong to other pictures than those they are assigned to. Even then,
+            the sorted list of times is right.
     """
 
     def __init__(
@@ -103,10 +103,11 @@ class StreamClock:
         self._time_base = time_base
         self._last: int | None = None  # decoding time of the newest packet
         self._least = self._longest = 0  # least and largest delay from decoding to presentation
-        self._key_delay = 0  # that delay of the newest keyframe
+        self._key_delay = 0  # the same delay of the newest keyframe
         self._steps: deque[int] = deque(maxlen=_STEPS)
         self._shown: deque[int] = deque(maxlen=_RECENT)
-        self._floor: int | None = None  # latest presentation time before decoding times alone fell back
+        #: latest presentation time before decoding times alone went back
+        self._floor: int | None = None
         self._clock = clock
         # Arrival times of the newest packets; with reordering, a wait comes some packets before the step of
         # decoding times that it causes.
@@ -122,7 +123,7 @@ class StreamClock:
 
     @property
     def steady(self) -> bool:
-        """Whether every packet so far has the stamps of its container."""
+        """Whether every packet so far kept the stamps of its container."""
         return not self.filled and not self.jumps
 
     def shift_of(self, packet: av.Packet) -> int:
@@ -133,12 +134,12 @@ class StreamClock:
 
     @property
     def fps(self) -> Fraction | None:
-        """Measured pictures a second; None before three pictures."""
+        """Measured pictures a second; None until there are three pictures."""
         return 1 / (self._step() * self._time_base) if len(self._steps) > 1 else None
 
     def stamped(self, packets: Iterable[av.Packet]) -> Iterator[av.Packet]:
-        """Yield the packets with their times, each as soon as its own is known. Packets of a stream without
-        stamps are passed on as they are.
+        """Yield packets with their times, each as soon as its times are known. If the stream has no time
+        stamps, packets pass through unchanged.
 
         Args:
             packets: In decoding order.
@@ -205,7 +206,7 @@ class StreamClock:
         at = self._unwrapped(own)
         shown = at + pts - own
         if dts is None and self._reorders:
-            # FFmpeg does not always know decoding times at the beginning, and they are not needed.
+            # At the beginning, FFmpeg does not always know decoding times, and they are not needed.
             plain = last is None or abs(shown - last) <= self._longest_delay()
             if plain := plain and shown not in self._shown:
                 packet.pts = shown
@@ -220,8 +221,8 @@ class StreamClock:
         return True
 
     def _is_usual(self, delay: int) -> bool:
-        """Whether a picture's delay from decoding to presentation is usual. If not, the display order must
-        confirm it."""
+        """Whether a picture's delay from decoding to presentation is usual. If it is not, the display order
+        must confirm it."""
         if self._arranger is None:
             return self._fits(delay, 0)
         return min(self._least, 0) <= delay <= max(self._longest, _USUAL * self._step())
@@ -273,23 +274,23 @@ class StreamClock:
         return max(1, sorted(self._steps)[len(self._steps) // 2]) if self._steps else self._nominal
 
     def _fits(self, shown: int, at: int) -> bool:
-        """Whether a picture decoded at `at` may be shown at `shown`: neither long before nor too long
-        after it. When a clock is set back within a group, stamps of the new clock stand next to decoding
-        times of the old one."""
+        """Whether a picture decoded at `at` may be shown at `shown`: neither long before nor too long after
+        it. If a clock is set back within a group, stamps of the new clock occur next to decoding times of the
+        old one."""
         return -_EARLY * self._step() <= shown - at <= self._longest_delay()
 
     def _longest_delay(self) -> int:
         return max(self._outlier, _REORDERED * self._step())
 
     def _unwrapped(self, ticks: int) -> int:
-        """Convert a stamp of the source to the clock of the packets before it."""
+        """Convert a stamp of the source to the clock of the previous packets."""
         ticks += self.shift
         if self._wrap and self._last is not None:
             ticks += round((self._last - ticks) / self._wrap) * self._wrap
         return ticks
 
     def _own(self, packet: av.Packet) -> int | None:
-        """Return a packet's decoding time by the source; None where the source does not state it."""
+        """Return the decoding time that the source states for a packet; None if it states none."""
         if self._hides(packet):
             return None
         pts: int | None = None if self._reorders else packet.pts
@@ -299,7 +300,7 @@ class StreamClock:
         return next((i for i, packet in enumerate(self._waiting) if self._own(packet) is not None), None)
 
     def _decide(self, *, final: bool) -> Iterator[av.Packet]:
-        """Yield the waiting packets whose times are known by now."""
+        """Yield the waiting packets whose times can be decided now."""
         while self._waiting:
             if self._is_plain(self._waiting[0]):
                 yield self._pop()
@@ -320,7 +321,7 @@ class StreamClock:
         return final or len(self._waiting) >= _WAITING or self._bytes >= _WAITING_BYTES
 
     def _begin(self, final: bool) -> int:
-        """Set the times of the packets up to the first stamped one; return how many."""
+        """Set the times of the packets up to the first stamped one; return how many were set."""
         first = self._first_stamp()
         if first is None:
             return len(self._waiting) if final else 0  # without stamps, packets pass as they are
@@ -338,7 +339,7 @@ class StreamClock:
         return first + 1
 
     def _go_on(self, final: bool) -> int:
-        """Set the times of the first waiting packet and of those decided with it; return how many."""
+        """Set the times of the first waiting packet and of those decided with it; return their number."""
         assert self._last is not None
         own = self._own(self._waiting[0])
         if own is None:
@@ -363,15 +364,15 @@ class StreamClock:
         return 1
 
     def _is_set_ahead(self, ticks: int) -> bool:
-        """Whether the first waiting packet came much sooner than its stamps say."""
+        """Whether the first waiting packet arrived much sooner than its stamps say."""
         if self._clock is None or not self._came:
             return False
         waited_s = self._arrivals[0] - self._came[0]
         return float(ticks * self._time_base) - waited_s > OUTLIER_US / 500_000
 
     def _is_shown_later(self, packet: av.Packet) -> bool:
-        """Accept a packet whose decoding time falls back though its picture is shown after all earlier
-        ones, as happens where edits of an MP4 file meet."""
+        """Accept a packet whose decoding time goes back although its picture is shown after all earlier ones,
+        as happens where edits of an MP4 file meet."""
         if not self._reorders or packet.pts is None or packet.dts is None or not self._shown:
             return False
         assert self._last is not None
@@ -395,14 +396,14 @@ class StreamClock:
         return later_stamps
 
     def _confirms_ahead(self, at: int, following: list[tuple[int, int]]) -> bool:
-        """Whether a stamp far ahead is plausible. Nothing follows the last one of a recording; it is
-        accepted where all pictures are that far apart, as in a time lapse."""
+        """Whether a stamp far ahead is plausible. Nothing follows the last stamp of a recording; it is
+        accepted if all pictures are that far apart, as in a time lapse."""
         if following:
             return all(later >= at for _, later in following)
         return not self._whole or not self._steps or self._step() > self._outlier
 
     def _confirms(self, at: int, expected: int, following: list[tuple[int, int]]) -> bool:
-        """Whether the stamps after one that went back continue from it, and not from those before it."""
+        """Whether the stamps after one that went back continue from that one, not from those before it."""
         step, before = self._step(), at
         for place, later in following:
             ahead = place * step
@@ -412,8 +413,8 @@ class StreamClock:
         return bool(following)
 
     def _step_to(self, expected: int, own: int) -> None:
-        """Record a jump of the source's clock at the first waiting packet, which is shown at its usual
-        distance."""
+        """Record a jump of the source's clock at the first waiting packet, whose picture is shown one usual
+        step after the last."""
         self.shift = expected - own
         packet, filled = self._waiting[0], self.filled
         self._set(packet, expected)
@@ -421,8 +422,8 @@ class StreamClock:
         self.jumps.append(Jump(expected if packet.pts is None else packet.pts, expected, self.shift))
 
     def _fill(self, final: bool) -> int:
-        """Set the times of the first waiting packets from the stamps on both sides of them; return how
-        many."""
+        """Set the times of the first waiting packets from the stamps on both sides of them; return how many
+        were set."""
         assert self._last is not None
         begin, step, measured, count = self._last, self._step(), bool(self._steps), 0
         for i, packet in enumerate(self._waiting):
@@ -448,8 +449,7 @@ def decodable(stamps: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return (presentation, decoding time) of packets such that decoding times rise and none is after its
     presentation time.
 
-    Where a clock jittered, pictures may be shown before their own decoding times; the decoding times are then
-    moved.
+    If a clock jittered, pictures may be shown before their decoding times. Then decoding times are moved.
 
     Args:
         stamps: In decoding order.

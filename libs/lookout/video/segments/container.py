@@ -22,7 +22,7 @@ from lookout.video.segments.sets import SetsInForce, with_sets
 from lookout.video.segments.types import CodecError, Limits, Reason
 
 # Demuxers that read their own bytes and nothing else. ffconcat, SDP, HLS, DASH, image sequences and filter
-# graphs follow references and stay out. What cameras send:
+# graphs follow references, so they are not listed. Formats that cameras send:
 FORMATS = (
     *("mov", "mp4", "m4a", "3gp", "3g2", "mj2", "matroska", "webm", "mpegts", "mpeg", "avi", "flv"),
     *("h264", "hevc", "m4v", "mpegvideo", "h263", "mjpeg", "ivf", "obu", "av1"),
@@ -34,10 +34,10 @@ CODECS = (
 #: The first pictures of a camera with B-frames have no time stamp. FFmpeg 9 then fails to write MPEG-TS,
 #: Matroska and NUT, but can write fragmented MP4.
 _NOTHING_CAME = (
-    "nothing came through the pipe: see the messages of the program that writes to it. If ffmpeg cannot copy "
-    "a camera with B-frames into MPEG-TS, let it write -f mp4 -movflags frag_keyframe+empty_moov"
+    "nothing arrived through the pipe: see the messages of the program that writes to it. If ffmpeg cannot "
+    "copy a camera with B-frames into MPEG-TS, let it write -f mp4 -movflags frag_keyframe+empty_moov"
 )
-# Further formats of recordings.
+# With further formats that only recordings have.
 RECORDING_FORMATS = (*FORMATS, "asf", "ogg", "mxf", "dv", "nut", "yuv4mpegpipe", "gif", "rm", "dhav")
 RECORDING_CODECS = (
     *CODECS,
@@ -50,8 +50,8 @@ VECTOR_CODECS = frozenset(
 )
 EXPORT_MVS = 1 << 28  # AV_CODEC_FLAG2_EXPORT_MVS
 DEFAULT_FPS = Fraction(25)
-REORDER = 32  # most packets by which decoding and presentation order may differ; more is a jump of the clock
-EARLY_PACKETS = 512  # most packets at the beginning of a stream that may lie before its zero, without a time
+REORDER = 32  # most packets by which decoding and display order may differ; beyond that, the clock jumped
+EARLY_PACKETS = 512  # most packets without a time at a stream's beginning, before its time zero
 _PLAYLIST = 1024  # bytes within which a playlist is recognised
 _BOXES = 64  # most boxes of an MP4 file that are searched for its index
 WRAPPING = ("mpegts", "mpeg")  # their stamps have 33 bits
@@ -79,9 +79,9 @@ def _is_cover(stream: av.stream.Stream) -> bool:
 class Video:
     """The first video stream of a container, one packet and one frame at a time.
 
-    `source`: bytes or a seekable binary file. `stream`: index among the video streams. `threads` are slice
-    threads: frame threads give wrong motion vectors and lose frames after an error. `probe`: let FFmpeg
-    decode H.264 pictures to identify the stream (60 ms at 1080p); the index of an MP4 file makes this
+    `source`: bytes or a seekable binary file. `stream`: index among the video streams. `threads`: slice
+    threads, because frame threads give wrong motion vectors and lose frames after an error. `probe`: let
+    FFmpeg decode H.264 pictures to identify the stream (60 ms at 1080p), which the index of an MP4 file makes
     unnecessary. `recording`: a whole recording instead of a segment, which allows containers and codecs that
     no camera sends. Errors: `CodecError` with EMPTY, UNREADABLE, NO_VIDEO, NO_DECODER or DIMENSIONS.
     """
@@ -115,7 +115,7 @@ class Video:
         self._flow: Iterator[av.Packet] | None = None
         self.demuxed = 0  # packets given so far
         self.refused = 0  # packets the demuxer or decoder would not take
-        self.damage = ""  # its first error
+        self.damage = ""  # the first error
 
     def _open(self, probe: bool) -> av.container.InputContainer:
         size = source_size(self._file)
@@ -124,7 +124,7 @@ class Video:
         options = {
             "format_whitelist": ",".join(self._formats),
             "codec_whitelist": ",".join(self._codecs),
-            # No such protocol exists, so FFmpeg opens no address that a container names.
+            # No such protocol exists, so FFmpeg opens none of the addresses that a container may name.
             "protocol_whitelist": "none",
             # Continue an MPEG-TS stream whose programme table changes the video's identifier midway.
             "merge_pmt_versions": "1",
@@ -136,7 +136,7 @@ class Video:
                 av.open(self._file, mode="r", options=options, metadata_errors="replace", io_open=_refuse),
             )
         except (av.error.FFmpegError, ValueError, PermissionError) as error:
-            why = "this is not a video in a container that Lookout reads"
+            why = "this is not a video in a container that Lookout can read"
             if size is None and _is_empty(self._file):
                 raise CodecError(Reason.EMPTY, _NOTHING_CAME) from None
             if size is not None:
@@ -149,7 +149,7 @@ class Video:
             kinds = {"a cover picture" if _is_cover(s) else s.type for s in self._container.streams}
             names = ", ".join(sorted(kinds)) or "nothing"
             raise CodecError(
-                Reason.NO_VIDEO, f"the {self.container} container holds {names}, but no video stream"
+                Reason.NO_VIDEO, f"the {self.container} container has {names}, but no video stream"
             )
         stream = streams[index]
         if stream.codec_context is None or stream.codec_context.name not in self._codecs:
@@ -194,9 +194,9 @@ class Video:
 
     @property
     def listed(self) -> int:
-        """Number of packets that the container claims, 0 where it claims none. For an MP4 file, those
-        within its edit list, else those in its tables. For an AVI file, the non-empty ones: dropped
-        pictures are empty."""
+        """Number of packets that the container claims; 0 if it claims none. For an MP4 file: those within its
+        edit list, else those in its tables. For an AVI file: the non-empty ones, because dropped pictures are
+        empty."""
         if self.container in ("mp4", "avi") and (entries := len(self.stream.index_entries)):
             return entries
         return max(0, int(self.stream.frames or 0))
@@ -220,11 +220,11 @@ class Video:
 
     @property
     def fps(self) -> Fraction:
-        """Nominal frame rate: measured, for a stream whose stamps had to be filled; else the rate that the
-        stream claims, if plausible; else 25."""
+        """Nominal frame rate: the measured rate if the stream's stamps had to be filled in; else the rate
+        that the stream claims, if plausible; else 25."""
         measured = self.clock.fps if self.clock is not None and self.clock.filled else None
         for rate in (measured, self.stream.guessed_rate, self.stream.average_rate):
-            # Streams without a rate claim values like 90000, the ticks of their clock.
+            # Streams without a rate claim values such as 90000, the ticks of their clock.
             if rate and Fraction(1, 120) <= rate <= 1000:
                 return Fraction(rate)
         return DEFAULT_FPS
@@ -235,9 +235,9 @@ class Video:
         return _is_hidden(packet, self.container)
 
     def packets(self) -> Iterator[av.Packet]:
-        """Return the stream's packets in decoding order, with their times (`StreamClock`) and the
-        parameter sets in force (`SetsInForce`). Damage ends the iteration and is counted. A further call
-        continues it."""
+        """Return the stream's packets in decoding order, with their times (`StreamClock`) and the parameter
+        sets in force (`SetsInForce`). Damage ends the iteration and is counted. Another call continues the
+        iteration."""
         if self._flow is None:
             packets = self._packets()
             if self.container == "flv":
@@ -288,13 +288,13 @@ class Video:
         if packet.has_sidedata("encryption_info") or packet.has_sidedata("encryption_init_info"):
             raise CodecError(
                 Reason.NO_DECODER,
-                f"its {self.codec} video is encrypted (Common Encryption), and Lookout has no keys: "
+                f"its {self.codec} video is encrypted (Common Encryption), and Lookout has no keys for it: "
                 "decrypt it first",
             )
 
     def decode(self, packet: av.Packet | None) -> list[av.VideoFrame]:
-        """Return the frames that one packet completes, in presentation order; None drains the decoder.
-        Damage is counted, never raised."""
+        """Return the frames that one packet completes, in presentation order; None drains the decoder. Damage
+        is counted, not raised."""
         try:
             frames = self.context.decode(None if packet is None else with_sets(packet))
         except av.error.MemoryError as error:
@@ -319,7 +319,7 @@ class Video:
 
     def _note(self, error: Exception) -> None:
         self.refused += 1
-        new_stream = "its programme table names a stream that was not there at the beginning"
+        new_stream = "its programme table lists a stream that did not exist at the beginning"
         self.damage = self.damage or (new_stream if isinstance(error, IndexError) else _text(error))
 
     def close(self) -> None:
@@ -342,14 +342,14 @@ def _is_hidden(packet: av.Packet, container: str) -> bool:
 
 
 def _precedes_zero(pts: int | None, container: str) -> bool:
-    # FFmpeg gives such a packet of Matroska no time; only `_with_early_times` gives it one below zero.
+    # FFmpeg gives such a packet of Matroska no time; `_with_early_times` gives it one below zero.
     return pts is not None and pts < 0 and container == "matroska"
 
 
 def _with_early_times(packets: Iterator[av.Packet], video: Video) -> Iterator[av.Packet]:
-    """Yield the packets of a Matroska stream; those at its beginning without a time get one below zero.
+    """Yield the packets of a Matroska stream; packets without a time at its beginning get one below zero.
 
-    The time of a block can be negative, and FFmpeg drops such times.
+    The time of a block can be negative, but FFmpeg drops negative times.
     """
     early: list[av.Packet] = []
     for packet in packets:
@@ -361,7 +361,7 @@ def _with_early_times(packets: Iterator[av.Packet], video: Video) -> Iterator[av
         yield from packets
         return
     step = max(1, round(1 / (video.fps * video.time_base)))
-    # Pictures stored after one with a later time may lie before zero, too.
+    # Even pictures stored after one with a later time may have a time below zero.
     last = len(early) + REORDER
     for place, packet in enumerate(chain(early, packets)):
         if packet.pts is None and place < last:
@@ -370,8 +370,8 @@ def _with_early_times(packets: Iterator[av.Packet], video: Video) -> Iterator[av
 
 
 def _with_signed_times(packets: Iterator[av.Packet]) -> Iterator[av.Packet]:
-    """Yield the packets of an FLV file with signed times. FFmpeg writes 31 bits of a decoding time below
-    zero, with which streams with B-frames begin; read as unsigned, such times are 25 days off."""
+    """Yield the packets of an FLV file with signed times. FFmpeg writes decoding times below zero, with which
+    streams with B-frames begin, in 31 bits; read as unsigned, such times are 25 days off."""
     for packet in packets:
         if packet.dts is not None and packet.pts is not None:
             turns = (packet.dts + FLV_EARLY) // FLV_TURN
@@ -380,22 +380,22 @@ def _with_signed_times(packets: Iterator[av.Packet]) -> Iterator[av.Packet]:
 
 
 def missing_packets(listed: int, counted: int) -> str:
-    """Return a message for a container that lists more frames than it holds; empty for others.
+    """Return a message if a container lists more frames than it has; "" otherwise.
 
     Args:
-        listed: Packets that it claims, 0 where it claims none.
-        counted: Packets that were found.
+        listed: Number of packets that it claims; 0 if it claims none.
+        counted: Number of packets that were found.
     """
     if listed <= counted + 2:  # some writers also count an unfinished frame
         return ""
-    return f"the container lists {listed} frames, but {counted} are there"
+    return f"the container lists {listed} frames, but has only {counted}"
 
 
 def source_size(source: ByteSource) -> int | None:
-    """Return the size of a source in bytes, None for a pipe; leave it at its beginning.
+    """Return the size of a source in bytes (None for a pipe), and leave it at its beginning.
 
     Raises:
-        CodecError: With UNREADABLE where its end cannot be found.
+        CodecError: With UNREADABLE: the source's end cannot be found.
     """
     seekable = getattr(source, "seekable", None)
     if seekable is not None and not seekable():
@@ -418,7 +418,7 @@ def _is_empty(pipe: ByteSource) -> bool:
 
 
 def _named(source: ByteSource, length: int) -> str:
-    """Return a message for a file that is not a video: a playlist, or a part of one; empty for other files.
+    """Return a message for a playlist, or for a part of a video; "" for other files.
 
     Args:
         source: The file.
@@ -427,19 +427,19 @@ def _named(source: ByteSource, length: int) -> str:
     source.seek(0)
     head = source.read(_PLAYLIST).lstrip(b"\xef\xbb\xbf \t\r\n")
     if head.startswith(b"#EXTM3U"):
-        return "this is a playlist (.m3u8), which names videos and holds none: give one of the files it names"
+        return "this is a playlist (.m3u8), which only lists videos: give one of the files that it lists"
     if b"<MPD" in head:
-        return "this is a manifest (.mpd), which names videos and holds none: give one of the files it names"
+        return "this is a manifest (.mpd), which only lists videos: give one of the files that it lists"
     kinds = _box_kinds(source, length)
     if b"moov" in kinds:
         return ""
     if kinds[:1] in ([b"styp"], [b"sidx"], [b"moof"]) and b"moof" in kinds:
         return (
-            "this is a fragment (.m4s) without its initialisation segment: put that in front of it "
+            "this is a fragment (.m4s) without its initialisation segment: put that segment in front "
             "(cat init.mp4 part-*.m4s > whole.mp4)"
         )
     if kinds[:1] == [b"ftyp"] and b"mdat" in kinds:
-        return "this MP4 file has no index (moov): its recording was not finished"
+        return "this MP4 file has no index (moov): the recording was not finished"
     return ""
 
 

@@ -183,12 +183,14 @@ def _converted(sums: Sequence[torch.Tensor], rounded: bool, colour: Colour) -> t
         scaled = int((factor * 65536 + 32768) / luma)  # in steps of luma
         return (plane * scaled >> 16) - (scaled >> 9)
 
-    def looked_up(level: torch.Tensor) -> torch.Tensor:
-        zero = 384 if colour.full else 326  # entries of the table before luma 0
-        return ((level + zero) * luma - ((384 + black) << 16) + 32768 >> 16).clamp(0, 255).to(torch.uint8)
+    def to_byte(level: torch.Tensor) -> torch.Tensor:
+        """Return the entries of libswscale's luma table; the one for luma 0 is at index `zero`."""
+        zero = 384 if colour.full else 326
+        scaled = (level + zero) * luma - ((384 + black) << 16)  # 16 fractional bits
+        return ((scaled + (1 << 15)) >> 16).clamp(0, 255).to(torch.uint8)
 
     channels = (moved(v, red), moved(u, green_u) + moved(v, green_v), moved(u, blue))
-    return torch.stack([looked_up(y + channel) for channel in channels], dim=-1)
+    return torch.stack([to_byte(y + channel) for channel in channels], dim=-1)
 
 
 def _converted_fully(sums: Sequence[torch.Tensor], rounded: bool, colour: Colour) -> torch.Tensor:

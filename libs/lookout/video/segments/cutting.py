@@ -1,4 +1,4 @@
-"""Cuts streams at keyframes without re-encoding, so that every piece can be decoded alone."""
+"""Cuts streams at keyframes without re-encoding, so that every piece can be decoded on its own."""
 
 from __future__ import annotations
 
@@ -67,22 +67,22 @@ MUXER_OPTIONS = {
 _WITH_EDIT_LIST = {"avoid_negative_ts": "disabled", "movie_timescale": str(MOVIE_SCALE)}
 TS_NULL_PACKET = b"\x47\x1f\xff\x10" + b"\xff" * 184
 TS_LEAST_PACKETS = 32  # shorter streams are not recognised as MPEG-TS
-_FILES = ("mp4", "mov")  # containers with a place of their own for the decoder's headers
+_FILES = ("mp4", "mov")  # containers that store the decoder's headers outside the packets
 OPEN_LIMITS = Limits(bytes=1 << 40)
 
 
 @dataclass(slots=True)
 class _Group:
-    """A keyframe and the packets up to the next, in decoding order; times are the source's, in
+    """A keyframe and the packets up to the next keyframe, in decoding order; times are the source's, in
     microseconds."""
 
     key_us: int
     nominal_us: int
     timed: bool
-    clean: bool  # decoding can begin here; otherwise the picture only builds up (intra refresh)
+    clean: bool  # decoding can begin here; otherwise the picture builds up slowly (intra refresh)
     packets: list[av.Packet] = field(default_factory=list)
-    losses: list[bool] = field(default_factory=list)  # by packet: bytes of it were lost on the way
-    shift: int = 0  # ticks that were added to its stamps because of jumps of the source's clock
+    losses: list[bool] = field(default_factory=list)  # by packet: some of its bytes were lost
+    shift: int = 0  # ticks added to its stamps because the source's clock jumped
     jump: bool = False  # the source's clock jumped before it, or a long hole precedes it
     size: int = 0  # bytes, with an allowance for the container
     times_us: list[int] = field(default_factory=list)  # of pictures that are not hidden
@@ -93,8 +93,8 @@ class _Group:
         """Add the next packet; `hidden`: it is decoded but not shown."""
         self.packets.append(packet)
         self.losses.append(loss)
-        # An MPEG-TS packet carries up to 184 bytes; three more hold headers and clock references of a
-        # picture.
+        # An MPEG-TS packet carries up to 184 bytes; three more packets hold a picture's headers and clock
+        # references.
         self.size += 188 * (packet.size // 180 + 3)
         if hidden:
             self.key_hidden = self.key_hidden or len(self.packets) == 1
@@ -106,8 +106,8 @@ class _Group:
         """Set `jump` once the group is complete: whether the clock jumped before it.
 
         Args:
-            end_us: When the groups before it end; None if nothing of them is shown.
-            shift: Shift of the group before it.
+            end_us: When the groups before it end; None if none of their pictures is shown.
+            shift: `shift` of the previous group.
 
         Returns:
             When the groups up to this one end.
@@ -121,27 +121,28 @@ class _Group:
 
     @property
     def shown(self) -> int:
-        """Number of its pictures that are not hidden."""
+        """Number of pictures that are not hidden."""
         return len(self.times_us)
 
     @property
     def first_us(self) -> int:
-        """Earliest time of a picture that is shown."""
+        """Time of the earliest picture that is not hidden."""
         return min(self.times_us)
 
     @property
     def last_us(self) -> int:
-        """Latest time of a picture that is shown. B-frames are shown before the packet that precedes them."""
+        """Time of the latest picture that is not hidden. B-frames are shown before the packet that precedes
+        them."""
         return max(self.times_us)
 
     @property
     def start_us(self) -> int:
-        """Time of its keyframe; where an edit list hides the keyframe, that of the first picture shown."""
+        """Time of its keyframe or, if an edit list hides the keyframe, of the first picture shown."""
         return self.first_us if self.shown and self.key_hidden else self.key_us
 
     @property
     def alone(self) -> bool:
-        """Whether none of its shown pictures refers to the group before."""
+        """Whether none of its shown pictures refers to the previous group."""
         return self.clean and not (self.shown and self.first_us < self.key_us)
 
     @property
@@ -151,7 +152,7 @@ class _Group:
 
     @property
     def end_us(self) -> int:
-        """When its last frame ends, if it lasts as long as its frames usually do."""
+        """When its last frame ends, assuming that it lasts as long as its frames usually do."""
         step = int(np.median(np.diff(sorted(self.times_us)))) if self.shown > 1 else self.nominal_us
         return self.last_us + max(1, step)
 
@@ -167,20 +168,20 @@ def cut(
     """Cut a file or stream (a pipe will do) at keyframes, lazily, without re-encoding.
 
     A piece ends at the first keyframe at or after `target_s` seconds, or, with `keyframes`, after that many
-    of them; and earlier where it would grow beyond `max_bytes`. Packets before the first keyframe are
-    dropped. It also ends at the keyframe at or after a jump of the clock, which takes no time, and before a
-    hole of more than half a minute, which keeps its length.
+    of them; it ends earlier if it would grow beyond `max_bytes`. Packets before the first keyframe are
+    dropped. A piece also ends at the first keyframe at or after a jump of the clock, which takes no time, and
+    before a hole of more than half a minute, which keeps its length.
 
-    Time stamps are the source's own, moved by one constant if decoding times begin below zero. Missing and
-    wrong ones are corrected (`StreamClock`). A source without time stamps gives pieces without (elementary
-    streams).
+    Time stamps are the source's, moved by one constant if decoding times begin below zero. Missing and wrong
+    ones are corrected (`StreamClock`). If the source has no time stamps (elementary streams), the pieces have
+    none.
 
-    Leading pictures stay after their keyframe; those that refer to the piece before are lost, which shows in
-    the counts when the piece is decoded. Pictures that an edit list hides stay hidden: a piece that needs
-    them for decoding gets an edit list of its own, and times begin with the first picture shown.
+    Leading pictures stay after their keyframe; those that refer to the previous piece are lost, as the counts
+    show when the piece is decoded. Pictures that an edit list hides stay hidden: if a piece needs them for
+    decoding, it gets its own edit list, and times begin with the first picture shown.
 
-    `broken_off` is called after the last piece, with the reason, if the source ends early. Errors:
-    `CodecError` (also BYTES for a group of pictures that alone exceeds max_bytes).
+    If the source ends early, `broken_off` is called with the reason after the last piece. Errors:
+    `CodecError` (with BYTES if a single group of pictures exceeds `max_bytes`).
     """
     if target_s <= 0 or max_bytes <= 0 or (keyframes is not None and keyframes < 1):
         raise CodecError(Reason.REQUEST, "target_s, max_bytes and keyframes must be positive")
@@ -214,7 +215,7 @@ def _cut(
 
 
 def _no_segment(video: Video, source: ByteSource) -> CodecError:
-    """Return the error of a stream that gave no segment."""
+    """Return the error for a stream that gave no segment."""
     if not video.demuxed and video.container == "mp4" and source_size(source) is None:
         return CodecError(
             Reason.UNREADABLE,
@@ -222,14 +223,14 @@ def _no_segment(video: Video, source: ByteSource) -> CodecError:
             "file itself, or write it with -movflags faststart, or frag_keyframe+empty_moov",
         )
     why = f" ({video.damage})" if video.damage else ""
-    return CodecError(Reason.NO_KEYFRAME, f"the {video.codec} stream holds no keyframe{why}")
+    return CodecError(Reason.NO_KEYFRAME, f"the {video.codec} stream has no keyframe{why}")
 
 
 class _ScannedSource:
     """A source whose continuity counters are checked while FFmpeg reads it, because a pipe can be read only
     once.
 
-    FFmpeg may seek to the end first, to learn a file's length. Only bytes that continue what was read before
+    FFmpeg may first seek to the end, to learn a file's length. Only bytes that continue what was read before
     are checked.
     """
 
@@ -245,7 +246,7 @@ class _ScannedSource:
         """Check the counters of a stream, from the source's beginning on.
 
         Returns:
-            `CounterScan.breaks`, which grows as the source is read.
+            `CounterScan.breaks`, which grows while the source is read.
         """
         self._scan = CounterScan(pid)
         self._scan.take(b"".join(self._early))
@@ -253,7 +254,7 @@ class _ScannedSource:
         return self._scan.breaks
 
     def leave(self) -> deque[int]:
-        """Check no counters: the container has none."""
+        """Do not check counters, because the container has none."""
         self._left, self._early = True, []
         return deque()
 
@@ -300,7 +301,7 @@ def _shares(
         if shown and (hidden or _full(piece, group, target_s, max_bytes, keyframes)):
             yield piece, group
             piece, shown = [], False
-        # Hidden groups are kept only where shown pictures refer to them.
+        # Hidden groups are kept only if shown pictures refer to them.
         piece = [group] if group.alone and not shown else [*piece, *hidden, group]
         hidden = []
     if piece:
@@ -312,7 +313,7 @@ def _full(
 ) -> bool:
     """Whether the open groups should form a piece and `following` begin the next."""
     begin = next(group for group in groups if group.shown)
-    # A piece has one edit, so hidden pictures between shown ones must lie at the ends of pieces.
+    # A piece has one edit, so hidden pictures between shown ones must be at the end of a piece.
     if groups[-1].ends_hidden or following.key_hidden:
         return True
     if following.jump or sum(g.size for g in groups) + following.size > max_bytes:
@@ -353,7 +354,7 @@ def _groups(video: Video, breaks: deque[int]) -> Iterator[_Group]:
 
 def _without_hidden_end(video: Video) -> Iterator[av.Packet]:
     """Yield the packets without the hidden ones at the end. Hidden packets before shown ones stay, because
-    these may need them."""
+    the shown ones may need them."""
     hidden: list[av.Packet] = []
     for packet in video.packets():
         hidden.append(packet)
@@ -363,7 +364,7 @@ def _without_hidden_end(video: Video) -> Iterator[av.Packet]:
 
 
 class _Writer:
-    """Muxes groups into pieces and keeps the clock of the whole cut."""
+    """Muxes groups into pieces, and keeps one clock for all of them."""
 
     def __init__(self, video: Video, max_bytes: int) -> None:
         self._video, self._max_bytes = video, max_bytes
@@ -378,7 +379,7 @@ class _Writer:
         """Write these groups as one piece.
 
         Raises:
-            CodecError: With BYTES, UNREADABLE, or NO_DECODER for a codec that no container can carry.
+            CodecError: With BYTES, UNREADABLE, or NO_DECODER (for a codec that no container can carry).
         """
         packets = [packet for group in groups for packet in group.packets]
         own = -groups[0].shift  # back to the source's clock
@@ -395,9 +396,8 @@ class _Writer:
         if len(data) > self._max_bytes:
             raise CodecError(
                 Reason.BYTES,
-                f"{len(packets)} frames between two keyframes take {len(data)} bytes, the limit is "
-                f"{self._max_bytes}; "
-                "let the camera send keyframes more often, or raise the limit",
+                f"{len(packets)} frames between two keyframes take {len(data)} bytes; the limit is "
+                f"{self._max_bytes}: let the camera send keyframes more often, or raise the limit",
             )
         start_us = groups[0].start_us
         final = following is None or following.jump
@@ -437,16 +437,16 @@ class _Writer:
     def _mux(
         self, packets: list[av.Packet], losses: list[bool], container: str, edit: Edit | None, own: int
     ) -> bytes:
-        """Mux the packets, with an edit list where `edit` is given; `own` is added to their times."""
+        """Mux the packets, with an edit list if `edit` is given; `own` is added to their times."""
         source = self._video.stream
         times = _times(packets, self._nominal)
         if self._shift is None:
-            # Set by the first piece for the whole cut: a separate shift per piece would break the source's
-            # clock.
+            # Set by the first piece for the whole cut, because a separate shift per piece would break the
+            # source's clock.
             hides = edit is not None and edit.hides_begin
             self._shift = -edit.begin if edit and hides else max(0, -min(dts for _, dts in times))
         elif edit is None and min(pts for pts, _ in times) >= -self._shift:
-            # After a short first piece that begins at zero, decoding times may lie below zero.
+            # After a short first piece that begins at zero, decoding times may be below zero.
             times = _times(packets, self._nominal, -self._shift)
         # In a file with an edit list, only that list says when it begins.
         shift = -min(dts for _, dts in times)
@@ -487,9 +487,9 @@ class _Writer:
 
 
 def padded(data: bytes) -> bytes:
-    """Pad MPEG-TS to the length from which it is recognised.
+    """Pad MPEG-TS to the length at which it is recognised.
 
-    Null packets have an identifier of their own, so readers of the video's counters ignore them.
+    Null packets have a separate identifier, so readers of the video's counters ignore them.
     """
     return data + TS_NULL_PACKET * max(0, TS_LEAST_PACKETS - len(data) // len(TS_NULL_PACKET))
 
@@ -505,8 +505,8 @@ def _filtered(headers: BitStreamFilterContext | None, packet: av.Packet) -> list
 
 
 def _times(packets: list[av.Packet], nominal: int, least: int | None = None) -> list[tuple[int, int]]:
-    """Return (pts, dts) of every packet in ticks: the source's own where it has them, with rising decoding
-    times, none below `least`."""
+    """Return (pts, dts) of every packet in ticks: the source's if it has them. Decoding times rise, and none
+    is below `least`."""
     shown: list[int] = []
     for packet in packets:
         pts = packet.pts if packet.pts is not None else packet.dts

@@ -1,6 +1,6 @@
 """Finds the damaged pictures of a segment: those that lost bytes, and those predicted from them.
 
-FFmpeg marks the picture in which it concealed errors, and for H.264 only. Pictures predicted from it show the
+FFmpeg marks the picture in which it concealed errors, but only for H.264. Pictures predicted from it show the
 same errors without a mark, and a lost packet of an HEVC stream leaves no mark at all. So lost packets are
 found by the continuity counters of MPEG-TS (ISO/IEC 13818-1, 2.4.3.3), and damage lasts until the next
 complete keyframe.
@@ -30,20 +30,20 @@ class CounterScan:
         pid: The stream's packet identifier.
 
     Attributes:
-        breaks: Rising byte offsets: of the last packet before each loss, and of broken packets. The reader
-            may remove those it has handled.
+        breaks: Rising byte offsets of the last packet before each loss, and of broken packets. The reader may
+            remove those it has handled.
     """
 
     def __init__(self, pid: int) -> None:
         self.breaks: deque[int] = deque()
         self._pid = pid
-        self._rest = b""  # bytes not yet taken apart
+        self._rest = b""  # bytes not yet split into packets
         self._rest_at = 0  # their offset
         self._last: U8 | None = None  # the stream's newest packet with a payload
         self._last_at = 0
 
     def take(self, data: bytes) -> None:
-        """Add the stream's next bytes. Bytes between packets that belong to none are skipped."""
+        """Add the stream's next bytes. Bytes between packets are skipped."""
         self._rest += data
         at = 0
         while (count := (len(self._rest) - at) // TS_PACKET) > 0:
@@ -58,8 +58,8 @@ class CounterScan:
         self._rest, self._rest_at = self._rest[at:], self._rest_at + at
 
     def _next_packet(self, at: int) -> int:
-        """Return where the next packet begins: at a sync byte that another follows one packet later, if
-        that much has arrived."""
+        """Return where the next packet begins: at a sync byte that is followed by another one packet later,
+        if that much has arrived."""
         while (at := self._rest.find(_SYNC, at)) >= 0:
             if self._rest[at + TS_PACKET : at + TS_PACKET + 1] in (b"", bytes([_SYNC])):
                 return at
@@ -98,7 +98,7 @@ def breaks_of(data: bytes, pid: int) -> list[int]:
         pid: The stream's packet identifier.
 
     Returns:
-        Rising byte offsets, as `CounterScan.breaks`; empty where the bytes are not MPEG-TS.
+        Rising byte offsets, as `CounterScan.breaks`; empty if the bytes are not MPEG-TS.
     """
     scan = CounterScan(pid)
     scan.take(data)
@@ -135,13 +135,14 @@ def with_breaks(data: bytes, pid: int, losses: Sequence[bool]) -> bytes:
 
 
 def with_damage(packets: Iterable[av.Packet], breaks: deque[int]) -> Iterator[tuple[av.Packet, bool]]:
-    """Yield each packet, and whether bytes of its picture, or of one right after it, are missing.
+    """Yield each packet, and whether bytes of its picture or of the next one are missing.
 
     Args:
         packets: Packets of a stream, in decoding order.
-        breaks: As `CounterScan.breaks`, at least up to the packet after the newest; consumed. A break means
-            that the packet beginning at or before it lost its end, the next lost its beginning, or one
-            between them is missing; in each case the pictures that follow are affected.
+        breaks: As `CounterScan.breaks`, at least up to the packet after the newest one; handled ones are
+            removed. A break means that the packet that begins at or before it lost its end, that the next
+            packet lost its beginning, or that a packet between them is missing. In each case the pictures
+            that follow are affected.
     """
     before: av.Packet | None = None
     for packet in packets:
@@ -153,7 +154,7 @@ def with_damage(packets: Iterable[av.Packet], breaks: deque[int]) -> Iterator[tu
 
 
 def _broken(packet: av.Packet, following: int | None, breaks: deque[int]) -> bool:
-    # For a lost packet FFmpeg marks the picture before it, so its mark counts only where no break is near.
+    # If a packet is lost, FFmpeg marks the picture before it, so its mark counts only without a break nearby.
     broken = bool(packet.is_corrupt) and not breaks
     while breaks and (following is None or following < 0 or breaks[0] < following):
         breaks.popleft()
@@ -162,7 +163,7 @@ def _broken(packet: av.Packet, following: int | None, breaks: deque[int]) -> boo
 
 
 def damaged_packets(packets: Sequence[av.Packet], breaks: Iterable[int]) -> frozenset[int]:
-    """Return the time stamps of packets whose pictures are damaged, as far as the container tells.
+    """Return the time stamps of packets whose pictures are damaged, as far as the container shows.
 
     Args:
         packets: All packets of the segment, in decoding order.
@@ -170,7 +171,7 @@ def damaged_packets(packets: Sequence[av.Packet], breaks: Iterable[int]) -> froz
     """
     damaged: set[int] = set()
     active, shown = False, 0
-    before = False  # damage before the newest keyframe, which its leading pictures inherit
+    before = False  # damage before the newest keyframe, which affects that keyframe's leading pictures
     for packet, broken in with_damage(packets, deque(breaks)):
         if packet.is_keyframe:
             before, shown = active, packet.pts or 0
@@ -200,7 +201,7 @@ class DamageTrail:
         Args:
             pts: Its time stamp, ticks.
             key: Whether it is a keyframe.
-            concealed: Whether the decoder reports it as damaged.
+            concealed: Whether the decoder reports the picture as damaged.
             refused: Packets that the decoder has refused so far.
         """
         if key:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class DecodedFrame:
     """A decoded frame.
 
-    pts: ticks or None; turn: (degrees clockwise, mirrored first) that bring it upright; blocks: its motion
-    vectors. The last two are computed on demand.
+    pts: ticks or None; turn: (degrees clockwise, mirrored first) that brings it upright; blocks: its motion
+    vectors. `turn` and `blocks` are computed on demand.
     """
 
     pts: int | None

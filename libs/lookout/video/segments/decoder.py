@@ -43,8 +43,8 @@ class Decoder(Protocol):
 
 
 class SoftwareDecoder:
-    """FFmpeg through PyAV, in this process. For untrusted bytes use `SandboxPool`, which runs this in a child
-    process."""
+    """Decodes with FFmpeg through PyAV, in this process. For untrusted bytes use `SandboxPool`, which does
+    the same in a child process."""
 
     def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment:
         """Decode one segment.
@@ -71,21 +71,21 @@ def decode_segment(
         )
     exported = request.vectors and request.gather is not None
     with Video(source, vectors=exported, threads=threads, limits=request.limits) as video:
-        # All packets are read before decoding: times and keyframes tell which pictures are needed.
+        # All packets are read before decoding: their times and keyframes show which pictures are needed.
         packets = list(_bounded(video, request))
         breaks: list[int] = []
         if isinstance(segment, bytes) and video.container == "mpegts":
             breaks = breaks_of(segment, video.stream.id)
         damaged = damaged_packets(packets, breaks)
         timetable = Timetable.of(video, packets)
-        # Without stamps that tell the pictures apart, none can be chosen beforehand; without a keyframe in
-        # front, the single pass raises the error.
+        # If stamps do not tell the pictures apart, none can be chosen beforehand. If the first packet is not
+        # a keyframe, the single pass raises the error.
         if timetable is None or not packets[0].is_keyframe:
             return SinglePass(video, request, size, packets, damaged).run()
         try:
             return PlannedPass(video, request, size, timetable, damaged).run()
         except _UnplannedError:
-            # The planned pass told the decoder to skip pictures: the whole segment is decoded now, from its
+            # The planned pass told the decoder to skip pictures. Now the whole segment is decoded, from its
             # beginning.
             video.context.skip_frame = "DEFAULT"
             video.context.flush_buffers()
@@ -93,7 +93,7 @@ def decode_segment(
 
 
 def _bounded(video: Video, request: DecodeRequest) -> Iterator[av.Packet]:
-    """Yield the packets; raise once there are more than a segment may have frames."""
+    """Yield the packets; raise if there are more than a segment may have frames."""
     for count, packet in enumerate(video.packets(), 1):
         if count > request.limits.frames + 1:
             raise _too_long(request)
@@ -109,13 +109,13 @@ def _too_long(request: DecodeRequest) -> CodecError:
 
 
 def _too_many_samples(request: DecodeRequest) -> CodecError:
-    """Return the error of a segment with too many samples: they form one result, and one tensor that
+    """Return the error for a segment with too many samples. They form one result, and one tensor that
     prune-encode fetches, which must fit in memory."""
     samples = SAMPLED_BYTES // (request.width * request.height * 3)
     return CodecError(
         Reason.LENGTH,
-        f"the segment has more than {samples} samples of {request.width}x{request.height} pixels, the limit "
-        f"of {SAMPLED_BYTES >> 20} MiB ({samples * request.grid.step_us / 1e6:g} s at "
+        f"the segment has more than {samples} samples of {request.width}x{request.height} pixels; the limit "
+        f"is {SAMPLED_BYTES >> 20} MiB ({samples * request.grid.step_us / 1e6:g} s at "
         f"{1e6 / request.grid.step_us:g} a second): lower LOOKOUT_FPS, or {_CUT_OFTEN}",
     )
 
@@ -138,7 +138,7 @@ class Counts:
     corrupt: int = 0
     interlaced: int = 0
     leading: int = 0  # packets with leading pictures of the first keyframe
-    leading_seen: int = 0  # of these, decoded
+    leading_seen: int = 0  # of `leading`, those that were decoded
     sizes: set[tuple[int, int]] = field(default_factory=set)
     first_pts: int | None = None
 
@@ -179,14 +179,14 @@ class _Item:
 
 
 class _Paints(Protocol):
-    """The painter of a back end's frames: `Painter`, `SurfacePainter`."""
+    """What converts a back end's frames: `Painter` or `SurfacePainter`."""
 
     def paint(self, frame: Any, geometry: Geometry) -> U8: ...
     def luma(self, frame: Any, geometry: Geometry) -> Luma: ...
 
 
 class SinglePass:
-    """The state of one decode; other back ends override `shots`."""
+    """Decodes one segment, every frame once; other back ends override `shots`."""
 
     backend = "software"
 
@@ -209,7 +209,7 @@ class SinglePass:
         self.jumps = (
             frozenset(jump.pts for jump in video.clock.jumps) if video.clock is not None else frozenset()
         )
-        self.turns_us = 0  # total of the wraps of the container's clock since the epoch began
+        self.turns_us = 0  # total by which the container's clock wrapped since the epoch began
         self.decoded = 0  # frames
         self.continued = request.expected is not None
         self.epoch_offset = 0  # stream time of segment time 0
@@ -243,7 +243,7 @@ class SinglePass:
             if not self.counts.packets and not packet.is_keyframe:
                 raise CodecError(
                     Reason.NO_KEYFRAME,
-                    f"the {self.video.codec} stream does not start at a keyframe; cut it there",
+                    f"the {self.video.codec} stream does not start at a keyframe; cut it at keyframes",
                 )
             self.timed = self.timed or packet.pts is not None
             self.counts.packet(packet, hidden=self.video.hides(packet))
@@ -304,7 +304,7 @@ class SinglePass:
     def _left_cell(self, end_us: int) -> int | None:
         """Return the stream time in the grid cell that is left to the next segment; None if no cell is left.
 
-        The first cell of a stream is always filled: a clip that ends in it may have no other.
+        The first cell of a stream is always filled, because a clip that ends in it may have no other.
         """
         leave = self.request.tail is Tail.LEAVE and self.request.grid.slot(end_us) > 0
         return end_us if leave else None
@@ -372,7 +372,7 @@ class SinglePass:
         if gather is not None:
             moved = zip(self.samples, gather.motions(), strict=True)
             self.samples = [replace(sample, motion=motion) for sample, motion in moved]
-        # Grid points before the segment stay taken even where it gives no sample; a new epoch begins at zero.
+        # Grid points before the segment stay taken even if it gives no sample; a new epoch begins at zero.
         floor = self.request.first_slot if self.continued or self.request.expected is None else 0
         return DecodedSegment(
             pixels=np.stack(self.pixels) if self.pixels else np.zeros(shape, np.uint8),
@@ -422,7 +422,7 @@ class SinglePass:
 
 
 class _UnplannedError(Exception):
-    """The decoder returned a picture that no packet announced, so the plan of this segment cannot be used."""
+    """The decoder returned a picture that no packet announced, so the segment's plan cannot be used."""
 
 
 @dataclass(slots=True)

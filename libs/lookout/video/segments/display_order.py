@@ -1,4 +1,4 @@
-"""Times for pictures whose stamps do not say when they are shown: between the times of their neighbours."""
+"""Gives pictures whose stamps are unusable times between those of their neighbours in display order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lookout.video.segments.sets import with_sets
 
 #: packets held back in case a later one repeats their stamp; encoders usually reorder fewer
 _WINDOW: Final = 4
-#: most packets, and most bytes of them, among which an order is sought; a larger group is split there
+#: most packets, and most bytes, among which an order is sought; larger groups are split
 _MOST_PACKETS: Final = 5_000
 _MOST_BYTES: Final = 32 << 20
 
@@ -24,8 +24,8 @@ _MOST_BYTES: Final = 32 << 20
 def display_order(stream: av.video.stream.VideoStream, packets: Sequence[av.Packet]) -> list[int]:
     """Return the indexes of packets in the order in which their pictures are shown.
 
-    Containers do not state this order, so a separate decoder outputs the pictures; where possible, it
-    computes no pixels.
+    Containers do not state this order, so a separate decoder outputs the pictures; if possible, it computes
+    no pixels.
 
     Args:
         stream: The input's video stream.
@@ -56,20 +56,20 @@ def display_order(stream: av.video.stream.VideoStream, packets: Sequence[av.Pack
 
 @dataclass(slots=True)
 class _Timed:
-    """A packet; `time`: when it is shown. Where that is unknown, `stamps` are the candidates."""
+    """A packet; `time`: when it is shown. If that is unknown, `stamps` are the candidates."""
 
     packet: av.Packet
     time: int | None
     stamps: Sequence[int] | None = None
 
     def forget(self) -> None:
-        """Mark its time as doubtful: it becomes one of the candidates."""
+        """Mark the packet's time as doubtful: it becomes a candidate."""
         if (time := self.time) is not None:
             self.time, self.stamps = None, (time,)
 
     @property
     def unknown(self) -> bool:
-        """Whether it still needs a time."""
+        """Whether the packet still needs a time."""
         return self.time is None and self.stamps is not None
 
 
@@ -99,8 +99,8 @@ class Arranger:
     Args:
         order: Returns the indexes of packets in presentation order, see `display_order`.
         step: Returns the usual distance between pictures, in ticks.
-        far: Distance in ticks from which on there is a hole between two pictures.
-        whole: Whether the stream ends with its last packet; then nothing confirms a stamp far ahead there.
+        far: Distance in ticks between two pictures that counts as a hole.
+        whole: Whether the stream ends with its last packet; then nothing confirms a last stamp far ahead.
 
     Attributes:
         unread: Whether the order of some pictures could not be found.
@@ -119,7 +119,7 @@ class Arranger:
         self._group: list[_Timed] = []  # since the newest keyframe of a known time
         self._bytes = 0
         self._waiting = 0  # number of packets at the group's end that are not yielded yet
-        self._doubted = False  # whether any of their times is unknown or doubtful
+        self._doubted = False  # whether any time in the group is unknown or doubtful
         self._shown: int | None = None  # the latest picture before the group
 
     def take(
@@ -129,9 +129,10 @@ class Arranger:
 
         Args:
             packet: The next packet, with its time.
-            stamps: None if its time is known; else the times at which its own stamps say it may be shown.
-            doubted: Whether its stamps were corrected; the times of its group are then compared with the
-                order.
+            stamps: None if its time is known; else the times at which it may be shown, according to its
+                stamps.
+            doubted: Whether its stamps were corrected; the times of its group are then checked against the
+                display order.
         """
         timed = _Timed(packet, packet.pts) if stamps is None else _Timed(packet, None, stamps)
         large = len(self._group) >= _MOST_PACKETS or self._bytes >= _MOST_BYTES
@@ -150,7 +151,7 @@ class Arranger:
             self._waiting -= 1
 
     def finish(self) -> Iterator[av.Packet]:
-        """Yield the packets that still wait, after the last one was added."""
+        """Yield the packets that still wait, once the last one was added."""
         yield from self._settle(None)
 
     def _begin(self) -> None:
@@ -221,14 +222,14 @@ class Arranger:
         return rising
 
     def _fill(self, run: list[_Timed], low: int | None, high: int | None, *, ends: bool) -> None:
-        """Assign consecutive pictures rising times between two bounds: their own where possible, else evenly
-        spaced.
+        """Give consecutive pictures rising times between two bounds: their stamps if possible, else evenly
+        spaced times.
 
         Args:
             run: In presentation order.
-            low: When the picture before them is shown; None: they are the first.
-            high: When the picture after them is shown; None: they are the last.
-            ends: Whether other pictures, which lead the next keyframe, may be shown between them and `high`.
+            low: When the picture before `run` is shown; None: `run` is at the beginning.
+            high: When the picture after `run` is shown; None: `run` is at the end.
+            ends: Whether other pictures, which lead the next keyframe, may be shown between `run` and `high`.
         """
         if not run:
             return

@@ -1,4 +1,4 @@
-"""Edit lists of MP4 and MOV pieces, which say what is shown (ISO/IEC 14496-12, 8.6.6)."""
+"""Edit lists of MP4 and MOV pieces, which define what is shown (ISO/IEC 14496-12, 8.6.6)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Edit:
 
     Attributes:
         begin: Time of the first picture that is shown.
-        end: When the last one ends.
-        hides_begin: Whether pictures before it are hidden.
-        hides_end: Whether pictures after it are hidden.
+        end: When the last shown picture ends.
+        hides_begin: Whether pictures before `begin` are hidden.
+        hides_end: Whether pictures after `end` are hidden.
     """
 
     begin: int
@@ -32,12 +32,12 @@ class Edit:
 
     @classmethod
     def of(cls, video: Video, packets: Sequence[av.Packet], nominal: int) -> Edit | None:
-        """Return the edit of a piece; None where nothing is hidden at its beginning or end.
+        """Return the edit of a piece; None if nothing is hidden at its beginning or end.
 
         Args:
             video: The source.
             packets: Packets of the piece.
-            nominal: Duration of a picture in ticks, where its packet states none.
+            nominal: Duration of a picture in ticks, if its packet states none.
         """
         shown = {p.pts: p.duration or nominal for p in packets if p.pts is not None and not video.hides(p)}
         hidden = [packet.pts for packet in packets if packet.pts is not None and video.hides(packet)]
@@ -52,13 +52,14 @@ class Edit:
 
 
 def with_edit(data: bytes, start: Fraction, length: Fraction, media: Fraction) -> bytes:
-    """Replace the edit list of an MP4 or MOV file with one track, whose index follows its packets.
+    """Replace the edit list of an MP4 or MOV file that has one track, and its index after the packets.
 
     Args:
         data: The file.
         start: When its first picture is shown, seconds.
-        length: For how long it is shown, seconds.
-        media: Position in the track at which it begins, seconds from the track's first decoding time.
+        length: How long the file is shown, seconds.
+        media: Position in the track at which the shown part begins, in seconds from the track's first
+            decoding time.
     """
     at = data.rindex(b"moov") - 4
     return data[:at] + _edited(data[at:], (b"moov", b"trak"), start, length, media)

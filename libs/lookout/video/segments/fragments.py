@@ -35,22 +35,22 @@ def split(data: bytes) -> Fragments:
     """Split a file with one track into its parts.
 
     Raises:
-        CodecError: With UNREADABLE where it holds no valid fragment.
+        CodecError: With UNREADABLE: the file has no valid fragment.
     """
     begin = next((place for kind, place, _, _ in _boxes(data, 0, len(data)) if kind == b"moof"), 0)
     media = data[begin:]
     places = list(_places(media)) if begin else []
     if not places:
-        raise CodecError(Reason.UNREADABLE, "the clip holds no fragment")
+        raise CodecError(Reason.UNREADABLE, "the clip has no fragment")
     return Fragments(data[:begin], media, _TIME.unpack_from(media, places[0][1])[0], len(places))
 
 
 def moved(fragments: Fragments, by_us: int, number: int) -> bytes:
-    """Return the fragments with their times moved, to follow other fragments.
+    """Return the fragments with their times moved, so that they follow other fragments.
 
     Args:
         fragments: The fragments.
-        by_us: Added to their times.
+        by_us: Ticks added to their times.
         number: Number of the first one among all fragments of the stream.
     """
     media = bytearray(fragments.media)

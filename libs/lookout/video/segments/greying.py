@@ -11,7 +11,7 @@ import numpy.typing as npt
 Bits = npt.NDArray[np.bool_]
 
 _PLANAR: Final = ("yuv4", "yuvj4", "gray", "nv12", "gbrp")
-#: pixels over which a conversion of another format may spread colour
+#: pixels over which a conversion to another format may spread colour
 _SPREAD: Final = 4
 
 
@@ -26,7 +26,7 @@ def greyed(frame: av.VideoFrame, hidden: Bits) -> av.VideoFrame:
         hidden: bool [height, width].
 
     Returns:
-        In the frame's format where its planes can be written one by one, else RGB.
+        The copy, in the frame's format if its planes can be written one by one, else in RGB.
     """
     bits = {component.bits for component in frame.format.components}
     name = frame.format.name
@@ -53,13 +53,13 @@ def greyed(frame: av.VideoFrame, hidden: Bits) -> av.VideoFrame:
 
 
 def shrunk(hidden: Bits, width: int, height: int) -> Bits:
-    """Return the hidden samples of a plane of this size: every sample that covers a hidden pixel."""
+    """Return which samples of a plane of this size are hidden: all that cover a hidden pixel."""
     down, across = -(-hidden.shape[0] // height), -(-hidden.shape[1] // width)
     if (down, across) == (1, 1):
         return hidden
     padded = np.pad(hidden, ((0, height * down - hidden.shape[0]), (0, width * across - hidden.shape[1])))
     covering = np.zeros((height, width), np.bool_)
-    for row in range(down):  # many times faster than `any` over two axes; runs for every picture
+    for row in range(down):  # many times faster than `any` over two axes, and it runs for every picture
         for column in range(across):
             covering |= padded[row::down, column::across]
     return covering

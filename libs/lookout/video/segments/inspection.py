@@ -67,8 +67,8 @@ def inspect_file(path: str, file: BinaryIO | None = None) -> Inspection:
     origin.
 
     Args:
-        path: Its name, and its location unless `file` is given.
-        file: The file, open.
+        path: The file's name, and its location unless `file` is given.
+        file: The open file.
     """
     facts: dict[str, Any] = {"path": path}
     try:
@@ -141,9 +141,9 @@ def _count(file: Any, facts: dict[str, Any]) -> None:
 def _refuse_unreadable(video: Any, counts: Any, timeline: Any, first_key: bool) -> None:
     if not timeline.times:
         raise CodecError(
-            Reason.NO_FRAMES, f"{counts.packets} packets gave no frame: {video.damage or 'no reason given'}"
+            Reason.NO_FRAMES, f"{counts.packets} packets gave no frame ({video.damage or 'no reason given'})"
         )
     if not first_key:
         raise CodecError(
-            Reason.NO_KEYFRAME, "does not start at a keyframe; `lookout publish` begins at the first one"
+            Reason.NO_KEYFRAME, "the file does not start at a keyframe; `lookout publish` begins at its first"
         )

@@ -1,5 +1,5 @@
-"""Clips across the segments of a camera: one fragmented MP4 file, cut at keyframes, encoded again only if
-a mask is requested."""
+"""Clips across the segments of a camera: one fragmented MP4 file, cut at keyframes, re-encoded only if a mask
+is requested."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ from lookout.video.segments.types import (
 )
 
 KEPT_HOLE_US: Final = 5_000_000
-"""Longest hole that keeps its length in the clip, during which the picture before it stays."""
+"""Longest hole that keeps its length in the clip; the picture before it stays on the screen."""
 CLOSED_HOLE_US: Final = 1_000_000
-"""Length of a longer hole in the clip."""
+"""Length that longer holes have in the clip."""
 _HOLE_US: Final = 1_000_000  # shorter pauses are not holes
 _HIDDEN_US: Final = 1  # duration of a picture that an edit list hides: too short for any screen
 _TICKS: Final = 1_000_000  # of a second
 _NAL_CODECS: Final = ("h264", "hevc")
-# For a whole clip: its edit list shows the first picture at zero, though decoding begins earlier.
+# For a whole clip: an edit list shows the first picture at time zero, although decoding begins earlier.
 _WHOLE: Final = {"movflags": "frag_keyframe+delay_moov+default_base_moof+global_sidx", "use_editlist": "1"}
 _CONTINUED: Final = {
     "movflags": "frag_keyframe+empty_moov+default_base_moof+frag_discont+skip_trailer",
     "use_editlist": "0",
-    "write_btrt": "0",  # with a bit rate, the head would differ between segments
+    "write_btrt": "0",  # a bit rate would make the head differ between segments
 }
 
 
@@ -63,7 +63,7 @@ class _Stream:
 
     @property
     def kind(self) -> tuple[str, bytes]:
-        """The properties that all pictures of a track must share. H.264 and HEVC may change their
+        """The properties that all pictures of a track must share. H.264 and HEVC tracks may change their
         configuration."""
         codec = self.template.codec
         return codec, b"" if codec in _NAL_CODECS else self.configuration
@@ -87,17 +87,17 @@ class _Picture:
 
     @property
     def wall_us(self) -> int:
-        """Unix time at which it was filmed, in microseconds."""
+        """Unix time at which the picture was filmed, in microseconds."""
         return self.at_us + self.stream.segment.wall_offset_us
 
 
 def join(request: JoinRequest, limits: Limits | None = None) -> JoinedClip:
-    """Make one file of a camera's time range that plays alone.
+    """Make one file of a camera's time range that plays on its own.
 
-    It begins with the last keyframe at or before the range, or else with the first one in it. A hole of at
-    most `KEPT_HOLE_US` keeps its length; a longer one is shortened to `CLOSED_HOLE_US`, also between epochs.
-    Segments that repeat earlier footage are left out. Where the camera changes its codec, only the codec with
-    most of the segments' time is shown and the rest is a hole. With a mask, the clip is encoded again.
+    It begins with the last keyframe at or before the range, or else with the first one in the range. A hole
+    of at most `KEPT_HOLE_US` keeps its length; a longer one is shortened to `CLOSED_HOLE_US`, even between
+    epochs. Segments that repeat earlier footage are left out. If the camera changes its codec, only the codec
+    that has most of the segments' time is shown, and the rest is a hole. With a mask, the clip is re-encoded.
 
     Args:
         request: Segments and range.
@@ -144,7 +144,7 @@ def _read(segment: ClipSegment, place: int, limits: Limits, stack: ExitStack) ->
             Reason.NO_DECODER, f"no clip of {video.codec} video can be made: browsers do not play it"
         )
     if video.codec in _NAL_CODECS:
-        # Every keyframe carries its parameter sets, because the segment before may have had others.
+        # Every keyframe carries its parameter sets, because the previous segment may have had other ones.
         video.sets = SetsInForce(video.codec, video.context.extradata, always=True)
     stream = _Stream(segment, place, video, video.context.extradata or b"", False, round(1e6 / video.fps))
     pictures: list[_Picture] = []
@@ -161,7 +161,7 @@ def _read(segment: ClipSegment, place: int, limits: Limits, stack: ExitStack) ->
         at_us = segment.origin_us + _time_us(packet, index, stream)
         pictures.append(_Picture(data, stream, at_us, key, video.hides(packet)))
     if not pictures:
-        raise CodecError(Reason.NO_FRAMES, "a segment holds no picture")
+        raise CodecError(Reason.NO_FRAMES, "a segment has no picture")
     if units:
         stream.configuration = b"".join(b"\0" + START + unit for unit in units)
     stream.changed = video.sets.changed
@@ -193,7 +193,7 @@ def _annex_b(packet: av.Packet, length: int) -> bytes:
 
 
 def _of_one_kind(segments: Sequence[list[_Picture]]) -> list[list[_Picture]]:
-    """Return the segments that one track can hold: those of the kind with most of the time."""
+    """Return the segments that one track can hold: of the kind that covers most of the time."""
     lengths: Counter[tuple[str, bytes]] = Counter()
     for pictures in segments:
         stream = pictures[0].stream
@@ -203,7 +203,7 @@ def _of_one_kind(segments: Sequence[list[_Picture]]) -> list[list[_Picture]]:
 
 
 def _connected(segments: Iterable[list[_Picture]]) -> list[_Picture]:
-    """Concatenate the pictures that can be decoded one segment after the other; leave out repeated
+    """Concatenate the pictures of segments that can be decoded one after the other; leave out repeated
     segments."""
     connected: list[_Picture] = []
     before: _Stream | None = None
@@ -223,7 +223,8 @@ def _connected(segments: Iterable[list[_Picture]]) -> list[_Picture]:
 
 
 def _from_keyframe(pictures: Sequence[_Picture], first: int | None = None) -> list[_Picture]:
-    """Return the pictures from a keyframe on, without those shown before it, which refer to earlier pictures.
+    """Return the pictures from a keyframe on, but none that are shown before it: these refer to earlier
+    pictures.
 
     Args:
         pictures: In decoding order.
@@ -247,7 +248,7 @@ def _in_range(pictures: list[_Picture], from_us: int, to_us: int) -> list[_Pictu
     earlier = [place for place in keys if pictures[place].wall_us <= from_us]
     first, last = max(earlier, default=keys[0] if keys else len(pictures)), inside[-1]
     if first > last:
-        raise CodecError(Reason.NO_KEYFRAME, "there is no keyframe before this time or in it")
+        raise CodecError(Reason.NO_KEYFRAME, "there is no keyframe before this time or within it")
     while True:
         # Include every picture shown before the newest one.
         newest = max(picture.order for picture in pictures[first : last + 1])
@@ -270,7 +271,7 @@ def _place(pictures: Sequence[_Picture], at_us: int) -> list[ClipSpan]:
         if before is None:
             picture.clip_us = at_us
         else:
-            # Within an epoch, stream time is used: its clock offset may be corrected midway.
+            # Within an epoch, stream time is used, because the epoch's clock offset may be corrected midway.
             together = before.stream.place == picture.stream.place
             step_us = picture.at_us - before.at_us if together else picture.wall_us - before.wall_us
             usual_us = before.stream.nominal_us
@@ -278,7 +279,7 @@ def _place(pictures: Sequence[_Picture], at_us: int) -> list[ClipSpan]:
             begins = hole_us > max(_HOLE_US, 2 * usual_us) or (not together and hole_us < -usual_us)
             if hole_us > KEPT_HOLE_US:
                 step_us = usual_us + CLOSED_HOLE_US
-            # Where a clock was set, an epoch may begin before the previous one ends.
+            # If a clock was set, an epoch may begin before the previous one ends.
             picture.clip_us = before.clip_us + (step_us if together else max(step_us, usual_us))
         if begins:
             spans.append(ClipSpan(picture.clip_us, picture.wall_us, 0))
@@ -348,7 +349,7 @@ def _muxed(pictures: Sequence[_Picture], spans: Sequence[ClipSpan], request: Joi
 
 
 def _masked(clip: JoinedClip, pictures: Sequence[_Picture], request: JoinRequest) -> JoinedClip:
-    """Return the clip encoded again with hidden areas in grey.
+    """Return the clip, re-encoded with hidden areas in grey.
 
     Raises:
         CodecError: The clip cannot be decoded or encoded, or is too large.
@@ -386,8 +387,8 @@ def _options(request: JoinRequest) -> dict[str, str]:
 def _stamps(shown_us: Sequence[int]) -> list[tuple[int, int]]:
     """Return (presentation, decoding time) of pictures in decoding order.
 
-    Decoding times rise, and no picture is shown before it is decoded. They may begin below zero: players
-    start at the first picture.
+    Decoding times rise, and no picture is shown before it is decoded. They may begin below zero, because
+    players start at the first picture.
     """
     ordered = sorted(shown_us)
     delay = max(late - early for late, early in zip(ordered, shown_us, strict=True))
@@ -398,7 +399,7 @@ def _stamps(shown_us: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def codecs_of(data: bytes, codec: str) -> str:
-    """Return the `codecs` parameter of an MP4 file's media type (RFC 6381); the codec's name where it is
+    """Return the `codecs` parameter of an MP4 file's media type (RFC 6381), or the codec's name if it is
     unknown.
 
     Args:

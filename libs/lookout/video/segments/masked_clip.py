@@ -1,4 +1,4 @@
-"""Footage of masked cameras: decoded, greyed and encoded again, so that no original packet is passed on."""
+"""Re-encodes footage of masked cameras with grey areas, so that no original packet is passed on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lookout.video.segments.cutting import MUXER_OPTIONS, padded
 from lookout.video.segments.picture import Painter, orientation
 from lookout.video.segments.types import CodecError, Limits, Reason
 
-#: most pixels of a clip's longer side: enough for a person, and a sandboxed process encodes it on one core
+#: most pixels of a clip's longer side: enough for a viewer, and a sandboxed process can encode it on one core
 LONGEST_SIDE: Final = 1280
 _KEY_EVERY: Final = 50  # pictures
 _TS_TICKS: Final = 90_000  # of a second, in MPEG-TS
@@ -31,8 +31,7 @@ _OPTIONS: Final = {"preset": "veryfast", "tune": "zerolatency", "crf": "23", "th
 
 @dataclass(frozen=True, slots=True)
 class MaskedClip:
-    """data: fragmented MP4; width, height: size of its pictures, which are upright; frames: number of
-    pictures."""
+    """data: fragmented MP4; width, height: size of its pictures, which are upright; frames: their number."""
 
     data: bytes
     width: int
@@ -47,12 +46,12 @@ def encoded_again(
     shown_us: Collection[int],
     options: Mapping[str, str],
 ) -> MaskedClip:
-    """Encode a clip again in H.264, with a mask.
+    """Re-encode a clip in H.264, with a mask.
 
     Args:
         data: MP4 with times in microseconds.
         mask: The hidden areas.
-        turn: (degrees clockwise, mirrored first) that bring its pictures upright.
+        turn: (degrees clockwise, mirrored first) that brings its pictures upright.
         shown_us: Times of the pictures to include; others are only decoded as references.
         options: Options of the MP4 muxer.
 
@@ -73,10 +72,10 @@ def encoded_again(
 
 
 def masked_segment(data: bytes, mask: PictureMask, max_bytes: int, limits: Limits | None = None) -> bytes:
-    """Encode a segment again in H.264, with the same times and a mask, for a publisher that masks.
+    """Re-encode a segment in H.264 with a mask and the same times, for publishers that apply masks.
 
-    Its pictures are upright and keep their size. The encoder places the keyframes itself, and its input
-    contains only what may be seen.
+    Its pictures are upright and keep their size. The encoder chooses the keyframes, and its input contains
+    only what may be seen.
 
     Args:
         data: The segment's bytes, in any container.
@@ -126,7 +125,7 @@ class _Encoder:
         mask: The hidden areas.
         time_base: Seconds per tick of the pictures' times.
         longest: Most pixels of the longer side; 0: any size.
-        rate: Usual pictures a second; 0: not known.
+        rate: Usual pictures a second; 0: unknown.
         size: (width, height) of the result, set by the first picture.
         frames: Pictures encoded so far.
     """
@@ -150,7 +149,7 @@ class _Encoder:
 
         Args:
             frame: The decoded frame, its `pts` in the time base.
-            turn: (degrees clockwise, mirrored first) that bring it upright.
+            turn: (degrees clockwise, mirrored first) that brings it upright.
         """
         coded = frame.width, frame.height
         if self._context is None:
@@ -166,7 +165,7 @@ class _Encoder:
         self.out.mux(self._context.encode(picture))
 
     def finish(self) -> None:
-        """Write the pictures that the encoder still holds.
+        """Write the pictures that are still in the encoder.
 
         Raises:
             CodecError: With NO_FRAMES.
@@ -197,7 +196,7 @@ def _telling_failures(what: str) -> Iterator[None]:
         yield
     except av.error.EncoderNotFoundError:
         raise CodecError(
-            Reason.NO_DECODER, "this FFmpeg has no libx264 to encode masked footage with"
+            Reason.NO_DECODER, "this FFmpeg lacks libx264, which encodes masked footage"
         ) from None
     except (av.error.FFmpegError, ValueError) as error:
         raise CodecError(Reason.UNREADABLE, f"{what} could not be encoded ({error})") from None

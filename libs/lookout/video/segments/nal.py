@@ -1,4 +1,4 @@
-"""Properties of H.264 and HEVC streams that FFmpeg does not report: units, keyframes, leading pictures,
+"""Reads properties of H.264 and HEVC streams that FFmpeg does not report: units, keyframes, leading pictures,
 parameter sets."""
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ RASL = (8, 9)
 GROUP_HEADER = b"\0\0\1\xb8"
 START: Final = b"\0\0\1"
 _H264_INTRA: Final = (2, 4, 7, 9)  # slice types I and SI
-_HEAD: Final = 4096  # bytes of an access unit that usually hold what precedes its first slice
+_HEAD: Final = 4096  # bytes of an access unit that usually suffice to reach its first slice
 _SLICE_HEAD: Final = 64
 
 
 def length_bytes(extradata: bytes | None, codec: str) -> int:
-    """Return the size of the length field in front of every unit; 0 where start codes separate them (Annex
+    """Return the size of the length field in front of every unit; 0 if start codes separate the units (Annex
     B).
 
     Args:
@@ -36,11 +36,12 @@ def length_bytes(extradata: bytes | None, codec: str) -> int:
 
 
 def begins_clean(data: bytes, codec: str, length: int) -> bool:
-    """Whether decoding can begin with a whole picture at a keyframe. False if it only starts a gradual intra
-    refresh (H.264 recovery point with frames to wait for), where the picture is whole only after some frames.
+    """Whether decoding that begins at a keyframe gives a whole picture at once. False if the keyframe only
+    starts a gradual intra refresh (an H.264 recovery point), after which the picture is whole only some
+    frames later.
 
     Args:
-        data: Its access unit.
+        data: The keyframe's access unit.
         codec: Name of the codec.
         length: See `length_bytes`.
     """
@@ -57,11 +58,11 @@ def begins_clean(data: bytes, codec: str, length: int) -> bool:
 
 
 def is_key(units: list[bytes], codec: str) -> bool:
-    """Whether decoding can begin at a picture that its container marks as a keyframe; some mark every
-    picture.
+    """Whether decoding can begin at a picture that its container marks as a keyframe, because some containers
+    mark every picture.
 
     Args:
-        units: Units of its access unit, up to its first slice.
+        units: Units of the picture's access unit, up to its first slice.
         codec: h264 or hevc.
     """
     for unit in units:
@@ -88,7 +89,7 @@ def may_lead(keyframe: bytes, codec: str, length: int) -> bool:
     """Whether pictures that follow a keyframe but are shown before it may refer to pictures before it.
 
     Args:
-        keyframe: Its access unit.
+        keyframe: The keyframe's access unit.
         codec: Name of the codec.
         length: See `length_bytes`.
     """
@@ -96,7 +97,7 @@ def may_lead(keyframe: bytes, codec: str, length: int) -> bool:
         return all(nal[0] & 0x1F != IDR for nal in nal_units(keyframe, length))
     if codec in ("mpeg1video", "mpeg2video"):
         header = keyframe.find(GROUP_HEADER)
-        # The closed_gop flag of a group's header: they refer to nothing before it (ISO/IEC 13818-2, 6.3.8).
+        # closed_gop in the group's header: they refer to nothing before it (ISO/IEC 13818-2, 6.3.8).
         return not (0 <= header < len(keyframe) - 7 and keyframe[header + 7] & 0x40)
     return codec == "hevc"
 
@@ -110,12 +111,12 @@ def is_slice(unit: bytes, codec: str) -> bool:
 
 
 def holds_slice(data: bytes, codec: str, length: int) -> bool:
-    """Whether the beginning of an access unit extends to its first slice."""
+    """Whether these first bytes of an access unit include its first slice."""
     return any(is_slice(unit, codec) for unit in nal_units(data, length))
 
 
 def head_units(packet: bytes | memoryview, codec: str, length: int) -> list[bytes]:
-    """Return the units of an access unit up to its first slice, which is cut to its beginning."""
+    """Return the units of an access unit up to its first slice, of which only the beginning is included."""
     if len(packet) > _HEAD:
         units = _head_units(bytes(packet[:_HEAD]), codec, length)
         if units and is_slice(units[-1], codec):
@@ -136,9 +137,9 @@ def nal_units(data: bytes, length: int) -> Iterator[bytes]:
     """Yield the non-empty units of an access unit.
 
     Args:
-        data: Its bytes.
+        data: The access unit's bytes.
         length: See `length_bytes`. If it is 4 but the data begins with a start code, start codes are used:
-            some writers announce lengths and write start codes, and no unit has one byte.
+            some writers announce lengths but write start codes, and a length of 1 is impossible.
     """
     if not length or (length == 4 and data.startswith(b"\0" + START)):
         at = data.find(START)
@@ -159,14 +160,14 @@ def nal_units(data: bytes, length: int) -> Iterator[bytes]:
 
 
 def recovery_frames(sei: bytes) -> int:
-    """Return the frames to wait for by an SEI unit's recovery point message, 0 without one (ITU-T H.264,
-    D.2.8)."""
+    """Return how many frames to wait according to an SEI unit's recovery point message; 0 if it has none
+    (ITU-T H.264, D.2.8)."""
     at = 0
     while at + 2 < len(sei):
         kind, at = _chunked(sei, at)
         size, at = _chunked(sei, at)
         if kind == RECOVERY_POINT:
-            # Its first field is the number of frames.
+            # The message's first field is the number of frames.
             return _exp_golomb(sei[at : at + max(size, 1)])
         at += size
     return 0
@@ -180,8 +181,8 @@ def _chunked(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _exp_golomb(data: bytes, skip: int = 0) -> int:
-    """Return the unsigned Exp-Golomb number at the start of `data`, after `skip` others; 0 if it is cut
-    off."""
+    """Return the unsigned Exp-Golomb number at the start of `data`, after skipping `skip` others; 0 if it is
+    cut off."""
     bits = "".join(f"{byte:08b}" for byte in data[:24].replace(b"\0\0\3", b"\0\0"))
     value, at = 0, 0
     for _ in range(skip + 1):
@@ -214,7 +215,7 @@ def set_key(unit: bytes, codec: str) -> tuple[int, int] | None:
 
 
 def _sps_number(body: bytes) -> int:
-    """Return the number of an HEVC sequence parameter set, after its profile and levels (ITU-T H.265,
+    """Return the number of an HEVC sequence parameter set, which follows its profile and levels (ITU-T H.265,
     7.3.3)."""
     layers = body[0] >> 1 & 7
     at = 13  # one byte, and 12 of the general profile and level

@@ -1,14 +1,14 @@
-"""NVDEC through PyNvVideoCodec (2.1 or later), with the interface of the software decoder.
+"""Decodes with NVDEC through PyNvVideoCodec (2.1 or later), with the interface of the software decoder.
 
-It provides vectors for H.264 and HEVC where the driver (590 or later) and the GPU export decode statistics.
-Elsewhere the library silently disables them, and the segment then declares the luma fallback. From the
-library's wheel and its samples: statistics are `qp_luma`, `cu_type` (0 intra, 1 inter, 2 skip, 3 PCM,
-7 invalid), `mv0_x`, `mv0_y` (list 0), `mv1_x`, `mv1_y` (list 1), one number per block. Units, reference index
-and block order are not documented. Units are assumed to be quarter pixels and blocks to be in row order; the
-reference stays unknown. `agreement` checks this against the software decoder before vectors are trusted.
+It provides vectors for H.264 and HEVC if the driver (590 or later) and the GPU export decode statistics.
+Otherwise the library silently disables them, and the segment then declares the luma fallback. According to
+the library's wheel and samples, the statistics are `qp_luma`, `cu_type` (0 intra, 1 inter, 2 skip, 3 PCM, 7
+invalid), `mv0_x`, `mv0_y` (list 0), `mv1_x`, `mv1_y` (list 1), one number per block. Units, reference index
+and block order are not documented. The code assumes quarter pixels and blocks in row order, and leaves the
+reference unknown. `agreement` checks this against the software decoder before vectors are trusted.
 
 Pictures stay in the GPU's memory: `surface` takes their planes through DLPack and makes the samples there.
-CUDA needs a large address space, so this runs in a container of its own and not in `SandboxPool`.
+CUDA needs a large address space, so this decoder runs in a container of its own and not in `SandboxPool`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PACKAGE = "PyNvVideoCodec"
 LEAST_VERSION = (2, 1)
 KINDS = {0: PredictionKind.INTRA, 1: PredictionKind.INTER, 2: PredictionKind.SKIP, 3: PredictionKind.INTRA}
 FIELDS = ("cu_type", "mv0_x", "mv0_y", "mv1_x", "mv1_y")
-# The likeliest first: H.264's macroblocks, then possible block sizes of HEVC's statistics.
+# Most likely first: H.264's macroblocks, then possible block sizes of HEVC's statistics.
 BLOCK_SIZES = (16, 8, 32, 64, 4)
 CODECS = frozenset({"h264", "hevc", "av1", "vp8", "vp9", "mpeg4", "mpeg2video", "mpeg1video"})
 STATISTICS = frozenset({"h264", "hevc"})
@@ -48,7 +48,7 @@ FORMATS = frozenset({"yuv420p", "yuvj420p", "yuv422p", "yuvj422p", "yuv444p", "y
 
 @dataclass(frozen=True, slots=True)
 class NvdecSettings:
-    """gpu: ordinal; vector_units: vector steps per pixel; trust: whether vectors from statistics are used."""
+    """gpu: ordinal; vector_units: vector steps per pixel; trust: whether to use vectors from statistics."""
 
     gpu: int = 0
     vector_units: float = 4.0
@@ -62,12 +62,12 @@ def parse_decode_stats(
     source 0).
 
     stats: equally long lists, one entry per block, row by row; width, height: coded picture. Errors:
-    `CodecError` UNREADABLE where fields are missing or their number fits no grid of blocks.
+    `CodecError` UNREADABLE if fields are missing or their number fits no grid of blocks.
     """
     missing = [name for name in FIELDS if name not in stats]
     if missing:
         raise CodecError(
-            Reason.UNREADABLE, f"decode statistics lack {', '.join(missing)}; they hold {sorted(stats)}"
+            Reason.UNREADABLE, f"decode statistics lack {', '.join(missing)}; they have {sorted(stats)}"
         )
     kinds, x0, y0, x1, y1 = (np.asarray(stats[name], np.int64) for name in FIELDS)
     if len({len(column) for column in (kinds, x0, y0, x1, y1)}) != 1:
@@ -112,8 +112,8 @@ def block_side(count: int, width: int, height: int) -> int:
 
 
 def agreement(ours: PredictionBlocks, truth: PredictionBlocks, width: int, height: int) -> float:
-    """Return the share of 16x16 cells in which two maps of one frame have the same list-0 vector, among those
-    that both cover."""
+    """Return in what share of 16x16 cells two maps of one frame have the same list-0 vector; only cells that
+    both maps cover count."""
 
     def raster(blocks: PredictionBlocks) -> np.ndarray[Any, np.dtype[np.float32]]:
         past = blocks.take((blocks.source < 0) & (blocks.kind != PredictionKind.INTRA))
@@ -125,7 +125,7 @@ def agreement(ours: PredictionBlocks, truth: PredictionBlocks, width: int, heigh
 
     a, b = raster(ours), raster(truth)
     defined = ~np.isnan(a[..., 0]) & ~np.isnan(b[..., 0])
-    # The finest step of both is a quarter pixel.
+    # The finest step of both maps is a quarter pixel.
     equal = (np.abs(a - b).max(axis=-1) < 0.26) & defined
     return float(equal.sum() / defined.sum()) if defined.any() else 0.0
 
@@ -153,21 +153,21 @@ def load_library() -> Any:
     if find_spec("torch") is None:
         raise CodecError(
             Reason.UNAVAILABLE,
-            "NVDEC's pictures stay on the GPU as tensors of torch, which is missing: install the nvdec "
+            "NVDEC needs torch, which keeps its pictures on the GPU as tensors: install the nvdec "
             "extra, or use the software decoder",
         )
     version = tuple(int(part) for part in str(module.__version__).split(".")[:2])
     if version < LEAST_VERSION:
         raise CodecError(
             Reason.UNAVAILABLE,
-            f"NVDEC needs {PACKAGE} 2.1 or later, this is {module.__version__}; upgrade it",
+            f"NVDEC needs {PACKAGE} 2.1 or later, but this is {module.__version__}: upgrade it",
         )
     return module
 
 
 class NvdecDecoder:
-    """Decodes segments on an NVIDIA GPU. Errors: `CodecError`; creating it raises UNAVAILABLE where it cannot
-    run."""
+    """Decodes segments on an NVIDIA GPU. Errors: `CodecError`; with UNAVAILABLE when it is created, if it
+    cannot run here."""
 
     def __init__(self, settings: NvdecSettings | None = None, library: Any = None) -> None:
         self.settings = settings or NvdecSettings()
@@ -202,8 +202,8 @@ class NvdecDecoder:
 
 
 class _NvdecPass(SinglePass):
-    """The single pass over frames from NVDEC; packets are read with FFmpeg for facts that NVDEC does not
-    report."""
+    """The single pass over frames from NVDEC. Packets are also read with FFmpeg, for facts that NVDEC does
+    not report."""
 
     backend = "nvdec"
 
@@ -226,7 +226,7 @@ class _NvdecPass(SinglePass):
         if packets and not packets[0].is_keyframe:
             raise CodecError(
                 Reason.NO_KEYFRAME,
-                f"the {self.video.codec} stream does not start at a keyframe; cut it there",
+                f"the {self.video.codec} stream does not start at a keyframe; cut it at keyframes",
             )
         for packet in packets:
             self.counts.packet(packet, hidden=self.video.hides(packet))
@@ -249,7 +249,7 @@ class _NvdecPass(SinglePass):
     def _format(self, picture: av.VideoFrame) -> Format:
         name = picture.format.name
         if name.removesuffix("le").rstrip("0123456789") not in FORMATS:
-            raise CodecError(Reason.NO_DECODER, f"pictures of the format {name} are not read from NVDEC")
+            raise CodecError(Reason.NO_DECODER, f"pictures of the format {name} cannot be read from NVDEC")
         return self._format_of(picture, self.video.codec)
 
     def _decode(self, packets: Sequence[av.Packet]) -> Iterator[Any]:
@@ -313,8 +313,8 @@ def _picture(blocks: PredictionBlocks | None, key: bool) -> Picture:
 
 
 def _with_times(video: Video, packets: Sequence[av.Packet]) -> bytes:
-    """Mux an elementary stream into MP4, because SimpleDecoder requires a container; it orders frames
-    itself."""
+    """Mux an elementary stream into MP4, because SimpleDecoder requires a container. SimpleDecoder orders the
+    frames."""
     buffer = io.BytesIO()
     with av.open(buffer, "w", format="mp4") as out:
         target = out.add_stream_from_template(video.stream, opaque=True)

@@ -1,4 +1,4 @@
-"""Decoded frames -> model-input pixels and luma planes."""
+"""Converts decoded frames to model-input pixels and luma planes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ U8 = npt.NDArray[np.uint8]
 
 
 def orientation(frame: av.VideoFrame) -> tuple[int, bool]:
-    """Return (degrees clockwise, mirrored first) that bring a frame upright, from its display matrix,
-    rounded to multiples of 90."""
+    """Return (degrees clockwise, mirrored first) that brings a frame upright: its display matrix, rounded to
+    multiples of 90 degrees."""
     side = side_data(frame, "DISPLAYMATRIX")
     if side is None:
         return 0, False
@@ -33,15 +33,15 @@ def orientation(frame: av.VideoFrame) -> tuple[int, bool]:
 
 
 def keyframe_picture(video: Video, keyframe: av.Packet) -> av.VideoFrame | None:
-    """Decode a keyframe, even if an edit list hides its picture; drains the decoder. None where it cannot be
-    decoded."""
+    """Decode a keyframe, even if an edit list hides its picture, and drain the decoder. None if the keyframe
+    cannot be decoded."""
     # A copy of the packet, because the decoder returns no picture for one marked as hidden.
     frames = [*video.decode(av.Packet(bytes(keyframe))), *video.decode(None)]
     return frames[0] if frames else None
 
 
 def turn_of(video: Video, keyframe: av.Packet) -> tuple[int, bool]:
-    """Return the `orientation` of a keyframe's picture; (0, False) where it cannot be decoded."""
+    """Return the `orientation` of a keyframe's picture; (0, False) if it cannot be decoded."""
     picture = keyframe_picture(video, keyframe)
     return orientation(picture) if picture is not None else (0, False)
 
@@ -71,8 +71,8 @@ def placed(scaled: U8, geometry: Geometry) -> U8:
 
 
 class Painter:
-    """Converts frames to RGB at model-input size. It keeps FFmpeg's scaler between frames; use one per
-    thread.
+    """Converts frames to RGB at model-input size. It keeps FFmpeg's scaler between frames, so use one painter
+    per thread.
 
     All pixels of decoded frames come from here, so masks are applied here and nowhere else.
 
@@ -96,12 +96,12 @@ class Painter:
         return placed(np.asarray(scaled, np.uint8), geometry)
 
     def luma(self, frame: av.VideoFrame, geometry: Geometry) -> U8:
-        """Return uint8 [height, width]: the luma plane; a view of the frame where it is 8-bit planar."""
+        """Return uint8 [height, width]: the luma plane; a view of the frame if it is 8-bit planar."""
         frame = self._shown(frame, geometry)
         name, bits = frame.format.name, frame.format.components[0].bits
         if name.startswith(("yuv4", "yuvj4", "nv12")) and (bits == 8 or name.endswith("le")):
             plane, sample = frame.planes[0], np.dtype(np.uint8 if bits == 8 else "<u2")
-            # FFmpeg pads rows for alignment.
+            # Rows are padded for alignment.
             rows = np.frombuffer(plane, sample).reshape(-1, plane.line_size // sample.itemsize)
             luma = rows[: frame.height, : frame.width]
             return np.asarray(luma if bits == 8 else luma >> (bits - 8), np.uint8)

@@ -1,9 +1,9 @@
 """Decodes no more of a segment than its samples need.
 
-Time stamps and keyframe marks are known before anything is decoded, so the samples can be chosen first.
-Then three kinds of pictures are skipped: unsampled ones that nothing refers to, those after the last sample
-of a group of pictures, and groups without a sample. The samples equal those of decoding everything; damage
-is counted only on decoded pictures.
+Time stamps and keyframe marks are known before anything is decoded, so the samples can be chosen first. Then
+three kinds of pictures are skipped: unsampled pictures that nothing refers to, pictures after the last sample
+of a group of pictures, and groups without a sample. The samples equal those of decoding everything, but
+damage is counted only in decoded pictures.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Timetable:
 
     @classmethod
     def of(cls, video: Video, packets: Sequence[av.Packet]) -> Timetable | None:
-        """Build the timetable; None where time stamps do not tell the pictures apart: some are missing or
-        repeated, the clock jumps, an edit list hides some, or pictures lead the first keyframe, which may
-        not be decodable."""
+        """Build the timetable; None if time stamps do not tell the pictures apart: some are missing or
+        repeated, the clock jumps, an edit list hides some, or pictures lead the first keyframe, which may not
+        be decodable."""
         if video.clock is None or video.clock.jumps or video.clock.guessed:
             return None
         # Hidden pictures have no segment time.
@@ -78,14 +78,14 @@ class Timetable:
         end_us: int | None,
         damaged: frozenset[int] = frozenset(),
     ) -> dict[int, int]:
-        """Choose the samples: grid point by time stamp.
+        """Choose the samples. Return their grid points, by time stamp.
 
         Args:
             request: What to sample.
             offset_us: Stream time of segment time 0.
-            first_slot: Grid points below it are taken.
-            end_us: The grid cell that holds this stream time stays empty; None: no cell does.
-            damaged: Time stamps of pictures that are used only where their grid point has no other.
+            first_slot: Grid points below this one are already taken.
+            end_us: The grid cell that contains this stream time stays empty; None: no cell stays empty.
+            damaged: Time stamps of pictures that are used only if their grid point has no other picture.
         """
         pts = [self.packets[packet].pts or 0 for packet in self.order]
         times = [offset_us + time for time in self.timeline.times]
@@ -100,7 +100,7 @@ class Timetable:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Packets [first, last] in decoding order; `drain`: the packets after it are skipped, so the decoder
+    """Packets [first, last] in decoding order; `drain`: the packets after the run are skipped, so the decoder
     must be drained and reset."""
 
     first: int
@@ -109,8 +109,8 @@ class Run:
 
 
 def runs_of(timetable: Timetable, codec: str, length: int, wanted: dict[int, int]) -> list[Run]:
-    """Return the packets to decode: from the beginning of each group of pictures with a sample to its last
-    sample."""
+    """Return the packets to decode: for each group of pictures that has a sample, from its beginning to its
+    last sample."""
     packets = timetable.packets
     pts = np.array([packet.pts for packet in packets], np.int64)
     starts = _starts(packets, pts, codec, length)
@@ -146,7 +146,7 @@ def _starts(packets: Sequence[av.Packet], pts: np.ndarray, codec: str, length: i
 def decode_runs(
     video: Video, timetable: Timetable, runs: Sequence[Run], wanted: dict[int, int], *, skip: bool
 ) -> Iterator[av.VideoFrame]:
-    """Yield the pictures of the runs in presentation order; `skip`: leave out unsampled ones that nothing
+    """Yield the pictures of the runs in presentation order; `skip`: leave out unsampled pictures that nothing
     refers to."""
     for run in runs:
         packets = timetable.packets[run.first : run.last + 1]

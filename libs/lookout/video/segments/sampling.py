@@ -16,7 +16,7 @@ class Tail(StrEnum):
     """How the grid cell in which a segment ends is treated.
 
     KEEP fills it with this segment's frames. LEAVE leaves it to the next segment, whose first frame is a
-    keyframe nearer than half a step: right for live streams cut at keyframes.
+    keyframe less than half a step away; this suits live streams cut at keyframes.
     """
 
     KEEP = "keep"
@@ -27,9 +27,9 @@ class Tail(StrEnum):
 EARLY_US: Final = 5_000_000
 #: by how much a segment may begin late, unless a window defines it
 LATE_US: Final = 60_000_000
-#: by how much recording time may deviate from the clock in the bytes, ahead and behind
-# Ahead: less than `lookout publish` takes to restart. Behind: a producer that reads its clock late for one
-# segment moves the reference forward, and the segments after it then seem too early.
+# How far recording time may deviate from the clock in the bytes, ahead and behind. Ahead: less than `lookout
+# publish` takes to restart. Behind: a producer that reads its clock late for one segment moves the reference
+# forward, and later segments then seem too early.
 _AHEAD_US, _BEHIND_US = 500_000, 10_000_000
 
 
@@ -38,8 +38,8 @@ class Expected:
     """Where a camera's stream is expected to continue.
 
     epoch_us: container time of the epoch's start; next_us: container time at which the next segment should
-    begin. If it begins no more than early_us before and late_us after that, the epoch continues and stream
-    time is container time minus epoch_us; otherwise the clock jumped and a new epoch begins.
+    begin. If the segment begins no more than early_us before and late_us after next_us, the epoch continues,
+    and stream time is container time minus epoch_us. Otherwise the clock jumped and a new epoch begins.
     """
 
     epoch_us: int
@@ -57,14 +57,14 @@ def is_other_footage(overlap_us: int, ahead_us: int, *, continued: bool) -> bool
 
     A camera that reconnects within seconds counts from zero again, as does a clip after another: their time
     stamps repeat or precede those of footage that was read before. The recording times distinguish them from
-    segments that come late or twice: other footage was recorded later, or much earlier, than the clock in the
-    bytes says. Clocks are inexact, so half of a short overlap is enough.
+    segments that arrive late or twice: other footage was recorded later, or much earlier, than the clock in
+    the bytes says. Clocks are inexact, so half of a short overlap is enough.
 
     Args:
-        overlap_us: By how much it begins early, by the clock in the bytes.
+        overlap_us: By how much the segment begins early, according to the clock in the bytes.
         ahead_us: Recording time minus the time that the clock in the bytes gives for it; negative if it is
             earlier.
-        continued: Whether it continues the epoch, by the clock in the bytes.
+        continued: Whether the segment continues the epoch, according to the clock in the bytes.
     """
     if continued and overlap_us < BACKWARD_US:  # within clock jitter
         return False
@@ -102,7 +102,7 @@ class SamplingGrid:
 
         A frame can fill only its nearest grid point. Among the frames of one grid point an undamaged frame
         wins over a damaged one, then an I-frame over others, then the nearest, then the earlier. With
-        `end_us` the cell that holds it, and later ones, stay empty.
+        `end_us`, the cell that contains it and all later cells stay empty.
         """
         selector: Selector[int] = Selector(self, first_slot)
         decisions: list[tuple[int, int | None]] = []
@@ -116,9 +116,10 @@ class SamplingGrid:
 
 @dataclass(slots=True)
 class Selector(Generic[T]):
-    """`SamplingGrid.pick` one frame at a time, holding at most one cell of frames.
+    """`SamplingGrid.pick`, one frame at a time; it keeps at most the frames of one cell.
 
-    Every item offered is returned exactly once and in order, with the grid point it was chosen for or None.
+    Every offered item is returned exactly once, in order, with the grid point for which it was chosen or
+    None.
     """
 
     grid: SamplingGrid
@@ -133,7 +134,7 @@ class Selector(Generic[T]):
         return self._cell[0] if self._cell else None
 
     def offer(self, item: T, stream_us: int, intra: bool, corrupt: bool) -> list[tuple[T, int | None]]:
-        """Add the next frame; return the items that are decided by now."""
+        """Add the next frame; return the items that are now decided."""
         slot = self.grid.slot(stream_us)
         if self._slot is not None and slot < self._slot:
             raise ValueError(f"stream time went back to {stream_us} us, before grid point {self._slot}")
@@ -150,8 +151,8 @@ class Selector(Generic[T]):
         return decisions
 
     def finish(self, end_us: int | None) -> list[tuple[T, int | None]]:
-        """Close the open cell and return its items; with `end_us`, none is chosen if the stream ends
-        inside that cell."""
+        """Close the open cell and return its items. If the stream ends inside that cell (`end_us`), no item
+        is chosen."""
         slot, cell = self._slot, self._cell
         self._slot, self._cell = None, []
         if slot is not None and end_us is not None and slot >= self.grid.slot(end_us):

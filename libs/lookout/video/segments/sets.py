@@ -1,8 +1,8 @@
 """The parameter sets in force at each keyframe of a stream that changes them.
 
-H.264 and HEVC may change their parameter sets between two pictures and need not repeat them, and an MP4 file
-may have several sample descriptions. After such a change, every keyframe carries the sets in force, so that
-decoding and cutting may begin at any of them.
+H.264 and HEVC streams may change their parameter sets between two pictures and need not repeat them, and an
+MP4 file may have several sample descriptions. After such a change, every keyframe carries the sets in force,
+so that decoding and cutting may begin at any keyframe.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from av.packet import PacketSideData
 from lookout.video.segments.nal import START, head_units, is_key, length_bytes, nal_units, set_key
 
 _NAL_CODECS: Final = ("h264", "hevc")
-_RAW_CODECS: Final = ("mpeg4", "mpeg2video", "mpeg1video")  # the stream carries it as the container stores it
-_AUD: Final = {"h264": 9, "hevc": 35}  # an access unit's delimiter comes first
+_RAW_CODECS: Final = ("mpeg4", "mpeg2video", "mpeg1video")  # stream and container have the same form
+_AUD: Final = {"h264": 9, "hevc": 35}  # the delimiter at the beginning of an access unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class Sets:
 
     Attributes:
         codec: Name of the codec.
-        units: Parameter sets, without start codes or lengths; for other codecs the configuration.
-        length: Bytes of the length in front of the keyframe's units, see `length_bytes`.
-        configuration: The new configuration as in an MP4 sample description; None where it did not change.
+        units: Parameter sets, without start codes or lengths; for other codecs, the configuration.
+        length: Bytes of the length field in front of the keyframe's units, see `length_bytes`.
+        configuration: The new configuration as in an MP4 sample description; None if it did not change.
     """
 
     codec: str
@@ -43,11 +43,11 @@ class SetsInForce:
     Args:
         codec: Name of the codec.
         extradata: The decoder's configuration from the container.
-        always: Whether every keyframe gets its `Sets`, even if nothing changed.
+        always: Whether every keyframe gets its `Sets`, even if they did not change.
 
     Attributes:
         changed: Whether the sets differ from those of the container.
-        length: Bytes of the length in front of every unit, see `length_bytes`.
+        length: Bytes of the length field in front of every unit, see `length_bytes`.
     """
 
     def __init__(self, codec: str, extradata: bytes | None, *, always: bool = False) -> None:
@@ -93,11 +93,11 @@ class SetsInForce:
 
 
 def with_sets(packet: av.Packet, length: int | None = None) -> av.Packet:
-    """Return a packet that has its parameter sets among its bytes; the same packet where none changed.
+    """Return a packet that has its parameter sets among its bytes; the same packet if none changed.
 
     Args:
-        packet: A packet of `SetsInForce`.
-        length: Bytes of the length in front of every unit, as the reader expects them; None: as they are.
+        packet: A packet from `SetsInForce`.
+        length: Bytes of the length field that the reader expects in front of every unit; None: unchanged.
     """
     sets = packet.opaque
     if not isinstance(sets, Sets):

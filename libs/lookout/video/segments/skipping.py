@@ -1,4 +1,4 @@
-"""Decodes only the pictures that are wanted or that wanted ones need."""
+"""Decodes only the wanted pictures and those that they need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decoded pictures that stay in a device's memory, and the painter that makes samples of them there.
+"""Decoded pictures that stay in a device's memory, and the painter that converts them to samples there.
 
 Only what the model sees, `width` x `height` x 3 bytes a sample, is copied to the host. Results equal those of
 `lookout.video.segments.picture.Painter` on the same picture.
@@ -21,14 +21,14 @@ from lookout.video.segments.greying import shrunk
 from lookout.video.segments.picture import placed
 from lookout.video.segments.types import CodecError, Reason
 
-#: FFmpeg's decoders name a place for the colour samples of these, if the stream does not
+#: codecs for which FFmpeg's decoders state where colour samples lie if the stream does not
 _LEFT: Final = frozenset({"h264", "hevc", "mpeg4", "mpeg2video"})
 _FULL: Final = 2  # AVCOL_RANGE_JPEG
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """Size, bits of a sample and colours of a stream's pictures."""
+    """Size, bits per sample and colours of a stream's pictures."""
 
     width: int
     height: int
@@ -37,7 +37,7 @@ class Format:
 
     @classmethod
     def of(cls, picture: av.VideoFrame, codec: str) -> Format:
-        """Return the format of a picture of the software decoder, from which NVDEC's do not differ."""
+        """Return the format of a picture from the software decoder; NVDEC's pictures have the same."""
         full = picture.color_range == _FULL or picture.format.name.startswith("yuvj")
         colour = Colour(int(picture.colorspace), full, codec in _LEFT)
         return cls(picture.width, picture.height, picture.format.components[0].bits, colour)
@@ -62,22 +62,22 @@ class Surface:
 
     @classmethod
     def of(cls, exported: Any, form: Format) -> Surface:
-        """Copy a picture that a library exports through DLPack, on its device: the library reuses the memory.
+        """Copy an exported picture (DLPack) on its device, because the library reuses the memory.
 
         Args:
             exported: Luma above colour in one array, as NV12 and P016 (half the rows, U and V side by side),
                 NV16 and P216 (as many rows) or three full planes. Rows may be padded in memory. Samples
                 deeper than 8 bits have their bits at the top of two bytes.
-            form: What the picture is.
+            form: Format of the picture.
 
         Raises:
-            CodecError: The array cannot be taken (`NO_DECODER`), or is of another size (`DIMENSIONS`).
+            CodecError: The array cannot be taken (`NO_DECODER`), or has another size (`DIMENSIONS`).
         """
         try:
             array = torch.utils.dlpack.from_dlpack(exported)
         except Exception as error:  # whatever the library raises, for a format that it does not export
             raise CodecError(
-                Reason.NO_DECODER, f"NVDEC's picture cannot be taken through DLPack ({error})"
+                Reason.NO_DECODER, f"NVDEC's picture cannot be read through DLPack ({error})"
             ) from None
         if form.depth > 8 and array.dtype == torch.uint8:
             array = array.view(torch.uint16)
@@ -124,7 +124,7 @@ class SurfacePainter:
         _, _, w, h = geometry.place
         size = (h, w) if geometry.rotation in (90, 270) else (w, h)
         form = frame.format
-        # A masked copy in software does not say where colour samples lie.
+        # A masked copy in software does not state where colour samples lie.
         colour = form.colour if self._mask is None else Colour(form.colour.space, form.colour.full)
         scaled = to_rgb(self._shown(frame, geometry), size, form.depth, colour)
         return placed(scaled.cpu().numpy(), geometry)

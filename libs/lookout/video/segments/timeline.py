@@ -8,20 +8,20 @@ from fractions import Fraction
 import numpy as np
 
 MAX_GAP_US = 30_000_000
-#: clock jitter steps back by a few pictures; a larger step back is a jump
+#: clock jitter goes back by a few pictures at most; a larger step back is a jump
 BACKWARD_US = 300_000
-#: a longer step ahead is a fault of the clock, such as a first picture at 0 and the second at a Unix time;
-#: shorter steps are kept, and a player waits for them
+#: a longer step ahead is a clock fault, such as a first picture at 0 and the second at a Unix time; shorter
+#: steps are kept, and a player waits for them
 JUMP_US = 86_400_000_000
 
 
 class Timeline:
     """Container time of frames in presentation order -> segment time in microseconds, strictly rising.
 
-    A step back by more than 0.3 s, or forward by more than `max_gap_us`, is a jump of the clock rather than a
+    A step back by more than 0.3 s, or forward by more than `max_gap_us`, is a jump of the clock and not a
     real pause: time continues by one nominal frame. Smaller steps back and repeated stamps advance by one
-    microsecond, so that no frame is lost. A frame without a time stamp comes one nominal frame after the
-    last.
+    microsecond, so that no frame is lost. A frame without a time stamp follows one nominal frame after the
+    previous one.
     """
 
     def __init__(self, fps: Fraction, max_gap_us: int = MAX_GAP_US) -> None:
@@ -56,7 +56,7 @@ class Timeline:
 
     @property
     def end_us(self) -> int:
-        """Segment time at which the last frame ends, if it lasts as long as frames usually do."""
+        """Segment time at which the last frame ends, assuming that it lasts as long as frames usually do."""
         return self.times[-1] + usual_step(self.times, self.nominal_us) if self.times else 0
 
     @property

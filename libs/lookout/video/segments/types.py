@@ -1,6 +1,6 @@
 """Requests to a decoder and its results. This module does not need FFmpeg.
 
-Three clocks appear and are always integer microseconds:
+Three clocks occur, always in integer microseconds:
 
 * container time: what the container's time stamps say, unwrapped within one segment;
 * segment time: container time minus the segment's first time stamp;
@@ -66,7 +66,7 @@ class SampledFrame:
 
     info: FrameInfo
     slot: int  # the grid point: stream time slot * step_us
-    stream_us: int  # the frame's own stream time
+    stream_us: int  # stream time of the frame
     motion: Motion | None = None
 
 
@@ -91,17 +91,17 @@ class SegmentFacts:
     keyframes: int
     intra: int  # I-pictures decoded, key or not
     corrupt: int  # frames decoded with damage
-    refused: int  # packets the decoder would not take
+    refused: int  # packets that the decoder rejected
     leading_lost: int  # leading pictures whose references lie before the segment
     jumps: int
-    sizes: int  # number of different coded sizes met
+    sizes: int  # number of different coded sizes
     interlaced: int
     has_vectors: bool
     backend: str = "software"
 
     @property
     def fallback(self) -> Basis:
-        """The basis of motion for this segment: vectors where the codec exports them, else luma."""
+        """The basis of motion for this segment: vectors if the codec exports them, else luma."""
         return Basis.VECTORS if self.has_vectors else Basis.LUMA
 
 
@@ -109,7 +109,7 @@ class SegmentFacts:
 class DecodedSegment:
     """The sampled frames of one segment, at model-input size.
 
-    pixels: uint8 [n, height, width, 3], RGB. `continued` is False where `DecodeRequest.expected` did not
+    pixels: uint8 [n, height, width, 3], RGB. `continued` is False if `DecodeRequest.expected` did not
     hold, so that the grid restarts at the segment's first frame.
     """
 
@@ -125,7 +125,7 @@ class DecodedSegment:
         """Return where the camera's next segment is expected to begin.
 
         Args:
-            late_us: By how much it may begin late.
+            late_us: How late it may begin, in microseconds.
         """
         end = self.facts.end_us
         return Expected(epoch_us=end - self.end_stream_us, next_us=end, late_us=late_us)
@@ -151,7 +151,7 @@ class Limits:
 
 
 SAMPLED_BYTES = 256 * 1024 * 1024
-"""Most bytes of sampled pixels of one segment, which a decoder process and its parent both hold."""
+"""Most bytes of sampled pixels of one segment, which a decoder process and its parent both keep in memory."""
 FILE_LIMITS = Limits(bytes=1 << 50, seconds=1e9, frames=1 << 40)
 """Limits of a whole recording."""
 
@@ -161,10 +161,10 @@ class DecodeRequest:
     """How to decode a segment.
 
     width, height: size of the model's input; fit: how the upright picture is fitted into it; grid: when to
-    sample; expected: where the camera's stream should continue, None to begin an epoch; first_slot: grid
-    points below it are taken; tail: whether the last grid cell is left to the next segment; frames: exact
-    presentation indexes to sample instead of the grid (to recreate a stored result); gather: run on every
-    frame; vectors: False skips block maps; mask: areas hidden in every picture.
+    sample; expected: where the camera's stream should continue, or None to begin an epoch; first_slot: grid
+    points below this one are taken; tail: whether the last grid cell is left to the next segment; frames:
+    exact presentation indexes to sample instead of the grid (to recreate a stored result); gather: what to
+    run on every frame; vectors: False skips block maps; mask: areas hidden in every picture.
     """
 
     width: int
@@ -191,12 +191,13 @@ class DecodeRequest:
 class Segment:
     """One independently decodable piece.
 
-    data: MPEG-TS; or fragmented MP4 or MOV for codecs and turned pictures that MPEG-TS cannot carry; or MP4
-    or MOV with an edit list where an edit list hides pictures at the beginning or end of the piece; or an
-    elementary stream where the source has no time stamps; start_us: time of its first keyframe since the
-    source's, or since the source's first picture that is shown; duration_us: until the next piece's keyframe
-    (for the last: to the end of its last frame); frames: packets it holds, without those that its edit list
-    hides; index: 0, 1, 2, ...; container: FFmpeg's name; jump: the source's clock jumped right before it.
+    data: MPEG-TS. Or fragmented MP4 or MOV, for codecs and rotated pictures that MPEG-TS cannot carry. Or MP4
+    or MOV with an edit list that hides pictures at the beginning or end of the piece. Or an elementary
+    stream, if the source has no time stamps.
+    start_us: time of the piece's first keyframe since the source's first keyframe, or since the source's
+    first picture that is shown; duration_us: until the next piece's keyframe (for the last piece, to the end
+    of its last frame); frames: packets in the piece, except those that its edit list hides; index: 0, 1, 2,
+    ...; container: FFmpeg's name; jump: the source's clock jumped right before the piece.
     """
 
     data: bytes
@@ -210,8 +211,8 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class CutRequest:
-    """Cut pieces of a file, beginning with piece `first`: at least one, and as many as reach `limit` bytes.
-    `target_s` and `max_bytes` are those of `cut`."""
+    """Cut pieces of a file, beginning with piece `first`: at least one, and as many as are needed to reach
+    `limit` bytes. `target_s` and `max_bytes` are those of `cut`."""
 
     path: str
     target_s: float
@@ -225,7 +226,7 @@ class ClipSegment:
     """One segment of a clip.
 
     Attributes:
-        data: Its bytes.
+        data: The segment's bytes.
         epoch: Stream epoch.
         origin_us: Stream time minus container time.
         wall_offset_us: Unix time minus stream time.
@@ -246,10 +247,10 @@ class JoinRequest:
         from_us: Begin, Unix microseconds.
         to_us: End, excluded.
         max_bytes: Largest clip.
-        at_us: Clip time at which its first picture is shown.
-        fragment: Number of its first fragment, if it continues another clip; 0: a complete clip, with an
-            index.
-        mask: Areas hidden in every picture; the clip is then encoded again.
+        at_us: Clip time at which the clip's first picture is shown.
+        fragment: Number of the clip's first fragment, if it continues another clip; 0: a complete clip, with
+            an index.
+        mask: Areas hidden in every picture; the clip is then re-encoded.
     """
 
     segments: tuple[ClipSegment, ...]
@@ -263,7 +264,7 @@ class JoinRequest:
 
 @dataclass(frozen=True, slots=True)
 class MaskRequest:
-    """Encode a segment again with a mask, into at most `max_bytes`."""
+    """Re-encode a segment with a mask, into at most `max_bytes`."""
 
     mask: PictureMask
     max_bytes: int
@@ -275,8 +276,8 @@ class ClipSpan:
 
     Attributes:
         at_us: Where it begins in the clip.
-        start_us: Time of the camera's clock at its beginning, Unix microseconds.
-        end_us: Time of that clock at its end.
+        start_us: Camera time at its beginning, Unix microseconds.
+        end_us: Camera time at its end, Unix microseconds.
     """
 
     at_us: int
@@ -291,13 +292,13 @@ class JoinedClip:
     Attributes:
         data: Fragmented MP4.
         codec: h264, hevc, av1 or vp9.
-        codecs: The codec as media types name it (RFC 6381), such as avc1.64001f.
-        width: Width of its first pictures as they are coded.
-        height: Height of its first pictures as they are coded.
+        codecs: The codec's name in media types (RFC 6381), such as avc1.64001f.
+        width: Coded width of its first pictures.
+        height: Coded height of its first pictures.
         frames: Pictures that it shows.
-        spans: The times it shows; there are holes between them.
+        spans: The stretches of time that it shows; there are holes between them.
         end_us: Clip time at which its last picture ends.
-        masked: Whether it was encoded again, with a mask.
+        masked: Whether it was re-encoded with a mask.
     """
 
     data: bytes = field(repr=False)

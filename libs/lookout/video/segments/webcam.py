@@ -1,4 +1,4 @@
-"""Pictures of a local webcam, as they come. Its driver is trusted like the kernel."""
+"""Pictures of a local webcam, as they arrive. The webcam's driver is trusted like the kernel."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def is_webcam(source: object) -> bool:
 
 
 def webcam_frames(path: str, fps: float, *, driver: str = "video4linux2") -> Iterator[tuple[U8, float]]:
-    """Yield pictures of a webcam with their times, at most `fps` a second; it ends only with an error.
+    """Yield a webcam's pictures with their times, at most `fps` a second. It ends only with an error.
 
     Args:
         path: The device, such as /dev/video0.
@@ -37,7 +37,7 @@ def webcam_frames(path: str, fps: float, *, driver: str = "video4linux2") -> Ite
     try:
         with av.open(path, format=driver) as camera:
             if not camera.streams.video:
-                raise CodecError(Reason.NO_VIDEO, f"{path} gives no video")
+                raise CodecError(Reason.NO_VIDEO, f"{path} provides no video")
             begun: float | None = None
             due = 0.0
             for frame in camera.decode(video=0):
@@ -51,4 +51,4 @@ def webcam_frames(path: str, fps: float, *, driver: str = "video4linux2") -> Ite
     except (av.error.FFmpegError, OSError) as error:
         why = getattr(error, "strerror", None) or error
         raise CodecError(Reason.UNREADABLE, f"the webcam {path} cannot be read ({why})") from None
-    raise CodecError(Reason.UNREADABLE, f"the webcam {path} ended")
+    raise CodecError(Reason.UNREADABLE, f"the webcam {path} stopped sending pictures")

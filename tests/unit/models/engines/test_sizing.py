@@ -129,7 +129,7 @@ def test_doctor_says_whether_a_model_fits(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (8 * GIB, 16 * GIB))
     assert memory_text(TINY).startswith("GPU, bfloat16: weights 0.0 GiB")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (GIB // 64, 16 * GIB))
-    with pytest.raises(ModelError, match="take a larger GPU"):
+    with pytest.raises(ModelError, match="use a larger GPU"):
         memory_text(TINY)
 
 

@@ -273,15 +273,15 @@ def test_frames_that_do_not_fit_are_named(family: str) -> None:
     with pytest.raises(VisionError, match=f"{family} cannot take an input of 100x99 pixels"):
         tower(family).grid_for(100, 99)
     many = np.concatenate([good.pixels] * 3)
-    with pytest.raises(VisionError, match="or one still, got"):
+    with pytest.raises(VisionError, match="or one still, not"):
         tower(family).encode([FrameInput(many, good.keep)])
 
 
 @pytest.mark.parametrize(
     ("vision", "words"),
     [
-        ({"layer_norm_type": "rms_norm"}, "layer_norm, gelu, no head and one frame a patch"),
-        ({"use_head": True}, "layer_norm, gelu, no head and one frame a patch"),
+        ({"layer_norm_type": "rms_norm"}, "layer_norm, gelu, no head and one frame per patch"),
+        ({"use_head": True}, "layer_norm, gelu, no head and one frame per patch"),
         ({"hidden_size": 32}, "a head of 16 entries is not divisible by 32"),
     ],
 )

@@ -120,8 +120,8 @@ def test_the_own_size_is_upright(footage: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "either fps"),
-        ({"fps": 1, "times_us": [0]}, "either fps"),
+        ({}, "exactly one of fps"),
+        ({"fps": 1, "times_us": [0]}, "exactly one of fps"),
         ({"fps": 0}, "fps=0 must be above 0"),
         ({"fps": 1, "start_us": 5, "end_us": 5}, "ends"),
         ({"times_us": [9_000_000]}, "no frame at 9 s"),
@@ -401,8 +401,8 @@ def test_frames_are_had_by_index_slice_and_iteration() -> None:
         ({"times_s": [9.0]}, "no frame at 9 s"),
         ({"indices": [0.0]}, "indices must be"),
         ({"indices": [90]}, "90 frames, but no frame 90"),
-        ({"indices": [1], "times_s": [1.0]}, "give either"),
-        ({"fps": 1.0, "indices": [1]}, "give either"),
+        ({"indices": [1], "times_s": [1.0]}, "give exactly one"),
+        ({"fps": 1.0, "indices": [1]}, "give exactly one"),
     ],
 )
 def test_what_is_asked_wrongly_is_named(asked: dict[str, Any], problem: str) -> None:
@@ -419,7 +419,7 @@ def test_what_is_no_index_is_named_so() -> None:
             reader[90]
         with pytest.raises(IndexError, match="but no frame -91"):
             reader[-91]
-        with pytest.raises(IndexError, match="but no frame a number of thousands of digits"):
+        with pytest.raises(IndexError, match="but no frame a number with thousands of digits"):
             reader[10**5000]
         for wrong in ([1, 2], 1.5, "a", None, (slice(1, 2), 3)):
             with pytest.raises(
@@ -437,7 +437,7 @@ def test_a_file_object_that_is_closed_is_refused(kind: str, tmp_path: Path) -> N
     path.write_bytes(clip("open"))
     file = path.open("rb") if kind == "file" else io.BytesIO(clip("open"))
     file.close()
-    with pytest.raises(CodecError, match="a file object must be open, seekable and for reading bytes"):
+    with pytest.raises(CodecError, match="a file object must be open for reading bytes, and seekable"):
         VideoReader(file)
 
 
@@ -449,7 +449,7 @@ def test_a_file_object_that_reads_nothing_is_refused(tmp_path: Path) -> None:
     with (tmp_path / "new.mp4").open("wb") as file:
         for wrong in (file, Half()):
             with pytest.raises(
-                CodecError, match="a file object must be open, seekable and for reading bytes"
+                CodecError, match="a file object must be open for reading bytes, and seekable"
             ):
                 VideoReader(wrong)  # type: ignore[arg-type]
 

@@ -84,12 +84,12 @@ def endless(connection: Any, stop: threading.Event) -> None:
 @pytest.mark.parametrize(
     ("reply", "words"),
     [
-        (announces("1000000000000000"), "announces 1000000000000000 bytes, the limit is 1099511627776"),
+        (announces("1000000000000000"), "announces 1000000000000000 bytes; the limit is 1099511627776"),
         (announces("9" * 5000), "announces 99999999999999999999 bytes"),
         (drips(b"HTTP/1.1 206 Partial"), "took longer than 0.5 s"),
         (drips(_head("1000000", 1 << 16)), "took longer than 0.5 s"),
         (redirects, "redirects"),
-        (endless, "or more arrived for the 65536 bytes at byte 0"),
+        (endless, "or more arrived; 65536, or the rest of the file, were requested from byte 0"),
     ],
     ids=["announced size", "announced digits", "head drips", "body drips", "redirect loop", "endless body"],
 )

@@ -260,7 +260,7 @@ def test_a_redirect_reaches_nobody(proto: str) -> None:
         # At once: FFmpeg would ask for another connection, without a pause, for as long as a camera may take.
         assert (
             refusal(f"rtsp://{camera.address}/live", connect_s=600.0)
-            == "the camera redirects to another address: refused"
+            == "the camera redirects to another address, which is not allowed"
         )
         assert callers == []
     finally:
@@ -288,7 +288,7 @@ def test_a_camera_that_falls_silent_is_named_for_it() -> None:
 
     camera = Acceptor(listen)
     try:
-        assert refusal(f"rtsp://{camera.address}/live", connect_s=1.0) == "no picture came for 1 s"
+        assert refusal(f"rtsp://{camera.address}/live", connect_s=1.0) == "no picture arrived for 1 s"
     finally:
         camera.close()
 
@@ -303,7 +303,7 @@ def test_what_a_camera_sent_before_it_falls_silent_is_a_segment() -> None:
             segment = next(segments)
             assert segment.seconds == pytest.approx(4.8)  # of 50 pictures, but for the last
             assert segment.waited_s >= 3.0
-            with pytest.raises(PullError, match="no picture came for 3 s"):
+            with pytest.raises(PullError, match="no picture arrived for 3 s"):
                 next(segments)
     finally:
         camera.close()

@@ -105,7 +105,7 @@ def test_honest_replies_are_believed(cases: dict[str, Case]) -> None:
         assert theirs.motion is not None
         assert ours.motion.basis is theirs.motion.basis
         assert np.array_equal(ours.motion.v, theirs.motion.v)  # type: ignore[arg-type]
-    with pytest.raises(ReplyError, match="not an answer to job 7"):
+    with pytest.raises(ReplyError, match="does not answer job 7"):
         parse_reply(pb.Reply(number=6, bug=pb.Bug()).SerializeToString(), NUMBER)
 
 
@@ -138,7 +138,7 @@ def _set(name: str, value: object) -> Change:
         ("decode", _set("decoded.facts.frames", 20_001), "frames is 20001"),
         ("decode", _set("decoded.facts.codec", "\x1b[2J"), "codec is not a valid name"),
         ("decode", _set("decoded.frames.1.index", 0), "is not after frame"),
-        ("decode", _set("decoded.frames.6.index", 30), "frame index 30, where only 30"),
+        ("decode", _set("decoded.frames.6.index", 30), "frame index 30, but only 30"),
         ("decode", _set("decoded.frames.0.picture", 99), "picture is 99"),
         ("decode", _set("decoded.frames.0.basis", 77), "basis is 77"),
         ("decode", _set("decoded.frames.0.time_us", 10**9), "time_us is"),
@@ -152,7 +152,7 @@ def _set(name: str, value: object) -> Change:
         ("table", _set("table.fps_num", 1 << 31), "frames a second"),
         ("sample", _set("samples.samples.0.pick", 6), "pick is 6"),
         ("sample", _set("samples.samples.1.pick", 0), "out of order"),
-        ("sample", lambda reply: reply.samples.samples.add(pick=5), "7 frames, where 6 were requested"),
+        ("sample", lambda reply: reply.samples.samples.add(pick=5), "7 frames, but 6 were requested"),
         ("clip", _set("clip.bytes", 1 << 40), "bytes is"),
         ("clip", _set("clip.container", "sh"), "cannot be in sh"),
         ("clip", _set("clip.end_us", 0), "end_us is 0"),
@@ -161,7 +161,7 @@ def _set(name: str, value: object) -> Change:
         ("join", _set("joined.codec", "mpeg4"), "cannot be of mpeg4"),
         ("join", _set("joined.codecs", "a\r\nb"), "codecs is not a valid name"),
         ("join", _set("joined.spans.0.end_us", 0), "end_us is 0"),
-        ("join", lambda reply: reply.joined.ClearField("spans"), "without any span"),
+        ("join", lambda reply: reply.joined.ClearField("spans"), "has no span"),
         ("inspect", _set("inspected.motion", "magic"), "motion is not a valid basis"),
         ("inspect", lambda reply: reply.table.SetInParent(), "table instead of inspected"),
     ],
@@ -187,7 +187,7 @@ def test_planes_beyond_the_limit_are_not_read(cases: dict[str, Case]) -> None:
     fd = shared_file()
     try:
         write_all(fd, case.planes)
-        with pytest.raises(ReplyError, match="larger than the limit"):
+        with pytest.raises(ReplyError, match="exceed the limit"):
             read_result(parse_reply(case.message, NUMBER), case.request, len(CLIP), Planes(fd, 1000))
         os.ftruncate(fd, 100)
         with pytest.raises(ReplyError, match="did not write"):
@@ -229,7 +229,7 @@ def test_a_gather_that_a_decoder_cannot_make_is_named() -> None:
     assert caught.value.reason is Reason.REQUEST
     message = job_message(1, DecoderJob(DecodeRequest(28, 28, gather=FakeMalice("bug"))))
     unknown = message.replace(b"segments.clips", b"segments.clipz")
-    with pytest.raises(LookupError, match=r"clipz is not among the modules of SandboxSettings"):
+    with pytest.raises(LookupError, match=r"clipz must be listed in the modules of SandboxSettings"):
         read_job(unknown, lambda size, at: b"")
 
 

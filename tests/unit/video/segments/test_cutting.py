@@ -202,7 +202,7 @@ def test_a_stream_whose_identifier_changes_goes_on() -> None:
 def test_a_file_without_pictures_says_what_it_is() -> None:
     whole = encode("mp4", frames=10)
     unfinished = whole[: whole.index(b"moov") - 4]
-    with pytest.raises(CodecError, match=r"MP4 file has no index \(moov\): its recording was not finished"):
+    with pytest.raises(CodecError, match=r"MP4 file has no index \(moov\): the recording was not finished"):
         list(cut(io.BytesIO(unfinished)))
     buffer = io.BytesIO()
     with av.open(buffer, "w", format="mp4") as out:

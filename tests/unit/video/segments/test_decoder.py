@@ -249,7 +249,7 @@ def test_samples_beyond_the_memory_of_one_result_say_what_to_do() -> None:
     with pytest.raises(CodecError) as caught:
         decode(data, dense)
     assert caught.value.reason is Reason.LENGTH
-    assert "85 samples of 1024x1024 pixels, the limit of 256 MiB (3.4 s at 25 a second)" in str(caught.value)
+    assert "85 samples of 1024x1024 pixels; the limit is 256 MiB (3.4 s at 25 a second)" in str(caught.value)
     assert "lower LOOKOUT_FPS" in str(caught.value)
     assert decode(data, DecodeRequest(side, side)).facts.frames == 150
 

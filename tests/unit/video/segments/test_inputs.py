@@ -105,7 +105,7 @@ def test_nothing_in_a_pipe_is_no_fault_of_a_container() -> None:
     with pytest.raises(CodecError) as raised:
         list(cut(Pipe(b"")))
     assert raised.value.reason is Reason.EMPTY
-    assert "nothing came through the pipe" in str(raised.value)
+    assert "nothing arrived through the pipe" in str(raised.value)
     assert "-f mp4 -movflags frag_keyframe+empty_moov" in str(raised.value)
 
 

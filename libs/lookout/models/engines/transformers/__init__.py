@@ -1,4 +1,5 @@
-"""Runs window plans on the stock transformers modules: the reference, and the engine of small installs."""
+"""Runs window plans on the stock transformers modules: the reference engine, and the one for small
+installations."""
 
 from lookout.models.engines.transformers.engine import (
     TransformersEngine as TransformersEngine,

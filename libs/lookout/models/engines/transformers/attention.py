@@ -1,14 +1,14 @@
-"""Attention of scattered rows: one registered function that the stock layers call with canonical K and V.
+"""Attention of scattered rows: one registered function that the stock layers call with un-rotated K and V.
 
 The layers get the identity rotation, so the keys that reach `Pass.update` are un-rotated. `update` writes the
 computed rows into the stream's KV and returns a handle. The attention function rotates the window's K once,
-in float32, and lets every chunk of rows see the rows up to its own. The cost follows the rows computed: a
-chunk of neighbouring rows reads no key after its last one.
+in float32, and lets every chunk of rows see the rows up to its own. The cost depends on the rows computed,
+because a chunk of neighbouring rows reads no key after its last row.
 
-Time on CPU at 302 scattered of 3 040 rows, relative to one masked call: chunks of neighbours 0.63, fixed
-chunks of 128 0.75, FlexAttention (compiled) 1.95. Consecutive rows (the `front` policy, a new block) need no
-mask at all: accelerators get one causal call aligned to the last row. CPU kernels can only align to the first
-row; there, chunks take 0.7 to 0.9 of the time of one causal call over padded rows.
+Time on a CPU for 302 scattered of 3 040 rows, relative to one masked call: chunks of neighbours 0.63, fixed
+chunks of 128 rows 0.75, FlexAttention (compiled) 1.95. Consecutive rows (the `front` policy, a new block)
+need no mask at all: accelerators get one causal call aligned to the last row. CPU kernels can only align to
+the first row, and there chunks take 0.7 to 0.9 of the time of one causal call over padded rows.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ CHUNK = 128
 FEW = 16
 GAP = 16
 IN_CACHE = 1 << 20
-"""Number of attention weights that a CPU's cache holds."""
+"""Number of attention weights that fit in a CPU's cache."""
 
 
 @dataclass(slots=True, eq=False)
 class Chunk:
     """Rows [start, stop) of a stream's computed rows; they see the first `limit` rows of the window.
 
-    `mask` is additive [rows, limit]. None: the chunk is the last rows of the first `limit`, consecutive
-    (causal).
+    `mask` is additive [rows, limit]. None: the chunk consists of the last of the first `limit` rows, without
+    a gap, so attention is causal.
     """
 
     start: int
@@ -48,9 +48,9 @@ class Chunk:
 
 @dataclass(slots=True, eq=False)
 class StreamPass:
-    """One stream's share of a packed pass: window rows [offset, offset + computed), then its questions' rows.
+    """One stream's part of a packed pass: window rows [offset, offset + computed), then its questions' rows.
 
-    `past` holds the KV of these questions' rows from earlier passes, and receives that of this pass. `ends`
+    `past` has the KV of these questions' rows from earlier passes, and receives the KV of this pass. `ends`
     are the question rows whose attention to the window's rows is summed over layers and heads into
     `attention`, float32 [ends, window rows].
     """
@@ -88,7 +88,7 @@ class Pass:
     _layer: int = field(default=0)
 
     def pack(self) -> None:
-        """Compute the streams' offsets again after the rows of one changed."""
+        """Recompute the streams' offsets after a stream's rows changed."""
         offset = 0
         for stream in self.streams:
             stream.offset = offset
@@ -186,7 +186,7 @@ def sdpa(
 ) -> torch.Tensor:
     """Grouped-query attention of [heads, rows, d] over [kv_heads, keys, d]; returns [rows, heads, d].
 
-    Without a mask, the query rows are the last of the key rows, in order.
+    Without a mask, the query rows are the last of the key rows, in order, and attention is causal.
     """
     heads, rows, size = query.shape
     groups = heads // key.shape[0]
@@ -212,16 +212,16 @@ def few_rows(
 ) -> torch.Tensor:
     """Compute `sdpa` for the few rows of a question.
 
-    On CPU this takes two matrix products, in which the rows of all query heads of a KV head are stacked, with
-    the softmax in float32 at least. The fused kernel reads the keys once for every query head and takes 1.2
-    to 2.6 times as long.
+    On a CPU this takes two matrix products, in which the rows of all query heads of a KV head are stacked,
+    with the softmax in at least float32. The fused kernel reads the keys once for every query head and takes
+    1.2 to 2.6 times as long.
     """
     if query.device.type != "cpu":
         return sdpa(query, key, value, mask, scaling)
     heads, rows, size = query.shape
     kv_heads, count = key.shape[:2]
     together = (query * scaling).view(kv_heads, -1, size)
-    # With a long history one KV head at a time, so that its weights stay in the cache.
+    # With a long history, one KV head at a time, so that its attention weights stay in the cache.
     step = 1 if together[..., 0].numel() * count > IN_CACHE else kv_heads
     out = torch.empty_like(together)
     for head in range(0, kv_heads, step):
@@ -250,9 +250,10 @@ def chunks_of(
 
     Args:
         rows: The rows to compute, int64, ascending.
-        host: The same rows on the host. None (rows chosen on the device): every chunk reads the whole window.
+        host: The same rows on the host. None: the rows were chosen on the device; every chunk reads the whole
+            window.
         n: Rows of the window.
-        dtype: Dtype of masks.
+        dtype: Data type of the masks.
         unbroken: Whether consecutive rows form one chunk without a mask; None: on every device but the CPU.
     """
     if host is not None and len(host) == n:
@@ -273,9 +274,9 @@ def chunks_of(
 def cuts(host: Sequence[int] | None, count: int, unbroken: bool = False) -> list[tuple[int, int]]:
     """Cut `count` ascending rows where a gap begins.
 
-    No gap cuts off a chunk of fewer than `FEW` rows, because every call has a fixed cost. No chunk has more
-    than `CHUNK` rows, because it reads up to its last row. With `unbroken`, `CHUNK` or more consecutive rows
-    are a chunk of their own, however long.
+    A gap does not cut off a chunk of fewer than `FEW` rows, because every call has a fixed cost. No chunk has
+    more than `CHUNK` rows, because it reads up to its last row. With `unbroken`, `CHUNK` or more consecutive
+    rows form one chunk, however long.
     """
     out: list[tuple[int, int]] = []
     start = 0
@@ -319,7 +320,7 @@ def window_attention(  # noqa: PLR0917 (the signature is transformers')
 ) -> tuple[torch.Tensor, None]:
     """The function that the stock attention modules call; `key` is the `Handle` from `Pass.update`."""
     if not isinstance(key, Handle):
-        raise TypeError(f"{NAME} attention runs with a window pass as its cache, not {type(key).__name__}")
+        raise TypeError(f"{NAME} attention needs a window pass as its cache, not {type(key).__name__}")
     return key.attend(query[0], value, scaling)[None], None
 
 

@@ -60,7 +60,7 @@ from lookout.past.memory import KVShape
 log = structlog.get_logger(__name__)
 GIB = 1 << 30
 EVIDENCE = 3
-"""Maximum number of frames of a window that an answer names."""
+"""Maximum number of a window's frames that an answer lists."""
 
 
 def load_engine(
@@ -79,11 +79,11 @@ def load_engine(
         checkpoint: Folder of the checkpoint.
         device: Where it runs.
         dtype: Data type of weights, embeddings and KV; None: `lookout.models.device.default_dtype`.
-        budget_bytes: Limit of the KV of all streams on the device. If it does not hold them all, a stable
+        budget_bytes: Limit on the KV of all streams on the device. If it is too small for all, a stable
             subset stays (`lookout.models.engines.budget`). None: `lookout.models.engines.sizing.kv_budget`.
-        spill_dir: Folder for the KV of evicted streams, which comes back bit for bit. None: it is dropped.
-        rows_per_pass: A batch of more rows runs in several passes.
-        layout: Replaces the checkpoint's own prompt layout.
+        spill_dir: Folder for evicted streams' KV, which is read back bit for bit. None: that KV is dropped.
+        rows_per_pass: Most rows of one pass; a larger batch runs in several passes.
+        layout: Replaces the checkpoint's prompt layout.
 
     Raises:
         UnsupportedModelError: Window plans do not support the checkpoint.
@@ -117,9 +117,9 @@ def load_engine(
 class TransformersEngine:
     """Executes window plans with the stock decoder layers (`Engine` protocol).
 
-    KV is kept canonical (K un-rotated) in prompt order, once per stream. Every window is one pass: the rows
-    to compute and the questions of all streams in the batch, packed. Question KV is never stored. Calls from
-    several threads run one after the other.
+    KV is kept canonical (K un-rotated) in prompt order, once per stream. One pass computes all the rows to
+    compute of the batch's windows, and all questions, packed together. The KV of questions is never stored.
+    Calls from several threads run one after the other.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class TransformersEngine:
 
     @property
     def layout(self) -> Layout:
-        """The prompt layout that plans must be made with."""
+        """The prompt layout that plans must use."""
         return self._layout
 
     @property
@@ -167,8 +167,8 @@ class TransformersEngine:
         return self._admission.asked(question)
 
     def suffix(self, question: str) -> Suffix:
-        """Return the token ids that a question adds after a window; for a structured one, those up to the
-        first point where its answers diverge."""
+        """Return the token ids that a question adds after a window; for a structured question, those up to
+        the first point where its answers diverge."""
         return self.asked(question).suffixes[0]
 
     def text(self, ids: Sequence[int]) -> str:
@@ -201,8 +201,8 @@ class TransformersEngine:
 
     @property
     def key_bias(self) -> torch.Tensor:
-        """The bias of every layer's key projection [layers, width]; zeros for a model without one, or that
-        norms its keys."""
+        """The bias of every layer's key projection [layers, width]; zeros if the model has no such bias or
+        normalises its keys."""
         return key_bias(self.model)
 
     def rows(self, plan: WindowPlan, begin: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -217,7 +217,7 @@ class TransformersEngine:
             if kv.digest != plan.digest or not kv.keys:
                 raise StreamLostError(
                     f"{plan.stream}: the engine holds window {kv.window}, not window {plan.window}: take a "
-                    "block's KV right after its window"
+                    "block's KV right after its window was run"
                 )
             keys, values = (
                 torch.stack([part[:, begin:end] for part in parts]).cpu() for parts in (kv.keys, kv.values)
@@ -230,7 +230,7 @@ class TransformersEngine:
             kv = self._streams.pop(stream, None)
             self._budget.release(stream)
             if kv is not None:
-                # A running batch may still hold a reference to this KV; emptied, it cannot be continued.
+                # A running batch may still refer to this KV; once it is empty, no plan can continue it.
                 kv.drop()
 
     @property
@@ -260,7 +260,7 @@ class TransformersEngine:
             shutil.rmtree(self._spill, ignore_errors=True)
 
     def run(self, requests: Sequence[WindowRequest]) -> list[WindowAnswer]:
-        """Execute one window of each of several streams; errors come back in the answer of their stream.
+        """Execute windows of several streams, one per stream; errors are returned in the stream's answer.
 
         Raises:
             DeviceError: The device failed permanently.
@@ -286,7 +286,7 @@ class TransformersEngine:
         settings: TextSettings,
         going: Callable[[], bool] = lambda: True,
     ) -> Generator[str, None, Cost]:
-        """See `AskingEngine.write`. The rows of the question are computed once; each step after that adds one
+        """See `AskingEngine.write`. The question's rows are computed once; each step after that adds one
         token."""
         if settings.schema is not None:
             raise UnsupportedModelError("a JSON schema needs the vLLM engine; this one writes free text")
@@ -335,7 +335,7 @@ class TransformersEngine:
     def _asked(self, work: PassWork) -> torch.Tensor:
         """Compute the normed states [questions, hidden] of questions over a held window.
 
-        The window's KV stays as it is, whatever fails.
+        Whatever fails, the window's KV does not change.
 
         Raises:
             EngineError: The states cannot be computed.
@@ -354,7 +354,7 @@ class TransformersEngine:
         if fault is not Fault.WORK:
             self._fail_for_good(text, cause)
         raise EngineError(
-            f"{work.plan.stream}: the question failed ({text}); window {work.plan.window} is held as before"
+            f"{work.plan.stream}: the question failed ({text}); window {work.plan.window} is still held"
         ) from cause
 
     # Admission: every rejection comes before any KV moves.
@@ -415,8 +415,9 @@ class TransformersEngine:
     def _execute(self, works: Sequence[PassWork], alone: bool = False) -> list[WindowAnswer]:
         """Run a pass.
 
-        Out of memory: the pass runs again in two halves; a single window runs again after the KV of all other
-        streams has left the device (`alone`). Any other failure: its streams run again one by one.
+        If memory runs out, the pass runs again in two halves; a single window runs again after the KV of all
+        other streams has left the device (`alone`). After any other failure, the streams of the pass run
+        again one by one.
 
         Raises:
             DeviceError: The device failed permanently, or has no memory for a single window.
@@ -437,7 +438,7 @@ class TransformersEngine:
         text = f"{type(cause).__name__}: {cause}"
         if fault is Fault.DEVICE or (fault is Fault.MEMORY and alone):
             self._fail_for_good(text, cause)
-        log.warning("batch failed", error=text, streams=len(works))
+        log.warning("a batch failed", error=text, streams=len(works))
         if len(works) == 1 and (fault is Fault.WORK or not self._repeatable(works[0])):
             return [self._drop(works[0], text)]
         if len(works) == 1:
@@ -456,13 +457,13 @@ class TransformersEngine:
         lost = [work for work in works if not self._repeatable(work)]
         if not lost:
             return self._execute(works)
-        cause = "its rows were chosen by KV that a failed pass has overwritten"
+        cause = "its rows were chosen from KV that a failed pass has overwritten"
         return [self._drop(work, cause) if work in lost else self._execute([work])[0] for work in works]
 
     @staticmethod
     def _repeatable(work: PassWork) -> bool:
-        """Whether a second pass would compute what the first should have: CacheBlend chooses rows by the KV
-        that the first pass has overwritten."""
+        """Whether a second pass would compute what the first should have. Not with CacheBlend, which chooses
+        rows from the KV that the first pass has overwritten."""
         return not (work.started and work.plan.select is not None)
 
     def _free_others(self, work: PassWork) -> None:
@@ -474,13 +475,13 @@ class TransformersEngine:
             torch.cuda.empty_cache()
 
     def _forward(self, works: Sequence[PassWork]) -> list[torch.Tensor]:
-        """Run the packed pass; returns for each request the normed states [questions, hidden] at the
+        """Run the packed pass; return, for each request, the normed states [questions, hidden] at the
         suffixes' ends."""
         return forward(self.model, works)
 
     def _verdict(self, work: PassWork, last: torch.Tensor) -> _Logits:
-        """Compute logits on the host from states [suffixes, hidden]: with two rows of the head for Yes and
-        No, and for structured questions with the rows of their answers' tokens."""
+        """Compute logits on the host from states [suffixes, hidden]: with the head's rows for Yes and No and,
+        for structured questions, with the rows of their answers' tokens."""
         head, questions = self.model.head.weight, self._admission.questions(work.request)
         pairs = torch.nn.functional.linear(last[: len(questions)], head.index_select(0, self._answer_rows))
         trees = {
@@ -491,8 +492,8 @@ class TransformersEngine:
         return _Logits(pairs.float().cpu(), trees)
 
     def _describe(self, works: Sequence[PassWork], answers: Sequence[WindowAnswer]) -> list[WindowAnswer]:
-        """Write text for the questions that were answered Yes and want it, greedily, for all streams
-        together. A step computes one row of each question, over the KV of the window and of the question's
+        """Write text for the questions that were answered Yes and ask for text, greedily, for all streams
+        together. A step computes one row per question, over the KV of the window and of the question's
         rows."""
         texts: dict[tuple[int, int], list[int]] = {}
         for index, (work, answer) in enumerate(zip(works, answers, strict=True)):
@@ -550,9 +551,9 @@ class TransformersEngine:
     def _attended(self, work: PassWork) -> list[tuple[AttendedFrame, ...]]:
         """Return, for each suffix, the frames of the window whose tokens it attends to most, best first.
 
-        A frame ranks by its most attended token, not by the sum: whole frames have so many tokens that the
-        little attention on their background outweighs a subject (measured: of 18 pictures, 18 show the
-        subject if ranked by the largest token, 13 if ranked by the sum).
+        A frame ranks by its most attended token, not by the sum. Whole frames have so many tokens that the
+        little attention on their background outweighs a subject. (Measured: all of 18 pictures show the
+        subject if frames are ranked by their largest token, but only 13 if ranked by the sum.)
         """
         parts = [part for part in work.plan.parts[1:] if part.visual_stop > part.visual_start]
         if work.attention is None or not parts:
@@ -581,8 +582,8 @@ class TransformersEngine:
         return refused(
             work.request,
             StreamFailedError(
-                f"{work.plan.stream}: window {work.plan.window} failed ({cause}); its KV is dropped, plan a "
-                "key window"
+                f"{work.plan.stream}: window {work.plan.window} failed ({cause}); its KV was dropped: "
+                "plan a key window"
             ),
         )
 
@@ -592,8 +593,8 @@ class _Logits:
     """The logits of a window's questions.
 
     Attributes:
-        pairs: Logits of Yes and No of each question, float32 [questions, 2] on the host.
-        trees: For each structured question, by its number, the logits of every node's tokens.
+        pairs: Logits of Yes and No for each question, float32 [questions, 2] on the host.
+        trees: The logits of every node's tokens, by the number of the structured question.
     """
 
     pairs: torch.Tensor
@@ -607,7 +608,7 @@ class _Logits:
 
 
 def _groups(works: Sequence[PassWork], limit: int) -> Iterator[list[PassWork]]:
-    """Divide work into passes of at most `limit` rows, but at least one stream, so that activations stay
+    """Divide work into passes of at most `limit` rows, but at least one stream each, so that activations stay
     bounded."""
     group: list[PassWork] = []
     rows = 0
@@ -630,8 +631,8 @@ def _drawn(logits: torch.Tensor, temperature: float, draw: torch.Generator) -> i
 
 
 def _continued(work: PassWork, tokens: Mapping[int, int]) -> PassWork:
-    """Return work that computes no row of the window, only one more token of some questions, keyed by their
-    number."""
+    """Return work that computes no rows of the window, but one more token of some questions, by the
+    question's number."""
     plan = replace(work.plan, compute=(), layers=None, select=None)
     request = replace(work.request, plan=plan)
     suffixes: list[Suffix] = [(token,) for token in tokens.values()]

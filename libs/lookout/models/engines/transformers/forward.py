@@ -25,8 +25,8 @@ class PassWork:
 
     Attributes:
         name: Name under which its KV is counted in the budget.
-        started: Whether a pass has written KV rows of this request.
-        past: KV of the questions' rows, kept if their answers are to be written.
+        started: Whether a pass has written KV rows for this request.
+        past: KV of the questions' rows, kept if text must be written for their answers.
         numbers: The question that each suffix continues; None: 0, 1, 2, ...
         attention: What each question attended to, float32 [questions, window rows], summed over layers and
             heads.
@@ -50,7 +50,7 @@ class PassWork:
 
 
 def forward(model: LanguageModel, works: Sequence[PassWork]) -> list[torch.Tensor]:
-    """Run the packed pass; returns for each request the normed states [questions, hidden] at the suffixes'
+    """Run the packed pass; return, for each request, the normed states [questions, hidden] at the suffixes'
     ends."""
     device = model.device
     indices = _uploaded(works, device)
@@ -59,7 +59,7 @@ def forward(model: LanguageModel, works: Sequence[PassWork]) -> list[torch.Tenso
     state.pack()
     hidden = torch.cat([_inputs(model, index) for index in indices])[None]
     deep = _deepstack(model, works, indices)
-    # The identity rotation: K is cached un-rotated and rotated by the attention function (docs/engines.md).
+    # The identity rotation: K is cached un-rotated, and the attention function rotates it (docs/engines.md).
     ones = torch.ones(1, hidden.shape[1], model.head_dim, dtype=hidden.dtype, device=device)
     zeros = torch.zeros_like(ones)
     for index, layer in enumerate(model.layers):
@@ -89,7 +89,7 @@ def forward(model: LanguageModel, works: Sequence[PassWork]) -> list[torch.Tenso
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Indices:
-    """The indices that address a stream's share of a pass, int64 on the device.
+    """The indices for a stream's part of a pass, int64 on the device.
 
     Attributes:
         frames: The frames with computed tokens.
@@ -99,7 +99,7 @@ class _Indices:
         places: Positions of the questions' rows, [axes, question rows].
         ids: Token ids of the computed rows and of the questions, [computed + question rows].
         take: Which of the concatenated tokens of `frames` are computed.
-        put: Their places among the computed rows.
+        put: The places of the tokens in `take` among the computed rows.
         ends: The last row of each question, counted from the first row of the first question.
         owners: The question of each row of earlier passes and of this one, [question rows].
     """
@@ -117,8 +117,8 @@ class _Indices:
 
 
 def _uploaded(works: Sequence[PassWork], device: torch.device) -> list[_Indices]:
-    """Build the indices of all streams of a pass and copy them to the device at once: every copy from
-    pageable memory makes the host wait for the device."""
+    """Build the indices for all streams of a pass and copy them to the device in one go, because every copy
+    from pageable memory makes the host wait for the device."""
     host, named = [], []
     for work in works:
         plan, asked = work.plan, QuestionRows.of(work.suffixes, work.past, work.numbers)
@@ -199,7 +199,7 @@ def _schedule(  # noqa: PLR0917
     hidden: torch.Tensor,
     deep: torch.Tensor | None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Drop the rows that are not computed from layer `index` on (VLCache, CacheBlend)."""
+    """Drop the rows that are no longer computed at layer `index` and above (VLCache, CacheBlend)."""
     hidden_parts: list[torch.Tensor] = []
     changed = False
     for work, share in zip(works, state.streams, strict=True):
@@ -234,7 +234,7 @@ def _rows_at(
         deviation = _deviation(model, index, share, own)
         old = torch.from_numpy(plan.source[work.rows] >= 0).to(hidden.device)
         fresh = torch.from_numpy(np.flatnonzero(plan.source[work.rows] < 0)).to(hidden.device)
-        # New rows are computed in any case, so they must not use up the budget of the others.
+        # New rows are computed in any case, so they must not use up the budget of the old ones.
         deviating = deviation.masked_fill(~old, -1.0).topk(plan.select.rows).indices
         return torch.cat([fresh, deviating]).sort().values
     return None
@@ -247,7 +247,7 @@ def _deviation(model: LanguageModel, index: int, share: StreamPass, hidden: torc
     inner = layer.input_layernorm(hidden)[0]
     shape = (inner.shape[0], model.kv_heads, model.head_dim)
     key, value = attention.k_proj(inner).view(shape), attention.v_proj(inner).view(shape)
-    # Qwen3 norms keys before it caches them.
+    # Qwen3 normalises keys before it caches them.
     if hasattr(attention, "k_norm"):
         key = attention.k_norm(key)
     old_key = share.kv.keys[index].index_select(1, share.rows).transpose(0, 1)
@@ -258,7 +258,7 @@ def _deviation(model: LanguageModel, index: int, share: StreamPass, hidden: torc
 
 def _visual_rows(work: PassWork) -> tuple[list[Any], Any, Any]:
     """Return the frames with computed visual rows, which rows of their concatenated tokens are computed
-    (`take`), and the places of these rows in the stream's share (`put`)."""
+    (`take`), and the places of these rows in the stream's part (`put`)."""
     blocks = {block.index: block for block in work.request.blocks}
     frames, take, put, base = [], [], [], 0
     for part in work.plan.parts[1:]:

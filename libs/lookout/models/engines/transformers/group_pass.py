@@ -1,8 +1,8 @@
-"""The attention of one group of a recording, over the KV kept so far and its own rows, and the pruning after
-it.
+"""The attention of one group of a recording, over the KV kept so far and the group's rows, and the pruning
+that follows.
 
-In every layer each KV head keeps the entries with the highest scores, equally many per head, so that KV is
-rectangular. Positions never change in a recording, so keys are stored rotated.
+In every layer, each KV head keeps the entries with the highest scores, the same number per head, so that the
+KV is rectangular. Positions never change in a recording, so keys are stored rotated.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RecordingKV:
 
     @classmethod
     def empty(cls, model: LanguageModel) -> RecordingKV:
-        """KV without rows."""
+        """Return KV without rows."""
         shape = (model.kv_heads, 0, model.head_dim)
         keys = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in model.layers]
         entries = [
@@ -54,7 +54,7 @@ class RecordingKV:
 
     @property
     def capacity(self) -> int:
-        """Rows allocated in every layer. After an allocation that failed halfway, some layers have more."""
+        """Rows allocated in every layer; if an allocation failed halfway, some layers have more."""
         return min(int(part.shape[1]) for part in (*self.keys, *self.values, *self.entries))
 
     @property
@@ -90,12 +90,12 @@ class GroupPass:
     fixed: torch.Tensor | None
     weigh: torch.Tensor | None = None  # question rows whose attention is summed
     attention: torch.Tensor | None = None  # float32 [weighed, prompt rows]
-    past: QuestionKV | None = None  # KV of these questions from earlier passes; receives this one's
+    past: QuestionKV | None = None  # KV of the questions from earlier passes; receives that of this pass
 
     def update(
         self, key: torch.Tensor, value: torch.Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[Handle, torch.Tensor]:
-        """Called by the stock attention module."""
+        """Write the computed rows; called by the stock attention module."""
         return _GroupHandle(self, key[0], layer_idx), value  # type: ignore[arg-type]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
@@ -191,7 +191,7 @@ class _GroupHandle(Handle):
     def _scores(
         self, state: GroupPass, keys: torch.Tensor, values: torch.Tensor, asked: torch.Tensor | None
     ) -> torch.Tensor:
-        """Scores [kv_heads, rows] of competing rows; the highest stay."""
+        """Return the scores [kv_heads, rows] of competing rows; the rows with the highest scores stay."""
         plan, settings = state.plan, state.settings
         assert plan is not None
         if settings.score is Score.KEY_NORM:

@@ -10,8 +10,8 @@ from lookout.models.engines.transformers.model import LanguageModel
 
 
 def key_bias(model: LanguageModel) -> torch.Tensor:
-    """Return the bias of every layer's key projection [layers, width]; zeros for a model without one, or that
-    norms its keys."""
+    """Return the bias of every layer's key projection [layers, width]; zeros if the model has no such bias or
+    normalises its keys."""
     rows = []
     for layer in model.layers:
         attention: Any = layer.self_attn

@@ -25,9 +25,9 @@ ROUND = 64
 class Spilled:
     """A window on disk.
 
-    The file holds K of every layer, then V of every layer, each of `shape` [kv_heads, rows, head_dim] and
-    `dtype`; `size` is its length in bytes and `checksum` its BLAKE2b. The file is not used after this
-    process, so this is its only index.
+    The file has K of every layer, then V of every layer, each of `shape` [kv_heads, rows, head_dim] and
+    `dtype`. `size` is its length in bytes and `checksum` its BLAKE2b digest. The file is not used after this
+    process ends, so this record is its only index.
     """
 
     path: Path
@@ -45,13 +45,14 @@ class StreamKV:
     Attributes:
         stream: Name of the stream.
         window: The last window begun.
-        digest: Digest of the plan whose complete result the rows are; empty from the moment a window changes
-            them until it is finished.
-        placed: Digest of the plan whose reused rows are all in place, while that window is computed.
-        rows: Rows [0, rows) are the window.
+        digest: Digest of the last finished plan, if the rows are still its result; empty while a later window
+            is in progress.
+        placed: Digest of the plan in progress, once all the rows that it reuses are in place; otherwise
+            empty.
+        rows: Number of rows in use: rows [0, rows) hold the window.
         keys: Per layer K (un-rotated), [kv_heads, capacity, head_dim].
         values: Per layer V, same shape.
-        spilled: The file that holds the rows instead, if they are on disk.
+        spilled: The file that has the rows instead, if they are on disk.
     """
 
     stream: str
@@ -87,10 +88,10 @@ class StreamKV:
 
         A window on disk is read back first, unless the plan reuses none of it.
 
-        The rows belong to no plan until `finish`: after a move that fails halfway, no plan can continue this
-        KV. A complete move is not repeated, so that a batch that fails later can run again.
+        The rows belong to no plan until `finish`, so if a move fails halfway, no plan can continue this KV. A
+        complete move is not repeated, so that a batch that fails later can run again.
 
-        The move is in place: its only scratch memory is the moved rows of one layer's K or V, allocated
+        Rows are moved in place. The only scratch memory is the moved rows of one layer's K or V, allocated
         before anything moves. A window that outgrows the capacity, or fills less than half of it, is
         reallocated layer by layer.
 
@@ -105,9 +106,12 @@ class StreamKV:
         if plan.parent is None:
             self._clear()
         elif self.digest != plan.parent:
-            raise StreamLostError(f"{self.stream}: an earlier window failed while its KV was moved")
+            raise StreamLostError(
+                f"{self.stream}: an earlier window failed while the stream's KV was being moved: "
+                "plan a key window"
+            )
         target = np.flatnonzero(plan.source >= 0)
-        # No digest while rows move: a failure half way leaves KV that no plan may continue.
+        # No digest while rows move, because a failure halfway leaves KV that no plan may continue.
         self.digest, self.placed, self.window = "", "", plan.window
         self._move(model, plan.rows, plan.source[target], target)
         self.rows, self.placed = plan.rows, plan.digest
@@ -137,7 +141,7 @@ class StreamKV:
             start = torch.from_numpy(source).to(model.device)
             end = torch.from_numpy(target).to(model.device)
             like = self.keys[0]
-            # One layer's rows are the only copy: a window may fill most of the device.
+            # Only one layer's rows are copied at a time, because a window may fill most of the device.
             scratch = like.new_empty(like.shape[0], len(source), like.shape[2])
             for parts in (self.keys, self.values):
                 for index, old in enumerate(parts):
@@ -147,7 +151,7 @@ class StreamKV:
                     parts[index].index_copy_(1, end, scratch)
 
     def spill(self, folder: Path) -> None:
-        """Move the window to a file, from which `restore` brings it back bit for bit.
+        """Move the window to a file, from which `restore` reads it back bit for bit.
 
         K or V of one layer is copied at a time, because a window is spilled when memory is short.
 
@@ -165,17 +169,17 @@ class StreamKV:
                 yield data
 
         path, like = folder / f"{uuid.uuid4().hex}.kv", self.keys[0]
-        # Not synchronised: the file is read again by this process only, and a crash loses the stream anyway.
+        # Not synced, because only this process reads the file again, and a crash loses the stream anyway.
         write_file(path, parts(), sync=False)
         shape = (like.shape[0], self.rows, like.shape[2])
         self.spilled = Spilled(path, size, len(self.keys), shape, like.dtype, state.digest())
         self.keys, self.values = [], []
 
     def restore(self, device: torch.device) -> None:
-        """Bring a spilled window back. If the device has no memory for it, the file stays.
+        """Read a spilled window back. If the device has no memory for it, the file stays.
 
         Raises:
-            StreamLostError: The file cannot be read, or holds other bytes than were written.
+            StreamLostError: The file cannot be read, or has other bytes than were written.
         """
         spilled = self.spilled
         if spilled is None:
@@ -187,12 +191,12 @@ class StreamKV:
                     part = torch.empty(spilled.shape, dtype=spilled.dtype)
                     data = raw(part).data
                     if file.readinto(data) != len(data):
-                        raise OSError("its file is cut short")
+                        raise OSError("the file is cut short")
                     state.update(data)
                     parts.append(part.to(device))
             # A disk that returns other bytes must cost a key window, never a wrong answer.
             if state.digest() != spilled.checksum:
-                raise OSError("its checksum does not match")
+                raise OSError("the checksum does not match")
         except OSError as error:
             raise StreamLostError(
                 f"{self.stream}: its KV could not be read from disk ({error}): plan a key window"

@@ -19,7 +19,7 @@ from lookout.models.windows import NEWLINE, Rotary, WindowError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LanguageModel:
-    """The stock modules that a window needs. `linear` counts the weights of one layer's projections and
+    """The stock modules that a window needs. `linear` is the number of weights in one layer's projections and
     MLP."""
 
     layers: nn.ModuleList
@@ -50,7 +50,7 @@ class LanguageModel:
 
     @property
     def shape(self) -> DecoderShape:
-        """The numbers that costs depend on."""
+        """The dimensions on which costs depend."""
         return DecoderShape(
             layers=len(self.layers),
             heads=self.heads,
@@ -66,8 +66,8 @@ class LanguageModel:
         return 2 * len(self.layers) * self.kv_heads * self.head_dim * self.dtype.itemsize
 
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return embeddings [n, hidden] of int64 ids [n]. `NEWLINE` gives the learned newline; rows of other
-        negative ids are left to the caller."""
+        """Return embeddings [n, hidden] of int64 ids [n]. `NEWLINE` gives the learned newline; the caller
+        fills in the rows of other negative ids."""
         out: torch.Tensor = self.embedding(ids.clamp(min=0))
         if self.newline is not None:
             out = torch.where((ids == NEWLINE)[:, None], self.newline.to(out.dtype), out)
@@ -75,7 +75,7 @@ class LanguageModel:
 
 
 def load_language_model(checkpoint: Path | str, device: torch.device, dtype: torch.dtype) -> LanguageModel:
-    """Load the language half of a checkpoint folder with the stock classes; the vision half is dropped.
+    """Load the language half of a checkpoint folder with the stock classes; drop the vision half.
 
     Raises:
         UnsupportedModelError: Plans do not support the family, attention kind or rotation, or the folder
@@ -106,7 +106,7 @@ def take_language_model(whole: Any, family: str, device: torch.device) -> Langua
     """Take the language half of a loaded stock model.
 
     Raises:
-        UnsupportedModelError: Plans do not support its attention kind or rotation.
+        UnsupportedModelError: Plans do not support the model's attention kind or rotation.
     """
     record = family_of(family)
     text = getattr(whole.model, record.language_model)

@@ -1,7 +1,7 @@
 """Group prefill of recordings with KV pruning (QuickPrefill, QuickVideo section 3.2).
 
-Groups run one after the other through the stock decoder layers. Each attends to the kept KV of all earlier
-groups (`group_pass`). Nothing is read back from the device: counts are known from the plan.
+Groups run one after the other through the stock decoder layers. Each group attends to the kept KV of all
+earlier groups (`group_pass`). Nothing is read back from the device, because the plan determines all counts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lookout.recordings import GroupPlan, PrefillSettings, Score
 
 @dataclass(frozen=True, slots=True)
 class GroupCost:
-    """What one group cost.
+    """The cost of one group.
 
     Attributes:
         rows: Rows computed.
@@ -44,7 +44,7 @@ class GroupCost:
 
 @dataclass(frozen=True, slots=True)
 class RecordingAnswer:
-    """An answer, with the frames that it attends to most, best first."""
+    """An answer, with the frames that it attends to most, the most attended first."""
 
     answer: Answer
     evidence: tuple[Evidence, ...] = ()
@@ -55,13 +55,13 @@ class GroupPrefill:
 
     Args:
         engine: The engine whose model runs; its streams are not touched.
-        settings: Which entries stay of each group.
-        questions: The questions whose attention `Score.ATTENTION` scores by; KV pruned by it serves only
-            those.
+        settings: Which entries of each group stay.
+        questions: The questions whose attention is used by `Score.ATTENTION`; KV that was pruned by this
+            score serves only these questions.
         expected_rows: Prompt rows of the whole recording, so that KV is allocated once.
 
     Raises:
-        EngineError: `Score.ATTENTION` is set, and there is no question.
+        EngineError: `Score.ATTENTION` is set, but there is no question.
     """
 
     def __init__(
@@ -95,8 +95,8 @@ class GroupPrefill:
 
         Args:
             plan: The group's plan.
-            frames: The frames that were planned; those without a token are ignored.
-            question_position: Position of the questions of `Score.ATTENTION`: the one after the whole
+            frames: The planned frames; frames without a token are ignored.
+            question_position: Position of the questions for `Score.ATTENTION`: the position after the whole
                 recording, if it is known; None: right after the group.
 
         Raises:
@@ -110,8 +110,8 @@ class GroupPrefill:
         with self.engine.in_turn():
             self._reserve(plan)
             state = self._pass(plan, QuestionRows.of(suffixes, None, None), position)
-            # The questions run after the group in the same pass, so that their attention to it costs no
-            # second one.
+            # The questions run after the group in the same pass, so that their attention to it needs no
+            # second pass.
             hidden = torch.cat([self._embed(plan, shown), self._embed_text(suffixes)])
             self._run(state, hidden, self._deep(plan, shown, sum(map(len, suffixes))))
             self.kv.rows += plan.kept
@@ -127,11 +127,11 @@ class GroupPrefill:
     def ask(
         self, questions: Sequence[Question], *, evidence: int = 0
     ) -> tuple[tuple[RecordingAnswer, ...], int]:
-        """Answer questions at the end of what was prefilled; KV stays as it is.
+        """Answer questions at the end of what was prefilled; KV does not change.
 
         Args:
             questions: Any number; each sees only the recording and itself.
-            evidence: Number of frames to name for each answer, those that it attends to most.
+            evidence: Number of frames to list per answer: those that it attends to most.
 
         Returns:
             The answers in the order of the questions, and the FLOPs spent.
@@ -166,7 +166,7 @@ class GroupPrefill:
                         questions[i].id, question, question.read(last[places], head)
                     )
             if not all(np.isfinite((answer.yes_logit, answer.no_logit)).all() for answer in answers):
-                raise EngineError(f"{self._last.recording}: logits are not finite; check the embeddings")
+                raise EngineError(f"{self._last.recording}: logits are not finite: check the embeddings")
             texts, spent = self._texts(questions, answers, past)
         return tuple(
             RecordingAnswer(
@@ -185,21 +185,21 @@ class GroupPrefill:
         if plan.frames != len(frames) or tokens != sum(len(frame.kept) for frame in frames):
             raise PlanError(
                 f"{plan.recording}: group {plan.group} is planned for {plan.frames} frames with {tokens} "
-                f"tokens, but {len(frames)} frames came"
+                f"tokens, but {len(frames)} frames were given"
             )
         wrong = [f for f in frames if f.tokens.shape[1] != self.model.hidden]
         if wrong:
             raise PlanError(
-                f"{plan.recording}: tokens of width {wrong[0].tokens.shape[1]}, but the model takes "
+                f"{plan.recording}: tokens have the width {wrong[0].tokens.shape[1]}, but the model needs "
                 f"{self.model.hidden}"
             )
 
     def _reserve(self, plan: GroupPlan) -> None:
-        """Make room for the group before it is pruned; once for all groups if the recording's length is
+        """Make room for the group before it is pruned, or for all groups at once if the recording's length is
         known."""
         need = self.kv.rows + plan.rows
         if need > self.kv.capacity:
-            # Only the newest group is held unpruned.
+            # Only the newest group is kept unpruned.
             planned = int(self._expected * self.settings.rho) + plan.rows if self._expected else 0
             self.kv.reserve(max(need, planned, min(2 * self.kv.capacity, need + 64 * plan.rows)))
 
@@ -238,7 +238,8 @@ class GroupPrefill:
         """Divide the group's rows into chunks, each of which reads no key after its last row.
 
         Accelerators align a causal call to the last row and need no mask. CPU kernels need one. All chunks
-        read the same mask, from its lower right corner, so that it never has more rows than a chunk.
+        read the same mask, starting from its lower right corner, so that the mask never has more rows than a
+        chunk.
         """
         if count and (before == 0 or self.model.device.type != "cpu"):
             return [Chunk(0, count, before + count, None)]
@@ -252,7 +253,7 @@ class GroupPrefill:
         return out
 
     def _run(self, state: GroupPass, hidden: torch.Tensor, deep: torch.Tensor | None) -> torch.Tensor:
-        """Run the layers; returns the hidden states [rows, hidden] after the last one."""
+        """Run the layers; return the hidden states [rows, hidden] after the last one."""
         size = self.model.head_dim
         # The stock layer gets the identity rotation: `GroupPass` has the angles of group and questions.
         cosine = torch.ones(1, hidden.shape[0], size, dtype=hidden.dtype, device=hidden.device)
@@ -281,8 +282,8 @@ class GroupPrefill:
         """Compute normed states [questions, hidden] at the ends of suffixes, and their attention to prompt
         rows.
 
-        `past` receives the suffixes' KV. With `numbers`, each suffix continues the question of that number
-        after the rows that `past` has of it.
+        `past` receives the suffixes' KV. With `numbers`, each suffix continues the question with that number,
+        after the rows that `past` has of this question.
         """
         assert self._last is not None
         asked = QuestionRows.of(suffixes, past, numbers)
@@ -290,7 +291,7 @@ class GroupPrefill:
         if position + longest > self.model.limit:
             raise PositionError(
                 f"{self._last.recording}: a question of {longest} tokens reaches position "
-                f"{position + longest}, but the model counts only to {self.model.limit - 1}"
+                f"{position + longest}, but the model has positions only up to {self.model.limit - 1}"
             )
         state = self._pass(None, asked, position, past)
         ends = torch.from_numpy(asked.ends).to(self.model.device)
@@ -304,7 +305,7 @@ class GroupPrefill:
         return self.model.norm(hidden.index_select(0, ends)), state.attention
 
     def _shares(self, attention: torch.Tensor) -> Ints:
-        """Return the share of attention by frame, float64 [questions, frames]."""
+        """Return each frame's share of attention, float64 [questions, frames]."""
         frame = np.concatenate(self.kv.frame_of_row)
         weight = attention.double().cpu().numpy() / (len(self.model.layers) * self.model.heads)
         out = np.zeros((weight.shape[0], len(self.kv.times_us)))
@@ -317,16 +318,16 @@ class GroupPrefill:
         return tuple(Evidence(self.kv.times_us[i], round(float(shares[i]), 4)) for i in order)
 
     def _flops(self, tails: Sequence[Sequence[int]]) -> int:
-        """FLOPs of rows after the kept KV, where each tail sees itself."""
+        """FLOPs to compute `tails` after the kept KV; each tail also sees itself."""
         pairs = sum(len(tail) * (self.kv.rows + len(tail)) for tail in tails)
         return self.model.shape.flops(sum(map(len, tails)), pairs)
 
     def _texts(
         self, questions: Sequence[Question], answers: Sequence[Answer], past: QuestionKV | None
     ) -> tuple[dict[int, str], dict[int, int]]:
-        """Write descriptions for the questions that were answered Yes and want one, greedily; returns them
-        and the FLOPs of each. `past` has the questions' rows, so that a step computes one more row of
-        each."""
+        """Write descriptions for the questions that were answered Yes and ask for text, greedily; return them
+        and the FLOPs of each. `past` has the questions' rows, so that a step computes only one more row per
+        question."""
         texts = {
             i: [self.layout.yes]
             for i, (question, answer) in enumerate(zip(questions, answers, strict=True))
@@ -385,7 +386,7 @@ def _visual(plan: GroupPlan) -> Ints:
 
 
 def _frames_of(plan: GroupPlan, offset: int) -> Ints:
-    """The frame of every row of a group, counted from the recording's first; -1 for the prefix."""
+    """The frame of every row of a group, counted from the recording's first frame; -1 for the prefix."""
     sizes = [part.stop - part.start for part in plan.parts]
     numbers = [-1 if part.block < 0 else offset + part.frame for part in plan.parts]
     rows: Ints = np.repeat(numbers, sizes)

@@ -1,4 +1,4 @@
-"""KV of questions' rows while their answers are written, so that a further token costs one row, not the
+"""KV of questions' rows while their answers are written, so that one more token costs one row, not the whole
 question."""
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from lookout.models.windows.types import Rows
 class QuestionKV:
     """KV of the rows of several questions over one window; it is dropped when the answers are written.
 
-    Rows count once a pass is complete (`commit`): a pass that failed halfway is repeated over the earlier
-    rows.
+    Rows count once their pass is complete (`commit`); a pass that failed halfway is repeated after the
+    earlier rows.
 
     Attributes:
         keys: Per layer K [kv_heads, rows, head_dim], rotated; `values` likewise.
-        owner: int64 [rows], the number of the question that each row belongs to.
+        owner: int64 [rows], the number of the question to which each row belongs.
     """
 
     keys: list[torch.Tensor] = field(default_factory=list)
@@ -42,7 +42,7 @@ class QuestionKV:
         return self.keys[layer], self.values[layer]
 
     def commit(self, owner: Rows) -> None:
-        """Count the rows of a complete pass; `owner` int64 [rows] is the question of each."""
+        """Count the rows of a complete pass; `owner` int64 [rows] is the question of each row."""
         self.owner = np.concatenate([self.owner, owner])
 
 
@@ -51,7 +51,7 @@ class QuestionRows:
     """The rows of questions in a pass.
 
     Attributes:
-        owner: int64 [rows], the number of the question that each row belongs to.
+        owner: int64 [rows], the number of the question to which each row belongs.
         steps: int64 [rows], the distance of each row from the first row of its question.
         ends: int64 [questions], the last row of each question.
     """
@@ -64,12 +64,12 @@ class QuestionRows:
     def of(
         cls, suffixes: Sequence[Sequence[int]], past: QuestionKV | None, numbers: Sequence[int] | None
     ) -> QuestionRows:
-        """Number the rows of suffixes after the rows that `past` has of the same questions.
+        """Number the rows of suffixes, following the rows that `past` has of the same questions.
 
         Args:
-            suffixes: Token ids of each.
+            suffixes: Token ids of each suffix.
             past: Rows of earlier passes.
-            numbers: The question that each suffix belongs to; None: 0, 1, 2, ...
+            numbers: The question to which each suffix belongs; None: 0, 1, 2, ...
         """
         lengths = [len(suffix) for suffix in suffixes]
         own = np.arange(len(lengths)) if numbers is None else np.array(numbers, np.int64)
@@ -79,15 +79,15 @@ class QuestionRows:
         return cls(np.repeat(own, lengths), np.concatenate([none, *steps]), np.cumsum(lengths) - 1)
 
     def owners(self, past: QuestionKV | None) -> Rows:
-        """The question of each row of `past` and of these, int64 [`past` + rows]."""
+        """The question of each row of `past` and of these rows, int64 [`past` + rows]."""
         return self.owner if past is None else np.concatenate([past.owner, self.owner])
 
 
 def seen_rows(owners: torch.Tensor, rows: int, window: int) -> torch.Tensor:
-    """Build the mask of what each question row sees: the window, and its own question up to itself.
+    """Build the mask of what each question row sees: the window, and its question up to that row.
 
     Args:
-        owners: The number of the question of each row, int64 [rows of earlier passes + `rows`].
+        owners: The question number of each row, int64 [rows of earlier passes + `rows`].
         rows: Question rows of this pass, the last of `owners`.
         window: Rows of the window.
 

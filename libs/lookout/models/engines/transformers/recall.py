@@ -1,4 +1,4 @@
-"""Keeps the memories of one process's streams and answers questions over them, for the pipeline and `lookout
+"""Keeps the memories of one process's streams and answers questions about them, for the pipeline and `lookout
 ask`."""
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class Recollection:
     Attributes:
         camera: the camera; `epoch` is the number of the stream within its source.
         question: the question.
-        p_yes: probability of yes for a yes/no question, else None.
+        p_yes: the probability of yes, if it is a yes/no question; else None.
         text: the written answer, if one was asked for.
         moments: the frames that the answer is based on, in order of time.
-        covered_from: start of the time that the held KV covers, in seconds from the start of the source;
-            None: no KV is held.
-        covered_to: end of that time: the newest frame.
-        cost: what the answer cost.
-        answers: for a structured question the probability of each allowed answer; else empty.
+        covered_from: where the time covered by the KV begins, in seconds from the start of the source; None:
+            there is no KV.
+        covered_to: where that time ends: the time of the newest frame.
+        cost: the cost of the answer.
+        answers: for a structured question, the probability of each allowed answer; else empty.
     """
 
     camera: str
@@ -87,7 +87,7 @@ class Recollection:
 
 
 def fingerprint(model: LanguageModel) -> str:
-    """Identify a model by a checksum of some of its weights: KV of one model means nothing to another."""
+    """Return a checksum of some of a model's weights, because KV of one model means nothing to another."""
     last: Any = model.layers[len(model.layers) - 1]
     parts = (model.embedding.weight[:16], last.self_attn.k_proj.weight[:16])
     return checksum(*(raw(part).data for part in parts)).hex()
@@ -95,12 +95,13 @@ def fingerprint(model: LanguageModel) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PastSource:
-    """One camera's past, about which questions can be asked.
+    """One camera's past, which can be asked questions.
 
     Attributes:
         camera: the camera.
-        began_us: microseconds from the start of the source to the start of the stream; added to stream times.
-        ask: answers a question (options as in `memory.ask`); returns the answer, and the number of the epoch.
+        began_us: when the stream starts, in microseconds from the start of the source; it is added to stream
+            times.
+        ask: answers a question (options as in `memory.ask`); returns the answer and the epoch's number.
     """
 
     camera: str
@@ -157,9 +158,9 @@ class PastSource:
 
 
 class StreamRecall:
-    """The memory of one stream: give it each window after the engine ran it, and ask.
+    """The memory of one stream. Give it each window after the engine ran that window, then ask questions.
 
-    Only one thread may feed it; `ask` may be called from any thread. With a folder, every block is on disk
+    Only one thread may add blocks; `ask` may be called from any thread. With a folder, every block is on disk
     when `close_block` returns.
     """
 
@@ -173,7 +174,7 @@ class StreamRecall:
         folder: Path | None = None,
         about: dict[str, Any] | None = None,
     ) -> None:
-        """`keep` is a duration ("2h"), a size ("500MB") or bytes; `about` names camera, epoch and source."""
+        """`keep`: a duration ("2h"), a size ("500MB") or bytes; `about`: camera, epoch and source."""
         self.engine = engine
         self.settings, self.retrieval = settings or MemorySettings(), retrieval or RetrievalSettings()
         self.keep = keep if isinstance(keep, Keep) else Keep.parse(keep)
@@ -195,7 +196,7 @@ class StreamRecall:
         return self._held.memory if isinstance(self._held, MemoryFolder) else self._held
 
     def close_block(self, plan: WindowPlan, block: StrideBlock) -> BornBlock:
-        """Add the block that the window of `plan` closed; call it right after the engine ran the plan.
+        """Add the block with which `plan`'s window ends; call this right after the engine ran the plan.
 
         Raises:
             StreamLostError: the engine no longer holds that window.
@@ -221,8 +222,8 @@ class StreamRecall:
         )
 
     def ask(self, question: str, *, settle: bool = True, **options: Any) -> MemoryAnswer:
-        """Answer over the whole memory (options as in `memory.ask`). With `settle`, as the owner, then carry
-        out the cluster splits that its fetches allow.
+        """Answer over the whole memory (options as in `memory.ask`). With `settle`, which only the memory's
+        owner may set, then split clusters as far as the answer's fetches allow.
 
         Raises:
             HistoryError: the memory is empty.
@@ -262,7 +263,7 @@ class Recall:
 
     @staticmethod
     def check(keep: str | int) -> None:
-        """Check that `keep` is the length of a memory; needs no model.
+        """Check that `keep` is a valid length for a memory; needs no model.
 
         Raises:
             HistoryError: `keep` is neither a duration nor a size.
@@ -285,8 +286,8 @@ class Recall:
         self._streams: dict[str, StreamRecall] = {}
 
     def close_block(self, plan: WindowPlan, block: StrideBlock, began_us: int, source: str = "") -> None:
-        """Add the newest block of a window that was just run; its stream began `began_us` microseconds after
-        the start of the source."""
+        """Add the newest block of a window that was just run. The window's stream began `began_us`
+        microseconds after the start of the source."""
         recall = self._streams.get(plan.stream)
         if recall is None:
             camera, _, epoch = plan.stream.rpartition("/")
@@ -298,8 +299,8 @@ class Recall:
         recall.close_block(plan, block)
 
     def ask(self, question: str, *, settle: bool = True, **options: Any) -> Iterator[Recollection]:
-        """Yield the answer of every stream, in the order they began (options as in `PastSource.recall`). A
-        stream without a frame in the time range is left out.
+        """Yield the answer of every stream, in the order in which they began (options as in
+        `PastSource.recall`). Streams without a frame in the time range are left out.
 
         Raises:
             HistoryError: no stream has a frame in the range, or nothing is remembered.
@@ -309,8 +310,7 @@ class Recall:
         )
 
     def close(self) -> None:
-        """Write and release all memories; one whose folder fails does not keep the others from being
-        written."""
+        """Write and release all memories; if one folder fails, the other memories are still written."""
         with contextlib.ExitStack() as stack:
             for stream in self._streams.values():
                 stack.callback(stream.close)
@@ -333,9 +333,9 @@ def ask_folder(
         folder: one memory, or a folder of them.
         question: what to ask.
         camera: only memories of this camera.
-        model: the checkpoint; None: the one that made the memory.
+        model: the checkpoint; None: the checkpoint that made the memory.
         device: where it runs.
-        settle: carry out the splits of clusters that the answers allow, in memories that this process owns.
+        settle: split clusters as far as the answers allow, in memories that this process owns.
         options: as in `PastSource.recall`.
 
     Raises:
@@ -349,7 +349,7 @@ def ask_folder(
         raise DamagedMemoryError("; ".join(damaged))
     checkpoint = model or readable[0].about.get("model")
     if not checkpoint:
-        raise HistoryError(f"{readable[0].path} does not say which model made it: name the model")
+        raise HistoryError(f"{readable[0].path} does not say which model made it: give the model")
     engine = load_engine(checkpoint, device)
     sources: list[PastSource] = []
     with contextlib.ExitStack() as stack:
@@ -367,7 +367,7 @@ def ask_folder(
                 continue
             stack.callback(opened.close)
             _check_made_by(engine, entry, opened)
-            # Settling splits clusters and records it in the folder, which only the owner may do.
+            # Settling splits clusters and records the splits in the folder, which only the owner may do.
             sources.append(StreamRecall.of(engine, opened).source(settle=owner and settle))
         if sources:
             yield from _ask_each(sources, question, options)
@@ -379,16 +379,16 @@ def _check_made_by(engine: TransformersEngine, entry: Entry, opened: MemoryFolde
     """Check that the engine's model made a memory's KV.
 
     Raises:
-        HistoryError: Its shape or the model's weights differ.
+        HistoryError: The KV's shape or the model's weights differ.
     """
     weights = entry.about.get("weights", "")
     if opened.memory.shape != engine.kv_shape or weights not in ("", fingerprint(engine.model)):
         model = entry.about.get("model") or "unknown"
-        raise HistoryError(f"{entry.path}: made by another model, {model}: its KV does not fit")
+        raise HistoryError(f"{entry.path}: another model made it ({model}), so its KV does not fit")
 
 
 def _open(path: Path) -> tuple[MemoryFolder, bool]:
-    """Open a folder as its owner; as a reader if another process feeds it or it cannot be written."""
+    """Open a folder as its owner, or as a reader if another process owns it or it is not writable."""
     try:
         return MemoryFolder.open(path), True
     except OwnedMemoryError:

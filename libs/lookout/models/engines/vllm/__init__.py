@@ -1,4 +1,4 @@
-"""The vLLM engine (production): window plans inside unpatched vLLM, on CPU and GPU wheels alike.
+"""The vLLM engine (production): runs window plans inside unpatched vLLM, with its CPU and GPU wheels.
 
 vLLM is imported by the first call, not with this package.
 """
@@ -14,7 +14,7 @@ def load_engine(checkpoint: Path | str, **options: Any) -> "VllmEngine":
     """Start the vLLM engine on a checkpoint folder; see `lookout.models.engines.vllm.loading.load_engine`.
 
     Raises:
-        UnsupportedModelError: vLLM is not installed, or not in the pinned version.
+        UnsupportedModelError: vLLM is not installed, or another version than the pinned one.
     """
     from importlib.util import find_spec
 

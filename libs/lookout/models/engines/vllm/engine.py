@@ -51,7 +51,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class _StreamRecord:
-    """What the engine knows of a stream's KV on the workers."""
+    """What the engine knows about a stream's KV on the workers."""
 
     window: int
     digest: str
@@ -91,13 +91,13 @@ class _Work:
         return last.start
 
     def prompt(self, suffix: Sequence[int]) -> list[int]:
-        """Token ids of the window and what follows it; 0 for visual rows and newlines, whose embeddings come
-        from the workers."""
+        """Token ids of the window and of what follows it; 0 for visual rows and newlines, whose embeddings
+        the workers provide."""
         ids = self.plan.token_ids
         return [*np.where(ids < 0, 0, ids).tolist(), *(max(0, token) for token in suffix)]
 
     def newlines(self, suffix: Sequence[int]) -> tuple[int, ...]:
-        """Rows of the prompt that hold the learned newline."""
+        """Rows of the prompt that are learned newlines."""
         inside = np.flatnonzero(self.plan.token_ids == NEWLINE).tolist()
         return (*inside, *(self.plan.rows + i for i, token in enumerate(suffix) if token == NEWLINE))
 
@@ -106,8 +106,8 @@ class VllmEngine:
     """Executes window plans inside unpatched vLLM (`Engine` protocol).
 
     A window is one vLLM request whose leading rows come from the stream's canonical KV; its further questions
-    are requests over the finished window. The rest of a partial block, which vLLM would compute again, is
-    loaded too, so both engines compute the same rows.
+    are requests over the finished window. The rest of a partial block, which vLLM would recompute, is loaded
+    too, so that both engines compute the same rows.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class VllmEngine:
 
     @property
     def layout(self) -> Layout:
-        """The prompt layout that plans must be made with."""
+        """The prompt layout that plans must use."""
         return self._admission.limits.layout
 
     @property
@@ -141,8 +141,8 @@ class VllmEngine:
 
     @cached_property
     def key_bias(self) -> torch.Tensor:
-        """The bias of every layer's key projection [layers, width]; zeros for a model without one, or that
-        norms its keys."""
+        """The bias of every layer's key projection [layers, width]; zeros if the model has no such bias or
+        normalises its keys."""
         return torch.cat(self.backend.call("lookout_key_bias"), 1)
 
     def rows(self, plan: WindowPlan, begin: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -160,7 +160,7 @@ class VllmEngine:
         if any(rank is None for rank in ranks):
             raise StreamLostError(
                 f"{plan.stream}: the workers do not hold window {plan.window}: take a block's KV right after "
-                "its window"
+                "its window was run"
             )
         keys, values = zip(*ranks, strict=True)
         return torch.cat(keys, 1), torch.cat(values, 1)
@@ -182,7 +182,7 @@ class VllmEngine:
         return None if record is None else record.digest
 
     def memory(self) -> list[StreamMemory]:
-        """List what every stream holds over all ranks, least recently used first."""
+        """List what is kept for every stream over all ranks, least recently used first."""
         per_rank = self.backend.call("lookout_memory")
         return [
             StreamMemory(name, stream.window, stream.rows, sum(rank.get(name, 0) for rank in per_rank), 0)
@@ -196,7 +196,7 @@ class VllmEngine:
         self.backend.close()
 
     def run(self, requests: Sequence[WindowRequest]) -> list[WindowAnswer]:
-        """Execute one window of each of several streams; errors come back in the answer of their stream.
+        """Execute windows of several streams, one per stream; errors are returned in the stream's answer.
 
         Raises:
             DeviceError: The device failed permanently.
@@ -222,7 +222,7 @@ class VllmEngine:
         settings: TextSettings,
         going: Callable[[], bool] = lambda: True,
     ) -> Generator[str, None, Cost]:
-        """See `AskingEngine.write`. The rows of the question are computed once; each step after that adds one
+        """See `AskingEngine.write`. The question's rows are computed once; each step after that adds one
         token."""
         check_writable(question)
         with self._over_held(plan, [Question("", question, describe=settings.tokens)]) as work:
@@ -247,13 +247,13 @@ class VllmEngine:
                     break
             if piece := buffer.end():
                 yield piece
-            # Decoding keeps its KV: each row is computed once.
+            # Decoding keeps its KV, so each row is computed once.
             spent = written_flops(self.shape, plan.rows, len(work.suffixes[0]) + count)
             return replace(self._cost(work), flops={"describe": spent})
 
     @contextmanager
     def _over_held(self, plan: WindowPlan, questions: Sequence[Question]) -> Iterator[_Work]:
-        """Prepare work over the held window, whose KV stays as it is, whatever fails.
+        """Prepare work over the held window. Whatever fails, the window's KV does not change.
 
         Raises:
             EngineError: The questions cannot be computed, or the window is not held.
@@ -274,7 +274,7 @@ class VllmEngine:
             self._fault(error, alone=False)
             raise EngineError(
                 f"{plan.stream}: the question failed ({type(error).__name__}: {error}); window "
-                f"{plan.window} is held as before"
+                f"{plan.window} is still held"
             ) from error
         finally:
             self.backend.abort()
@@ -284,7 +284,7 @@ class VllmEngine:
         """Check that the workers could load the window for a question.
 
         Raises:
-            RuntimeError: A worker could not.
+            RuntimeError: A worker could not load it.
         """
         for cause in self._failures([work]).values():
             raise RuntimeError(cause)
@@ -306,7 +306,7 @@ class VllmEngine:
         return work
 
     def _batch(self, works: Sequence[_Work]) -> list[WindowAnswer]:
-        """Execute admitted work, then stop counting the KV that is not kept."""
+        """Execute admitted work, then remove KV that is not kept from the budget."""
         try:
             return self._execute(works) if works else []
         finally:
@@ -317,9 +317,9 @@ class VllmEngine:
     def _execute(self, works: Sequence[_Work]) -> list[WindowAnswer]:
         """Run a batch.
 
-        Out of memory: the batch runs again in two halves; a single window runs again after the KV of all
-        other streams is dropped. Any other failure: its streams run again one by one. No KV has moved by
-        then, so that every stream can run again, under a new key.
+        If memory runs out, the batch runs again in two halves; a single window runs again after the KV of all
+        other streams is dropped. After any other failure, the streams of the batch run again one by one. No
+        KV has moved by then, so every stream can run again, under a new key.
 
         Raises:
             DeviceError: The device failed permanently, or has no memory for a single window.
@@ -327,7 +327,7 @@ class VllmEngine:
         try:
             self._windows(works)
         except FAILURES as error:
-            # Do this first: a request left by a failed step keeps its pages, and every later step waits.
+            # Do this first: a request left over from a failed step keeps its pages, and later steps wait.
             self._abandon(works, error)
             memory = self._fault(error, alone=works[0].alone) is Fault.MEMORY
             if len(works) > 1 or memory:
@@ -361,7 +361,7 @@ class VllmEngine:
         return fault
 
     def _again(self, works: Sequence[_Work], *, halve: bool) -> list[WindowAnswer]:
-        """Run the work of a failed batch again: in halves, or each stream alone."""
+        """Run the work of a failed batch again, in halves or each stream alone."""
         single = len(works) == 1
         if single:
             for stream in list(self._streams):
@@ -377,8 +377,8 @@ class VllmEngine:
         return [answer for part in parts for answer in self._execute(part)]
 
     def _guarded(self, works: Sequence[_Work], step: Callable[[Sequence[_Work]], None]) -> None:
-        """Run a step over finished windows. If it fails, run it again for each stream alone, so that only the
-        faulty stream is lost."""
+        """Run a step over finished windows. If it fails, run it again for each stream on its own, so that
+        only the faulty stream is lost."""
         alive = [work for work in works if work.error is None]
         try:
             step(alive)
@@ -400,20 +400,20 @@ class VllmEngine:
                 self._guarded([work], step)
 
     def _failures(self, works: Sequence[_Work]) -> dict[str, str]:
-        """Return why workers could not load KV, by the work's key. Their step ran over pages that hold other
-        rows, so its answers are void."""
+        """Return why workers could not load KV, by the work's key. The step of such work ran over pages that
+        contain other rows, so its answers are void."""
         causes: dict[str, str] = {}
         for rank in self.backend.call("lookout_failures", [work.key for work in works]):
             causes = {**rank, **causes}
         return causes
 
     def _abandon(self, works: Sequence[_Work], error: Exception) -> None:
-        log.warning("batch failed", error=str(error), streams=len(works), again=len(works) > 1)
+        log.warning("a batch failed", error=str(error), streams=len(works), again=len(works) > 1)
         self.backend.abort()
         self.backend.call("lookout_release", [work.key for work in works], [])
 
     def _key(self, plan: WindowPlan) -> str:
-        """Return a name for one run of a window that is never used again; it salts the prefix cache."""
+        """Return a unique name for one run of a window; it salts the prefix cache."""
         return f"{plan.salt}#{next(self._run)}"
 
     def _windows(self, works: Sequence[_Work]) -> None:
@@ -443,7 +443,7 @@ class VllmEngine:
             work.outputs.append(output)
 
     def _describe(self, works: Sequence[_Work]) -> None:
-        """Write text for the questions that were answered Yes and want it, greedily."""
+        """Write text for the questions that were answered Yes and ask for text, greedily."""
         layout = self.layout
         calls: list[tuple[_Work, int, EngineCall]] = []
         for work in works:
@@ -462,8 +462,8 @@ class VllmEngine:
         return self._admission.questions(work.request)
 
     def _call(self, work: _Work, place: int, *more: int, ask: bool = False) -> EngineCall:
-        """Build the request for the suffix at `place` and the tokens `more` after it; without suffixes, for
-        the window alone."""
+        """Build the request for the suffix at `place` and the tokens `more` after it. If there are no
+        suffixes, the request is for the window alone."""
         suffix = (*work.suffixes[place], *more) if work.suffixes else ()
         node = work.nodes.get(place)
         return EngineCall(
@@ -540,14 +540,14 @@ class VllmEngine:
         plan = work.plan
         answers = self._replies(work) if work.error is None else ()
         if not all(np.isfinite((answer.yes_logit, answer.no_logit)).all() for answer in answers):
-            work.error = "its logits are not finite; check the embeddings"
+            work.error = "its logits are not finite: check the embeddings"
         if work.error is not None and keep_failed:
             return refused(work.request, EngineError(f"{plan.stream}: the question failed ({work.error})"))
         if work.error is not None:
             return self._failed(work)
         out = WindowAnswer(plan.stream, plan.window, answers, self._cost(work))
         for place, tokens in work.texts.items():
-            # Decoding keeps its KV: each row is computed once, the question's rows once more.
+            # Decoding keeps its KV, so each row is computed once, except the question's rows: those twice.
             flops = written_flops(self.shape, plan.rows, len(work.suffixes[place]) + len(tokens))
             out = with_text(out, place, self._decoded(tokens), flops)
         return out
@@ -574,7 +574,8 @@ class VllmEngine:
             self._budget.release(plan.stream)
             self.backend.call("lookout_release", [], [plan.stream])
         error = StreamFailedError(
-            f"{plan.stream}: window {plan.window} failed ({work.error}); its KV is dropped, plan a key window"
+            f"{plan.stream}: window {plan.window} failed ({work.error}); its KV was dropped: plan a key "
+            "window"
         )
         return refused(work.request, error)
 

@@ -33,17 +33,18 @@ def load_engine(
     tensor_parallel: int = 1,
     eager: bool = True,
 ) -> VllmEngine:
-    """Start vLLM on a stock checkpoint folder as a window engine, on the device that its wheel was built for.
+    """Start vLLM on a stock checkpoint folder as a window engine, on the device for which its wheel was
+    built.
 
     Args:
         checkpoint: Folder of the checkpoint.
         dtype: Data type of weights, embeddings and KV; None: `lookout.models.device.default_dtype`.
-        budget_bytes: Limit of the canonical KV kept between windows, over all ranks. If it does not hold all
-            streams, a stable subset stays (`lookout.models.engines.budget`). None:
+        budget_bytes: Limit on the canonical KV kept between windows, over all ranks. If it is too small for
+            all streams, a stable subset stays (`lookout.models.engines.budget`). None:
             `lookout.models.engines.sizing.kv_budget`.
-        layout: Replaces the checkpoint's own prompt layout.
+        layout: Replaces the checkpoint's prompt layout.
         max_rows: Maximum rows of one window with a question (80 frames of 256 tokens take about 21 500). The
-            model's own limit applies too.
+            model's limit applies too.
         max_batched_rows: Rows of one step; longer windows are prefilled in chunks.
         block_size: Rows of a page of vLLM's block table.
         kv_cache_bytes: Size per rank of vLLM's block table, in which windows run; it is not part of
@@ -87,7 +88,7 @@ def _prompt_of(folder: Path, layout: Layout | None) -> tuple[Layout, Any]:
 
 
 def _table_rows(rows: int, block_size: int) -> int:
-    """Rows of whole pages for a window: one page more than it fills, because vLLM reserves the first."""
+    """Rows, in whole pages, for a window; one extra page, because vLLM reserves the first."""
     return (-(-rows // block_size) + 1) * block_size
 
 
@@ -95,12 +96,12 @@ def _checked_shape(folder: Path, dtype: str, ranks: int) -> ModelShape:
     """Read the shape of a checkpoint and check that this vLLM can run it.
 
     Raises:
-        UnsupportedModelError: It cannot.
+        UnsupportedModelError: This vLLM cannot run it.
     """
     installed = internals.installed_version()
     if installed != internals.VERSION:
         raise UnsupportedModelError(
-            f"the vLLM engine is written for vllm {internals.VERSION}, found {installed}: "
+            f"the vLLM engine is written for vllm {internals.VERSION}, but {installed} is installed: "
             "install the pinned version"
         )
     shape = read_shape(folder, dtype)
@@ -112,7 +113,7 @@ def _checked_shape(folder: Path, dtype: str, ranks: int) -> ModelShape:
 
 
 def _newline(folder: Path, family: Family) -> torch.Tensor | None:
-    """Read the model's learned newline, if its prompt has one."""
+    """Return the model's learned newline; None if its prompt has none."""
     if not family.prompt.newline:
         return None
     for path in sorted(folder.glob("*.safetensors")):
@@ -121,4 +122,4 @@ def _newline(folder: Path, family: Family) -> torch.Tensor | None:
                 if name in weights.keys():  # noqa: SIM118 - not a dict
                     weight: torch.Tensor = weights.get_tensor(name)
                     return weight
-    raise UnsupportedModelError(f"{folder} lacks the weight of its newline, {family.newline_weights[0]}")
+    raise UnsupportedModelError(f"{folder} lacks the learned newline's weight, {family.newline_weights[0]}")

@@ -1,7 +1,7 @@
-"""What a worker holds of windows: their inputs while they run, and every stream's KV between windows.
+"""What a worker keeps of windows: their inputs while they run, and every stream's KV between windows.
 
-Pure torch; vLLM is not imported here. K is canonical (un-rotated): a key is rotated once, when its window is
-placed, so that rounding does not add up over slides.
+Pure torch; vLLM is not imported here. K is canonical (un-rotated): a key is rotated only once, when its
+window is placed, so that rounding errors do not add up as windows slide.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ Layer = tuple[torch.Tensor, torch.Tensor]
 class WindowInputs:
     """One window on its way through the engine; sent to every worker before its requests.
 
-    - `key` names this run of the window, `digest` its plan; `stream` names the KV that it continues, `parent`
-    is
-      the digest of that KV's plan (None: it continues none).
+    - `key` names this run of the window, `digest` its plan; `stream` names the KV that the window continues,
+      `parent` is the digest of that KV's plan (None: the window continues no KV).
     - `positions` int64 [axes, rows]; `question_position` is the position of the first row after the window.
     - `token_ids` int64 [rows], 0 at visual rows; `visual_rows` int64 [n] have `embeddings` [n, hidden] and,
       for Qwen3-VL, `deepstack` [levels, n, hidden].
     - `source` int64 [rows]: rows of the stream's current KV, or -1 for a new row.
-    - `computed` int64: ascending rows whose KV this window computes (and keeps); those below `load` are
-      refreshed as the `runs`, the others are the tail that vLLM prefills.
+    - `computed` int64: ascending rows whose KV this window computes (and keeps). Rows below `load` are
+      refreshed as the `runs`; the other rows are the tail that vLLM prefills.
     """
 
     key: str
@@ -51,7 +50,7 @@ class WindowInputs:
         return int(self.token_ids.shape[0])
 
     def at(self, start: int, stop: int) -> torch.Tensor:
-        """Return the positions [axes, stop - start] of rows of the prompt, questions and answers included."""
+        """Return the positions [axes, stop - start] of prompt rows, including questions and answers."""
         axes = self.positions.shape[0]
         behind = torch.arange(max(start, self.rows), max(stop, self.rows)) - self.rows
         after = (self.question_position + behind).expand(axes, -1)
@@ -93,7 +92,7 @@ class Captured:
 
 @dataclass(slots=True, eq=False)
 class SavedKV:
-    """A stream's window: canonical K and V per layer, [rows, kv_heads, head_dim]; `digest` names its plan."""
+    """A stream's window: per layer canonical K and V [rows, kv_heads, head_dim]; `digest`: of its plan."""
 
     rows: int
     digest: str
@@ -107,9 +106,9 @@ class SavedKV:
 
 @dataclass(slots=True, eq=False)
 class WindowStore:
-    """All windows and streams of one worker (each tensor-parallel rank holds its own heads).
+    """All windows and streams of one worker (each tensor-parallel rank has the KV of its own heads).
 
-    `layers` names the attention layers of the model: a window's KV is complete when all of them were
+    `layers` names the attention layers of the model; a window's KV is complete when all of them were
     captured.
     """
 
@@ -120,7 +119,7 @@ class WindowStore:
     failed: dict[str, str] = field(default_factory=dict)
 
     def fail(self, key: str, cause: str) -> None:
-        """Remember the first cause of a window's failure; other windows are not affected."""
+        """Record the first cause of a window's failure; other windows are not affected."""
         self.failed.setdefault(key, cause)
 
     def failures(self, keys: Iterable[str]) -> dict[str, str]:
@@ -131,7 +130,7 @@ class WindowStore:
         """Return the KV that a window continues.
 
         Raises:
-            KeyError: The worker holds no KV of the stream, or that of another window.
+            KeyError: The worker has no KV of the stream, or only that of another window.
         """
         stream = self.streams.get(window.stream)
         if stream is None:
@@ -141,8 +140,8 @@ class WindowStore:
         return stream
 
     def commit(self, key: str, name: str) -> str | None:
-        """Make the window's KV the KV of `name`, layer by layer. On failure, returns the cause and drops the
-        KV of `name`, which may be half changed."""
+        """Make the window's KV the KV of `name`, layer by layer; return None. On failure, return the cause
+        and drop the KV of `name`, which may be half changed."""
         try:
             return self.failed.get(key) or self._commit(self.windows[key], name)
         except (RuntimeError, IndexError, KeyError, MemoryError) as error:
@@ -171,7 +170,7 @@ class WindowStore:
             return "some of its rows were never computed"
         if not names:
             return "it computed no rows"
-        # In place: the old window is freed layer by layer, so that memory never holds both as a whole.
+        # In place: the old window is freed layer by layer, so that memory never contains both as a whole.
         if name == window.stream:
             self.streams.pop(name, None)
         reused = torch.ones(window.rows, dtype=torch.bool)
@@ -195,7 +194,7 @@ def _joined(
     before: torch.Tensor | None,
     fresh: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Join reused and computed rows to one layer's K or V of the new window."""
+    """Combine reused and computed rows into one layer's K or V of the new window."""
     like = fresh if fresh is not None else before
     assert like is not None
     out = like.new_empty(window.rows, *like.shape[1:])
@@ -209,7 +208,7 @@ def _joined(
 
 def turned(k: torch.Tensor, angles: Angles, back: bool = False) -> torch.Tensor:
     """Rotate keys [n, heads, dim] by float32 (cosine, sine) [n, dim / 2], `rotate_half` convention. `back`
-    undoes exactly what the same angles did, their scaling (YaRN) and rounding included."""
+    exactly undoes what the same angles did, including their scaling (YaRN) and rounding."""
     cos, sin = (part[:, None, :] for part in angles)
     if back:
         # The sum of squares is not exactly 1: YaRN scales cosine and sine, and both are rounded.

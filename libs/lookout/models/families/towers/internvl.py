@@ -10,8 +10,8 @@ from lookout.models.vision.vit import GroupedTower
 
 
 class InternVLTower(GroupedTower):
-    """InternVL's ViT on kept 2x2 groups; each kept group attends to the class token and the kept patches of
-    its frame."""
+    """InternVL's ViT on kept 2x2 groups. Each kept group attends to the class token and to the kept patches
+    of its frame."""
 
     family = "internvl"
     leading = 1
@@ -19,7 +19,7 @@ class InternVLTower(GroupedTower):
     def _vision(self) -> nn.Module:
         if self.config.vision_feature_layer != -1 or self.config.vision_feature_select_strategy != "default":
             raise VisionError(
-                "internvl: only the last layer's patch features are supported, the checkpoint asks for layer "
+                "internvl: only the last layer's patch features are supported, but the checkpoint uses layer "
                 f"{self.config.vision_feature_layer}, strategy {self.config.vision_feature_select_strategy!r}"
             )
         vision: nn.Module = self.model.vision_tower

@@ -1,4 +1,4 @@
-"""Base of LLaVA's towers: a stock CLIP or SigLIP whose feature layer the checkpoint names."""
+"""Base of LLaVA's towers: a stock CLIP or SigLIP, up to the feature layer that the checkpoint selects."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from lookout.models.vision.vit import PlainTower
 
 
 class LlavaTower(PlainTower):
-    """The encoder up to the checkpoint's feature layer, on squares of the size that its position table
-    has."""
+    """The encoder up to the checkpoint's feature layer, on squares of the size for which its position table
+    is made."""
 
     strategy: ClassVar[str]
     """The only `vision_feature_select_strategy` that the tower computes."""
@@ -39,13 +39,13 @@ class LlavaTower(PlainTower):
             raise self._refuse_size(height, width, f"its position table is made for {side}x{side}")
         rows = side // patch
         taps = self._taps(rows)
-        # SigLIP's 384 pixels are 27 patches of 14 pixels, and 6 pixels that no patch covers.
+        # SigLIP's 384 pixels are 27 patches of 14 pixels, plus 6 pixels that no patch covers.
         hidden, margin = int(self.config.text_config.hidden_size), side - rows * patch
         return Grid(rows, rows, patch, 1, taps, taps, hidden, remainder=(margin, margin))
 
     @abstractmethod
     def _taps(self, patches: int) -> tuple[tuple[int, ...], ...]:
-        """Return the patches along one axis that each token is pooled from."""
+        """Return the patches along one axis from which each token is pooled."""
 
     def _embed(self, patches: torch.Tensor) -> torch.Tensor:
         rows: torch.Tensor = self.vision.embeddings.patch_embedding(patches)

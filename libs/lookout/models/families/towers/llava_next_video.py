@@ -12,7 +12,7 @@ from lookout.models.vision.vit import GroupedTower
 
 
 class LlavaNextVideoTower(LlavaTower, GroupedTower):
-    """CLIP on kept 2x2 groups; each kept group attends to the class token and the kept patches of its
+    """CLIP on kept 2x2 groups. Each kept group attends to the class token and to the kept patches of its
     frame."""
 
     family = "llava_next_video"
@@ -21,7 +21,7 @@ class LlavaNextVideoTower(LlavaTower, GroupedTower):
 
     def _vision(self) -> nn.Module:
         if (mode := self.config.spatial_pool_mode) != "average":
-            raise VisionError(f"{self.family}: average pooling is supported, not the checkpoint's {mode!r}")
+            raise VisionError(f"{self.family}: only average pooling is supported, not {mode!r}")
         return super()._vision()
 
     def _taps(self, patches: int) -> tuple[tuple[int, ...], ...]:

@@ -14,7 +14,7 @@ from lookout.models.vision.types import FrameInput, FrameTokens, Grid, Mask
 
 
 def pooling(patches: int) -> tuple[tuple[tuple[int, float], ...], ...]:
-    """Return, for each of ceil(patches / 2) tokens along an axis, the patches that it is pooled from and
+    """Return, for each of ceil(patches / 2) tokens along an axis, the patches from which it is pooled, and
     their weights.
 
     These are the taps of `F.interpolate(mode="bilinear", align_corners=False)`. For 27 patches, row 13 feeds
@@ -35,8 +35,8 @@ def pooling(patches: int) -> tuple[tuple[tuple[int, float], ...], ...]:
 
 
 class LlavaOnevisionTower(LlavaTower):
-    """SigLIP on every patch that a kept token is pooled from, pooled as the model pools the frames of a
-    video."""
+    """SigLIP on every patch that contributes to a kept token. Patches are pooled as the model pools the
+    frames of a video."""
 
     family = "llava_onevision"
     strategy = "full"

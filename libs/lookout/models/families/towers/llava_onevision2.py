@@ -14,8 +14,9 @@ from lookout.models.vision.types import Grid, Mask, VisionError
 
 
 class LlavaOnevision2Tower(QwenTower):
-    """The tower on kept 2x2 groups, as vLLM's frame backend runs it on whole frames: each is a picture of its
-    own. Windows of several frames are for canvases, whose tokens depend on one another."""
+    """The tower on kept 2x2 groups. As in vLLM's frame backend, which runs it on whole frames, each frame is
+    a separate picture. Attention windows of several frames are for canvases, whose tokens depend on one
+    another."""
 
     family = "llava_onevision2"
 
@@ -25,7 +26,7 @@ class LlavaOnevision2Tower(QwenTower):
         kinds = (config.layer_norm_type, config.hidden_act, bool(config.use_head), config.temporal_patch_size)
         if kinds != ("layer_norm", "gelu", False, 1):
             raise VisionError(
-                f"{self.family}: layer_norm, gelu, no head and one frame a patch are supported, not {kinds}"
+                f"{self.family}: supported are layer_norm, gelu, no head and one frame per patch, not {kinds}"
             )
         head = int(config.hidden_size) // int(config.num_attention_heads)
         if head % (2 * sum(AXES)):

@@ -1,8 +1,8 @@
 """LLaVA-OneVision-2 for transformers, which has no classes for it: configuration, tower and whole model.
 
-Names of settings and weights are those that vLLM reads of a published folder
+Names of settings and weights are those that vLLM reads from a published folder
 (`vllm.model_executor.models.llava_onevision2`); `tests/vllm/test_llava_onevision2.py` compares the tower with
-vLLM's. Nothing of a folder is executed: transformers prefers registered classes to a folder's own code.
+vLLM's. No code from a folder is executed, because transformers prefers registered classes to a folder's code.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from transformers.utils.generic import is_flash_attention_requested
 from transformers.vision_utils import get_vision_position_ids
 
 NAME: Final = "llava_onevision2"
-#: parts of the rotated half of a head that turn by time, row and column
+#: parts of the rotated half of a head: rotated by time, by row and by column
 AXES: Final = (4, 6, 6)
 
 
@@ -70,11 +70,11 @@ class LlavaOnevision2Config(PreTrainedConfig):  # type: ignore[misc]
     tie_word_embeddings: bool = False
 
     def __post_init__(self, **kwargs: Any) -> None:
-        """Make configurations of the parts' settings."""
+        """Turn the parts' settings into configurations."""
         for part, kind in self.sub_configs.items():
             value = getattr(self, part)
             if not isinstance(value, PreTrainedConfig):
-                # The folder's own names of its parts are those of its Python files.
+                # The folder's `model_type` of each part belongs to its Python files, so it is dropped.
                 settings = {key: setting for key, setting in (value or {}).items() if key != "model_type"}
                 setattr(self, part, kind(**settings))
         super().__post_init__(**kwargs)
@@ -83,8 +83,8 @@ class LlavaOnevision2Config(PreTrainedConfig):  # type: ignore[misc]
 def angles(positions: torch.Tensor, head_dim: int, theta: float) -> torch.Tensor:
     """Return the angles of a head's entries, float32 [rows, head_dim].
 
-    The halves repeat, although neighbouring entries are turned together: the two of a pair have different
-    angles, so a row's turn depends on its position, not only on the distance to another row.
+    The halves repeat, although neighbouring entries are rotated together. So the two entries of a pair have
+    different angles, and a row's rotation depends on its position, not only on the distance to another row.
 
     Args:
         positions: Time, row and column of every patch, int64 [rows, 3].
@@ -114,7 +114,7 @@ def turned(states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.
 
 
 class Attention(nn.Module):
-    """Attention of a tower's layer within sequences."""
+    """Attention within sequences, for a layer of the tower."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class Attention(nn.Module):
     def forward(
         self, rows: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, edges: torch.Tensor
     ) -> torch.Tensor:
-        """Attend, rows [n, width]; `edges` are the borders of sequences, int32 [sequences + 1]."""
+        """Attend over rows [n, width]; `edges` are the sequences' boundaries, int32 [sequences + 1]."""
         query, key, value = self.qkv(rows).view(len(rows), 3, self.heads, -1).unbind(1)
         heads = [
             part.transpose(0, 1)[None] for part in (turned(query, cos, sin), turned(key, cos, sin), value)
@@ -186,13 +186,13 @@ class Embeddings(nn.Module):
         self.patch_embedding = nn.Conv2d(channels, config.hidden_size, patch, patch, bias=False)
 
     def forward(self, patches: torch.Tensor) -> torch.Tensor:
-        """Return rows [n, width] of normalised patches [n, channels * patch * patch]."""
+        """Return rows [n, width] for normalised patches [n, channels * patch * patch]."""
         rows: torch.Tensor = self.patch_embedding(patches.view(-1, *self.shape))
         return rows.flatten(1)
 
 
 class Encoder(nn.Module):
-    """Holds the tower's layers."""
+    """The tower's layers."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
@@ -200,7 +200,7 @@ class Encoder(nn.Module):
 
 
 class Merger(nn.Module):
-    """Makes a token of the patches of a group, which follow each other."""
+    """Makes one token of each group of patches; a group's patches are consecutive."""
 
     def __init__(self, config: Any, hidden: int) -> None:
         super().__init__()
@@ -209,7 +209,7 @@ class Merger(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(self.group, self.group), nn.GELU(), nn.Linear(self.group, hidden))
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return tokens [groups, hidden] of rows [n, width]."""
+        """Return tokens [groups, hidden] for rows [n, width]."""
         out: torch.Tensor = self.mlp(self.ln_q(rows).view(-1, self.group))
         return out
 
@@ -253,10 +253,10 @@ class LlavaOnevision2VisionModel(_Model):
         """Encode patches into tokens (`pooler_output`, [groups, hidden]).
 
         Args:
-            pixel_values: Normalised patches, [patches, 3 * patch * patch], those of a group in sequence.
+            pixel_values: Normalised patches, [patches, 3 * patch * patch]; a group's patches are consecutive.
             grid_thw: Frames or canvases, patch rows and patch columns of every video, int64 [videos, 3].
             position_ids: Time, row and column of every patch, int64 [patches, 3].
-            cu_seqlens: Borders of the sequences within which patches attend, int32 [sequences + 1]; None:
+            cu_seqlens: Boundaries of the sequences within which patches attend, int32 [sequences + 1]; None:
                 windows of `frame_windows_size` frames.
         """
         config = self.config
@@ -309,7 +309,7 @@ class LlavaOnevision2ForConditionalGeneration(_Model):
         patch_positions: torch.Tensor | None = None,
         **options: Any,
     ) -> CausalLMOutputWithPast:
-        """Return logits [batch, rows, vocabulary] of a prompt; names are vLLM's and the processor's."""
+        """Return a prompt's logits [batch, rows, vocabulary]; names are as in vLLM and the processor."""
         embeds = self.model.language_model.embed_tokens(input_ids)
         if pixel_values is not None:
             tokens = self.model.visual(pixel_values, image_grid_thw, patch_positions).pooler_output
@@ -325,7 +325,7 @@ def register() -> None:
     AutoConfig.register(NAME, LlavaOnevision2Config)
     AutoModel.register(LlavaOnevision2Config, LlavaOnevision2Model)
     AutoModelForImageTextToText.register(LlavaOnevision2Config, LlavaOnevision2ForConditionalGeneration)
-    # vLLM also takes the language model directly under `model.`, and the tower without `model.` in front.
+    # vLLM also accepts the language model directly under `model.`, and the tower without that prefix.
     register_checkpoint_conversion_mapping(
         NAME,
         [

@@ -28,8 +28,8 @@ def block_major(pixels: NDArray[np.uint8], patch: int, merge: int) -> NDArray[np
 
 
 class QwenTower(BaseTower):
-    """Runs kept groups through the stock tower, which takes the caller's positions and boundaries instead of
-    its own."""
+    """Runs kept groups through the stock tower, which accepts the caller's positions and boundaries in place
+    of its own."""
 
     def _vision(self) -> nn.Module:
         vision: nn.Module = self.model.visual
@@ -106,7 +106,7 @@ class QwenTower(BaseTower):
         return (out.pooler_output, *(getattr(out, "deepstack_features", None) or ()))
 
     def _boundaries(self, segments: Sequence[Sequences]) -> dict[str, torch.Tensor | int]:
-        """Return the tower's further arguments that name segments."""
+        """Return the tower's additional arguments that describe segments."""
         del segments
         return {}
 
@@ -123,8 +123,8 @@ class QwenTower(BaseTower):
     def _layout(
         self, grids: Sequence[Grid], kept: Sequence[torch.Tensor]
     ) -> tuple[dict[str, torch.Tensor], tuple[list[int], ...]]:
-        """Return the tower's further row-wise arguments in this family, and the rows of segments other than
-        whole frames."""
+        """Return the additional row-wise arguments that this family's tower needs, and the number of rows of
+        segments other than whole frames."""
 
     def _flops(self, grid: Grid, keep: Mask) -> int:
         groups = int(keep.sum())

@@ -1,4 +1,4 @@
-"""Qwen2.5-VL: attention windows are cut on the full grid, then compacted; empty ones are dropped."""
+"""Qwen2.5-VL: attention windows are cut on the full grid, then compacted; empty windows are dropped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Qwen25Tower(QwenTower):
     family = "qwen2_5_vl"
 
     def _windows(self, grid: Grid) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the groups of the full grid in window order, and the window of each."""
+        """Return the groups of the full grid in window order, and each group's window."""
         config = self.vision.config
         order, edges = get_vision_window_index(
             self._shape(grid), config.spatial_merge_size, config.window_size, config.patch_size

@@ -1,4 +1,4 @@
-"""SmolVLM2: SigLIP on every patch of a kept group, shuffled into one row a group."""
+"""SmolVLM2: SigLIP on every patch of a kept group, shuffled into one row per group."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from lookout.models.vision.vit import GroupedTower
 
 
 class SmolVLMTower(GroupedTower):
-    """SigLIP on kept groups of `scale_factor` x `scale_factor` patches; each attends to the kept patches of
-    its frame."""
+    """SigLIP on kept groups of `scale_factor` x `scale_factor` patches. Each group attends to the kept
+    patches of its frame."""
 
     family = "smolvlm"
 

@@ -1,7 +1,7 @@
 """Questions about the past: a camera's memory read inside attention (Mosaic).
 
-Only the question's rows run through the layers. In every layer their query selects clusters, which are placed
-between the prefix and the window; nothing of the question is stored.
+Only the question's rows run through the layers. In every layer, their query selects clusters, which are
+placed between the prefix and the window. Nothing of the question is stored.
 """
 
 from lookout.models.engines.born import (

@@ -38,14 +38,14 @@ from lookout.past.memory import (
 )
 
 EVIDENCE = 8
-"""Maximum number of frames named as evidence."""
+"""Maximum number of frames listed as evidence."""
 SIDE_BY_SIDE = 4
-"""Number of pasts read at the same time; a holder serves as many readers (`MemoryLimits.readers`)."""
+"""Number of pasts read at the same time: as many readers as a holder serves (`MemoryLimits.readers`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskCost:
-    """What an answer cost.
+    """The cost of an answer.
 
     Attributes:
         question_tokens: Rows of the question.
@@ -54,11 +54,11 @@ class AskCost:
         window_tokens: Rows of the window that were read.
         bytes_moved: Bytes moved to the device, over all layers.
         copies: Copies to the device, over all layers.
-        flops: FLOPs of the question's rows and of comparing clusters with their query.
+        flops: FLOPs to compute the question's rows and to compare clusters with their query.
         first_token_s: Seconds to the first token.
-        retrieve_s: Seconds of choosing clusters, over all layers.
-        move_s: Seconds of moving them to the device, over all layers.
-        attend_s: Seconds of attention over all layers, that of written text included.
+        retrieve_s: Seconds spent choosing clusters, over all layers.
+        move_s: Seconds spent moving clusters to the device, over all layers.
+        attend_s: Seconds spent in attention, over all layers, including that of written text.
     """
 
     question_tokens: int
@@ -79,11 +79,11 @@ class MemoryAnswer:
     """The answer to a question about the past.
 
     Attributes:
-        covered_from_us: Stream time from which KV was held when the question was asked.
+        covered_from_us: Stream time from which on the memory had KV when the question was asked.
         covered_to_us: Stream time of the newest frame.
-        evidence: The frames with most attention, in order of time.
+        evidence: The frames with the most attention, in order of time.
         traces: What each layer read.
-        shares: For a structured question, the probability of each allowed answer, in their order.
+        shares: For a structured question, the probability of each allowed answer, in the question's order.
     """
 
     question: str
@@ -125,18 +125,18 @@ def ask(
         engine: provides the model, its prompt layout and tokenizer; its streams are not touched.
         snapshot: a snapshot of the memory, or a past of chapters, which has its own budgets and time range;
             its content does not change during the call.
-        question: text; the checkpoint's question head and tail are put around it.
+        question: the text; the checkpoint's question head and tail are added to it.
         retrieval: budgets.
-        predictor: how clusters are prefetched; None: `RESIDUAL` on an accelerator, no prefetching on the CPU.
-        resident: whether a cluster is on the device already.
+        predictor: how clusters are prefetched; None: `RESIDUAL` on an accelerator, none on the CPU.
+        resident: whether a cluster is already on the device.
         since_us: only frames from this stream time on; `until_us`: only frames before.
         describe: maximum tokens of text to write; 0 for p(yes) alone.
         on_text: called with each piece of the text as it is written.
         reader: makes a replacement for two-stage retrieval (for comparisons).
-        observer: sees every layer's attention (for measurements).
+        observer: receives every layer's attention (for measurements).
 
     Raises:
-        PlanError: the question cannot be asked, or lists its answers where text is to be written.
+        PlanError: the question cannot be asked, or lists its answers although text must be written.
         PositionError: the question would lie beyond the model's positions.
         HistoryError: the memory has no frame in the time range, or retrieval selected none of them.
     """
@@ -157,17 +157,17 @@ def ask_many(
 ) -> list[MemoryAnswer | HistoryError]:
     """Answer one question over several pasts, read in parallel, in one pass through the layers.
 
-    An answer equals that of `ask` up to rounding: products of more rows are summed in another order.
+    An answer equals that of `ask` up to rounding: products over more rows are summed in another order.
 
     Args:
         engine: As in `ask`.
         pasts: The chapters of each camera.
-        question: As in `ask`; no text is written.
-        since_us: As in `ask`, like `until_us`; if both are None, each past's own time range applies.
+        question: As in `ask`, but no text is written.
+        since_us: As in `ask`, like `until_us`; if both are None, the time range of each past applies.
 
     Returns:
-        Answers in the order of the pasts; an error for a past that has no frame in the range or could not be
-        read.
+        Answers in the order of the pasts; an error instead of the answer if a past has no frame in the range
+            or could not be read.
 
     Raises:
         PlanError: The question cannot be asked.
@@ -234,7 +234,7 @@ class _Asking:
                 states.append(self.state(moving, len(ids), allowed))
                 lasts.append(run_pass(model, states[-1], ids, states[-1].layout.question))
             state, answer = states[0], self.read(asked, lasts)
-            spent = clock() - begun  # to the first token: what follows writes text
+            spent = clock() - begun  # up to the first token: text is written later
             text = None
             if self.describe:
                 end = state.layout.question + len(asked.suffixes[0])
@@ -266,7 +266,7 @@ class _Asking:
         snapshot = self.snapshot
         read = sum(trace.tokens + trace.representatives for trace in state.traces)
         if not read and not len(state.layout.window_rows):
-            raise HistoryError("retrieval selected nothing of that time range: raise its budget")
+            raise HistoryError("retrieval selected nothing in this time range: raise its budget")
         return MemoryAnswer(
             question=self.question,
             p_yes=answer.p_yes,
@@ -316,7 +316,7 @@ class _Asking:
             pair = torch.nn.functional.linear(lasts[0], rows).cpu()
             answer = Answer("", float(pair.double().softmax(-1)[0]), *pair.tolist())
         if not (math.isfinite(answer.yes_logit) and math.isfinite(answer.no_logit)):
-            raise EngineError(f"the answer to {self.question!r} is not finite; check the weights")
+            raise EngineError(f"the answer to {self.question!r} is not finite: check the weights")
         return answer
 
 
@@ -324,7 +324,7 @@ def _allowed(snapshot: Snapshot | Past, since_us: int | None, until_us: int | No
     """Choose the frames with since <= time < until.
 
     Raises:
-        HistoryError: The memory holds none of them.
+        HistoryError: The memory has none of them.
     """
     if isinstance(snapshot, Past) and since_us is None and until_us is None:
         allowed = snapshot.span  # pasts that are asked together may cover different times
@@ -341,7 +341,7 @@ def _allowed(snapshot: Snapshot | Past, since_us: int | None, until_us: int | No
 def _check_positions(model: LanguageModel, end: int) -> None:
     if end > model.limit:
         raise PositionError(
-            f"the question reaches position {end}, but {model.family} counts to {model.limit - 1}: "
+            f"the question reaches position {end}, but {model.family} has positions up to {model.limit - 1}: "
             "lower span, or use fewer blocks per window"
         )
 

@@ -1,4 +1,4 @@
-"""The pass of a question through the layers, with the memory read inside attention."""
+"""Runs a question through the layers and reads the memory inside attention."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from lookout.past.memory import (
 from lookout.past.memory.types import Ints
 
 POSITIONS = 4096
-"""Angles are computed for a multiple of this many positions."""
+"""Angles are computed for multiples of this number of positions."""
 
 
 @functools.lru_cache(maxsize=8)
@@ -48,7 +48,7 @@ class AngleTable:
         self._cos, self._sin = _angles_below(model.rotary, room, model.dtype)
 
     def of(self, positions: Ints) -> Angles:
-        """Look up the angles [n, head_dim / 2] of positions int64 [axes, n]; they equal computed ones."""
+        """Look up the angles [n, head_dim / 2] of positions int64 [axes, n]; they equal `angles_of`."""
         rows = torch.from_numpy(np.ascontiguousarray(positions)).to(self._cos.device)
         if len(rows) == 1:
             return self._cos.index_select(0, rows[0]), self._sin.index_select(0, rows[0])
@@ -60,9 +60,9 @@ class AngleTable:
 class _LayerState:
     """What a layer keeps for later rows.
 
-    `keys` and `values` are K and V in their places [kv_heads, room, d], of which `size` rows are filled.
-    `frames` is the frame of each row before the question; the prefix and representatives count as one frame
-    after the last. `last` is the question's last row, rotated and scaled [heads, 1, d], with its mask
+    `keys` and `values` are K and V at their positions [kv_heads, room, d]; `size` rows of them are filled.
+    `frames` is the frame of each row before the question; the prefix and representatives count as one extra
+    frame at the end. `last` is the question's last row, rotated and scaled [heads, 1, d], with its mask
     [1, keys].
     """
 
@@ -73,7 +73,7 @@ class _LayerState:
     last: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def append(self, keys: torch.Tensor, values: torch.Tensor, angles: Angles) -> None:
-        """Add rows at the end, un-rotated; keys are rotated into their places."""
+        """Append rows given un-rotated; keys are rotated to their positions."""
         rows = slice(self.size, self.size + keys.shape[1])
         Rotary.rotate(keys, angles, out=self.keys[:, rows])
         self.values[:, rows] = values
@@ -114,7 +114,7 @@ class AskPass:
     def update(
         self, key: torch.Tensor, value: torch.Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[AskHandle, torch.Tensor]:
-        """Called by the stock attention module with un-rotated keys."""
+        """Return a handle; called by the stock attention module with un-rotated keys."""
         return AskHandle(self, key[0], layer_idx), value  # type: ignore[arg-type]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
@@ -122,7 +122,8 @@ class AskPass:
         return 0
 
     def place(self, layer: int, query: torch.Tensor) -> _LayerState:
-        """Read the memory for a layer and rotate all keys to their places, once per question."""
+        """Return a layer's keys and values, laid out once per question: the prefix, the window and what is
+        read from the memory for this query. Keys are rotated to their positions."""
         state = self.states[layer]
         if state is not None:
             return state
@@ -161,8 +162,8 @@ class AskPass:
         return out[0], out[1]
 
     def mask(self, state: _LayerState, rows: int) -> torch.Tensor:
-        """Return the additive mask [rows, keys] of a layer's last rows. It is zero before the
-        question, so that one mask serves all layers."""
+        """Return the additive mask [rows, keys] of a layer's last rows. It is zero for all keys before the
+        question, so one mask serves all layers."""
         mask = self._mask
         if mask is None or mask.shape[0] != rows or mask.shape[1] < state.size:
             room = state.size + state.size // 8
@@ -171,7 +172,7 @@ class AskPass:
 
     def weight_of_frames(self) -> torch.Tensor:
         """Return the attention of the question's last row to each frame, summed over layers: [frames + 1].
-        The last entry is for rows of no frame: prefix and representatives."""
+        The last entry is for rows without a frame: prefix and representatives."""
         out = torch.zeros(len(self.snapshot.times_us) + 1, device=self.model.device)
         for state in self.states:
             if state is None or state.last is None:
@@ -197,7 +198,7 @@ class AskHandle(Handle):
         state: _LayerState = owner.place(self.layer, query)
         begun = clock()
         rows = query.shape[1]
-        # Later rows of the same answer see these.
+        # Later rows of the same answer see these rows.
         state.append(self.key, value[0], owner.angles)
         keys, values = state.keys[:, : state.size], state.values[:, : state.size]
         bias = owner.mask(state, rows)
@@ -218,7 +219,8 @@ class AskHandle(Handle):
 def causal_bias(keys: int, rows: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Build an additive mask [rows, keys].
 
-    The last `rows` keys are the rows' own; every row sees those up to itself, and all keys before them.
+    The last `rows` keys belong to the rows themselves, and every row sees those up to itself. Every row sees
+    all keys before them.
     """
     out = torch.zeros(rows, keys, dtype=dtype, device=device)
     out[:, keys - rows :] = torch.full((rows, rows), float("-inf"), dtype=dtype, device=device).triu(1)
@@ -233,14 +235,14 @@ def mean_query(query: torch.Tensor, kv_heads: int) -> torch.Tensor:
 
 
 def angles_of(model: LanguageModel, positions: Ints) -> Angles:
-    """Compute a model's rotation angles of positions int64 [axes, n]."""
+    """Compute a model's rotation angles for positions int64 [axes, n]."""
     return model.rotary.angles(
         torch.from_numpy(np.ascontiguousarray(positions)).to(model.device), model.dtype
     )
 
 
 def foreseen_query(model: LanguageModel, layer: int, hidden: torch.Tensor) -> torch.Tensor:
-    """Predict a later layer's mean query from a hidden state [1, rows, hidden] of the layer before it."""
+    """Predict a layer's mean query from a hidden state [1, rows, hidden] of the layer before it."""
     following: Any = model.layers[layer]
     attention = following.self_attn
     rows = hidden.shape[1]
@@ -252,10 +254,12 @@ def foreseen_query(model: LanguageModel, layer: int, hidden: torch.Tensor) -> to
 
 @dataclass(slots=True, eq=False)
 class ManyPass:
-    """The cache object of one question over several pasts: `rows` rows for each, one past after the other.
+    """The cache object for one question over several pasts: `rows` rows for each past, one past after the
+    other.
 
-    The layers' products are computed for all of them together; each past is read on a thread of `pool`.
-    `lost` has, by number, the error of each past that could not be read; its rows mean nothing from then on.
+    The layers' products are computed for all pasts together; each past is read on a thread of `pool`. `lost`
+    has the error of each past that could not be read, by the past's number; the rows of a lost past are
+    meaningless from then on.
     """
 
     passes: Sequence[AskPass]
@@ -266,7 +270,7 @@ class ManyPass:
     def update(
         self, key: torch.Tensor, value: torch.Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[ManyHandle, torch.Tensor]:
-        """Called by the stock attention module with un-rotated keys."""
+        """Return a handle; called by the stock attention module with un-rotated keys."""
         return ManyHandle(self, key[0], layer_idx), value  # type: ignore[arg-type]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
@@ -287,7 +291,7 @@ class ManyHandle(Handle):
             handle = AskHandle(owner.passes[number], self.key[:, part], self.layer)
             if number not in owner.lost:
                 try:
-                    with torch.inference_mode():  # of each thread
+                    with torch.inference_mode():  # must be set in each thread
                         return handle.attend(query[:, part], value[:, :, part], scaling)
                 except HistoryError as error:
                     owner.lost[number] = error
@@ -297,8 +301,8 @@ class ManyHandle(Handle):
 
 
 def run_many(model: LanguageModel, many: ManyPass, ids: Sequence[int]) -> torch.Tensor:
-    """Run a question through the layers for every past; returns the normed states [pasts, hidden] of its last
-    row."""
+    """Run a question through the layers for every past; return the normed states [pasts, hidden] of the
+    question's last row."""
     for ask in many.passes:
         ask.angles = angles_of(model, _places(ask, ask.layout.question, len(ids)))
     hidden = model.embed(torch.tensor(list(ids) * len(many.passes), device=model.device))[None]
@@ -324,7 +328,7 @@ def _places(ask: AskPass, position: int, count: int) -> Ints:
 
 
 def run_pass(model: LanguageModel, ask: AskPass, ids: Sequence[int], position: int) -> torch.Tensor:
-    """Run rows of text through the layers; returns the normed state [hidden] of the last one."""
+    """Run rows of text through the layers; return the normed state [hidden] of the last row."""
     ask.angles = angles_of(model, _places(ask, position, len(ids)))
     hidden = model.embed(torch.tensor(ids, device=model.device))[None]
     ones = torch.ones(1, len(ids), model.head_dim, dtype=hidden.dtype, device=model.device)
@@ -356,8 +360,8 @@ def run_pass(model: LanguageModel, ask: AskPass, ids: Sequence[int], position: i
 
 
 def _answer_row(layer: Any, ask: AskPass, hidden: torch.Tensor, **options: Any) -> torch.Tensor:
-    """Run the last layer and return the state [1, 1, hidden] of the last row: nothing reads the others. Keys
-    and values of all rows are kept for text that may follow."""
+    """Run the last layer and return the state [1, 1, hidden] of the last row, because nothing reads the other
+    rows. Keys and values of all rows are kept for text that may follow."""
     ask.answering = True
     out = layer.self_attn(hidden_states=layer.input_layernorm(hidden), **options)[0]
     ask.answering = False

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 
 class Clock:
-    """The clock that times an answer's stages: wall time. Benches on a busy CPU replace it with the thread's
-    CPU time."""
+    """The clock that times an answer's stages: wall time. Benchmarks on a busy CPU replace it with the
+    thread's CPU time."""
 
     now: Callable[[], float] = staticmethod(time.perf_counter)
 

@@ -13,9 +13,9 @@ from lookout.past.memory.types import Ints
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AskLayout:
-    """The order of an answer: prefix, `slots` for memory, window frames, then the question.
+    """The order of everything in an answer: prefix, `slots` for memory, window frames, then the question.
 
-    `window_rows` are the rows of the window that are read; `window_frames` int64 and `window_positions` int64
+    `window_rows` are the window's rows that are read; `window_frames` int64 [n] and `window_positions` int64
     [axes, n] are their frames and positions. `question` is the position of the question's first row.
     """
 
@@ -30,8 +30,8 @@ class AskLayout:
 def slot_step(snapshot: Readable, rule: PositionRule) -> Ints:
     """Return the distance from slot to slot, int64 [axes].
 
-    It follows the usual time between frames, so that a missing frame, or a newest block of a single frame,
-    moves nothing.
+    It follows the usual time between frames, so that a missing frame, or a newest block with a single frame,
+    does not move anything.
     """
     gaps = np.diff(snapshot.times_us)
     gaps = np.sort(gaps[gaps > 0])
@@ -51,7 +51,7 @@ def ask_layout(snapshot: Readable, span: int, allowed: FrameChoice, rule: Positi
     none = np.zeros(0, np.int64)
     frames = np.concatenate([none, *(entry.block.frame + entry.first_frame for entry in entries)])
     places = np.concatenate([np.zeros((axes, 0), np.int64), *(entry.block.places for entry in entries)], 1)
-    # The window's blocks are consecutive in the memory unless one between them was erased.
+    # The window's blocks are consecutive in the memory unless a block between them was erased.
     own = [np.arange(entry.block.frames) + entry.first_frame for entry in entries]
     distinct = np.unique(np.concatenate([none, *own]))
     slot = np.searchsorted(distinct, frames) + width

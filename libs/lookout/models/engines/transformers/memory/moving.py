@@ -13,8 +13,8 @@ from lookout.past.memory.prefetch import Move
 def mover(device: torch.device) -> Move:
     """Return a function that moves a cluster to the device in one copy.
 
-    On a CPU device, memory is used as it is, and a cluster on disk is read. Elsewhere a cluster goes through
-    pinned memory on a stream of its own.
+    For a CPU device, memory is used in place, and a cluster on disk is read. Otherwise a cluster goes through
+    pinned memory on a separate stream.
     """
     if device.type == "cpu":
         return lambda cluster: cluster.slab.data.clone() if cluster.slab.on_disk else cluster.slab.data
@@ -22,10 +22,10 @@ def mover(device: torch.device) -> Move:
 
 
 def streamed(device: torch.device) -> Move:
-    """Return a function that copies on a stream of its own, parallel to the calling thread's current stream.
+    """Return a function that copies on a separate stream, in parallel to the calling thread's current stream.
 
-    The calling thread waits for its copy. Predicted clusters are moved on a thread of their own, so that only
-    what was not predicted holds up the compute. Memory is not pinned for a device that shares the host's.
+    The calling thread waits for its copy. Predicted clusters are moved on a separate thread, so that only
+    what was not predicted holds up the compute. Memory is not pinned if the device shares the host's memory.
     """
     module: Any = torch.get_device_module(device)
     side, compute = module.Stream(), module.current_stream()
@@ -40,7 +40,7 @@ def streamed(device: torch.device) -> Move:
             module.synchronize()
             return out
         side.synchronize()
-        # Its memory belongs to the side stream and must not be reused before the compute has read it.
+        # The result's memory belongs to the side stream; it must not be reused before the compute reads it.
         out.record_stream(compute)
         return out
 

@@ -1,4 +1,4 @@
-"""Reads chapters of a camera's past inside attention, and prefetches the clusters that a prediction names."""
+"""Reads chapters of a camera's past inside attention, and prefetches predicted clusters."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from lookout.past.memory.past import Choice
 class PastReader:
     """Two-stage retrieval over chapters (the `Reader` of an answer).
 
-    A prediction only decides when clusters are fetched: the layer's own query selects them, and those still
-    missing are fetched before attention begins.
+    A prediction only decides when clusters are fetched. The layer's own query selects the clusters, and those
+    that are still missing are fetched before attention begins.
     """
 
     def __init__(self, past: Past, traces: Sequence[LayerTrace], device: torch.device) -> None:
@@ -35,7 +35,7 @@ class PastReader:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def foresee(self, layer: int, query: torch.Tensor) -> None:
-        """Begin to fetch what a later layer will probably need."""
+        """Start fetching what a later layer will probably need."""
         guess = query.detach().cpu().clone()
         self._pool.submit(self._fetch, layer, guess)
 

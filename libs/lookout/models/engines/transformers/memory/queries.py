@@ -1,4 +1,4 @@
-"""The queries with which a question searches the past, computed before any of the past is read."""
+"""Computes the queries with which a question searches the past, before any of the past is read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lookout.past.memory.types import Ints, Prefix
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Nothing:
-    """An empty past (`Readable`), and the reader of it (`Reader`)."""
+    """An empty past (`Readable`), which is also its own reader (`Reader`)."""
 
     prefix: Prefix
     step: Ints
@@ -46,7 +46,7 @@ class _Nothing:
 
 @dataclass(slots=True, eq=False)
 class _QueryPass(AskPass):
-    """Runs prefix and question, and keeps each layer's mean query of the question's rows."""
+    """Runs prefix and question, and keeps each layer's mean query over the question's rows."""
 
     skip: int = 0
     queries: list[torch.Tensor] = field(default_factory=list)
@@ -57,15 +57,15 @@ class _QueryPass(AskPass):
 
 
 def question_queries(engine: TransformersEngine, question: str) -> torch.Tensor:
-    """Return the query of the first stage of retrieval in each layer, as if there were no past.
+    """Return each layer's query for the first stage of retrieval, computed as if there were no past.
 
     Args:
         engine: Provides the model and its prompt layout; its streams are not touched.
         question: The question.
 
     Returns:
-        float32 [layers, width], un-rotated, on the host: mean over the question's rows and each KV head's
-        query heads.
+        float32 [layers, width], un-rotated, on the host: the mean over the question's rows and over the query
+            heads of each KV head.
     """
     model, layout = engine.model, engine.layout
     prefix, ids = list(layout.prefix), engine.suffix(question)

@@ -26,7 +26,7 @@ from lookout.past.memory import (
 from lookout.past.memory.types import Ints
 
 TOGETHER = 1 << 20
-"""Maximum bytes of slabs that are copied together before they are placed."""
+"""Most bytes of slabs that are copied together before they are placed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,9 +35,10 @@ class LayerContext:
 
     Attributes:
         parts: Keys (un-rotated) and values [kv_heads, some, d], read once and in order.
-        frames: int64 [n], the frame of each row of all parts; `places` int64 [axes, n], its place in the
-            frame.
-        tokens: How many of the first rows are tokens; the others are representatives of several.
+        frames: int64 [n], the frame of each row of all parts; `places` int64 [axes, n], the row's place in
+            the frame.
+        tokens: How many of the first rows are tokens; the other rows are representatives, which stand for
+            several tokens.
     """
 
     parts: Iterable[tuple[torch.Tensor, torch.Tensor]]
@@ -55,7 +56,7 @@ class Reader(Protocol):
     """Chooses what each layer of an answer reads of the past."""
 
     def read(self, layer: int, query: torch.Tensor) -> LayerContext | None:
-        """Return the rows for one layer, given its mean query [width]; None: it reads nothing."""
+        """Return the rows for one layer, given its mean query [width]; None: the layer reads nothing."""
         ...
 
     def foresee(self, layer: int, query: torch.Tensor) -> None:
@@ -99,7 +100,7 @@ class ClusterReader:
         self.budget = token_budget(snapshot, settings)
 
     def foresee(self, layer: int, query: torch.Tensor) -> None:
-        """Begin to move what a later layer will probably need."""
+        """Start moving what a later layer will probably need."""
         self.prefetcher.foresee(layer, self._choose(layer, query).clusters)
 
     def _choose(self, layer: int, query: torch.Tensor) -> Retrieved:
@@ -155,7 +156,7 @@ def parts_of(
     """Yield keys and values [kv_heads, some, d] of the rows of slabs [rows, 2, kv_heads, d] that are
     `inside`.
 
-    Small slabs are joined, but never so many that a CPU's cache loses them before they are placed.
+    Small slabs are joined, but only as many as stay in a CPU's cache until they are placed.
     """
     offset = 0
     for group in _grouped(slabs):

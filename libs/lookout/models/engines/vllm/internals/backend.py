@@ -24,15 +24,15 @@ from lookout.models.engines.vllm.internals.model import ARCHITECTURE
 
 VERSION = "0.32.0"
 STEP_S = 600.0
-"""Seconds without an output after which an engine counts as stuck; the first step may compile kernels."""
+"""Seconds without output after which an engine counts as stuck; its first step may compile kernels."""
 
 
 class StuckEngineError(RuntimeError):
-    """vLLM runs but gives no answer: its process must be restarted."""
+    """vLLM runs but does not answer: its process must be restarted."""
 
 
 def installed_version() -> str:
-    """The version of vLLM that is installed."""
+    """The installed version of vLLM."""
     return str(vllm.__version__).split("+")[0]
 
 
@@ -41,11 +41,11 @@ class EngineCall:
     """One vLLM request.
 
     Attributes:
-        window: Key of the window that the prompt belongs to.
+        window: Key of the window to which the prompt belongs.
         held: Name under which the KV of the leading rows is held.
         prompt: Token ids.
         load: Number of leading rows to load from the held KV.
-        ask: Whether the window is complete, so that only what follows it is computed.
+        ask: Whether the window is complete, so that only what follows the window is computed.
         answers: The tokens whose logits are returned.
     """
 
@@ -66,7 +66,7 @@ class EngineCall:
 
 @dataclass(frozen=True, slots=True)
 class EngineOutput:
-    """Generated ids, and the raw logits of the answer tokens at the first of them."""
+    """Generated ids, and the raw logits of the answer tokens at the first generated id."""
 
     tokens: tuple[int, ...]
     logits: dict[int, float]
@@ -101,14 +101,14 @@ class Backend:
     ) -> None:
         self._names = itertools.count()
         if tensor_parallel > 1 and current_platform.is_cpu():
-            # By default every rank wants a NUMA node of its own.
+            # By default, every rank requires its own NUMA node.
             os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
         compilation = {} if eager else {"compilation_config": {"cudagraph_mode": "PIECEWISE"}}
         self.llm = LLM(
             model=checkpoint,
             dtype=dtype,
             max_model_len=max_rows,
-            # An unsure model writes white space forever if the grammar allows it. vLLM reads this setting
+            # If the grammar allows it, an unsure model writes white space forever. vLLM reads this setting
             # only here.
             structured_outputs_config={"backend": "xgrammar", "disable_any_whitespace": True},
             max_num_batched_tokens=max_batched_rows,
@@ -132,15 +132,15 @@ class Backend:
             self.call("lookout_newline", newline)
 
     def call(self, method: str, *arguments: Any) -> list[Any]:
-        """Call a method on every rank; returns the results by rank."""
+        """Call a method on every rank; return the results by rank."""
         out: list[Any] = self.llm.collective_rpc(method, args=arguments)
         return out
 
     def generate(self, asks: Sequence[EngineCall]) -> list[EngineOutput]:
-        """Run requests as one batch, greedily; returns the outputs in their order.
+        """Run requests as one batch, greedily; return the outputs in the order of the requests.
 
         Raises:
-            StuckEngineError: No output came for `STEP_S`.
+            StuckEngineError: There was no output for `STEP_S` seconds.
         """
         engine = self.llm.llm_engine
         names = [f"window-{next(self._names)}" for _ in asks]
@@ -159,7 +159,7 @@ class Backend:
         """Yield the outputs of the engine's steps until no request is left.
 
         Raises:
-            StuckEngineError: No output came for `STEP_S`.
+            StuckEngineError: There was no output for `STEP_S` seconds.
         """
         engine, since = self.llm.llm_engine, time.monotonic()
         while engine.has_unfinished_requests():
@@ -171,12 +171,12 @@ class Backend:
             yield from outputs
 
     def stream(self, ask: EngineCall) -> Iterator[int]:
-        """Run one request alone and yield its tokens as they come. If the caller stops early, `abort` ends
-        the request.
+        """Run one request alone and yield its tokens as they are generated. If the caller stops early,
+        `abort` ends the request.
 
         Raises:
             PlanError: vLLM rejects the request, for example because of its JSON schema.
-            StuckEngineError: No token came for `STEP_S`.
+            StuckEngineError: There was no token for `STEP_S` seconds.
         """
         engine, count = self.llm.llm_engine, 0
         try:
@@ -185,7 +185,7 @@ class Backend:
             raise PlanError(f"vLLM rejects the question: {error}") from error
         for output in self._outputs():
             if output.outputs[0].finish_reason == "error":
-                raise RuntimeError("vLLM gave up on the request; see its log")
+                raise RuntimeError("vLLM gave up on the request: see its log")
             tokens = output.outputs[0].token_ids
             yield from (int(token) for token in tokens[count:])
             count = len(tokens)

@@ -1,4 +1,4 @@
-"""The language half of a stock checkpoint as a vLLM model that windows feed."""
+"""The language half of a stock checkpoint as a vLLM model, which takes its inputs from window plans."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ VISION = (
     "connector.",
 )
 AGREE = 0.02
-"""Largest difference between the model's own cosines and ours: float32 angles and a bfloat16 table cause that
-much."""
+"""Largest difference between the model's cosines and ours that is accepted: float32 angles and a bfloat16
+table cause that much."""
 
 
 def renamed(name: str) -> str | None:
-    """Return the name under which `WindowModel` has a checkpoint's weight, as published or as saved by
-    transformers; None for the vision half."""
+    """Return the name that `WindowModel` uses for a checkpoint's weight, as published or as saved by
+    transformers; None for weights of the vision half."""
     bare = name.removeprefix("model.")
     if bare.startswith(VISION):
         return None
@@ -53,7 +53,7 @@ def renamed(name: str) -> str | None:
 def missing_weights(
     expected: Iterable[str], names: Collection[str], packed: Mapping[str, Sequence[str]]
 ) -> list[str]:
-    """Return the names of the weights that a model needs and a checkpoint lacks, as the model names them.
+    """Return the weights that a model needs but a checkpoint lacks, by the model's names.
 
     Args:
         expected: The model's parameters.
@@ -75,7 +75,7 @@ def _in_place(name: str, layer: str, part: str) -> str:
 
 def rotation_of(text: Any, interleaved: bool) -> Rotary:
     """Return the rotation of a text configuration as transformers computes it, with angles in float64.
-    `interleaved`: its axes alternate over the frequencies."""
+    `interleaved`: whether its axes alternate over the frequencies."""
     parameters = dict(text.rope_parameters)
     kind = parameters.get("rope_type", "default")
     if kind == "default":
@@ -94,8 +94,8 @@ def rotation_of(text: Any, interleaved: bool) -> Rotary:
 class WideRotary(nn.Module):
     """vLLM's rotation in float32 with float64 angles, whatever the model's dtype.
 
-    Keys are un-rotated when they are kept and rotated again in every window, so the table must not be rounded
-    to bfloat16.
+    Keys are un-rotated when they are stored and rotated again in every window, so the table must not be
+    rounded to bfloat16.
 
     Args:
         inner: vLLM's rotary module; its table is replaced.
@@ -152,8 +152,9 @@ class InputBuffers(nn.Module):
 
     def __init__(self, rows: int, hidden: int, levels: int, dtype: torch.dtype) -> None:
         super().__init__()
-        # One place more than a step has: compiled layers are traced with the largest step and keep its
-        # strides, so a view of the three axes must not be contiguous there and strided in a smaller step.
+        # One place more than a step has, because compiled layers are traced with the largest step and keep
+        # its strides: a view of the three axes must not be contiguous in the largest step and strided in a
+        # smaller one.
         self.register_buffer("positions", torch.zeros(3, rows + 1, dtype=torch.int64), persistent=False)
         self.register_buffer("embeds", torch.zeros(rows, hidden, dtype=dtype), persistent=False)
         self.register_buffer("deepstack", torch.zeros(levels, rows, hidden, dtype=dtype), persistent=False)
@@ -221,9 +222,10 @@ class WindowModel(nn.Module, SupportsMRoPE):  # type: ignore[misc]
         inputs_embeds: torch.Tensor | None = None,
         **_: Any,
     ) -> torch.Tensor:
-        """The runner's forward pass; a step of windows brings its own positions and embeddings.
+        """Run the forward pass that vLLM's runner calls. For windows, `feed` replaces the runner's positions
+        and embeddings.
 
-        The layers get views of the same buffers in every step, because captured graphs replay addresses.
+        The layers use the same buffers in every step, because captured CUDA graphs replay fixed addresses.
         """
         assert input_ids is not None
         inputs = self.inputs.take(positions, self.embed_input_ids(input_ids))
@@ -232,7 +234,7 @@ class WindowModel(nn.Module, SupportsMRoPE):  # type: ignore[misc]
         return self.run(inputs)
 
     def run(self, inputs: StepInputs) -> torch.Tensor:
-        """Run the decoder layers on rows with explicit positions and embeddings; returns the last states [n,
+        """Run the decoder layers on rows with explicit positions and embeddings; return the last states [n,
         hidden]."""
         levels: list[IntermediateTensors] = []
         if inputs.deepstack is not None:
@@ -249,14 +251,14 @@ class WindowModel(nn.Module, SupportsMRoPE):  # type: ignore[misc]
     def get_mrope_input_positions(
         self, input_tokens: list[int], mm_features: Sequence[Any]
     ) -> tuple[torch.Tensor, int]:
-        """Return placeholders: every step of a window brings the plan's positions."""
+        """Return placeholders; in every step of a window, the plan's positions replace them."""
         return torch.arange(len(input_tokens)).expand(3, -1).clone(), 0
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
         """Load the language half of the checkpoint's weights.
 
         Raises:
-            ModelError: A weight is missing, or holds a number that is not finite.
+            ModelError: A weight is missing, or has a number that is not finite.
         """
         tied = "language_model.lm_head." if self.config.tie_word_embeddings else " "
         names: set[str] = set()
@@ -269,7 +271,7 @@ class WindowModel(nn.Module, SupportsMRoPE):  # type: ignore[misc]
                     yield new, weight
 
         loaded: set[str] = AutoWeightsLoader(self).load_weights(language_weights())
-        # vLLM's own check counts every linear layer as loaded, and a packed one by any of its parts.
+        # vLLM's check counts every linear layer as loaded, and a packed one if any of its parts is.
         packed: Mapping[str, Sequence[str]] = getattr(self.language_model, "packed_modules_mapping", {})
         expected = [name for name, _ in self.named_parameters() if name.endswith((".weight", ".bias"))]
         check_loaded(self.checkpoint, missing_weights(expected, names, packed))
@@ -279,7 +281,7 @@ class WindowModel(nn.Module, SupportsMRoPE):  # type: ignore[misc]
 def register() -> None:
     """Register `WindowModel` with vLLM in this process; idempotent."""
     if ARCHITECTURE not in ModelRegistry.get_supported_archs():
-        # The class, not its name: a name would be inspected in a process of its own, with another import.
+        # Register the class, not its name: vLLM would import a named class again, in a separate process.
         ModelRegistry.register_model(ARCHITECTURE, WindowModel)
 
 

@@ -10,8 +10,8 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadat
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Rows [start, stop) of one request in a step. Rows [low, high) are loaded before it; low equals high if
-    none are."""
+    """Rows [start, stop) of one request in a step. Rows [low, high) are loaded before the step; low equals
+    high if none are loaded."""
 
     request: str
     window: str
@@ -35,7 +35,7 @@ class StepMeta(KVConnectorMetadata):  # type: ignore[misc]
 
 @dataclass(slots=True, eq=False)
 class _Tracked:
-    """What the scheduler's side remembers of one request."""
+    """What the scheduler's side remembers about one request."""
 
     window: str
     held: str
@@ -65,7 +65,7 @@ class SchedulerSide:
             )
 
     def matched(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
-        """Return how many rows come from the stream's KV, after the leading rows of this window that are
+        """Return how many rows come from the stream's KV, not counting the window's leading rows that are
         still cached."""
         tracked = self.requests.get(request.request_id)
         if tracked is None:

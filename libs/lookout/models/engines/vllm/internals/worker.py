@@ -31,7 +31,7 @@ else:
 
 @dataclass(slots=True, eq=False)
 class _Catch:
-    """The rows of a forward pass whose KV a window keeps."""
+    """The rows of a forward pass whose KV belongs to a window."""
 
     window: str
     count: int
@@ -55,7 +55,7 @@ class WorkerSide:
         self._catching: list[_Catch] = []
 
     def bind(self, runner: Any) -> None:
-        """Take the runner once the model is loaded, and wrap the function with which layers write KV."""
+        """Use the runner of the loaded model, and wrap the function with which its layers write KV."""
         self.runner, self.model = runner, runner.get_model()
         self.model.feed = self.feed
         for name, layer in self.layers():
@@ -63,7 +63,7 @@ class WorkerSide:
         self.store.layers = tuple(name for name, _ in self.layers())
 
     def feed(self, inputs: StepInputs) -> None:
-        """Set the step's positions, embeddings and DeepStack features, and note what to capture."""
+        """Set the step's positions, embeddings and DeepStack features, and record which rows to capture."""
         self._catching = []
         if self.step is None:
             return
@@ -78,7 +78,7 @@ class WorkerSide:
 
     @torch.inference_mode()
     def load(self) -> None:
-        """Move stored KV into the step's pages and refresh ranges, all streams together."""
+        """Move stored KV into the step's pages and refresh ranges, for all streams together."""
         self._catching = []
         runs: list[tuple[Share, WindowInputs, int, int]] = []
         for share in self.step.shares if self.step is not None else ():
@@ -110,7 +110,7 @@ class WorkerSide:
                 yield name, layer
 
     def _placed(self, meta: StepMeta) -> Iterator[tuple[int, Share]]:
-        """Yield the step's shares, each with its first row in the batch."""
+        """Yield the step's shares, each with the batch row at which it begins."""
         shares = {share.request: share for share in meta.shares}
         offset = 0
         for request in self.runner.input_batch.req_ids:
@@ -143,7 +143,7 @@ class WorkerSide:
             deep.index_copy_(1, put, window.deepstack[:, take].to(deep))
 
     def _window_angles(self, window: WindowInputs) -> Angles:
-        """Return a window's cosine and sine, float32 [rows, head_dim / 2], the same as in the model's own
+        """Return a window's cosine and sine, float32 [rows, head_dim / 2], the same numbers as in the model's
         rotation."""
         if window.key not in self._angles:
             self._angles = {key: value for key, value in self._angles.items() if key in self.store.windows}
@@ -181,7 +181,7 @@ class WorkerSide:
     def _groups(
         self, runs: Sequence[tuple[Share, WindowInputs, int, int]]
     ) -> Iterator[list[tuple[Share, WindowInputs, int, int]]]:
-        """Divide runs into batches within the activation budget that vLLM measured; long runs are cut, in
+        """Divide runs into batches that fit in the activation budget measured by vLLM; long runs are cut, in
         order."""
         limit = int(self.vllm_config.scheduler_config.max_num_batched_tokens)
         group: list[tuple[Share, WindowInputs, int, int]] = []
@@ -198,8 +198,8 @@ class WorkerSide:
             yield group
 
     def _refresh_safely(self, group: Sequence[tuple[Share, WindowInputs, int, int]]) -> None:
-        """Refresh a batch of ranges. If that fails, refresh each stream alone, so that only the faulty stream
-        is lost."""
+        """Refresh a batch of ranges. If that fails, refresh each stream on its own, so that only the faulty
+        stream is lost."""
         alive = [run for run in group if run[0].window not in self.store.failed]
         windows = list(dict.fromkeys(run[0].window for run in alive))
         try:
@@ -264,7 +264,7 @@ class WorkerSide:
         mapping: dict[str, torch.Tensor] = {}
         for groups in self.runner.attn_groups:
             for group in groups:
-                # A builder of its own: the runner's may hold buffers of the step that is about to run.
+                # A separate builder, because the runner's may have buffers of the step that is about to run.
                 builder = group.backend.get_builder_cls()(
                     group.kv_cache_spec, group.layer_names, self.vllm_config, self.runner.device
                 )
@@ -274,7 +274,7 @@ class WorkerSide:
         return metadata, mapping
 
     def _catch(self, offset: int, share: Share, window: WindowInputs, device: torch.device) -> None:
-        """Note the rows of a share whose KV the window keeps; they lie at `offset` in the batch."""
+        """Record the rows of a share whose KV belongs to the window; in the batch they begin at `offset`."""
         rows = torch.arange(min(share.start, window.rows), min(share.stop, window.rows))
         self._catch_rows(offset, rows, window, device)
 
@@ -318,8 +318,8 @@ def _cut(deep: torch.Tensor | None, rows: slice) -> torch.Tensor | None:
 
 
 class WindowConnector(KVConnectorBase_V1):  # type: ignore[misc]
-    """vLLM's connector, one object per process and role; passes calls on to the scheduler's or the worker's
-    side."""
+    """vLLM's connector, one object per process and role. It passes calls on to the scheduler's or the
+    worker's side."""
 
     def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
@@ -331,19 +331,19 @@ class WindowConnector(KVConnectorBase_V1):  # type: ignore[misc]
         self.scheduler.new(request)
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
-        """Return how many rows are external, and False: they are loaded within the step."""
+        """Return how many rows are external, and False, because they are loaded within the step."""
         return self.scheduler.matched(request, num_computed_tokens)
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
-        """Called when a request has its pages."""
+        """Called when a request has been given its pages."""
         self.scheduler.allocated(request, blocks, num_external_tokens)
 
     def build_connector_meta(self, scheduler_output: Any) -> StepMeta:
-        """Return what the workers are told about a step."""
+        """Return the description of a step for the workers."""
         return self.scheduler.step(scheduler_output)
 
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
-        """Return False: the pages are free at once, because everything that is kept is in the store."""
+        """Return False: the pages are free at once, because KV that is kept is already in the store."""
         self.scheduler.finished(request)
         return False, None
 
@@ -373,8 +373,8 @@ class WindowConnector(KVConnectorBase_V1):  # type: ignore[misc]
 
 
 class WindowWorker(BaseWorker):  # type: ignore[misc, valid-type]
-    """vLLM's worker, with the connector bound to its runner and the calls that the engine makes to every
-    rank."""
+    """vLLM's worker, with the connector bound to its runner, and with the calls that the engine makes to
+    every rank."""
 
     def compile_or_warm_up_model(self) -> Any:
         """Warm up, then bind the connector to the runner."""
@@ -399,13 +399,13 @@ class WindowWorker(BaseWorker):  # type: ignore[misc, valid-type]
             self.lookout.store.windows[window.key] = window
 
     def lookout_commit(self, pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
-        """Keep what windows computed; returns the causes of those that failed, by key."""
+        """Store the KV that windows computed; return the causes of failures, by the window's key."""
         causes = {key: self.lookout.store.commit(key, name) for key, name in pairs}
         return {key: cause for key, cause in causes.items() if cause is not None}
 
     def lookout_failures(self, keys: Sequence[str]) -> dict[str, str]:
         """Return why windows failed since the last call, by key: their KV could not be loaded, or their
-        inputs were missing. Their answers since then are void."""
+        inputs were missing. Answers that they gave since then are void."""
         return self.lookout.store.failures(keys)
 
     def lookout_release(self, keys: Sequence[str], names: Sequence[str]) -> None:
@@ -414,8 +414,8 @@ class WindowWorker(BaseWorker):  # type: ignore[misc, valid-type]
         self.lookout.store.drop(names)
 
     def lookout_clean(self) -> None:
-        """Replace numbers in the block table that are not finite. Kernels read whole pages, so a masked slot
-        with NaN would make the next window's answer NaN too."""
+        """Replace numbers in the block table that are not finite. Kernels read whole pages, so NaN in a
+        masked slot would make the next window's answer NaN too."""
         for _, layer in self.lookout.layers():
             layer.kv_cache.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
 
@@ -431,7 +431,7 @@ class WindowWorker(BaseWorker):  # type: ignore[misc, valid-type]
         self, name: str, digest: str, begin: int, end: int
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Return canonical K and V [layers, kv_heads, rows, head_dim] of a stream's rows on this rank, on the
-        host; None if it holds another window of the stream, or none."""
+        host; None if the rank has another window of the stream, or none."""
         kv = self.lookout.store.streams.get(name)
         if kv is None or kv.digest != digest:
             return None
@@ -442,8 +442,8 @@ class WindowWorker(BaseWorker):  # type: ignore[misc, valid-type]
         return keys, values
 
     def lookout_key_bias(self) -> torch.Tensor:
-        """Return the bias of every layer's key projection [layers, width] on this rank; zeros without one, or
-        if keys are normed after it."""
+        """Return the bias of every layer's key projection [layers, width] on this rank; zeros if there is
+        none, or if keys are normalised after it."""
         parents = {
             id(module.attn): module
             for module in self.model_runner.get_model().modules()
@@ -464,9 +464,9 @@ class WindowWorker(BaseWorker):  # type: ignore[misc, valid-type]
         return [layer.kv_cache for _, layer in self.lookout.layers()]
 
     def lookout_windows(self) -> list[str]:
-        """Return the keys of the windows in flight, for tests."""
+        """Return the keys of the windows in progress, for tests."""
         return list(self.lookout.store.windows)
 
     def lookout_held(self) -> tuple[int, int]:
-        """Count windows and captures in flight, for tests that nothing leaks."""
+        """Count windows and captures in progress, for tests that check for leaks."""
         return len(self.lookout.store.windows), len(self.lookout.store.captured)

@@ -165,7 +165,7 @@ def test_the_command_adds_tests_and_removes_with_its_secret(
         (("snooze", "by-command", "8h"), "no notification by-command"),
         (("add", "x"), "give one of --webhook, --apprise and --mqtt"),
         (("add", "x", "--webhook", "http://a.example", "--mqtt", "mqtt://b.example"), "give one of"),
-        (("add", "x", "--webhook", "http://user:hunter2@a.example"), "holds a user name or password"),
+        (("add", "x", "--webhook", "http://user:hunter2@a.example"), "remove the user name and password"),
         (("add", "x", "--webhook", "http://a.example", "--event", "opnd"), "--event opnd: give one of"),
         (("add", "x", "--webhook", "http://a.example", "--snooze-token", "t"), "goes with --mqtt"),
         (("add", "x", "--mqtt", "http://b.example"), "begins with mqtt:// or mqtts://"),

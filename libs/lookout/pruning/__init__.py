@@ -1,7 +1,7 @@
-"""From block maps through motion grids to keep masks: which patches of a frame the model must see.
+"""Decides which patches of a frame the model must see: block maps become motion grids, then keep masks.
 
 In decode, `MotionGather` turns block maps into one motion grid per sampled frame. In prune-encode,
-`prune_block` turns the motion grids of a stride block (or luma, where there are no motion vectors) into keep
+`prune_block` turns the motion grids of a stride block (or luma, if there are no motion vectors) into keep
 masks.
 """
 
@@ -61,5 +61,5 @@ if TYPE_CHECKING:
         preset_policy as preset_policy,
     )
 
-# Sandboxed decoders read no settings, and importing pydantic takes a quarter of their start.
+# Sandboxed decoders read no settings, and importing pydantic takes a quarter of their start-up time.
 __getattr__ = lazy_names(__name__)

@@ -1,8 +1,8 @@
 """Motion between two sampled frames, gathered from every inter frame in between (CodecSight, section 3.3.1).
 
-There are two rules. `union` (the paper) takes the largest displacement that any frame showed; `signed-sum`
-adds the displacements along the P chain, so that noise around zero cancels and steady motion adds up. Both
-need an unbroken chain: after an I-frame, a damaged frame, a jump of the clock, or with a codec without
+There are two rules. `union` (the paper) takes the largest displacement that any frame showed. `signed-sum`
+adds the displacements along the P chain, so that noise around zero cancels out and steady motion adds up.
+Both need an unbroken chain: after an I-frame, a damaged frame or a jump of the clock, or if the codec has no
 vectors, the sample is judged by luma instead.
 """
 
@@ -67,10 +67,10 @@ class GatherSettings:
         cell: Side of a cell in pixels of the coded picture. 0: for union 8, the smallest block that FFmpeg
             reports; for signed-sum 16, a macroblock, or 8 if the picture is less than 240 pixels wide or
             high.
-        intra_share: In signed-sum, a cell is new content if it and most of its neighbours were intra in at
+        intra_share: With signed-sum, a cell is new content if it and most of its neighbours were intra in at
             least two P-frames, and in at least this share of the P-frames since the last sample.
         intra_limit: If more than this share of all cells was intra (noise, exposure, a cut), intra blocks are
-            not informative and the sample is judged by luma.
+            uninformative, and the sample is judged by luma.
     """
 
     rows: int
@@ -111,13 +111,13 @@ class VectorChain(Protocol):
 
 
 class UnionChain:
-    """The largest displacement that any block of any frame showed in a cell; a cell that was intra once is
+    """The largest displacement that any block of any frame showed in a cell; a cell that was ever intra is
     new."""
 
     def __init__(self, cells: Cells) -> None:
         self.cells = cells
         size = cells.rows * cells.cols
-        # Squares are compared, which gives the same order without roots.
+        # Squared lengths: they order displacements as lengths do, without square roots.
         self._dx, self._dy, self._square = (np.zeros(size, np.float32) for _ in range(3))
         self._new = np.zeros(size, np.bool_)
 
@@ -131,7 +131,7 @@ class UnionChain:
         hit = cover(inter, self.cells)
         dx, dy = inter.dx[hit.block], inter.dy[hit.block]
         square = dx * dx + dy * dy
-        order = np.argsort(square, kind="stable")  # of several entries for one cell the last assignment wins
+        order = np.argsort(square, kind="stable")  # if a cell has several entries, the last assignment wins
         cell = hit.cell[order]
         best, at = np.zeros_like(self._square), np.zeros(self._square.size, np.intp)
         best[cell], at[cell] = square[order], order
@@ -141,7 +141,7 @@ class UnionChain:
 
     @property
     def redrawn(self) -> F64:
-        """Always 0: the paper takes every intra block as new content."""
+        """Always 0, because the paper takes every intra block as new content."""
         return np.zeros(1)
 
     def displacement(self) -> tuple[F32, F32, Mask]:
@@ -151,10 +151,10 @@ class UnionChain:
 
 
 class SignedSumChain:
-    """Displacements added along the P chain, list 0 only, after a 3x3 median, which also filters persistent
+    """Displacements added along the P chain (list 0 only), after a 3x3 median, which also filters persistent
     intra.
 
-    A B-frame is not a link of the chain: its displacement counts only if it is the last frame added, which is
+    A B-frame is not a link of the chain: its displacement counts only if it is the last frame added, that is,
     the sampled one.
     """
 
@@ -172,8 +172,8 @@ class SignedSumChain:
         self.add_spans([frames])
 
     def add_spans(self, spans: Sequence[Frames]) -> None:
-        """Add the blocks of some inter frames of every span, in order; every span must have frames. All
-        spans are added at once, because each array operation has a fixed cost."""
+        """Add the blocks of some inter frames of every span, in order; every span must have frames. All spans
+        are added together, because each array operation has a fixed cost."""
         frames = [frame for span in spans for frame in span]
         counts = np.array([len(span) for span in spans])
         links = np.array([picture is not Picture.B for _, picture in frames])
@@ -191,7 +191,7 @@ class SignedSumChain:
         ends = np.cumsum(counts)
         self._intra += np.add.reduceat(new, ends - counts, axis=0, dtype=np.int64)
         self._links += np.add.reduceat(links, ends - counts, dtype=np.int64)
-        # A B-frame's displacement counts only if it is the last frame of its span, which is the sampled one.
+        # A B-frame's displacement counts only if it is the last frame of its span, that is, the sampled one.
         self._own[:] = 0
         dx, dy = blocks.dx[hit.block], blocks.dy[hit.block]
         moves = np.flatnonzero((dx != 0) | (dy != 0))  # most blocks of a fixed camera stand still
@@ -209,7 +209,7 @@ class SignedSumChain:
                 self._own[axis] = self._spread(cell[sampled], part[sampled])
 
     def _spread(self, cell: Index, part: F64) -> F32:
-        """Return the sums of `part` by cell of a span, [spans, cells]."""
+        """Return the sum of `part` per cell of each span, [spans, cells]."""
         sums = np.bincount(cell, part, self._intra.size)
         return sums.astype(np.float32).reshape(self._intra.shape)
 
@@ -223,8 +223,8 @@ class SignedSumChain:
         shape = (-1, self.cells.rows, self.cells.cols)
         dx, dy = median3x3((self._sum + self._own).reshape(2, *self._intra.shape[:1], *shape[1:]))
         links = np.maximum(self._links, 1)
-        # At least two frames, unless the span has only one: a single intra block is often the encoder's
-        # choice, not new content.
+        # At least two frames, unless the span has only one, because a single intra block is often only the
+        # encoder's choice, not new content.
         least = np.minimum(np.maximum(2, np.ceil(self.intra_share * self._links)), links)
         intra = (self._intra >= least[:, None]).reshape(shape).astype(np.uint8)
         return dx, dy, median3x3(intra).astype(np.bool_)
@@ -234,8 +234,8 @@ def median3x3(values: Values) -> Values:
     """Return the median of every 3x3 neighbourhood, with the border repeated: [..., rows, cols] -> the same
     shape.
 
-    Columns of three are sorted. The median of nine is the median of three values: the largest of the column
-    minima, the median of the column medians, and the smallest of the column maxima.
+    Columns of three are sorted first. The median of the nine is the median of three values: the largest
+    column minimum, the median of the column medians, and the smallest column maximum.
     """
     if not values.any():  # common: nothing moves, and zeros stay zeros
         return values
@@ -280,8 +280,8 @@ def half_areas(cells: Cells) -> F32:
 
 
 def uncovered(cell: Index, area: F32, cells: Cells, picture: Picture) -> Mask:
-    """Return the cells with new content, bool [rows * cols]: those of a P-frame less than half of whose area
-    is covered by inter blocks. For a B-frame, none."""
+    """Return the cells with new content, bool [rows * cols]: in a P-frame, cells of which inter blocks cover
+    less than half of the area. In a B-frame, none."""
     if picture is Picture.B:
         return np.zeros(cells.rows * cells.cols, np.bool_)
     return np.asarray(np.bincount(cell, area, cells.rows * cells.cols) < half_areas(cells), np.bool_)
@@ -289,9 +289,9 @@ def uncovered(cell: Index, area: F32, cells: Cells, picture: Picture) -> Mask:
 
 @dataclass
 class MotionGather:
-    """Gathers the block maps of one segment into motion V, and residual R if asked for, at each sample.
+    """Gathers the block maps of one segment into motion V and, if requested, residual R, at each sample.
 
-    Both are on the patch grid. It is the `Gather` that decode uses. Frames are processed together, when
+    Both are on the patch grid. This is the `Gather` that decode uses. Frames are processed together, once
     motions are requested or too many frames wait, because many small frames cost hardly more than one.
     """
 
@@ -335,7 +335,7 @@ class MotionGather:
         return self.settings.residual
 
     def start(self, geometry: Geometry) -> None:
-        """Begin a segment, or another coded size: motion since the last sample is unknown."""
+        """Begin a segment, or another coded size; motion since the last sample is then unknown."""
         self._settle()
         if geometry != self._geometry:
             s = self.settings
@@ -350,8 +350,8 @@ class MotionGather:
         """Add one decoded frame in presentation order."""
         if luma is not None and self.settings.residual:
             self._luma = luma.copy() if isinstance(luma, np.ndarray) else luma
-        # An I-frame has no vectors, and a damaged frame or a clock jump hides movement: the sample is judged
-        # by luma.
+        # An I-frame has no vectors, and a damaged frame or a clock jump hides movement, so the sample is
+        # judged by luma.
         if blocks is None or frame.corrupt or frame.jump or frame.picture.intra:
             self._broken = True
         if self._broken or blocks is None:
@@ -366,7 +366,7 @@ class MotionGather:
 
     def sample(self, frame: FrameInfo) -> None:
         """Mark the last pushed frame as sampled. The next sample's motion is counted from it."""
-        del frame  # the frame last pushed
+        del frame  # it is the frame that was pushed last
         s, place = self.settings, len(self._motions)
         self._motions.append(Motion(Basis.LUMA))
         broken, frames, chain = self._broken, self._waiting, self._chain
@@ -405,7 +405,7 @@ class MotionGather:
             self._motions[place] = motion
 
     def _add_waiting(self) -> None:
-        """Add the frames that wait for the next sample to its chain."""
+        """Add the waiting frames to the chain of the next sample."""
         if self._waiting:
             self._chain = self._chain or self._new_chain()
             self._chain.add(self._waiting)

@@ -1,6 +1,6 @@
-"""Motion grids -> keep masks of one stride block (CodecSight, section 3.3.2).
+"""Turns motion grids into keep masks for one stride block (CodecSight, section 3.3.2).
 
-A block is decided as a whole, from its sampled frames and the carry-over of the block before it. There is no
+A block is decided as a whole, from its sampled frames and the carry-over from the previous block. There is no
 clock and no hidden state, so a replay gives the same masks.
 """
 
@@ -28,9 +28,9 @@ U8 = npt.NDArray[np.uint8]
 F16 = npt.NDArray[np.float16]
 F32 = npt.NDArray[np.float32]
 
-# A smaller error against dense windows, for 1 % of their FLOPs; measured, see docs/pruning.md.
+# Reduces the error against dense windows, for 1 % of their FLOPs (measured, see docs/pruning.md).
 DEFAULT_ANCHOR_SAMPLES: Final = 8
-# Model-input pixels per sample step; measured, see docs/pruning.md.
+# Model-input pixels per sample step (measured, see docs/pruning.md).
 DEFAULT_TAU: Final = {
     GatherMethod.UNION: 0.75,
     GatherMethod.UNION_CODED: 0.25,
@@ -42,37 +42,37 @@ class Change(StrEnum):
     """The evidence by which a patch counts as changed."""
 
     LUMA = "luma"  # its pixels differ from when it was last encoded
-    VECTORS = "vectors"  # the codec's motion vectors (the paper); luma where they are missing
-    VECTORS_LUMA = "vectors-luma"  # moved by the vectors, and confirmed by luma
+    VECTORS = "vectors"  # the codec's motion vectors (the paper); luma if there are none
+    VECTORS_LUMA = "vectors-luma"  # the vectors show movement, and luma confirms it
 
 
 class Anchors(StrEnum):
     """Which frames are encoded whole."""
 
-    STRIDE = "stride"  # the first undamaged one of every stride block
-    GOP = "gop"  # those, and every sampled I-frame (the paper)
+    STRIDE = "stride"  # the first undamaged frame of every stride block
+    GOP = "gop"  # the same, and every sampled I-frame (the paper)
 
 
 class Accumulation(StrEnum):
-    """The reference that a patch is compared with."""
+    """The reference with which a patch is compared."""
 
     SINCE_ANCHOR = "since-anchor"  # a patch that moved stays kept until the next anchor (the paper)
-    SINCE_ENCODED = "since-encoded"  # a patch is kept where it changed since it was last encoded
+    SINCE_ENCODED = "since-encoded"  # a patch is kept if it changed since it was last encoded
 
 
 class MaskPolicy(Protocol):
     """Decides the keep masks of a stride block, before the vision tower runs.
 
-    It sees samples and the carry-over, never tokens: a record's masks say which patches the tower encoded,
+    It sees samples and the carry-over, but no tokens: a record's masks say which patches the tower encoded,
     and tokens are recomputed from them. A policy that drops tokens after the tower is a `TokenPolicy`.
 
     The same samples and carry-over must give the same masks, because a replay decides again. `repr` must
-    include every parameter: it is part of the digest of the tokens.
+    include every parameter, because it is part of the digest of the tokens.
     """
 
     @property
     def gathers(self) -> GatherMethod | None:
-        """How decode gathers motion vectors for it; None if it needs none."""
+        """How decode gathers motion vectors for the policy; None if it needs none."""
         return None
 
     @property
@@ -88,11 +88,11 @@ class MaskPolicy(Protocol):
         Args:
             samples: The sampled frames of the block, in time order.
             grid: Patches and groups of the model's input.
-            carry: Carry-over of the block before; None at the beginning of a stream.
+            carry: Carry-over from the previous block; None at the beginning of a stream.
 
         Returns:
-            One mask for each of `temporal_pairs(len(samples), grid.temporal)`, and the carry-over, None where
-            there is none.
+            One mask for each of `temporal_pairs(len(samples), grid.temporal)`, and the carry-over; None if
+                there is none.
         """
         ...
 
@@ -101,8 +101,8 @@ class MaskPolicy(Protocol):
 class EncodedGroups:
     """The tower's output for one temporal patch.
 
-    anchor: whether the patch was encoded whole as an anchor; keep: bool [group rows, group cols], the groups
-    that were encoded; tokens: float32 [kept, hidden], in row-major order of the kept groups.
+    anchor: whether the temporal patch was encoded whole as an anchor; keep: bool [group rows, group cols],
+    the groups that were encoded; tokens: float32 [kept, hidden], in row-major order of the kept groups.
     """
 
     anchor: bool
@@ -113,7 +113,7 @@ class EncodedGroups:
 class TokenPolicy(MaskPolicy):
     """A policy that also drops tokens after the vision tower, depending on their values.
 
-    It works in `Pipeline` and in evaluations only. A fleet's records say what the tower encoded, not what was
+    It works only in `Pipeline` and in evaluations. A fleet's records say what the tower encoded, not what was
     dropped afterwards, so such policies have no name that `PruningSettings` could select.
     """
 
@@ -122,10 +122,10 @@ class TokenPolicy(MaskPolicy):
         """Return which tokens of one stride block windows see.
 
         Args:
-            frames: The block's temporal patches as they were encoded, in time order.
+            frames: The block's temporal patches as encoded, in time order.
 
         Returns:
-            For each of them bool [group rows, group cols], a subset of the encoded groups.
+            For each temporal patch, bool [group rows, group cols]: a subset of the encoded groups.
         """
 
 
@@ -138,13 +138,13 @@ class PrunePolicy:
         rule: how decode gathers vectors.
         tau: a patch moved if M = V + alpha * R exceeds this many pixels per sample step. Pixels are those of
             the model's input, or with `union-coded` of the coded picture. None: the default of `rule`, which
-            was measured, or for `union-coded` is the paper's.
+            was measured (for `union-coded`: the paper's value).
         alpha: pixels that one grey level of residual adds to M.
-        luma_tau: grey levels by which a patch must differ; None: learnt from the camera's noise.
-        learning: how that threshold follows the noise.
+        luma_tau: grey levels by which a patch must differ; None: learned from the camera's noise.
+        learning: how the learned threshold follows the noise.
         anchors: which frames are encoded whole.
         anchor_samples: most samples from one anchor to the next of the same block; None: no limit.
-        accumulation: the reference that a patch is compared with.
+        accumulation: the reference with which a patch is compared.
         everything: prune nothing.
     """
 
@@ -167,12 +167,12 @@ class PrunePolicy:
 
     @property
     def needs_vectors(self) -> bool:
-        """Whether decode must export motion vectors for it."""
+        """Whether decode must export motion vectors for the policy."""
         return self.change is not Change.LUMA and not self.everything
 
     @property
     def gathers(self) -> GatherMethod | None:
-        """How decode gathers motion vectors for it; None if it needs none."""
+        """How decode gathers motion vectors for the policy; None if it needs none."""
         return self.rule if self.needs_vectors else None
 
     @property
@@ -185,9 +185,9 @@ class PrunePolicy:
     ) -> tuple[list[TemporalMask], Carry | None]:
         """Return the masks of one stride block, and the carry-over for the next; see `MaskPolicy.masks`.
 
-        The first temporal patch without a damaged frame is encoded whole, whatever its frame type:
-        the block's anchor. Damaged frames before it rely on the carry-over; without one they are
-        kept whole, but are not anchors.
+        The first temporal patch without a damaged frame is the block's anchor: it is encoded whole, whatever
+        its frame type. Damaged frames before it rely on the carry-over; without one, they are kept whole but
+        are not anchors.
 
         Raises:
             ValueError: A motion grid does not fit the patch grid.
@@ -195,7 +195,7 @@ class PrunePolicy:
         return _changed(samples, grid, self, carry)
 
     def luma_threshold(self, noise: float | None) -> float:
-        """Return the luma threshold in grey levels for a camera of this noise; None counts as no noise."""
+        """Return the luma threshold in grey levels for a camera with this noise; None counts as no noise."""
         return self.learning(noise or 0.0) if self.luma_tau is None else self.luma_tau
 
     @property
@@ -208,8 +208,9 @@ class PrunePolicy:
 class Sample:
     """One sampled frame, as input of pruning.
 
-    pixels: uint8 [height, width, 3] RGB, the model's input; v, r: float16 [rows, cols] where basis is VECTORS
-    (r may be missing); intra: an I-frame; corrupt: damaged, never an anchor.
+    pixels: uint8 [height, width, 3] RGB, the model's input; v, r: float16 [rows, cols] if basis is VECTORS (r
+    may be missing); intra: whether it is an I-frame; corrupt: whether it is damaged, so that it is never an
+    anchor.
     """
 
     pixels: U8
@@ -230,8 +231,8 @@ class TemporalMask:
     """The part of one temporal patch to encode.
 
     frames: indices into the block's samples (one, or a pair; a lone last frame is repeated); anchor: whether
-    it is encoded whole as an anchor; keep: bool [group rows, group cols], the groups to encode; dynamic: bool
-    [rows, cols], the patches that changed in these frames.
+    the patch is encoded whole as an anchor; keep: bool [group rows, group cols], the groups to encode;
+    dynamic: bool [rows, cols], the patches that changed in these frames.
     """
 
     frames: tuple[int, ...]
@@ -241,17 +242,17 @@ class TemporalMask:
 
     @property
     def kept(self) -> int:
-        """Number of groups kept, which is the number of tokens."""
+        """Number of kept groups, which is the number of tokens."""
         return int(self.keep.sum())
 
 
 @dataclass(frozen=True, slots=True)
 class Carry:
-    """What pruning of the next block needs from this one. All but the noise is used only for frames before
-    that block's anchor: the anchor comes later if its first frames are damaged.
+    """The pruning state that the next block takes over from this one. All but the noise is used only for
+    frames before the next block's anchor, which comes later if the block's first frames are damaged.
 
     active: bool [rows, cols], patches kept since the last anchor; content: uint8 [rows, cols], mean luma of
-    each patch when it was last encoded; noise: the camera's noise in grey levels (`pruning.noise`), None:
+    each patch when it was last encoded; noise: the camera's noise in grey levels (`pruning.noise`); None:
     unknown.
     """
 
@@ -260,8 +261,8 @@ class Carry:
     noise: float | None = None
 
     def pack(self) -> bytes:
-        """Return bytes for a checkpoint: under 1 KiB for grids of up to 28 x 28 patches, about 1 byte a patch
-        beyond."""
+        """Return bytes for a checkpoint: less than 1 KiB for grids of up to 28 x 28 patches, about 1 byte per
+        patch for larger ones."""
         rows, cols = self.active.shape
         body = pack_mask(self.active) + self.content.tobytes()
         noise = float("nan") if self.noise is None else self.noise
@@ -269,7 +270,7 @@ class Carry:
 
     @classmethod
     def unpack(cls, data: bytes) -> Carry | None:
-        """Return the packed carry-over; None for no bytes.
+        """Return the carry-over that `pack` packed; None for no bytes.
 
         Raises:
             ValueError: The bytes are not a carry-over.
@@ -280,18 +281,18 @@ class Carry:
             version, rows, cols, noise = _HEAD.unpack_from(data)
             body = zlib.decompress(data[_HEAD.size :])
         except (struct.error, zlib.error) as error:
-            raise ValueError(f"not a carry-over of pruning: {error}") from error
+            raise ValueError(f"the bytes are not a carry-over of pruning: {error}") from error
         bits = (rows * cols + 7) // 8
         if version != _VERSION or len(body) != bits + rows * cols:
             raise ValueError(
-                f"carry-over of version {version} with {len(body)} bytes for {rows}x{cols} patches"
+                f"a carry-over of version {version} with {len(body)} bytes does not fit {rows}x{cols}"
             )
         active = unpack_mask(body[:bits], rows, cols)
         content = np.frombuffer(body, np.uint8, rows * cols, bits).reshape(rows, cols).copy()
         return cls(active, content, None if np.isnan(noise) else float(noise))
 
 
-# Version, rows, columns and noise; a change of the layout raises the version.
+# Version, rows, columns and noise. Raise the version when this layout changes.
 _HEAD: Final = struct.Struct("<BHHe")
 _VERSION: Final = 2
 
@@ -300,21 +301,21 @@ _VERSION: Final = 2
 class _State:
     """State while the temporal patches of a block are processed."""
 
-    active: Mask  # since the last anchor
+    active: Mask  # patches kept since the last anchor
     moved: F32  # motion since a patch was last encoded
     canvas: U8 | None = None  # luma of each patch when last encoded; None before this block's anchor
-    content: U8 | None = None  # patch means of the block before, used while there is no canvas
+    content: U8 | None = None  # patch means of the previous block, used while there is no canvas
     anchored: bool = field(default=False)
-    since: int = 0  # samples since the last anchor, itself included
-    noise: float | None = None  # of the camera
-    fresh: bool = False  # the canvas is the whole previous sample
+    since: int = 0  # samples since the last anchor, including the anchor
+    noise: float | None = None  # the camera's noise in grey levels
+    fresh: bool = False  # whether the canvas is the whole previous sample
 
 
 def prune_block(
     samples: Sequence[Sample], grid: GroupedPatches, policy: MaskPolicy, carry: Carry | None = None
 ) -> tuple[list[TemporalMask], Carry | None]:
-    """Return the policy's keep masks of one stride block and the carry-over for the next, and check the
-    masks.
+    """Return the policy's keep masks for one stride block and the carry-over for the next block, after
+    checking the masks.
 
     Raises:
         ValueError: The masks do not fit the frames or the grid, or a motion grid does not fit the patch grid.
@@ -323,7 +324,7 @@ def prune_block(
     pairs = temporal_pairs(len(samples), grid.temporal)
     decided = [mask.frames for mask in masks]
     if decided != pairs:
-        raise ValueError(f"{policy!r} gives masks of frames {decided} for a block of frames {pairs}")
+        raise ValueError(f"{policy!r} gives masks for frames {decided}, but the block has frames {pairs}")
     shape = (len(grid.row_taps), len(grid.col_taps))
     for mask in masks:
         if mask.keep.shape != shape or mask.keep.dtype != np.bool_:
@@ -335,14 +336,14 @@ def prune_block(
 
 
 def drop_tokens(policy: TokenPolicy, frames: Sequence[EncodedGroups]) -> list[Mask]:
-    """Return the tokens of one stride block that windows see, by the policy, and check them.
+    """Return which tokens of one stride block windows see, according to the policy, after checking its masks.
 
     Raises:
         ValueError: The masks do not fit what was encoded.
     """
     masks = policy.tokens(frames)
     if len(masks) != len(frames):
-        raise ValueError(f"{policy!r} gives {len(masks)} masks of tokens for {len(frames)} temporal patches")
+        raise ValueError(f"{policy!r} gives {len(masks)} token masks for {len(frames)} temporal patches")
     for mask, frame in zip(masks, frames, strict=True):
         if mask.shape != frame.keep.shape or mask.dtype != np.bool_:
             raise ValueError(
@@ -383,7 +384,7 @@ def temporal_pairs(count: int, temporal: int) -> list[tuple[int, ...]]:
 def motion(sample: Sample, alpha: float) -> F32:
     """Return M = V + alpha * R, float32 [rows, cols]."""
     if sample.v is None:
-        raise ValueError("a sample that is based on vectors has no motion grid")
+        raise ValueError("a sample with the basis VECTORS has no motion grid")
     if alpha == 0 or sample.r is None:
         return sample.v.astype(np.float32)
     return sample.v.astype(np.float32) + np.float32(alpha) * sample.r.astype(np.float32)
@@ -398,9 +399,9 @@ def _patch(
 ) -> TemporalMask:
     """Judge one temporal patch and update the state."""
     members = [samples[i] for i in dict.fromkeys(frames)]
-    # Also for an anchor, though it is encoded whole: every frame updates noise and motion.
+    # Judge even an anchor, which is encoded whole anyway, because every frame updates noise and motion.
     judged = [_dynamic(sample, grid, policy, state) for sample in members]
-    # A token covers both frames of a pair, so it is kept where either changed.
+    # A token covers both frames of a pair, so it is kept if either frame changed.
     dynamic: Mask = np.logical_or.reduce(judged)
     damaged = any(sample.corrupt for sample in members)
     anchor = _due(members, policy, state) and not damaged
@@ -418,13 +419,14 @@ def _patch(
         state.active |= dynamic
         keep = complete(dynamic, grid)
     state.since += len(members)
-    # The later frame of a pair: later frames are compared with the newest encoded picture.
+    # The later frame of a pair, because later frames are compared with the newest encoded picture.
     _encoded(members[-1], keep, grid, state)
     return TemporalMask(frames, anchor, keep, dynamic)
 
 
 def _due(members: Sequence[Sample], policy: PrunePolicy, state: _State) -> bool:
-    """Whether an anchor is due at this temporal patch. If a frame is damaged, the caller postpones it."""
+    """Whether an anchor is due at this temporal patch. If a frame is damaged, the caller postpones the
+    anchor."""
     if not state.anchored or (policy.anchors is Anchors.GOP and any(sample.intra for sample in members)):
         return True
     return policy.anchor_samples is not None and state.since >= policy.anchor_samples
@@ -441,7 +443,7 @@ def _dynamic(sample: Sample, grid: GroupedPatches, policy: PrunePolicy, state: _
 
 
 def _moved(sample: Sample, grid: GroupedPatches, policy: PrunePolicy, state: _State) -> Mask:
-    """Return the patches that moved, by the vectors."""
+    """Return the patches that moved according to the vectors."""
     m = motion(sample, policy.alpha)
     if m.shape != (grid.rows, grid.cols):
         raise ValueError(f"a motion grid of {m.shape} does not fit a patch grid of {(grid.rows, grid.cols)}")
@@ -452,7 +454,7 @@ def _moved(sample: Sample, grid: GroupedPatches, policy: PrunePolicy, state: _St
 
 
 def _differs(sample: Sample, grid: GroupedPatches, policy: PrunePolicy, state: _State) -> Mask:
-    """Return the patches whose luma differs from when they were last encoded."""
+    """Return the patches whose luma has changed since they were last encoded."""
     now = sample.luma
     if state.canvas is not None:
         gap = patch_difference(now, state.canvas, grid)
@@ -466,10 +468,10 @@ def _differs(sample: Sample, grid: GroupedPatches, policy: PrunePolicy, state: _
 
 
 def _encoded(sample: Sample, keep: Mask, grid: GroupedPatches, state: _State) -> None:
-    """Record that the kept patches now hold this frame's content."""
+    """Record that the kept patches now have this frame's content."""
     fresh = spread(keep, grid)
     state.moved[fresh] = 0
-    # Only the difference from the whole previous sample is noise; older patches have also changed with time.
+    # Only a difference from the whole previous sample is noise; older patches also changed over time.
     state.fresh = bool(fresh.all()) and not sample.corrupt
     if not fresh.any():
         return

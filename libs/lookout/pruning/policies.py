@@ -1,6 +1,6 @@
 """Policies by name: the registry, and helpers for writing a policy.
 
-The registry holds policies that decide before the vision tower runs, so that a fleet can use them. A
+The registry has policies that decide before the vision tower runs, so that a fleet can use them. A
 `TokenPolicy`, which also drops tokens after the tower, is passed as an object: `Pipeline(policy=...)`.
 """
 
@@ -36,7 +36,7 @@ class PolicyError(LookoutError, ValueError):
 def anchored_masks(
     samples: Sequence[Sample], grid: GroupedPatches, choose: Callable[[list[Sample]], Mask]
 ) -> list[TemporalMask]:
-    """Return masks of a stride block whose anchor is whole and whose later temporal patches `choose` decides.
+    """Return masks for a stride block: the anchor is whole, and `choose` decides about later patches.
 
     Args:
         samples: The sampled frames of the block, in time order.
@@ -45,8 +45,8 @@ def anchored_masks(
             cols]. It is called only after the anchor.
 
     Returns:
-        The masks. The first temporal patch without a damaged frame is the anchor; those before it are whole,
-        too.
+        The masks. The first temporal patch without a damaged frame is the anchor; temporal patches before it
+            are whole, too.
     """
     masks: list[TemporalMask] = []
     anchored = False
@@ -64,8 +64,8 @@ def anchored_masks(
 
 @dataclass(frozen=True)
 class WholeFrames(MaskPolicy):
-    """Keeps every patch of every frame. It saves comparing frames, which costs a fifth as much as
-    encoding."""
+    """Keeps every patch of every frame. It does not compare frames, which would cost a fifth as much as
+    encoding them."""
 
     def masks(
         self, samples: Sequence[Sample], grid: GroupedPatches, carry: Carry | None = None
@@ -81,7 +81,7 @@ class NamedPolicy:
 
     Attributes:
         policy: The policy with its parameters.
-        keeps: What it keeps, for the table in docs/pruning.md.
+        keeps: What the policy keeps, for the table in docs/pruning.md.
     """
 
     policy: MaskPolicy
@@ -112,7 +112,7 @@ POLICIES: Final[Mapping[str, NamedPolicy]] = MappingProxyType(
 
 
 def policy_of(name: MaskPolicy | str) -> MaskPolicy:
-    """Return the policy of a name; a policy object is returned as it is.
+    """Return the policy with a name; a policy object is returned unchanged.
 
     Raises:
         PolicyError: The name is unknown, or the object is not a policy.
@@ -129,8 +129,8 @@ def policy_of(name: MaskPolicy | str) -> MaskPolicy:
 
 
 def keeping_everything(policy: MaskPolicy) -> MaskPolicy:
-    """Return the policy with every patch kept, for comparison with pruning. Anchors stay where
-    `PrunePolicy` puts them."""
+    """Return a policy that keeps every patch, for comparison with pruning. Anchors stay where `PrunePolicy`
+    puts them."""
     if isinstance(policy, PrunePolicy):
         return replace(policy, everything=True)
     return PrunePolicy(everything=True)

@@ -1,5 +1,5 @@
-"""Maps prediction blocks to cells of the coded picture to patches of the model's input, without Python
-loops."""
+"""Maps prediction blocks to cells of the coded picture, and cells to patches of the model's input, without
+Python loops."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Cells:
         return -(-self.width // self.size)
 
     def boxes(self) -> tuple[F32, F32, F32, F32]:
-        """Return (x, y, w, h) of every cell in coded pixels, row-major, cut at the picture's edge; float32
-        [rows * cols]."""
+        """Return (x, y, w, h) of every cell in coded pixels, row-major, clipped at the picture's edge;
+        float32 [rows * cols]."""
         x = np.tile(np.arange(self.cols, dtype=np.float32) * self.size, self.rows)
         y = np.repeat(np.arange(self.rows, dtype=np.float32) * self.size, self.cols)
         return x, y, np.minimum(self.width - x, self.size), np.minimum(self.height - y, self.size)
@@ -45,7 +45,7 @@ class Cells:
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """Overlaps of blocks and cells: parallel arrays, one entry for each overlapping pair.
+    """Overlaps of blocks and cells: parallel arrays with one entry per overlapping pair.
 
     cell: flat cell index; block: index into the block map; area: overlap in pixels (float32).
     """
@@ -56,14 +56,14 @@ class Cover:
 
 
 def expand(start: Index, count: Index) -> tuple[Index, Index]:
-    """Return (owner, value) of every member of the ranges [start, start + count), one range after another."""
+    """Return (range's index, value) for every member of the ranges [start, start + count), range by range."""
     owner = np.repeat(np.arange(start.size), count)
     first = np.cumsum(count) - count
     return owner, np.arange(owner.size) - first[owner] + start[owner]
 
 
 def cover(blocks: PredictionBlocks, cells: Cells) -> Cover:
-    """Return the cells under every block; parts of blocks outside the picture are cut off."""
+    """Return the cells that every block covers; parts of blocks outside the picture are cut off."""
     simple = _aligned(blocks, cells)
     if simple is not None:
         return simple
@@ -83,7 +83,7 @@ def cover(blocks: PredictionBlocks, cells: Cells) -> Cover:
 
 
 def _aligned(blocks: PredictionBlocks, cells: Cells) -> Cover | None:
-    """Return the cover where every block lies in one cell, as H.264's do in macroblocks; else None."""
+    """Return the cover if every block lies within one cell, as in H.264's macroblocks; else None."""
     if not len(blocks):
         return None
     left, top = blocks.x.astype(np.int32), blocks.y.astype(np.int32)
@@ -109,7 +109,7 @@ class PatchMap:
 
     @classmethod
     def of(cls, geometry: Geometry, cells: Cells, rows: int, cols: int, patch: int) -> PatchMap:
-        """Map `cells` onto `rows` x `cols` patches of `patch` pixels; cells outside the crop touch none."""
+        """Map `cells` onto `rows` x `cols` patches of `patch` pixels; others touch nothing."""
         left, top = geometry.place[:2]
         right, bottom = left + geometry.place[2], top + geometry.place[3]
         box = geometry.boxes(*cells.boxes())
@@ -126,7 +126,7 @@ class PatchMap:
         return cls(cell, row * cols + col, rows, cols)
 
     def largest(self, field: F32) -> F32:
-        """Return for each patch the largest value of the cells that touch it, 0 where none does: [n, rows,
+        """Return for each patch the largest value of the cells that touch it; 0 if no cell does: [n, rows,
         cols] of cells -> [n, rows, cols] of patches."""
         out = np.zeros((len(field), self.rows * self.cols), np.float32)
         # `reduceat` reduces runs, so pairs are sorted by patch.

@@ -1,5 +1,5 @@
-"""R, the part of the picture that motion compensation does not explain (CodecSight 3.3.1, Eq. 2), per patch
-instead of per block."""
+"""Measures R, the part of the picture that motion compensation does not explain (CodecSight 3.3.1, Eq. 2),
+per patch instead of per block."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ F32 = npt.NDArray[np.float32]
 
 
 def compensated_difference(luma: Luma, before: Luma, dx: F32, dy: F32, cell: int) -> F32 | torch.Tensor:
-    """Return |luma - displaced before|, float32 [height, width], on the device that holds the pictures.
+    """Return |luma - displaced before|, float32 [height, width], on the pictures' device.
 
-    luma, before: uint8 [height, width], the sampled frame and the one sampled before it; dx, dy: float32
+    luma, before: uint8 [height, width], the sampled frame and the previously sampled one; dx, dy: float32
     [cell rows, cell cols], displacement of each cell towards its reference in pixels (rounded to whole
-    pixels; beyond the edge the edge is repeated, as codecs do).
+    pixels; beyond the picture, its edge is repeated, as codecs do).
     """
     height, width = luma.shape
     if before.shape != luma.shape:
@@ -37,7 +37,7 @@ def compensated_difference(luma: Luma, before: Luma, dx: F32, dy: F32, cell: int
 
 
 def _on_device(luma: Luma, before: Luma, dx: F32, dy: F32, cell: int) -> torch.Tensor:
-    """Do the same with tensors; only the displacements of cells are uploaded."""
+    """As `compensated_difference`, with tensors; only the displacements of cells are uploaded."""
     import torch
 
     now, then = torch.as_tensor(luma), torch.as_tensor(before)
@@ -55,7 +55,7 @@ def patch_means(values: F32 | torch.Tensor, geometry: Geometry, rows: int, cols:
     """Return the mean of a field on the coded picture over each patch: float32 [height, width] -> float32
     [rows, cols].
 
-    A pixel belongs to the patch that its centre falls into. A patch without pixels (letterbox, or a picture
+    A pixel belongs to the patch that contains its centre. A patch without pixels (letterbox, or a picture
     with fewer pixels than patches) has the mean 0.
     """
     height, width = values.shape
@@ -67,7 +67,7 @@ def patch_means(values: F32 | torch.Tensor, geometry: Geometry, rows: int, cols:
     by_row = _members(down[0] if turned else down[1], geometry, cols if turned else rows, patch, not turned)
     if isinstance(values, np.ndarray):
         total = by_row @ values @ by_col.T
-    else:  # the sums alone are downloaded; in float64, because a GPU may round float32 products
+    else:  # only the sums are downloaded; in float64, because a GPU may round float32 products
         rows_of, cols_of = (values.new_tensor(member).double() for member in (by_row, by_col))
         total = (rows_of @ values.double() @ cols_of.T).cpu().numpy()
     count = np.outer(by_row.sum(axis=1), by_col.sum(axis=1))
@@ -76,7 +76,7 @@ def patch_means(values: F32 | torch.Tensor, geometry: Geometry, rows: int, cols:
 
 
 def _members(position: F32, geometry: Geometry, patches: int, patch: int, vertical: bool) -> F32:
-    """Return one-hot float32 [patches, pixels]: the patch along one axis that each position falls into."""
+    """Return one-hot float32 [patches, pixels]: which patch along one axis contains each position."""
     start = geometry.place[1] if vertical else geometry.place[0]
     size = geometry.place[3] if vertical else geometry.place[2]
     at = np.floor(position / patch).astype(np.intp)

@@ -21,7 +21,7 @@ class Preset(StrEnum):
     STRIDES = "strides"  # the default's masks, and windows that hold no KV
 
 
-MOST_ANCHOR_SAMPLES: Final = 10_000  # an upper bound for schemas; strides have fewer samples
+MOST_ANCHOR_SAMPLES: Final = 10_000  # an upper limit for schemas; strides have fewer samples
 _MASKS: Final = {
     Preset.FAITHFUL: "default",
     Preset.STRIDES: "default",

@@ -1,5 +1,5 @@
-"""Rules that turn verdicts into incidents: threshold, k of n, cooldown, schedule, zones, coverage. Pure
-functions in event time."""
+"""Rules that turn verdicts into incidents: threshold, k of n, cooldown, schedule, zones, coverage. They are
+pure functions in event time."""
 
 from lookout.rules.coverage import (
     CoverageInterval as CoverageInterval,

@@ -1,4 +1,4 @@
-"""Coverage: every interval of a watch with its outcome."""
+"""Coverage: the outcome of every interval of a watch."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class CoverageInterval:
 
 
 def coverage_intervals(answers: Iterable[WatchVerdict]) -> list[CoverageInterval]:
-    """Return disjoint intervals in time order per camera and watch; neighbours with the same outcome are
+    """Return disjoint intervals per camera and watch, in time order; neighbours with the same outcome are
     joined.
 
     Windows overlap, so each one accounts only for time that no earlier window covered. Time without an
-    outcome is absent: it was not analysed.
+    outcome was not analysed, so it is absent.
     """
     newest: dict[tuple[str, str], CoverageInterval] = {}
     intervals: list[CoverageInterval] = []
-    # Sorted by end: a window is decided when it ends, so a later one never covers time before it.
+    # Sorted by end: a window is decided when it ends, so a later window never covers earlier time.
     for answer in sorted(answers, key=lambda a: (a.camera, a.watch, a.end_ms)):
         key = (answer.camera, answer.watch)
         last = newest.get(key)

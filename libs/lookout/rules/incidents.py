@@ -19,7 +19,7 @@ from lookout.rules.types import (
 )
 from lookout.rules.zones import inside_any
 
-PEAK_STEP: Final = 0.1  # least rise of the peak that causes another event
+PEAK_STEP: Final = 0.1  # smallest rise of the peak that causes another event
 EVIDENCE_WINDOWS: Final = 3
 
 CLEARED: Final = "cleared"
@@ -37,9 +37,10 @@ def step(
 ) -> tuple[WatchState, list[IncidentEvent]]:
     """Return the state after `answer` and the events that it caused.
 
-    `incident` is the id of an incident that this answer opens; the caller derives it from the answer, so a
-    replay gives the same ids. An answer that is not newer than the newest one seen changes nothing. A version
-    may be lower than the previous one: a watch that was removed and added again starts at version 1.
+    `incident` is the id for an incident that this answer may open; the caller derives it from the answer, so
+    that a replay gives the same ids. An answer that is not newer than the newest one changes nothing. A
+    version may be lower than the previous one, because a watch that was removed and added again starts at
+    version 1.
     """
     if state is None:
         state = WatchState(answer.version, answer.epoch)
@@ -58,8 +59,8 @@ def step(
     if answer.outcome is Outcome.GAP:
         state, closed = _close(replace(state, recent=(), held_since_ms=0), GAP)
         return state, events + closed
-    # Nothing was seen: an open incident stays open, and nothing counts as a no. Whether the condition held
-    # all the time is unknown too.
+    # Nothing was seen: an open incident stays open, and the window does not count as a no. Whether the
+    # condition held throughout is unknown, too.
     if answer.outcome in _BLIND:
         return replace(state, held_since_ms=0), events
     state, further = _judged(state, answer, incident)
@@ -78,7 +79,7 @@ def _stale(state: WatchState, answer: WatchVerdict) -> bool:
 def _judged(state: WatchState, answer: WatchVerdict, identity: str) -> tuple[WatchState, list[IncidentEvent]]:
     rule = answer.rule
     state = _scored(state, answer)
-    # Scored first, so that the event that closes the incident carries the newest answer.
+    # Update the score first, so that the event that closes the incident has the newest answer.
     if not in_schedule(rule.schedule, answer.end_ms):
         return _close(replace(state, recent=(), held_since_ms=0), SCHEDULE)
     yes = _is_yes(state, answer)
@@ -103,8 +104,8 @@ def _scored(state: WatchState, answer: WatchVerdict) -> WatchState:
 
 
 def _is_yes(state: WatchState, answer: WatchVerdict) -> bool:
-    """Whether an answer counts as yes. Between the thresholds an open incident continues; a zone only decides
-    whether an incident may begin."""
+    """Whether an answer counts as yes. Between the two thresholds, an open incident continues. Zones only
+    decide whether an incident may begin."""
     rule = answer.rule
     if answer.p_yes < rule.clear:
         return False
@@ -141,7 +142,7 @@ def _update(state: WatchState, answer: WatchVerdict, yes: bool) -> tuple[WatchSt
         windows=incident.windows + yes,
         evidence=tuple(strongest[:EVIDENCE_WINDOWS]),
     )
-    # Powers of two: an incident of hours has a dozen events, not thousands.
+    # Powers of two, so that an incident of several hours has a dozen events, not thousands.
     due = incident.peak >= incident.reported_peak + PEAK_STEP or (
         yes and incident.windows & (incident.windows - 1) == 0
     )
@@ -167,7 +168,7 @@ def _event(kind: EventKind, state: WatchState, incident: Incident, reason: str =
 
 
 def _covered(state: WatchState, answer: WatchVerdict) -> WatchState:
-    """Advance to the answer's window; an open incident counts the time that no earlier answer covered."""
+    """Advance to the answer's window; to an open incident, add the time that no earlier answer covered."""
     state = _on_clock_of(state, answer)
     incident = state.incident
     if incident is not None:
@@ -181,8 +182,8 @@ def _on_clock_of(state: WatchState, answer: WatchVerdict) -> WatchState:
     """Return the state on the answer's clock, which may have been set back since the previous answer.
 
     The rest of a cooldown and the age of an incident are kept; the time for which a condition must hold
-    begins again. A gap may begin before the end of a window whose last stride broke off: that does not mean
-    that the clock was set back.
+    starts again. A gap may begin before the end of a window whose last stride was cut short; this does not
+    mean that the clock was set back.
     """
     if answer.end_ms >= state.newest_ms or answer.outcome is Outcome.GAP:
         return state
@@ -211,12 +212,12 @@ def _added(coverage: Coverage, outcome: Outcome, milliseconds: int) -> Coverage:
 def best_frames(incident: Incident) -> list[bytes]:
     """Return the frames of an incident's strongest windows, best first.
 
-    Each window votes for its frames, with most weight for its first: a single window may attend to a frame
-    that shows nothing yet, but several windows rarely agree on one. In a tie, the stronger window's frame
-    comes first.
+    Each window votes for its frames, and its first frame gets the most weight. A single window may attend to
+    a frame that shows nothing yet, but several windows rarely agree on one. In a tie, the frame of the
+    stronger window comes first.
     """
     votes: Counter[bytes] = Counter()
     for _, window in incident.evidence:
         for place, frame in enumerate(dict.fromkeys(window)):
-            votes[frame] += 60 // (place + 1)  # whole numbers: sums do not depend on their order
+            votes[frame] += 60 // (place + 1)  # whole numbers, so that sums do not depend on the order
     return [frame for frame, _ in votes.most_common()]

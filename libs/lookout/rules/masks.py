@@ -1,9 +1,10 @@
-"""Privacy masks: which ones apply to a picture. All code that reads a camera's pixels asks here.
+"""Privacy masks: decides which ones apply to a picture. All code that reads a camera's pixels asks here.
 
-The rule has two halves. Decode hides whatever is hidden by any version that was in force between the time a
-segment was filmed and the time it is decoded; its records name the polygons by their fingerprints. Code that
-shows a picture later hides what the picture's record names and what the version in force now hides. So a new
-version covers older footage as well, and what was filmed under a version stays hidden after it is lifted.
+The rule has two halves. Decode hides whatever is hidden by any version that was in force between the time
+when a segment was filmed and the time when it is decoded; its records list the polygons by their
+fingerprints. Code that shows a picture later hides what the picture's record lists and what the version in
+force now hides. So a new version covers older footage as well, and what was filmed under a version stays
+hidden after that version is lifted.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from lookout.video.motion.hiding import WHOLE, MaskLayer, PictureMask, Polygon
 from lookout.wire import WireError, from_json
 from lookout.wire.ranges import RangeError, check_ranges
 
-#: microseconds for which an ended version still applies: segments arrive late, and clocks differ
+#: microseconds for which an ended version still applies, because segments arrive late and clocks differ
 GRACE_US: Final = 120_000_000
 #: stands for the fingerprints of versions that a record no longer has
 _FORGOTTEN: Final = "forgotten"
@@ -32,7 +33,7 @@ class AppliedMask:
     """The mask of a picture.
 
     Attributes:
-        names: Fingerprints of its layers.
+        names: Fingerprints of the layers.
         mask: The layers; None: nothing is hidden.
     """
 
@@ -41,10 +42,10 @@ class AppliedMask:
 
 
 class Masks:
-    """The masks of all cameras, as their topic has them now. Thread-safe.
+    """The current masks of all cameras, from their topic. Thread-safe.
 
     Args:
-        newest: Returns the newest record of a camera in masks.v1; None: it never had one.
+        newest: Returns the newest record of a camera in masks.v1; None: the camera never had one.
     """
 
     def __init__(self, newest: Callable[[str], bytes | None] = lambda _: None) -> None:
@@ -59,21 +60,21 @@ class Masks:
         """Return the mask that decode applies to a segment.
 
         Args:
-            camera: Its id.
+            camera: The camera's id.
             begin_us: When the segment was filmed, Unix microseconds.
         """
         return self._masks(camera).since(begin_us)
 
     def again(self, camera: str, names: Iterable[str]) -> AppliedMask | None:
-        """Return the mask of a segment that is decoded again, so that it gives the same pixels.
+        """Return the mask with which to decode a segment again, so that it gives the same pixels.
 
         Args:
-            camera: Its id.
-            names: The fingerprints in its record.
+            camera: The camera's id.
+            names: The fingerprints in the segment's record.
 
         Returns:
-            The mask; None if the pixels must not be made again, because the record names a mask that is no
-            longer known or lacks the one in force now.
+            The mask; None if the pixels must not be produced again, because the record lists a mask that is
+                no longer known, or lacks the mask in force now.
         """
         masks, named = self._masks(camera), tuple(names)
         if masks.lacks(named) or not set(named) <= masks.layers.keys():
@@ -81,11 +82,11 @@ class Masks:
         return masks.named(named)
 
     def shown(self, camera: str, names: Iterable[str]) -> AppliedMask:
-        """Return the mask of a picture that is shown now.
+        """Return the mask for a picture that is shown now.
 
         Args:
-            camera: Its id.
-            names: The fingerprints in the picture's record; one that is no longer known hides everything.
+            camera: The camera's id.
+            names: The fingerprints in the picture's record; an unknown one hides everything.
         """
         masks = self._masks(camera)
         return masks.named(tuple(sorted({*names, *masks.current})))
@@ -94,14 +95,14 @@ class Masks:
         """Whether something was computed without the mask that is in force now.
 
         Args:
-            camera: Its id.
-            names: The fingerprints in its record.
+            camera: The camera's id.
+            names: The fingerprints in the record of what was computed.
         """
         return self._masks(camera).lacks(names)
 
     def since_us(self, camera: str) -> int:
-        """Return since when everything that is hidden now has been hidden, Unix microseconds; 0: nothing
-        is hidden."""
+        """Return the time since which everything that is hidden now has been hidden, in Unix microseconds; 0:
+        nothing is hidden."""
         return self._masks(camera).current_since_us
 
     def _masks(self, camera: str) -> _CameraMasks:
@@ -122,9 +123,9 @@ class _CameraMasks:
         layers: What each fingerprint hides.
         spans: Fingerprints with the times at which their versions ended, Unix microseconds.
         current: Fingerprints of the version in force.
-        current_since_us: Since when all of them have applied.
-        begins_us: Begin of the oldest known version. Footage from before it may have been hidden by earlier
-            versions. 0: all versions are known.
+        current_since_us: Since when all of `current` have applied, Unix microseconds.
+        begins_us: Begin of the oldest known version, Unix microseconds. Footage from before it may have been
+            hidden by earlier versions. 0: all versions are known.
     """
 
     layers: dict[str, MaskLayer]
@@ -143,7 +144,7 @@ class _CameraMasks:
         current = tuple(versions[-1][1])
         since_us = 0
         if current:
-            # Go back to the oldest version since which none of them was ever missing.
+            # Go back to the oldest version since which no current layer was ever missing.
             holding = takewhile(lambda version: set(current) <= version[1].keys(), reversed(versions))
             since_us = list(holding)[-1][0]
         all_layers = {name: layer for _, layers in versions for name, layer in layers.items()}
@@ -151,19 +152,20 @@ class _CameraMasks:
         return cls(all_layers, spans, current, since_us, begins_us)
 
     def since(self, begin_us: int) -> AppliedMask:
-        """Return a mask of everything that was in force since a time."""
+        """Return a mask of every layer in force at any moment since `begin_us`, or up to `GRACE_US` before
+        it. It hides everything if versions from before the oldest known one may have applied."""
         ended = [name for name, end_us in self.spans if begin_us < end_us + GRACE_US]
         names = sorted({*ended, *self.current})
         return self.named((*names, _FORGOTTEN) if begin_us < self.begins_us else tuple(names))
 
     def named(self, names: tuple[str, ...]) -> AppliedMask:
-        """Return a mask of these layers; an unknown one hides everything."""
+        """Return a mask of these layers; an unknown layer hides everything."""
         if not names:
             return AppliedMask()
         return AppliedMask(names, PictureMask(tuple(self.layers.get(name, WHOLE) for name in names)))
 
     def lacks(self, names: Iterable[str]) -> bool:
-        """Whether a layer of the version in force is missing from these."""
+        """Whether `names` lack a layer of the version in force."""
         return not set(self.current) <= set(names)
 
 
@@ -171,13 +173,13 @@ _NOTHING: Final = _CameraMasks({})
 
 
 def layers_of(version: MaskVersion) -> dict[str, MaskLayer]:
-    """Return what a version hides, by fingerprint: a layer for each polygon to hide, and one for all those to
-    keep.
+    """Return what a version hides, by fingerprint: one layer for each polygon to hide, and one for all
+    polygons to keep.
 
-    A fingerprint depends on the points alone, so versions that share a polygon share its fingerprint.
+    A fingerprint depends only on the points, so versions that share a polygon share its fingerprint.
 
     Raises:
-        RuleError: A polygon is invalid; the text names it.
+        RuleError: A polygon is invalid; the text says which one.
     """
     layers: dict[str, MaskLayer] = {}
     for place, zone in enumerate(version.hide):
@@ -223,7 +225,7 @@ def read_masks(key: str, value: bytes) -> CameraMasks:
     except (WireError, RangeError) as error:
         raise RuleError(str(error)) from error
     if masks.camera != key:
-        raise RuleError(f"its key must be its camera, which is {masks.camera[:40]!r}")
+        raise RuleError(f"the record's key must be its camera, {masks.camera[:40]!r}")
     check_masks(masks)
     return masks
 
@@ -238,7 +240,7 @@ def check_masks(masks: CameraMasks) -> None:
         raise RuleError("versions: give at least one; a version without polygons hides nothing")
     for place, version in enumerate(masks.versions):
         if version.version != masks.versions[0].version + place or not version.version:
-            raise RuleError(f"versions[{place}]: version {version.version} does not follow the one before")
+            raise RuleError(f"versions[{place}]: version {version.version} does not follow the previous one")
         try:
             layers_of(version)
         except RuleError as error:

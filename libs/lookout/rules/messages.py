@@ -20,10 +20,10 @@ _OUTCOMES = {
 
 
 def rule_of(message: watches_pb2.Rule, question: str = "") -> Rule:
-    """Return the rule of a watch, with defaults for what is not set.
+    """Return the rule of a watch, with defaults for fields that are not set.
 
     Args:
-        message: The rule as it was written.
+        message: The rule as written.
         question: The watch's question, whose condition may have to hold for some time
             (`count >= 3 for 10 s`).
 
@@ -55,7 +55,7 @@ def schedule_of(spans: Iterable[watches_pb2.ScheduleEntry]) -> tuple[ScheduleEnt
 
 
 def _entry(message: watches_pb2.ScheduleEntry) -> ScheduleEntry:
-    # `time` has no 24:00; as an end 00:00 means the same, because it is not after the start.
+    # `time` has no 24:00; as an end, 00:00 means the same, because it is not after the start.
     start, end = _time_of_day(message.start), _time_of_day("00:00" if message.end == "24:00" else message.end)
     return ScheduleEntry(start, end, frozenset(message.weekdays or range(1, 8)), message.time_zone or "UTC")
 
@@ -75,7 +75,7 @@ def verdict_of(verdict: verdicts_pb2.Verdict, rule: Rule | None = None) -> Watch
 
     Args:
         verdict: The message.
-        rule: The rule to apply; None: the one in the message.
+        rule: The rule to apply; None: the rule in the message.
 
     Raises:
         RuleError: The outcome is unknown, or the rule or the activity is invalid.
@@ -110,7 +110,7 @@ def _activity(verdict: verdicts_pb2.Verdict) -> Activity | None:
         raise RuleError(
             f"verdict {verdict.id}: activity has {len(verdict.activity)} bytes for a grid of {rows}x{cols}"
         )
-    # The length of the field bounds this loop, whatever the numbers say.
+    # The length of the field limits this loop, whatever the numbers say.
     active = frozenset(
         8 * place + bit
         for place, byte in enumerate(verdict.activity)

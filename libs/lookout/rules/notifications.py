@@ -30,11 +30,11 @@ from lookout.wire.limits import ID_BYTES
 from lookout.wire.message_json import enum_name
 from lookout.wire.ranges import RangeError, check_ranges
 
-#: names of files with secrets: all in one folder, so without a path
+#: names of secret files, which are all in one folder, so without a path
 _FILE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
-#: prefixes of topics that MQTT accepts
+#: topic prefixes that MQTT accepts
 _TOPIC: Final = re.compile(r"[^+#\x00/]+(/[^+#\x00/]+)*")
-#: bytes of the keys in a browser's subscription (RFC 8291)
+#: lengths in bytes of the keys in a browser's subscription (RFC 8291)
 _PUSH_KEYS: Final = {"p256dh": 65, "auth": 16}
 _EVENTS: Final = {
     Alert.KIND_OPENED: Notification.EVENT_OPENED,
@@ -61,7 +61,7 @@ def read_notification(key: str, value: bytes) -> Notification:
     if not notification.id:
         notification.id = key
     if notification.id != key:
-        raise RuleError(f"its key must be its id, which is {notification.id[:40]!r}")
+        raise RuleError(f"the record's key must be its id, {notification.id[:40]!r}")
     check_notification(notification)
     return notification
 
@@ -79,10 +79,10 @@ def check_notification(notification: Notification) -> None:
     """Check a notification.
 
     Raises:
-        RuleError: It is invalid; the text names the field, and what to write.
+        RuleError: The notification is invalid; the text names the field and says what to write.
     """
     if not is_camera_id(notification.id):
-        raise RuleError(f"id {notification.id[:40]!r}: printable text of 1 to {ID_BYTES} bytes is needed")
+        raise RuleError(f"id {notification.id[:40]!r}: must be printable text of 1 to {ID_BYTES} bytes")
     try:
         check_ranges(notification)
         check_tenant(notification.tenant)
@@ -105,30 +105,30 @@ def _check_channel(notification: Notification) -> None:
             _check_url("webhook.url", notification.webhook.url)
             _check_files("webhook.secrets", notification.webhook.secrets)
             if not notification.webhook.secrets:
-                raise RuleError("webhook.secrets: name the file with the key that signs, such as hook")
+                raise RuleError("webhook.secrets: name the file with the signing key, such as hook")
         case "apprise":
             _check_files("apprise.url_file", [notification.apprise.url_file])
         case "mqtt":
             mqtt = notification.mqtt
             if not mqtt.host or not re.fullmatch(r"[A-Za-z0-9.:_-]+", mqtt.host):
-                raise RuleError(f"mqtt.host: {mqtt.host[:40]!r} is not a host's name or address")
+                raise RuleError(f"mqtt.host: {mqtt.host[:40]!r} is not a host name or address")
             for name in ("password_file", "ca_file", "token_file"):
                 _check_files(f"mqtt.{name}", filter(None, [getattr(mqtt, name)]))
             for name in ("topic", "discovery"):
                 text = getattr(mqtt, name)
                 if text and not _TOPIC.fullmatch(text):
-                    raise RuleError(f"mqtt.{name}: {text[:40]!r} is not the beginning of a topic")
+                    raise RuleError(f"mqtt.{name}: {text[:40]!r} is not a valid topic prefix")
         case _:
-            raise RuleError("channel: webhook, apprise, mqtt or push is needed")
+            raise RuleError("channel: give webhook, apprise, mqtt or push")
 
 
 def _check_push(push: WebPush) -> None:
     _check_url("push.endpoint", push.endpoint)
     for name, size in _PUSH_KEYS.items():
         if len(_decoded(getattr(push, name))) != size:
-            raise RuleError(f"push.{name}: {size} bytes as base64url are needed, as the browser has them")
+            raise RuleError(f"push.{name}: give the browser's {size} bytes as base64url")
     if push.p256dh[:1] != "B":  # 0x04: both coordinates follow
-        raise RuleError("push.p256dh: an uncompressed point of P-256 is needed")
+        raise RuleError("push.p256dh: give an uncompressed point of P-256")
 
 
 def _decoded(text: str) -> bytes:
@@ -146,9 +146,9 @@ def _check_url(field: str, url: str) -> None:
     except ValueError as error:
         raise RuleError(f"{field}: {error}") from error
     if parts.scheme not in ("http", "https") or not host or not url.isprintable() or " " in url:
-        raise RuleError(f"{field}: an address such as https://hooks.example.org/lookout is needed")
+        raise RuleError(f"{field}: give an address such as https://hooks.example.org/lookout")
     if parts.username is not None or parts.password is not None:
-        raise RuleError(f"{field}: it holds a user name or password, which everybody could read here")
+        raise RuleError(f"{field}: remove the user name and password, which anybody could read here")
 
 
 def _check_files(field: str, names: Iterable[str]) -> None:
@@ -161,7 +161,7 @@ def _check_files(field: str, names: Iterable[str]) -> None:
 
 
 def target_text(notification: Notification) -> str:
-    """Describe where messages of a notification go, in a few words."""
+    """Describe in a few words where a notification's messages go."""
     match notification.WhichOneof("channel"):
         case "webhook":
             return notification.webhook.url
@@ -186,7 +186,7 @@ def event_of(happened: Alert | IncidentAction) -> Notification.Event:
 
 
 def is_test(happened: Alert | IncidentAction) -> bool:
-    """Whether it is a test alert, which is sent to every notification of its tenant."""
+    """Whether this is a test alert, which is sent to every notification of its tenant."""
     return isinstance(happened, Alert) and happened.kind == Alert.KIND_TEST
 
 
@@ -201,9 +201,9 @@ def wants_incident(
     """Whether a notification covers an incident, decided when it opens.
 
     Args:
-        notification: A notification that was checked.
-        happened: The incident's first event that is seen, which names camera, watch and tenant.
-        severity: Severity of its watch.
+        notification: A valid notification.
+        happened: The first event seen of the incident, which has the camera, the watch and the tenant.
+        severity: Severity of the incident's watch.
         now_ms: Unix milliseconds of the event.
     """
     if notification.disabled or notification.tenant not in {"", tenant_of(happened.tenant)}:
@@ -223,9 +223,9 @@ def wants_incident(
 
 
 def follows_outages(notification: Notification, happened: Alert | IncidentAction) -> bool:
-    """Whether a notification gets a camera's outages even if its filters exclude them: it does with MQTT.
+    """Whether a notification gets a camera's outages even if its filters exclude them. True for MQTT.
 
-    MQTT topics show the current state of watches. Without outages, the answer from before one would look
+    MQTT topics show the current state of watches. Without outages, an answer from before an outage would look
     current.
     """
     return (
@@ -239,7 +239,7 @@ def follows_outages(notification: Notification, happened: Alert | IncidentAction
 
 def asked_for(notification: Notification, event: NotificationEvent) -> bool:
     """Whether a notification's filters (events, watches, severity) cover an event. A notification may also
-    get events that they do not cover, see `follows_outages`."""
+    get events that its filters do not cover, see `follows_outages`."""
     happened = event.action if event.HasField("action") else event.alert
     return (
         wants_event(notification, happened)
@@ -263,12 +263,12 @@ def secret_files(notification: Notification) -> list[str]:
 
 
 def secret_file(notification: str) -> str:
-    """The file that `lookout notify` writes for a notification into a fleet's folder of secrets."""
+    """Return the name of the file that `lookout notify` writes into a fleet's folder of secrets."""
     return f"n-{stable_id(notification)[:24]}"
 
 
 def event_name(happened: Alert | IncidentAction) -> str:
-    """Return the event in one word, as messages have it: opened, updated, closed, claim, acknowledge."""
+    """Return the event's name in messages: opened, updated, closed, claim, acknowledge, ..."""
     kind = type(happened).Kind.Name(happened.kind)
     return enum_name("Kind", kind)
 

@@ -10,7 +10,7 @@ from lookout.rules.types import ScheduleEntry
 
 
 def in_schedule(schedule: Sequence[ScheduleEntry], moment_ms: int) -> bool:
-    """Whether Unix time `moment_ms` lies in one of the spans; an empty schedule always applies."""
+    """Whether Unix time `moment_ms` is in one of the spans; an empty schedule always applies."""
     return not schedule or any(_in_span(span, moment_ms) for span in schedule)
 
 
@@ -19,7 +19,7 @@ def _in_span(span: ScheduleEntry, moment_ms: int) -> bool:
     clock = moment.time()
     if span.start < span.end:
         return moment.isoweekday() in span.weekdays and span.start <= clock < span.end
-    # The span runs past midnight; its part after midnight belongs to the weekday before.
+    # The span runs past midnight; its part after midnight belongs to the previous weekday.
     if clock >= span.start:
         return moment.isoweekday() in span.weekdays
     return clock < span.end and (moment - timedelta(days=1)).isoweekday() in span.weekdays

@@ -1,4 +1,4 @@
-"""Which watches are active at a moment, according to the newest records of their topic."""
+"""Tells which watches are active at a moment, according to the newest records of their topic."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from lookout.wire import CAMERA_OFFLINE, WireError, from_json
 def is_watched(row: bytes | None, now_ms: float, camera: str = "", tenant: str | None = None) -> bool:
     """Whether a watch is active.
 
-    A change takes effect at the record's `active_from`: a watch that is disabled, or stops covering the
-    camera, from a later moment on is active until then. A record that cannot be read counts as active:
-    prefill reports it, and its incidents stay open.
+    A change takes effect at the record's `active_from`: if a watch is disabled or stops covering the camera
+    as of a later moment, it is active until then. A record that cannot be read counts as active: prefill
+    reports it, and its incidents stay open.
 
     Args:
         row: The newest record of the watch; None: there is none.
@@ -46,8 +46,8 @@ def offline_watch(row: bytes | None, now_ms: float) -> Watch | None:
 def asks_for_outages(history: Mapping[str, Sequence[bytes]], now_ms: float, camera: str, tenant: str) -> bool:
     """Whether the watch `camera-offline` decides about a camera's outages.
 
-    It does if it covers the camera and some other watch is active there. Then nothing else opens incidents
-    for outages.
+    It does if it covers the camera and another watch is active there. Then only `camera-offline` opens
+    incidents for outages.
 
     Args:
         history: The records of every watch, oldest first.

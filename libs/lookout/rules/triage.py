@@ -1,4 +1,4 @@
-"""Follows how people handle an incident: its state, its assignee, and whether its answer was right."""
+"""Follows how people handle an incident: state, assignee, and whether the answer was right."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ACKNOWLEDGED = IncidentState.INCIDENT_STATE_ACKNOWLEDGED
 _RESOLVED, _WRONG = IncidentState.INCIDENT_STATE_RESOLVED, IncidentState.INCIDENT_STATE_FALSE_POSITIVE
 _REOPENED = IncidentState.INCIDENT_STATE_REOPENED
 _OPEN: Final = frozenset({_NEW, _CLAIMED, _ACKNOWLEDGED, _REOPENED})
-#: for each action, the states in which it is allowed and the state that it leads to
+#: for each action, the states in which it is allowed and the resulting state
 STEPS: Final[dict[IncidentAction.Kind, tuple[frozenset[IncidentState], IncidentState]]] = {
     IncidentAction.KIND_CLAIM: (frozenset({_NEW, _ACKNOWLEDGED, _REOPENED}), _CLAIMED),
     IncidentAction.KIND_ACKNOWLEDGE: (frozenset({_NEW, _CLAIMED, _REOPENED}), _ACKNOWLEDGED),
@@ -29,10 +29,10 @@ class Triage:
     """The handling of an incident by people.
 
     Attributes:
-        state: Its state.
-        assignee: Who claimed it; empty: nobody.
-        right: Whether its answer was right; None: nobody said so.
-        said_ms: When that was said or withdrawn, Unix milliseconds.
+        state: The incident's state.
+        assignee: Who claimed the incident; empty: nobody.
+        right: Whether the incident's answer was right; None: nobody has said.
+        said_ms: When `right` was set or withdrawn, Unix milliseconds.
         notes: How many actions have a note.
     """
 
@@ -49,7 +49,7 @@ def allowed(triage: Triage, kind: IncidentAction.Kind) -> bool:
 
 
 def step(triage: Triage, act: IncidentAction) -> Triage:
-    """Return an incident's handling after an action; one that is not allowed changes nothing."""
+    """Return an incident's handling after an action; an action that is not allowed changes nothing."""
     if not allowed(triage, act.kind):
         return triage
     if act.note:

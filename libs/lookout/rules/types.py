@@ -14,7 +14,7 @@ from lookout.wire.limits import COOLDOWN_S, LAST_ANSWERS
 
 
 class RuleError(LookoutError, ValueError):
-    """An invalid rule; the message names the field and why."""
+    """The rule is invalid; the message names the field and says why."""
 
 
 class Outcome(StrEnum):
@@ -29,8 +29,8 @@ class Outcome(StrEnum):
 
     @property
     def watched(self) -> bool:
-        """Whether the camera was analysed. A gated window was: its gate was evaluated instead of the
-        question."""
+        """Whether the camera was analysed. In a gated window it was, because the gate was evaluated instead
+        of the question."""
         return self in (Outcome.ANSWERED, Outcome.IDLE, Outcome.GATED)
 
 
@@ -47,7 +47,7 @@ def is_time_zone(name: str) -> bool:
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        # OSError: "America" and "Etc" are folders of the database, and a name may be too long for a file.
+        # OSError: "America" and "Etc" are folders in the database, or the name may be too long for a file.
         return False
     return True
 
@@ -65,7 +65,7 @@ class ScheduleEntry:
         if not is_time_zone(self.time_zone):
             raise RuleError(f"schedule: {self.time_zone!r} is not an IANA time zone such as Europe/Berlin")
         if not self.weekdays <= set(range(1, 8)) or not self.weekdays:
-            raise RuleError(f"schedule: weekdays are 1 (Monday) to 7, not {sorted(self.weekdays)}")
+            raise RuleError(f"schedule: weekdays must be 1 (Monday) to 7, not {sorted(self.weekdays)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +77,16 @@ class Zone:
 
     def __post_init__(self) -> None:
         if len(self.points) < 3:
-            raise RuleError(f"zone {self.name!r}: a polygon needs 3 points, not {len(self.points)}")
+            raise RuleError(f"zone {self.name!r}: a polygon needs at least 3 points, not {len(self.points)}")
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """When answers become an incident.
 
-    An answer is yes at `threshold` and above, and no below `clear_threshold`. Between them it is yes only
-    while an incident is open. An incident opens at a yes if at least `k` of the last `n` answers are yes and
-    every answer has been yes for `hold_ms`. It closes when fewer than `k` are.
+    An answer is yes at `threshold` or above, and no below `clear_threshold`. In between, it is yes only while
+    an incident is open. An incident opens at a yes if at least `k` of the last `n` answers are yes and every
+    answer has been yes for `hold_ms`. It closes when fewer than `k` of them are yes.
     """
 
     threshold: float = 0.5
@@ -106,11 +106,11 @@ class Rule:
         if not 0 < self.threshold <= 1:
             raise RuleError(f"threshold must be above 0 and at most 1, not {self.threshold}")
         if not 0 <= self.clear <= self.threshold:
-            raise RuleError(f"clear_threshold must be 0 to {self.threshold}, not {self.clear_threshold}")
+            raise RuleError(f"clear_threshold must be from 0 to {self.threshold}, not {self.clear_threshold}")
         if not 1 <= self.k <= self.n <= LAST_ANSWERS:
             raise RuleError(f"k of n needs 1 <= k <= n <= {LAST_ANSWERS}, not {self.k} of {self.n}")
         if not 0 <= self.cooldown_ms <= COOLDOWN_S * 1000:
-            raise RuleError(f"cooldown must be 0 to {COOLDOWN_S} seconds, not {self.cooldown_ms / 1000:g} s")
+            raise RuleError(f"cooldown must be from 0 to {COOLDOWN_S} s, not {self.cooldown_ms / 1000:g} s")
 
     @property
     def clear(self) -> float:
@@ -120,8 +120,8 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """Where the picture changed: `cells` are row-major indices of the cells with changes in a rows x cols
-    grid."""
+    """Where the picture changed: `cells` are row-major indices of the changed cells in a grid of rows x
+    cols."""
 
     rows: int
     cols: int
@@ -165,9 +165,9 @@ class Coverage:
 class Incident:
     """An open incident.
 
-    `opened_ms` is the begin of the window that opened it, `raised_ms` that window's end; 0: not known.
-    `evidence` holds (p_yes, frames) of the strongest windows, strongest first. `coverage` counts the time
-    since the incident opened.
+    `opened_ms` is the begin of the window that opened the incident, `raised_ms` that window's end; 0:
+    unknown. `evidence` has (p_yes, frames) of the strongest windows, strongest first. `coverage` counts the
+    time since the incident opened.
     """
 
     id: str
@@ -185,8 +185,8 @@ class Incident:
 class WatchState:
     """The state of one watch on one camera.
 
-    `window` is the newest window seen of this epoch; -1: none. `recent` holds whether each of the last
-    answers was yes, newest last. `held_since_ms` is the end of the first window of the current run of yes
+    `window` is the newest window seen in this epoch; -1: none. `recent` says for each of the last answers
+    whether it was yes, newest last. `held_since_ms` is the end of the first window in the current run of yes
     answers; 0: the newest answer was no, or the run was interrupted.
     """
 
@@ -201,13 +201,13 @@ class WatchState:
 
     @property
     def quiet(self) -> bool:
-        """Whether a new state would behave the same: no incident, no recent yes, no cooldown."""
+        """Whether a new state would behave the same, because there is no incident, recent yes or cooldown."""
         return self.incident is None and not any(self.recent) and self.cooldown_until_ms <= self.newest_ms
 
 
 @dataclass(frozen=True, slots=True)
 class IncidentEvent:
-    """One event of an incident's life; `reason` says why it closed."""
+    """One event in an incident's life; `reason` says why the incident closed."""
 
     kind: EventKind
     incident: Incident

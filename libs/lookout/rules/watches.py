@@ -24,7 +24,7 @@ from lookout.wire import (
 from lookout.wire.limits import ID_BYTES, LEAST_THRESHOLD, WATCH_BYTES
 from lookout.wire.ranges import RangeError, check_ranges
 
-#: reserved ids, and what they are used for
+#: reserved ids, and their use
 _TAKEN = {CAMERA_HEALTH: "cameras' own incidents", SHIFT_REPORT: "scheduled reports"}
 #: why a watch with `verify` cannot ask a second model
 NO_SECOND_MODEL: Final = "no second model is configured: set LOOKOUT_OPINION_URL and LOOKOUT_OPINION_MODEL"
@@ -42,16 +42,16 @@ def read_watch(key: str, value: bytes) -> tuple[Watch, Rule]:
         RuleError: The record is not a valid watch; the text says why.
     """
     if len(value) > WATCH_BYTES:
-        raise RuleError(f"the record has {len(value)} bytes, {WATCH_BYTES} at most")
+        raise RuleError(f"the record has {len(value)} bytes; the limit is {WATCH_BYTES}")
     try:
         watch = from_json(value, Watch)
     except WireError as error:
         raise RuleError(str(error)) from error
     if not watch.id:
-        # Watches written by hand may leave it out.
+        # Watches written by hand may leave out the id.
         watch.id = key
     if watch.id != key:
-        raise RuleError(f"its key must be its id, which is {watch.id[:40]!r}")
+        raise RuleError(f"the record's key must be its id, {watch.id[:40]!r}")
     rule = check_watch(watch)
     watch.question = asked_question(watch)
     return watch, rule
@@ -67,7 +67,7 @@ def watch_fault(key: str, value: bytes) -> str | None:
 
 
 def check_watch(watch: Watch) -> Rule:
-    """Check a watch, and build the same rule from it that prefill and alerts build.
+    """Check a watch and return its rule, built as prefill and alerts build it.
 
     Args:
         watch: The watch.
@@ -79,7 +79,7 @@ def check_watch(watch: Watch) -> Rule:
         RuleError: The watch is invalid; the text names the field and why.
     """
     if not is_camera_id(watch.id):
-        raise RuleError(f"id {watch.id[:40]!r}: printable text of 1 to {ID_BYTES} bytes is needed")
+        raise RuleError(f"id {watch.id[:40]!r}: must be printable text of 1 to {ID_BYTES} bytes")
     try:
         check_ranges(watch)
     except RangeError as error:
@@ -95,16 +95,16 @@ def check_watch(watch: Watch) -> Rule:
     except WireError as error:
         raise RuleError(str(error)) from error
     if 0 < watch.rule.threshold < LEAST_THRESHOLD:
-        raise RuleError(f"threshold {watch.rule.threshold:g} must be {LEAST_THRESHOLD:g} to 1")
+        raise RuleError(f"threshold must be between {LEAST_THRESHOLD:g} and 1, not {watch.rule.threshold:g}")
     _check_gate(watch)
     if watch.verify_with and not watch.verify:
-        raise RuleError("verify_with: it names the model that verify asks; set verify as well")
+        raise RuleError("verify_with: set verify as well, which asks the model named here")
     if watch.describe and structure_of(asked_question(watch)) is not None:
         raise RuleError(f"describe: {NO_TEXT}")
     rule = rule_of(watch.rule, watch.question)
     size = len(to_json(watch))
     if size > WATCH_BYTES:
-        raise RuleError(f"the watch has {size} bytes as JSON, {WATCH_BYTES} at most")
+        raise RuleError(f"the watch has {size} bytes as JSON; the limit is {WATCH_BYTES}")
     return rule
 
 
@@ -112,7 +112,7 @@ def _check_gate(watch: Watch) -> None:
     """Check the gate of a watch.
 
     Raises:
-        RuleError: It names a watch that cannot be a gate.
+        RuleError: The gate names a watch that cannot be a gate.
     """
     gate = watch.gate.watch
     if not gate:
@@ -122,9 +122,9 @@ def _check_gate(watch: Watch) -> None:
             f"gate: watch {gate[:40]!r} is not a valid id: printable text of 1 to {ID_BYTES} bytes"
         )
     if gate == watch.id:
-        raise RuleError(f"gate: watch {clean(gate, 40)} cannot wait for itself; name another watch")
+        raise RuleError(f"gate: watch {clean(gate, 40)} cannot wait for itself: choose another watch")
     if gate == CAMERA_OFFLINE:
-        raise RuleError(f"gate: {CAMERA_OFFLINE} asks the model nothing; name a watch with a question")
+        raise RuleError(f"gate: {CAMERA_OFFLINE} asks the model no question: choose a watch with a question")
 
 
 def second_model_fault(name: str, names: Collection[str]) -> str | None:
@@ -132,8 +132,8 @@ def second_model_fault(name: str, names: Collection[str]) -> str | None:
 
     Args:
         name: The watch's `verify_with`.
-        names: Names of the second models in LOOKOUT_OPINION_URL, "" for one without a name. No names: there
-            is no second model.
+        names: Names of the second models in LOOKOUT_OPINION_URL; "": one without a name. Empty: there is no
+            second model.
     """
     if not names:
         return NO_SECOND_MODEL
@@ -146,13 +146,13 @@ def second_model_fault(name: str, names: Collection[str]) -> str | None:
 def asked_question(watch: Watch) -> str:
     """Return the question of a watch on one line.
 
-    That of `camera-offline` may be empty: the alerts service decides that watch without the model.
+    The question of `camera-offline` may be empty, because alerts decides that watch without the model.
 
     Raises:
         RuleError: The question is invalid (`question_text`), or the watch's id is reserved.
     """
     if watch.id in _TAKEN:
-        raise RuleError(f"the id {watch.id} belongs to {_TAKEN[watch.id]}: choose another one")
+        raise RuleError(f"the id {watch.id} belongs to {_TAKEN[watch.id]}: choose another id")
     if watch.id == CAMERA_OFFLINE and not watch.question:
         return ""
     return question_text(watch.question, RuleError)
@@ -172,11 +172,11 @@ def covers(watch: Watch, camera: str, tenant: str) -> bool:
 
 
 def next_version(watch: Watch) -> int:
-    """Return the version that follows a watch's.
+    """Return the version that follows the watch's version.
 
     Raises:
         RuleError: The version is the last one possible.
     """
     if watch.version >= _LAST_VERSION:
-        raise RuleError(f"version {watch.version} is the last: remove the watch, then add it again")
+        raise RuleError(f"version {watch.version} is the last possible: remove the watch, then add it again")
     return watch.version + 1

@@ -1,4 +1,4 @@
-"""Zones: whether anything changed inside a polygon."""
+"""Zones: tells whether anything changed inside a polygon."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lookout.rules.types import Activity, RuleError, Zone
 
 
 def inside_any(zones: Sequence[Zone], activity: Activity | None) -> bool:
-    """Whether the centre of a changed cell lies in one of the zones. Unknown activity counts as inside."""
+    """Whether the centre of a changed cell is in one of the zones. Unknown activity counts as inside."""
     if activity is None:
         return True
     centres = [
@@ -37,7 +37,7 @@ def parse_points(text: str) -> list[tuple[float, float]]:
     try:
         points = [(float(x), float(y)) for x, y in (point.split(",") for point in text.split())]
     except ValueError:
-        raise RuleError("write corners as '0.1,0.2 0.4,0.2 0.4,0.9'") from None
+        raise RuleError("write the corners as '0.1,0.2 0.4,0.2 0.4,0.9'") from None
     if len(points) < 3 or not all(0 <= value <= 1 for point in points for value in point):
-        raise RuleError("a polygon has three corners or more, each between 0 and 1")
+        raise RuleError("give at least three corners, with x and y between 0 and 1")
     return points

@@ -1,6 +1,7 @@
-"""Plays a stream, live or replayed: samples, blocks, windows, and the reason why a window has no answer.
+"""Plays a stream, live or replayed: samples, blocks, windows, and why a window has no answer.
 
-Names are imported lazily, when first used: decode builds its requests here, and its image has no torch.
+Names are imported lazily, when first used, because decode builds its requests here and its image has no
+torch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Turns sampled frames into stride blocks of kept tokens: prune, then encode.
+"""Turns sampled frames into stride blocks of kept tokens: prunes, then encodes.
 
-`stream_blocks` does it in one process. In the fleet prune-encode does it and prefill reads the tokens
+`stream_blocks` does this in one process. In the fleet, prune-encode does it and prefill reads the tokens
 (docs/architecture.md), with the same functions: the tower's input (`frame_input`), the part of its output
-that a window uses (`encoded_frame`), and the empty blocks that stand for a hole (`empty_indices`).
+that a window uses (`encoded_frame`), and the empty blocks in place of a hole (`empty_indices`).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class StrideFrame:
     """A sampled frame before its stride block is encoded.
 
     Attributes:
-        sample: The pruning input.
-        time_us: Its own stream time in microseconds.
+        sample: The input for pruning.
+        time_us: The frame's stream time in microseconds.
         slot: The point of the sampling grid for which it was chosen.
     """
 
@@ -59,7 +59,7 @@ class StrideFrame:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedStrides:
-    """Encoded strides.
+    """The result of encoding strides.
 
     Attributes:
         strides: The encoded frames of every stride, in stride order.
@@ -107,15 +107,15 @@ def encoded_frame(
     *,
     step_us: int,
 ) -> EncodedFrame:
-    """Return a temporal patch as windows use it: it begins with its first frame, and its label is the mean
-    time of its first and last frame.
+    """Return a temporal patch in the form that windows use: its time is that of its first frame, and its
+    label shows the mean time of its first and last frame.
 
     Args:
-        shown: Its frames, in time order.
-        anchor: Whether it is encoded whole, for the frames after it.
+        shown: The patch's frames, in time order.
+        anchor: Whether the patch is encoded whole, as the reference for later frames.
         keep: bool [group_rows, group_cols].
         tokens: [kept, hidden].
-        deepstack: [levels, kept, hidden], where the family has it.
+        deepstack: [levels, kept, hidden], if the family has it.
         step_us: Microseconds between two points of the sampling grid.
     """
     return EncodedFrame(
@@ -130,8 +130,8 @@ def encoded_frame(
 
 
 def empty_indices(begin: int, end: int, window_blocks: int) -> range:
-    """Return the indices of empty blocks for a hole in [begin, end), at most as many as a window has
-    blocks: more would not change the outcome."""
+    """Return the indices of empty blocks for a hole in [begin, end): at most as many as a window has blocks,
+    because more would not change the outcome."""
     return range(begin, min(end, begin + window_blocks))
 
 
@@ -163,7 +163,7 @@ def encode_strides(
         tower: The vision tower.
         policy: Decides which patches are kept.
         step_us: Microseconds between two points of the sampling grid.
-        carry: State of the stride before; None at the start of a stream.
+        carry: State after the previous stride; None at the start of a stream.
     """
     inputs: list[FrameInput] = []
     pictures: list[list[tuple[bool, list[FrameTime]]]] = []
@@ -173,7 +173,7 @@ def encode_strides(
         pictures.append([(mask.anchor, [times[i] for i in mask.frames]) for mask in masks])
         pixels = [member.sample.pixels for member in members]
         inputs += [frame_input(pixels, mask.frames, mask.keep) for mask in masks]
-    # One call for all strides: a tower packs frames of any number into one sequence.
+    # One call for all strides, because a tower packs any number of frames into one sequence.
     encoded = iter(zip(inputs, tower.encode(inputs), strict=True))
     strides_encoded = []
     for stride in pictures:
@@ -194,7 +194,7 @@ def _thinned(frames: Sequence[EncodedFrame], policy: MaskPolicy) -> Sequence[Enc
     groups = [EncodedGroups(frame.anchor, frame.keep, frame.tokens.float().cpu().numpy()) for frame in frames]
     thinned = []
     for frame, keep in zip(frames, drop_tokens(policy, groups), strict=True):
-        # Tokens are in row-major order of the encoded groups, so the new mask is read only at those groups.
+        # Tokens are in row-major order of the encoded groups, so only those groups of the new mask are read.
         left = torch.from_numpy(np.flatnonzero(keep[frame.keep])).to(frame.tokens.device)
         deepstack = None if frame.deepstack is None else frame.deepstack.index_select(1, left)
         thinned.append(
@@ -205,10 +205,10 @@ def _thinned(frames: Sequence[EncodedFrame], policy: MaskPolicy) -> Sequence[Enc
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamBlock:
-    """A stride block, and the facts that decide whether windows with it are asked.
+    """A stride block, and the facts that decide whether windows with this block are asked.
 
-    `encoded` are the masks that the tower ran on, if they are known: a frame's own mask has fewer groups
-    where tokens were dropped after the tower.
+    `encoded` are the masks with which the tower ran, if they are known; a frame's own mask has fewer groups
+    if tokens were dropped after the tower.
     """
 
     block: StrideBlock
@@ -217,12 +217,12 @@ class StreamBlock:
 
     @property
     def seen(self) -> StrideBlock:
-        """The block as windows see it: without frames if it is not usable."""
+        """The block as windows see it: without frames if the block is not usable."""
         return self.block if self.facts.usable else replace(self.block, frames=())
 
     @property
     def masks(self) -> tuple[NDArray[np.bool_], ...]:
-        """The masks that the tower ran on, else those of the frames."""
+        """The masks with which the tower ran, else those of the frames."""
         return self.encoded or tuple(frame.keep for frame in self.block.frames)
 
     @classmethod
@@ -244,12 +244,12 @@ def stream_blocks(
     step_us: int,
     window_blocks: int,
 ) -> Iterator[StreamBlock]:
-    """Yield the pruned and encoded blocks of one stream, each as it ends; strides without a frame are empty
-    blocks.
+    """Yield the pruned and encoded blocks of one stream, each when it ends; strides without a frame give
+    empty blocks.
 
     Args:
-        stream: Its name.
-        frames: Its sampled frames, in time order.
+        stream: The stream's name.
+        frames: The stream's sampled frames, in time order.
         tower: The vision tower.
         policy: Decides what is kept of each frame.
         samples: Grid points of a block.
@@ -264,8 +264,8 @@ def stream_blocks(
 
 @dataclass(slots=True, eq=False)
 class BlockMaker:
-    """Makes the blocks of one stream as its frames come; see `stream_blocks`. A copy (`copy.copy`) continues
-    independently."""
+    """Makes the blocks of one stream as its frames arrive; see `stream_blocks`. A copy (`copy.copy`)
+    continues independently."""
 
     stream: str
     tower: Tower
@@ -286,19 +286,19 @@ class BlockMaker:
         return blocks
 
     def end(self) -> list[StreamBlock]:
-        """Close the block of the pending frames; return it after the empty blocks before it. Empty without
-        pending frames."""
+        """Close the block of the pending frames; return it, after the empty blocks before it. Empty if there
+        are no pending frames."""
         members, self._open = self._open, ()
         if not members:
             return []
         index, samples = members[0].slot // self.samples, self.samples
-        # Empty blocks of a hole come before the block after it, so that windows close in time order.
+        # A hole's empty blocks come before the block after the hole, so that windows close in time order.
         blocks = [
             StreamBlock(StrideBlock(self.stream, hole, ()), BlockFacts(hole, samples, 0))
             for hole in empty_indices(self._following, index, self.window_blocks)
         ]
-        # One stride at a time, although a batch would be faster: a live window must not wait for the next
-        # block.
+        # One stride at a time, although a batch would be faster, because a live window must not wait for the
+        # next block.
         encoded = encode_strides([members], self.tower, self.policy, self.step_us, self._carry)
         self._following, self._carry = index + 1, encoded.carry
         facts = BlockFacts(

@@ -1,8 +1,9 @@
 """One stream's windows as a chain: plan, run, retry as a key window, audit, forget.
 
 The engine's part of a window is written as a generator (`ChainRule.steps`), which yields requests and
-receives answers. A service sends them one by one to a batcher shared with other cameras (`ChainRunner`); a
-player sends those of many streams as one batch (`run_batch`). Both plan the same windows.
+receives answers. A service sends them one by one to a batcher that it shares with other cameras
+(`ChainRunner`); a player sends the requests of many streams as one batch (`run_batch`). Both plan the same
+windows.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from lookout.models.engines import (
 )
 from lookout.models.windows import Planner, StrideBlock, WindowPlan, reuses_frames
 
-#: attempts at a window: as planned, then as a key window
+#: attempts to answer a window: as planned, then as a key window
 TRIES: Final = 2
 
 
@@ -33,7 +34,7 @@ class Answerer(Protocol):
     """Answers one window (`lookout.services.prefill.batcher.Batcher`, `EngineAnswers`)."""
 
     def answer(self, request: WindowRequest) -> WindowAnswer:
-        """Return the answer to one window; it contains any error."""
+        """Return the answer to one window; errors are in the answer."""
         ...
 
     def forget(self, stream: str) -> None:
@@ -48,7 +49,7 @@ class EngineAnswers:
     engine: Engine
 
     def answer(self, request: WindowRequest) -> WindowAnswer:
-        """Return the answer to one window; it contains any error."""
+        """Return the answer to one window; errors are in the answer."""
         return self.engine.run([request])[0]
 
     def forget(self, stream: str) -> None:
@@ -58,13 +59,14 @@ class EngineAnswers:
 
 @dataclass(slots=True)
 class WindowChain:
-    """The chain of one stream.
+    """The chain of one stream's windows.
 
     Attributes:
         key_every: Strides between key windows; at most those of the settings.
-        plan: Plan of the newest window, whose KV the engine should hold. None: the next one is a key window.
-        strides: Where each stride is asked alone (`WindowSettings.alone`), the answers of the strides in the
-            newest window, by index. Missing ones are asked again, as after a restart.
+        plan: Plan of the newest window, whose KV the engine should have. None: the next window is a key
+            window.
+        strides: If each stride is asked alone (`WindowSettings.alone`): the answers of the strides in the
+            newest window, by index. Missing ones are asked again, for example after a restart.
     """
 
     key_every: int
@@ -79,7 +81,7 @@ class Audit:
     Attributes:
         difference: Largest |p(yes) incremental - p(yes) in full| over the questions.
         flops: FLOPs of the incremental answer.
-        seconds: Measured time of the incremental answer; 0 if it is not measured.
+        seconds: Measured time of the incremental answer; 0 if it was not measured.
     """
 
     difference: float
@@ -90,8 +92,8 @@ class Audit:
 def basis_of(plan: WindowPlan, answer: WindowAnswer) -> str:
     """Return how a window was computed.
 
-    `key`: in full, as the beginning of a chain; `full`: it continues a chain, but every row after the prefix
-    was computed; `incremental`: KV of frames of the window before was reused.
+    `key`: in full, as the beginning of a chain; `full`: the window continues a chain, but every row after the
+    prefix was computed; `incremental`: KV of frames of the previous window was reused.
     """
     if plan.parent is None:
         return "key"
@@ -113,7 +115,7 @@ class AnsweredWindow:
         return basis_of(self.plan, self.answer)
 
 
-#: requests of one window, in the order in which their answers are needed; its result is the answered window
+#: the requests for one window, in the order in which the answers are needed; returns the answered window
 WindowSteps = Generator[WindowRequest, WindowAnswer, AnsweredWindow]
 
 
@@ -123,8 +125,8 @@ class ChainRule:
 
     Attributes:
         planner: Plans windows.
-        reuse: Keep KV between windows; otherwise every window is a key window and nothing is kept.
-        audit_limit: A larger difference halves a stream's interval between key windows; one below a
+        reuse: Whether to keep KV between windows; otherwise every window is a key window and nothing is kept.
+        audit_limit: A larger difference halves a stream's interval between key windows; a difference below a
             quarter of it doubles the interval again. None: no audits.
     """
 
@@ -134,8 +136,8 @@ class ChainRule:
 
     @property
     def longest(self) -> int:
-        """Longest interval between key windows in strides: that of a stream whose audits are within the
-        limit."""
+        """Longest interval between key windows, in strides: the interval of a stream whose audits are within
+        the limit."""
         return self.planner.settings.key_every
 
     def begin(self) -> WindowChain:
@@ -157,8 +159,8 @@ class ChainRule:
             chain: The chain of the blocks' stream.
             blocks: Blocks of the window, oldest first.
             questions: Asked at the window's end.
-            key: True: compute it in full; False: continue the window before, where there is one; None: by the
-                stream's phase.
+            key: True: compute the window in full; False: continue the previous window, if there is one; None:
+                the stream's phase decides.
             audited: Whether a key window may be audited.
 
         Raises:
@@ -174,16 +176,16 @@ class ChainRule:
             return AnsweredWindow(plan, (yield self._request(plan, blocks, questions)).unwrap())
         due = key
         if due is None:
-            # Without a window before it the planner begins a chain anyway.
+            # Without a previous window, the planner begins a chain anyway.
             due = previous is not None and self.planner.is_due(previous, chain.key_every)
         trial = None
         if due and previous is not None and audited and self.audit_limit is not None:
-            # The trial comes first, because the key window overwrites the KV that it continues.
+            # The trial comes first, because the key window overwrites the KV that the trial continues.
             trial = yield from self._trial(previous, blocks, questions)
         plan = self.planner.plan(blocks, previous, key=due)
         if key is None and plan.parent is not None and not reuses_frames(plan):
-            # After a burst the plan computes everything anyway, so a new chain begins here, and the next key
-            # window comes later. A replayed window (`key` is given) is planned as it was.
+            # After a burst the plan computes everything anyway, so begin a new chain here, which postpones
+            # the next key window. A replayed window (`key` is given) is planned as it originally was.
             plan = self.planner.plan(blocks, key=True)
         window = yield from self._answered(plan, blocks, questions)
         chain.plan = window.plan
@@ -196,8 +198,8 @@ class ChainRule:
     def _alone(
         self, chain: WindowChain, blocks: Sequence[StrideBlock], questions: Sequence[Question]
     ) -> WindowSteps:
-        """Ask each stride in a prompt of its own, and return for each question the answer of the stride
-        with the largest p(yes). Strides that were asked for the window before are not asked again."""
+        """Ask each stride in a separate prompt, and return for each question the answer of the stride with
+        the largest p(yes). Strides that were asked for the previous window are not asked again."""
         earlier, chain.strides = chain.strides, {}
         visible = [block for block in blocks if block.frames] or list(blocks)
         strides: dict[int, list[tuple[Question, Answer]]] = {}
@@ -223,7 +225,7 @@ class ChainRule:
             for question in questions
         ]
         chain.strides = strides
-        # The plan of the whole window is not computed; it only describes the window.
+        # The whole window's plan is never run; it only describes the window.
         plan = self.planner.plan(blocks)
         return AnsweredWindow(
             plan, WindowAnswer(plan.stream, plan.window, tuple(highest), reduce(add, costs))
@@ -232,10 +234,10 @@ class ChainRule:
     def _answered(
         self, plan: WindowPlan, blocks: Sequence[StrideBlock], questions: Sequence[Question]
     ) -> WindowSteps:
-        """Answer the window as planned; if its stream is lost or fails, as a key window."""
+        """Answer the window as planned or, if its stream is lost or fails, as a key window."""
         for remaining in reversed(range(TRIES)):
             answer = yield self._request(plan, blocks, questions)
-            # Only errors caused by the stream's KV are retried: an error of the window itself would recur.
+            # Retry only errors caused by the stream's KV, because an error of the window itself would recur.
             if not remaining or not isinstance(answer.error, (StreamLostError, StreamFailedError)):
                 return AnsweredWindow(plan, answer.unwrap())
             plan = self.planner.plan(blocks, key=True)
@@ -244,7 +246,8 @@ class ChainRule:
     def _trial(
         self, previous: WindowPlan, blocks: Sequence[StrideBlock], questions: Sequence[Question]
     ) -> Generator[WindowRequest, WindowAnswer, WindowAnswer | None]:
-        """Return the incremental answer to a key window; None where the engine no longer has its KV."""
+        """Answer a window that is due as a key window incrementally first, so that an audit can compare both
+        answers. None: there is nothing to continue, or the attempt failed."""
         plan = self.planner.plan(blocks, previous, key=False)
         if plan.parent is None:
             return None
@@ -265,8 +268,8 @@ class ChainRule:
         if audit.difference > self.audit_limit:
             return max(1, every // 2)
         if audit.difference < self.audit_limit / 4:
-            # Between a quarter of the limit and the limit nothing changes, so that the interval does not
-            # oscillate.
+            # Nothing changes if the difference is between a quarter of the limit and the limit, so that the
+            # interval does not oscillate.
             return min(self.longest, every * 2)
         return every
 
@@ -278,13 +281,13 @@ def _p_yes(answer: Answer) -> float:
 class ChainRunner:
     """Answers windows of chains one at a time; thread-safe.
 
-    A window continues the one before it only if the caller's chain and the engine agree on the plan whose KV
-    is held. The engine compares digests, so KV that is ahead of the committed state is never used: after an
-    abort or a takeover the chain has no plan, and the window is a key window.
+    A window continues the previous one only if the caller's chain and the engine agree on the plan whose KV
+    is kept. The engine compares digests, so KV that is ahead of the committed state is never used: after an
+    abort or a takeover, the chain has no plan, and the window is a key window.
 
     Args:
         rule: Plans, retries and audits windows.
-        answers: Answers them.
+        answers: Answers the windows.
     """
 
     def __init__(self, rule: ChainRule, answers: Answerer) -> None:
@@ -321,7 +324,7 @@ class ChainRunner:
 
 
 def run_batch(engine: Engine, windows: Sequence[WindowSteps]) -> list[AnsweredWindow]:
-    """Return the windows of several streams, in their order. Each round of their requests is one batch.
+    """Answer windows of several streams; return them in the same order. Each round of requests is one batch.
 
     Raises:
         EngineError: A window cannot be computed.

@@ -1,4 +1,4 @@
-"""Pictures for people, from the segments that frames records refer to."""
+"""Makes pictures for people from the segments to which frames records refer."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def filmed_pictures(
         rows: The frames to return; rows that do not exist are left out.
         width: Width of the pictures in pixels; their height follows.
         mask: Hidden areas (`lookout.rules.masks.Masks.shown`).
-        whole: Return everything that was filmed, even if the model's input is a part of it or has borders.
+        whole: Return the whole filmed picture, even if the model's input is only part of it or has borders.
 
     Returns:
-        By row, uint8 [height, width, 3], RGB.
+        The pictures by row, uint8 [height, width, 3], RGB.
 
     Raises:
         CodecError: The segment cannot be decoded.
@@ -67,13 +67,13 @@ def filmed_pictures(
 
 def filmed_size(picture: Picture, width: int, *, whole: bool = False) -> tuple[int, int]:
     """Return the (width, height) of a picture for people that covers exactly the area of the model's input,
-    so that the grid of groups can be drawn on it. It is not larger than what was filmed, unless the model's
-    input is.
+    so that the grid of groups can be drawn on it. It is no larger than what was filmed, unless the model's
+    input is larger.
 
     Args:
         picture: How coded pictures became model input.
         width: The largest width.
-        whole: Cover everything that was filmed instead.
+        whole: Cover the whole filmed picture instead.
     """
     across, down = picture.coded_width, picture.coded_height
     if picture.rotation in (90, 270):

@@ -1,8 +1,8 @@
 """The whole system in one process, without Kafka: the best place to start reading.
 
 A file becomes segments, segments become sampled frames, frames become stride blocks of kept tokens, blocks
-become windows, and every question is asked of every window. The fleet does the same with the same packages,
-one step per service (docs/architecture.md).
+become windows, and every window is asked every question. The fleet does the same with the same packages, one
+step per service (docs/architecture.md).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["Pipeline", "PipelineError", "Recollection", "Verdict", "ask_folder"]
 
 
 class PipelineError(LookoutError, ValueError):
-    """The settings do not fit together, or the pipeline cannot do what was asked."""
+    """The settings do not fit together, or the pipeline cannot do what was requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,10 @@ class Verdict:
         start: Seconds from the start of the source to the start of the window.
         question: The question.
         p_yes: Probability of yes, 0 to 1.
-        basis: "key" for a window computed in full, "incremental" for one that reused KV of the window before,
-            "full" for one that continues a chain but was computed in full.
+        basis: "key" for a window computed in full, "incremental" for one that reused KV of the previous
+            window, "full" for one that continues a chain but was computed in full.
         tokens_kept: Visual tokens of the window.
-        tokens_total: Visual tokens of the window without pruning.
+        tokens_total: Visual tokens that the window would have without pruning.
         answers: For a structured question, the probability of each allowed answer; else empty.
     """
 
@@ -66,7 +66,7 @@ class Verdict:
 
 
 class Pipeline:
-    """Asks questions of video.
+    """Asks questions about video.
 
     Example:
         >>> with Pipeline(questions=["Is anyone lying on the ground?"]) as pipeline:
@@ -106,8 +106,8 @@ class Pipeline:
             preset: Masks and reuse of KV: a name in `lookout.models.presets.PRESETS`.
             device: Where the model runs: "cpu", "cuda", "cuda:1".
             memory: How much of the past to keep for `ask`: a duration ("2h"), a size ("500MB") or bytes.
-            memory_dir: A folder that keeps it on disk; needs `memory`.
-            anyway: Accept questions that the model's folder does not list as trained for.
+            memory_dir: A folder that keeps the memory on disk; needs `memory`.
+            anyway: Accept questions for which the model was not trained, according to its folder.
 
         Raises:
             LookoutError: The settings do not fit together, or the model does not load.
@@ -123,13 +123,13 @@ class Pipeline:
         except (PresetError, models.SamplingError) as error:
             raise PipelineError(str(error)) from error
         self._policy, self._preset = None if policy is None else policy_of(policy), preset
-        # Invalid arguments are rejected above, before the two models are loaded, which takes seconds.
+        # Invalid arguments are rejected above, before loading the two models, which takes seconds.
         self._host = EngineHost(HostSettings(self._folder, device=device))
         self._engine = self._host.engine
         self._recall = None if memory is None else self._remembering(memory, memory_dir)
         self._memory_dir = memory_dir
-        self._epochs: defaultdict[str, Iterator[int]] = defaultdict(count)  # next epochs by camera
-        self._cameras: dict[str, str] = {}  # camera by source
+        self._epochs: defaultdict[str, Iterator[int]] = defaultdict(count)  # the next epochs, by camera
+        self._cameras: dict[str, str] = {}  # the camera's name, by source
         self._watching: WeakSet[Generator[SessionWindow]] = WeakSet()
         self._cut_off: WeakSet[Generator[SessionWindow]] = WeakSet()
         self._closed = False
@@ -146,7 +146,7 @@ class Pipeline:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            "a Pipeline holds a loaded model and is not pickled: make one in every process, for example in a "
+            "a Pipeline has a loaded model and cannot be pickled: make one in every process, such as in a "
             "DataLoader's worker_init_fn"
         )
 
@@ -156,14 +156,14 @@ class Pipeline:
     def watch(self, source: str | Path | BinaryIO) -> Iterator[Verdict]:
         """Yield the verdicts of a video, window by window, as they are decided.
 
-        Where the clock of the video jumps, a new stream begins: windows never span a jump. Pipes and cameras
-        are read as they come, and closed when the iteration ends. A camera that ends its stream, or is no
+        If the clock of the video jumps, a new stream begins: windows never span a jump. Pipes and cameras are
+        read as data arrives, and closed when the iteration ends. A camera that ends its stream, or is no
         longer reachable, raises `CodecError` after its last verdict. To continue, watch it again; its windows
         then belong to a new stream.
 
         Args:
             source: A file; an http(s) URL, which is downloaded first; a camera's address, rtsp:// or
-                rtsps://, with user name and password if it requires them; a webcam, /dev/video0; a file
+                rtsps://, with user name and password if required; a webcam, /dev/video0; a file
                 object or pipe open for reading bytes; "-", which is standard input.
 
         Raises:
@@ -185,10 +185,10 @@ class Pipeline:
                 pipeline is closed.
         """
         if self._closed:
-            raise PipelineError("this pipeline is closed: open another")
+            raise PipelineError("this pipeline is closed: open another one")
         if not self._questions and self._recall is None:
-            raise PipelineError("no questions: give questions, or memory to ask about the past later")
-        # Not a generator itself: a closed pipeline must raise at the call, not at the first `next`.
+            raise PipelineError("no questions: give some, or give memory to ask about the past later")
+        # Not itself a generator, because a closed pipeline must raise at the call, not at the first `next`.
         windows = self._watch(source)
         self._watching.add(windows)
         return self._until_closed(windows)
@@ -250,14 +250,14 @@ class Pipeline:
         )
 
     def _remember(self, source: str, window: SessionWindow) -> None:
-        """Store the block that closed a window in the memory, while the engine holds its KV."""
+        """Store the block that closed a window in the memory, while the engine still has its KV."""
         plan, blocks = window.played.plan, window.played.blocks
         if self._recall is not None and plan is not None:
             self._recall.close_block(plan, blocks[-1], round(window.begun * 1e6), source)
 
     def _camera_of(self, source: str) -> str:
-        """Return a name for a source's streams: its stem, numbered if another source or memory has that
-        name."""
+        """Return a name for the streams of a source: the file name's stem, with a number if another source or
+        memory has that name."""
         if source not in self._cameras:
             stem = PurePath(source).stem or "camera"
             names_in_use = {*self._cameras.values(), *self._remembered()}
@@ -272,17 +272,17 @@ class Pipeline:
         return [path.name for path in Path(self._memory_dir).iterdir() if path.is_dir()]
 
     def ask(self, question: str, **options: Any) -> Iterator[Recollection]:
-        """Answer a question about the past, once for each stream watched so far; needs `memory`.
+        """Answer a question about the past, once per stream watched so far; needs `memory`.
 
         Args:
             question: The question. One that begins with a verb such as "is" is a yes/no question.
             options: `since`, `until` (seconds from the start of the source), `words`, `text`, `on_text`.
 
         Raises:
-            LookoutError: The memory holds nothing of that time, or the pipeline is closed.
+            LookoutError: The memory has nothing of that time, or the pipeline is closed.
         """
         if self._closed:
-            raise PipelineError("this pipeline is closed: open another, or ask its memory_dir")
+            raise PipelineError("this pipeline is closed: open another one, or ask its memory_dir")
         question = models.check_question(
             self._folder, question, text=bool(options.get("text")), anyway=self._anyway
         )
@@ -293,7 +293,7 @@ class Pipeline:
     def close(self) -> None:
         """Free the model and end running `watch` iterations, with their processes and files."""
         self._closed = True
-        with ExitStack() as rest:  # a failing close does not keep the others open; last in, first out
+        with ExitStack() as rest:  # if one close fails, the others still run; last in, first out
             rest.callback(self._host.close)
             if self._recall is not None:
                 rest.callback(self._recall.close)
@@ -357,11 +357,11 @@ def _check_memory(memory: str | int | None, folder: str | Path | None) -> None:
         LookoutError: The size is not valid, or the folder is a file.
     """
     if folder is not None and memory is None:
-        raise PipelineError("memory_dir needs memory: how much of the past to keep, such as '2h'")
+        raise PipelineError("memory_dir needs memory: give how much of the past to keep, such as '2h'")
     if memory is not None:
         Recall.check(memory)
     if folder is not None and not Path(folder).is_dir() and Path(folder).exists():
-        raise PipelineError(f"memory_dir names the file {clean(folder)}; name a folder")
+        raise PipelineError(f"memory_dir is the file {clean(folder)}: give a folder")
 
 
 def _opened(source: str | Path | BinaryIO, opened: ExitStack) -> tuple[Path | BinaryIO, str]:
@@ -370,7 +370,7 @@ def _opened(source: str | Path | BinaryIO, opened: ExitStack) -> tuple[Path | Bi
         if not callable(getattr(source, "read", None)):
             raise PipelineError(f"a video must be a path, a URL or a file object, not {source!r:.80}")
         if not _reads_bytes(source):
-            raise PipelineError("a file object must be open, and for reading bytes")
+            raise PipelineError("a file object must be open for reading bytes")
         return source, str(getattr(source, "name", "pipe"))
     text = str(source)
     if source == "-":
@@ -395,7 +395,7 @@ def _opened(source: str | Path | BinaryIO, opened: ExitStack) -> tuple[Path | Bi
 
 
 def _reads_bytes(file: BinaryIO) -> bool:
-    """Whether a file object returns bytes. One of another library may have no method but `read`."""
+    """Whether a file object returns bytes. Other libraries' file objects may only have the method `read`."""
     try:
         return not isinstance(file, io.TextIOBase) and getattr(file, "readable", lambda: True)()
     except (OSError, ValueError):  # it is closed

@@ -18,7 +18,7 @@ class PlayedWindow:
 
     Attributes:
         blocks: Blocks of the window, oldest first.
-        coverage: Share of its samples that were seen undamaged.
+        coverage: Share of the window's samples that were seen undamaged.
     """
 
     blocks: Sequence[StrideBlock]
@@ -44,13 +44,13 @@ class PlayerState:
 class Player:
     """Plays any number of streams on one engine; windows of different streams form one batch.
 
-    `WindowRule` decides which blocks form a window and whether it is asked, as in the fleet.
+    As in the fleet, `WindowRule` decides which blocks form a window and whether the window is asked.
 
     Args:
         engine: Computes the windows.
-        planner: Plans them.
+        planner: Plans the windows.
         rule: Decides about windows; None: the default for windows of the planner's length.
-        key: Passed to the planner for every window that continues another (False: no key windows).
+        key: Whether every window that continues another is a key window; None: the planner decides.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Player:
         self._streams: dict[str, _Stream] = {}
 
     def step(self, blocks: Sequence[StreamBlock], questions: Sequence[Question]) -> list[PlayedWindow]:
-        """Close one window of each of several streams.
+        """Close one window in each of several streams.
 
         Args:
             blocks: The next block of each stream.
@@ -92,8 +92,7 @@ class Player:
         )
 
     def restore(self, state: PlayerState) -> None:
-        """Return to a saved state. For a stream whose KV has changed since, the next window is a key
-        window."""
+        """Return to a saved state. If a stream's KV has changed since, its next window is a key window."""
         self._streams = {
             name: _Stream(replace(chain), list(window)) for name, (chain, window) in state.streams.items()
         }
@@ -105,10 +104,10 @@ class Player:
         self._streams.clear()
 
     def _opened(self, block: StreamBlock) -> PlayedWindow:
-        """Return the window that a block closes, before it is asked."""
+        """Return the window that a block closes, not asked yet."""
         state = self._streams.setdefault(block.block.stream, _Stream(self._chains.begin()))
         window = [*state.window, block]
-        # Also if the window is not asked, because its blocks are part of the next ones.
+        # Even if the window is not asked, because its blocks are part of later windows.
         state.window = window[-self._rule.length([member.block.index for member in window]) :]
         facts = [member.facts for member in state.window]
         return PlayedWindow(
@@ -150,15 +149,15 @@ def answered_windows(
     batch: int = 8,
     key: bool | None = None,
 ) -> dict[str, list[ClipWindow]]:
-    """Return the answered windows of whole streams, in time order, several streams at once.
+    """Return the answered windows of each whole stream, in time order. Up to `batch` streams run together.
 
     Args:
         engine: Computes the windows.
-        planner: Plans them.
+        planner: Plans the windows.
         streams: Blocks of each stream, in ascending order.
         questions: Asked at the end of every window.
-        batch: Streams in one call of the engine.
-        key: Passed to the planner for every window that continues another (False: no key windows).
+        batch: Most streams in one call of the engine.
+        key: Whether every window that continues another is a key window; None: the planner decides.
 
     Raises:
         EngineError: A window cannot be computed.

@@ -1,4 +1,4 @@
-"""Replays chains: windows of the past, with any questions."""
+"""Replays chains: computes windows of the past again, with any questions."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class ChainWindow:
     """A window to replay.
 
     Attributes:
-        index: Index of its newest block.
-        questions: Asked at its end.
-        first: Index of its oldest block; None: as many blocks as the rule says.
+        index: Index of the window's newest block.
+        questions: Questions to ask at the window's end.
+        first: Index of the window's oldest block; None: the rule decides how many blocks it has.
         since_key: Strides since the key window of its chain, as originally computed; None: the planner
             decides.
     """
@@ -41,17 +41,18 @@ class ChainWindow:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedWindow:
-    """Outcome of a replayed window: an answer, why it is not asked, or why it cannot be computed.
+    """The outcome of a replayed window: an answer, why it is not asked, or why it cannot be computed.
 
     Attributes:
         window: The window that was requested.
-        blocks: Blocks of the window, oldest first; empty where some are gone.
-        coverage: Share of its samples that were seen undamaged.
-        answered: Its plan and answers. Until the next window is taken from the iterator, the engine holds
-            its KV.
-        flops: FLOPs of the language model for it, including earlier windows of its chain that it needed.
-        refusal: Why it is not asked.
-        error: Why it cannot be recomputed.
+        blocks: Blocks of the window, oldest first; empty if some are gone.
+        coverage: Share of the window's samples that were seen undamaged.
+        answered: The window's plan and answers. The engine keeps its KV until the next window is taken from
+            the iterator.
+        flops: FLOPs of the language model for the window, including earlier windows of its chain that had to
+            be computed.
+        refusal: Why the window is not asked.
+        error: Why the window cannot be recomputed.
     """
 
     window: ChainWindow
@@ -74,19 +75,19 @@ def replay_chain(
 ) -> Iterator[ReplayedWindow]:
     """Replay windows of one stream.
 
-    A window whose `since_key` is known is computed by its original chain: unless the engine already holds the
-    window before it, the windows from its key window on are computed first, without questions.
+    A window whose `since_key` is known is computed with its original chain: unless the engine already has the
+    KV of the previous window, the windows from the key window on are computed first, without questions.
 
     Args:
         engine: Computes the windows; the stream's KV is freed at the end.
-        planner: Plans them, with the original settings.
-        blocks: Returns the block of an index. Raises BlockGoneError where it is not available.
+        planner: Plans the windows with the original settings.
+        blocks: Returns the block with an index. Raises BlockGoneError if it is not available.
         windows: In ascending order.
         rule: Decides which windows are asked; None: all are.
-        left_out: Indices of windows that are not played; looked up just before each window.
+        left_out: Indices of windows to skip; looked up just before each window.
 
     Yields:
-        The outcome of every window that is not left out, in their order.
+        The outcome of every window that is not left out, in order.
 
     Raises:
         DeviceError: The device failed permanently.
@@ -142,15 +143,15 @@ class _Replay:
             self._runner.forget(self._stream)
 
     def _catch_up(self, window: ChainWindow) -> None:
-        """Compute the windows of a chain up to the one before `window`, unless the engine holds that one."""
-        # 0 is a key window, which needs nothing before it; None leaves the chain to the planner.
+        """Compute a chain's windows before `window`, unless the engine has the KV of the last of them."""
+        # 0: a key window, which needs nothing before it; None: the planner decides about the chain.
         since, plan = window.since_key, self._chain.plan
         if not since or (plan and plan.window == window.index - 1 and plan.since_key == since - 1):
             return
         for step in range(since):
             index = window.index - since + step
             record = self._windows.get(index)
-            # A window that is not replayed itself is assumed to have the usual length.
+            # A window that is not among those to replay is assumed to have the usual length.
             first = record.first if record is not None else max(0, index - self._size + 1)
             member = ChainWindow(index, first=first, since_key=step)
             self._computed([block.seen for block in self._members(member)], member)
@@ -161,7 +162,7 @@ class _Replay:
         answered = self._runner.ask(self._chain, blocks, window.questions, key=key)
         self._flops += answered.answer.cost.total_flops
         if since is not None and answered.plan.since_key != since:
-            raise ReplayError(f"window {window.index} does not continue the one before it")
+            raise ReplayError(f"window {window.index} does not continue the previous window")
         return answered
 
     def _members(self, window: ChainWindow) -> list[StreamBlock]:
@@ -177,7 +178,7 @@ class _Replay:
         for index in range(last - 1, oldest - 1, -1):
             try:
                 members.insert(0, self._block(index))
-            except BlockGoneError:  # the stream, or the part that is kept, begins later
+            except BlockGoneError:  # the stream, or what is left of it, begins later
                 break
         return members
 

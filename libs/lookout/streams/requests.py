@@ -1,6 +1,6 @@
 """Builds the decoder's request for a model's input.
 
-It does not need torch, which images that only decode do not have.
+It does not need torch, because images that only decode do not have it.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ def decode_request(
     """Return a request for frames at a model's input size.
 
     Motion vectors are read only if they are gathered. A segment that begins a stream is sampled from its
-    first grid point on, whatever came before.
+    first grid point on, whatever was sampled before.
 
     Args:
         width: Width of the input in pixels.
         height: Height of the input in pixels.
-        gather: How motion vectors are gathered; None: they are not.
+        gather: How motion vectors are gathered; None: not at all.
         grid: When to sample; None: twice a second.
         fit: How the upright picture is fitted into the input.
-        expected: Where the camera's stream should continue; None: the segment begins one.
+        expected: Where the camera's stream should continue; None: the segment begins a stream.
         first_slot: First free grid point, if the stream continues.
         tail: Whether the last grid cell is left to the next segment.
         frames: Indexes of frames to return instead of those on the grid.

@@ -12,7 +12,7 @@ from lookout.pruning import GatherMethod, GatherSettings, MaskPolicy
 from lookout.streams.blocks import StrideFrame
 from lookout.streams.requests import decode_request
 
-# The package, not its names: `segments` imports FFmpeg with the decoder, and prefill's image has no FFmpeg.
+# Import the package, not the decoder's names: those need FFmpeg, which prefill's image does not have.
 from lookout.video import segments
 from lookout.video.segments import DecodedSegment, DecodeRequest, Limits, SamplingGrid, Tail
 
@@ -42,7 +42,7 @@ def read_clip(
         path: The clip.
         grid: The model's input.
         fps: Sampled frames a second.
-        vectors: How motion vectors are gathered; None: they are not read, and pixels are compared.
+        vectors: How motion vectors are gathered; None: they are not read; pixels are compared instead.
 
     Raises:
         CodecError: The clip cannot be decoded.
@@ -61,9 +61,9 @@ class SourceFrame:
     """A sampled frame of a source.
 
     Attributes:
-        stream: Number of its stream, which increases where the source's clock jumps.
+        stream: Number of its stream; a jump of the source's clock begins the next stream.
         begun_us: Source time at which that stream begins.
-        end_us: Stream time up to which its segment is decoded.
+        end_us: Stream time up to which the frame's segment is decoded.
         frame: The frame.
     """
 
@@ -76,11 +76,11 @@ class SourceFrame:
 def segment_frames(
     source: Path | BinaryIO, grid: Grid, step_us: int, policy: MaskPolicy, *, window_us: int
 ) -> Iterator[SourceFrame]:
-    """Yield the sampled frames of a source, cut at keyframes as a camera would and decoded segment by
-    segment.
+    """Yield the sampled frames of a source, which is cut at keyframes like a camera's stream and decoded
+    segment by segment.
 
-    Where segments overlap, or a hole is no longer than a window, the stream continues; any other jump of the
-    clock begins the next one. services/decode decides the same.
+    If segments overlap, or a hole is no longer than a window, the stream continues; any other jump of the
+    clock begins the next stream. services/decode decides in the same way.
 
     Args:
         source: The video.
@@ -106,7 +106,7 @@ class SegmentSampler:
         request: How the next segment is decoded.
         window_us: Microseconds of a window.
         stream: Number of the current stream; -1 before the first.
-        begun_us: Source time at which it begins.
+        begun_us: Source time at which the current stream begins.
         watermark_us: Stream time up to which the stream is decoded.
         heard_us: Source time up to which the source is decoded.
     """
@@ -128,11 +128,11 @@ class SegmentSampler:
         return cls(request, window_us, begun_us=begun_us)
 
     def add(self, data: bytes, start_us: int | None) -> list[SourceFrame]:
-        """Return the samples of the next segment; empty if all of its time was decoded before.
+        """Return the samples of the next segment; empty if its time was already decoded.
 
         Args:
             data: The segment.
-            start_us: Source time at which it begins; None: where the one before it ends.
+            start_us: Source time at which it begins; None: where the previous segment ends.
 
         Raises:
             CodecError: The segment cannot be decoded; the sampler is unchanged.
@@ -154,8 +154,8 @@ class SegmentSampler:
         ]
 
     def _decoded(self, data: bytes, start_us: int | None) -> DecodedSegment:
-        """Decode the segment; as the beginning of a stream if its clock repeats earlier times but its
-        footage is different."""
+        """Decode the segment; if its clock repeats earlier times but its footage is different, decode it as
+        the beginning of a stream."""
         decoder, request = segments.SoftwareDecoder(), self.request
         decoded = decoder.decode(data, request)
         if start_us is None or request.expected is None:
@@ -175,7 +175,7 @@ def _request(
     tail: Tail = Tail.KEEP,
     limits: Limits | None = None,
 ) -> DecodeRequest:
-    """Return the decoder's request for a model's input; without a gather method, motion vectors are not
+    """Return the decoder's request for a model's input. If no gather method is given, motion vectors are not
     read."""
     gather = None if method is None else GatherSettings(grid.rows, grid.cols, grid.patch, method)
     return decode_request(

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-#: largest share of damaged samples with which a window is asked: up to it, dropping packets of real clips did
-#: not flip any answer
+#: largest share of damaged samples with which a window is asked: up to this share, dropping packets of real
+#: clips did not change any answer
 MAX_DAMAGE: Final = 0.1
 
 
 class NoAnswerKind(StrEnum):
-    """Outcome of a window without an answer."""
+    """The outcome of a window without an answer."""
 
     GAP = "gap"  # there was no picture
     SKIPPED = "skipped"  # left out deliberately
-    DEGRADED = "degraded"  # it could not be answered
+    DEGRADED = "degraded"  # the window could not be answered
     GATED = "gated"  # the question's gate did not hold
 
 
@@ -49,7 +49,7 @@ class Cause(StrEnum):
 
     @property
     def kind(self) -> NoAnswerKind:
-        """The outcome of a window that has no answer for this cause."""
+        """The outcome of a window that has no answer because of this cause."""
         if self is Cause.GATE:
             return NoAnswerKind.GATED
         if self in _SKIPPED:
@@ -73,7 +73,7 @@ _DEGRADED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """Why a window has no answer: the cause for programs, the reason for people."""
+    """Why a window has no answer: a cause for programs, a reason for people."""
 
     cause: Cause
     reason: str
@@ -92,11 +92,11 @@ class BlockFacts:
         index: Index of the block in its stream.
         samples: Grid points of the block.
         frames: Number of its frames.
-        damaged: Number of damaged frames among them.
+        damaged: Number of damaged frames among `frames`.
         grid: Merge groups of a frame, (rows, columns); None without frames.
-        missing: Why it has no frames, if that is known.
-        foreign: Why it does not fit this configuration; it then counts as a block without frames.
-        lost: Its tokens are lost permanently.
+        missing: Why the block has no frames, if that is known.
+        foreign: Why the block does not fit this configuration; it then counts as without frames.
+        lost: Whether the block's tokens are lost permanently.
     """
 
     index: int
@@ -110,7 +110,7 @@ class BlockFacts:
 
     @property
     def usable(self) -> bool:
-        """Whether windows use its frames."""
+        """Whether windows use the block's frames."""
         return self.frames > 0 and not self.lost and self.foreign is None
 
 
@@ -118,9 +118,9 @@ class BlockFacts:
 class WindowRule:
     """Which blocks form a window, and whether it is asked.
 
-    Window k of a stream closes with block k. It holds the last `blocks` blocks, fewer at the beginning of a
-    stream and after missing indices. A block without frames is part of windows, but the window
-    that it closes has no answer.
+    Window k of a stream closes with block k. It has the last `blocks` blocks, fewer at the beginning of a
+    stream and after missing indices. A block without frames is part of windows, but the window that it closes
+    has no answer.
 
     Attributes:
         blocks: Blocks of a full window.
@@ -146,10 +146,10 @@ class WindowRule:
         """Return why the window is not asked; None if it is.
 
         Args:
-            window: Its blocks, oldest first.
+            window: The window's blocks, oldest first.
         """
         newest = window[-1]
-        # A window that ends with a block without frames shows nothing of the present, whatever its earlier
+        # A window that ends with a block without frames does not show the present, whatever its earlier
         # blocks show.
         if not newest.frames:
             return newest.missing or NoAnswer(Cause.NO_FRAMES, "no frames")
@@ -160,15 +160,15 @@ class WindowRule:
             sizes = " and ".join(f"{rows}x{cols}" for rows, cols in grids)
             return NoAnswer(
                 Cause.MIXED_GRIDS,
-                f"blocks of {sizes} merge groups in one window: all instances of prune-encode need the same "
-                "LOOKOUT_INPUT_WIDTH and LOOKOUT_INPUT_HEIGHT",
+                f"the window has blocks of {sizes} merge groups: all instances of prune-encode need the "
+                "same LOOKOUT_INPUT_WIDTH and LOOKOUT_INPUT_HEIGHT",
             )
         damage = self.damage(window)
         if damage > self.max_damage:
             return NoAnswer(
                 Cause.DAMAGED,
-                f"{damage:.0%} of the window's samples are damaged or missing; at most {self.max_damage:.0%} "
-                "may be (LOOKOUT_MAX_DAMAGE): packets of the stream are lost on the way",
+                f"{damage:.0%} of the window's samples are damaged or missing, but at most "
+                f"{self.max_damage:.0%} may be (LOOKOUT_MAX_DAMAGE): packets of the stream are being lost",
             )
         return None
 
@@ -178,9 +178,10 @@ class WindowRule:
         return min(1.0, intact / max(1, sum(block.samples for block in window)))
 
     def damage(self, window: Sequence[BlockFacts]) -> float:
-        """Return the share of the window's samples that are damaged, or are missing from a block with damage.
+        """Return the share of the window's samples that are damaged, or missing from a block with damage.
 
-        Samples missing elsewhere do not count as damage: a camera may send fewer frames than are sampled.
+        Samples missing from other blocks do not count as damage, because a camera may send fewer frames than
+        are sampled.
         """
         damaged = sum(
             block.damaged + max(0, block.samples - block.frames)

@@ -163,7 +163,7 @@ def test_a_schedule_is_shown_as_it_is_read(days: list[int], start: time, end: ti
         (["--of", "70/80"], "n <= 64"),
         (["--of", "9" * 5000 + "/" + "9" * 5000], "is not like 2/3"),
         (["--schedule", "9" * 5000], "is not like 'mon-fri"),
-        (["--zone", "0,0 1,0 1," + "9" * 5000], "each between 0 and 1"),
+        (["--zone", "0,0 1,0 1," + "9" * 5000], "with x and y between 0 and 1"),
         (["--cooldown", "inf"], "cooldown"),
         (["--schedule", "08:00-17:00 Berlin"], "Europe/Berlin"),
     ],

@@ -151,7 +151,7 @@ def test_masks_of_tokens_that_do_not_fit_are_refused() -> None:
     whole = np.ones((2, 2), np.bool_)
     half = [replace(frame, keep=np.array([[True, True], [False, False]])) for frame in encoded(STILL[:2])]
     for given, frames, words in [
-        ((), encoded(STILL), "gives 0 masks of tokens for 1 temporal patches"),
+        ((), encoded(STILL), "gives 0 token masks for 1 temporal patches"),
         ((whole[0],), encoded(STILL), r"a mask of bool \(2,\): it must be bool \(2, 2\)"),
         ((whole.astype(np.uint8),), encoded(STILL), "a mask of uint8"),
         ((whole,), half, "keeps tokens that were not encoded"),

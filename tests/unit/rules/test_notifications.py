@@ -42,7 +42,7 @@ def opened(**more: str) -> Alert:
 @pytest.mark.parametrize(
     ("notification", "why"),
     [
-        (Notification(id="n"), "channel: webhook, apprise, mqtt or push"),
+        (Notification(id="n"), "channel: give webhook, apprise, mqtt or push"),
         (Notification(id="", webhook={"url": "https://example.org"}), "id ''"),
         (Notification(id="n", webhook={"url": "ftp://example.org", "secrets": ["k"]}), "webhook.url"),
         (Notification(id="n", webhook={"url": "https://u:p@example.org", "secrets": ["k"]}), "password"),
@@ -66,7 +66,7 @@ def test_rejected_with_its_field(notification: Notification, why: str) -> None:
 
 def test_record() -> None:
     assert notification_fault("n", to_json(hook())) is None
-    assert "its key must be its id" in str(notification_fault("other", to_json(hook())))
+    assert "the record's key must be its id" in str(notification_fault("other", to_json(hook())))
     assert notification_fault("n", b"{") is not None
 
 

@@ -29,7 +29,7 @@ def test_without_an_id_the_key_is_the_id() -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"id": "other"}, "its key must be its id"),
+        ({"id": "other"}, "the record's key must be its id"),
         ({"question": "  "}, "the question is empty"),
         ({"question": "x" * 1001}, "1001 characters"),
         ({"cameras": [""]}, "not a camera id"),
@@ -42,7 +42,7 @@ def test_without_an_id_the_key_is_the_id() -> None:
         ({"rule": {"schedule": [{"start": "01:00", "end": "02:00", "time_zone": "America"}]}}, "IANA"),
         ({"rule": {"zones": [{"points": [{"x": 5}] * 3}]}}, "Point.x"),
         ({"gate": {"watch": "w"}}, "cannot wait for itself"),
-        ({"gate": {"watch": "camera-offline"}}, "asks the model nothing"),
+        ({"gate": {"watch": "camera-offline"}}, "asks the model no question"),
         ({"gate": {"watch": "\u202eevil"}}, "not a valid id"),
         ({"pad": "x" * 700_000}, "655360 at most"),
     ],

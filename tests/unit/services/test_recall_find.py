@@ -391,7 +391,7 @@ def test_what_looks_like_a_picture_is_ranked(service: Service, monkeypatch: pyte
 def test_a_picture_that_cannot_be_looked_for_is_refused_by_name(service: Service) -> None:
     corner = [(0.0, 0.0), (1e-6, 0.0), (1e-6, 1e-6)]
     for like, code, words in (
-        (region("ward", SEEN, corner[:2]), "INVALID_ARGUMENT", "a polygon needs 3 points"),
+        (region("ward", SEEN, corner[:2]), "INVALID_ARGUMENT", "a polygon needs at least 3 points"),
         (region("ward", SEEN, [(0, 0), (2, 0), (1, 1)]), "INVALID_ARGUMENT", "from 0 to 1"),
         (region("*", SEEN), "INVALID_ARGUMENT", "name a camera"),
         (region("ward", SEEN, corner), "NOT_FOUND", "pruning kept no token in the region"),
@@ -502,7 +502,7 @@ def test_the_gateway_looks_for_a_part_of_a_picture(service: Service, tmp_path: P
         assert found.status_code == 200, found.text
         for change, status, words in (
             ({"at": None}, 400, "say when the picture was taken"),
-            ({"zone": "0,0 1,1"}, 400, "three corners or more"),
+            ({"zone": "0,0 1,1"}, 400, "at least three corners"),
             ({"like": "unknown"}, 404, "camera unknown does not exist"),
             ({"at": "2001-01-01T00:00:00Z"}, 404, "has no pictures of that time"),
         ):

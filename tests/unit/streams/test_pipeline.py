@@ -98,7 +98,7 @@ def test_numbers_that_make_no_sense_are_refused_by_name(name: str, value: float)
 
 def test_a_folder_of_memories_that_is_a_file_is_refused_at_once(tmp_path: Path) -> None:
     (path := tmp_path / "clip.mp4").touch()
-    with pytest.raises(PipelineError, match=r"memory_dir names the file .*clip\.mp4; name a folder"):
+    with pytest.raises(PipelineError, match=r"memory_dir is the file .*clip\.mp4; name a folder"):
         Pipeline(checkpoint("internvl"), [QUESTION], memory="2h", memory_dir=path)
 
 
@@ -108,7 +108,7 @@ def test_a_file_object_that_gives_no_bytes_is_refused(pipeline: Pipeline, tmp_pa
     with path.open() as text, path.open("ab") as written, path.open("rb") as closed:
         closed.close()
         for file in (io.StringIO("clip"), text, written, closed):
-            with pytest.raises(PipelineError, match="must be open, and for reading bytes"):
+            with pytest.raises(PipelineError, match="must be open for reading bytes"):
                 watched(pipeline, file)
     assert len(watched(pipeline, io.BytesIO(path.read_bytes()))) == 1
     with pytest.raises(PipelineError, match="the name of the video is empty"):

@@ -1,4 +1,4 @@
-"""Chains of windows read from Kafka: blocks, epochs, replayed windows."""
+"""Chains of windows, read from Kafka: blocks, epochs, replayed windows."""
 
 from lookout.streams.chains.blocks import (
     WIRE_CAUSES as WIRE_CAUSES,

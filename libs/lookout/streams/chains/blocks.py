@@ -22,13 +22,13 @@ from lookout.video.motion import unpack_mask
 WIRE_CAUSES: Final[dict[Cause, lineage_pb2.Cause]] = {
     cause: getattr(lineage_pb2, f"CAUSE_{cause.name}") for cause in Cause
 }
-"""The causes' values on the wire."""
+"""The values of the causes in messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedBlock:
-    """A block with its tokens. `degraded`: some were recomputed by lineage, because the directory did not
-    answer."""
+    """A block with its tokens. `degraded`: whether some tokens were recomputed by lineage, because the
+    directory did not answer."""
 
     block: StrideBlock
     degraded: bool = False
@@ -53,7 +53,7 @@ def block_facts(
         record: The block's record.
         samples: Grid points of a block.
         foreign: Why the block does not fit this configuration (`foreign_reason`).
-        lost: Whether its tokens are lost permanently.
+        lost: Whether the block's tokens are lost permanently.
     """
     block = record.block
     return BlockFacts(
@@ -75,17 +75,17 @@ def foreign_reason(
 
     Args:
         record: The block's record.
-        model_digest: Digest of the engine's model; empty: not compared.
-        sampling: Sampling of the windows; None: not compared.
+        model_digest: Digest of the engine's model; empty: do not compare it.
+        sampling: Sampling of the windows; None: do not compare it.
     """
     theirs = record.block.model_digest
     if theirs and model_digest and theirs != model_digest:
-        return NoAnswer(Cause.OTHER_MODEL, f"encoded by model {theirs}, this is {model_digest}")
+        return NoAnswer(Cause.OTHER_MODEL, f"encoded by model {theirs}, but this is {model_digest}")
     if sampling is not None and record.HasField("sampling") and record.sampling != sampling:
         return NoAnswer(
             Cause.OTHER_SAMPLING,
-            f"sampled at {sampling_text(record.sampling)}; LOOKOUT_FPS, _STRIDE_S and _WINDOW_S set "
-            f"{sampling_text(sampling)}",
+            f"sampled at {sampling_text(record.sampling)}; LOOKOUT_FPS, _STRIDE_S and "
+            f"_WINDOW_S set {sampling_text(sampling)}",
         )
     return None
 
@@ -94,24 +94,24 @@ def check_block(block: tokens_pb2.StrideBlock) -> None:
     """Check that a block is consistent.
 
     Raises:
-        BadRecordError: The block contradicts itself.
+        BadRecordError: The block is inconsistent.
     """
     total = 0
-    # A record comes from another process, so it is checked before any row is fetched for it.
+    # A record comes from another process, so check it before fetching any row for it.
     for number, patch in enumerate(block.patches):
         if not patch.frames or max(patch.frames) >= len(block.frames):
-            raise BadRecordError("bad-tokens", f"patch {number} names frames that the block does not have")
+            raise BadRecordError("bad-tokens", f"patch {number} has frames that the block lacks")
         if int(keep_mask(block, patch).sum()) != patch.kept:
             raise BadRecordError(
-                "bad-tokens", f"patch {number}: the keep mask does not keep {patch.kept} groups"
+                "bad-tokens", f"patch {number}: the number of groups in the keep mask is not {patch.kept}"
             )
         total += patch.kept
     if block.patches and (not block.embeddings.shape or block.embeddings.shape[0] != total):
         shape = list(block.embeddings.shape)
-        raise BadRecordError("bad-tokens", f"embeddings of shape {shape} for {total} kept groups")
+        raise BadRecordError("bad-tokens", f"embeddings of shape {shape} do not fit {total} kept groups")
     if len(block.deepstack.shape) and list(block.deepstack.shape)[1:] != list(block.embeddings.shape):
         raise BadRecordError(
-            "bad-tokens", f"deepstack of shape {list(block.deepstack.shape)} alongside embeddings"
+            "bad-tokens", f"deepstack of shape {list(block.deepstack.shape)} does not fit the embeddings"
         )
 
 
@@ -119,7 +119,7 @@ def keep_mask(block: tokens_pb2.StrideBlock, patch: tokens_pb2.TemporalPatch) ->
     """Return the keep mask of a temporal patch: bool [group_rows, group_cols].
 
     Raises:
-        BadRecordError: The number of bits does not match.
+        BadRecordError: The number of bits does not match the grid.
     """
     try:
         return unpack_mask(patch.keep, block.group_rows, block.group_cols)
@@ -133,11 +133,11 @@ def empty_block(record: tokens_pb2.TokensRecord) -> StrideBlock:
 
 
 def load_block(record: tokens_pb2.TokensRecord, client: TensorClient, step_us: int) -> LoadedBlock:
-    """Return the block with its tokens. Raises the store's errors.
+    """Return the block with its tokens. Raises the errors of the store.
 
     Args:
         record: The block's record.
-        client: Fetches its tokens.
+        client: Fetches the block's tokens.
         step_us: Microseconds of stream time between two samples.
     """
     block = record.block

@@ -26,7 +26,7 @@ from lookout.wire import (
     tenant_of,
 )
 
-#: how far clocks of cameras may be ahead of Kafka's before the topics are read whole
+#: how far cameras' clocks may be ahead of Kafka's before the whole topics are read
 _SLACK_S: Final = 600.0
 _ENDLESS_MS: Final = 1 << 62
 
@@ -35,7 +35,7 @@ _ENDLESS_MS: Final = 1 << 62
 class PastScope:
     """Cameras that match a glob, and windows that end in [since_ms, until_ms) (Unix milliseconds).
 
-    `cameras`: several globs instead of one. `tenant`: only records of this tenant's cameras; empty: of all.
+    `cameras`: several globs instead of one. `tenant`: only this tenant's cameras; empty: all tenants.
     """
 
     camera: str = "*"
@@ -66,8 +66,8 @@ class EpochRecords:
     """The records of one epoch of one camera in Kafka.
 
     Attributes:
-        blocks: Its stride blocks by index.
-        verdicts: Its committed outcomes by window.
+        blocks: The epoch's stride blocks, by index.
+        verdicts: The epoch's committed outcomes, by window.
     """
 
     camera: str
@@ -81,7 +81,7 @@ class EpochRecords:
         return f"{self.camera}/{self.epoch}"
 
     def end_ms(self, window: int) -> int:
-        """Return the Unix milliseconds at which a window ends, from its newest block, else from a verdict."""
+        """Return the Unix milliseconds at which a window ends, by its newest block, else by a verdict."""
         record = self.blocks.get(window)
         if record is None:
             return self.verdicts[window][0].end.ToMilliseconds()
@@ -98,15 +98,15 @@ def read_epochs(
     reach_s: float,
     complete: Complete = lambda epoch: True,
 ) -> list[EpochRecords]:
-    """Return the epochs of the cameras in scope, with all windows that chains of those in scope may need.
-    Blocks and verdicts of an erased time are left out, as if retention had removed them.
+    """Return the epochs of the cameras in scope, with all windows that the chains of windows in scope may
+    need. Blocks and verdicts of an erased time are left out, as if retention had removed them.
 
     Args:
-        settings: How Kafka is reached.
+        settings: How to reach Kafka.
         scope: The cameras and windows.
         reach_s: How far before the scope a chain of windows may begin, seconds.
         complete: Whether an epoch has everything that the windows in scope need. If not (a camera's clock is
-            ahead, or chains are longer than `reach_s`), the topics are read from their beginning.
+            ahead, or chains are longer than `reach_s`), the topics are read from the beginning.
 
     Returns:
         Epochs sorted by camera and epoch.
@@ -139,7 +139,7 @@ def _read(settings: ServiceSettings, scope: PastScope, start_ms: int) -> list[Ep
     for message in read_topic(settings, "replay", TOKENS.name, start_ms):
         record = block_record(message)
         if record is not None and scope.covers(record.camera) and not is_erased(record, fence):
-            # Of two records for one block, prefill used the first and ignored the other as stale.
+            # If a block has two records, prefill used the first and ignored the other as stale.
             epoch_of(record).blocks.setdefault(record.block.index, record)
     return [epochs[key] for key in sorted(epochs)]
 

@@ -1,7 +1,7 @@
-"""Gates of watches: which questions are not asked of a window, because another condition must hold first.
+"""Gates of watches: decides which questions a window is not asked, because another condition must hold first.
 
-A gate without evidence never closes. The question is asked where the gate's watch does not cover the camera,
-had no answer in the window before or was changed since, and where a block was not seen in full.
+Without evidence, a gate never closes. The question is asked if the gate's watch does not cover the camera,
+had no answer in the previous window or has changed since, or if a block was not seen in full.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from lookout.v1.watches_pb2 import Watch
 
 @dataclass(frozen=True, slots=True)
 class GateMemory:
-    """State that gates keep about one version of a watch on one camera.
+    """What gates remember about one version of a watch on one camera.
 
     Attributes:
-        yes: Whether its newest window was answered yes; None: it had no answer.
-        due: Windows in which it is asked even if its gate is closed. An incident that its newest yes opened
-            or keeps open is closed by answers, so as many as its rule counts are still computed.
+        yes: Whether the watch's newest window was answered yes; None: that window had no answer.
+        due: Number of windows in which the watch is still asked even if its gate is closed. Answers close an
+            incident that the newest yes opened or keeps open, so as many are still computed as the watch's
+            rule counts.
     """
 
     yes: bool | None = None
@@ -45,10 +46,10 @@ _NOTHING = GateMemory()
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """The gates of one camera between two windows, after the newest verdicts. Immutable.
+    """The state of one camera's gates between two windows, after the newest verdicts. Immutable.
 
     Attributes:
-        memories: By watch and version; only watches that have a gate or that gate others.
+        memories: By watch and version; only for watches that have a gate or are one.
     """
 
     memories: Mapping[tuple[str, int], GateMemory] = field(default_factory=lambda: MappingProxyType({}))
@@ -75,7 +76,7 @@ class Gates:
     def closed(
         self, watches: Sequence[Watch], blocks: Sequence[tokens_pb2.StrideBlock], samples: int
     ) -> dict[str, NoAnswer]:
-        """Return the watches that a window is not asked, by id, with the reasons.
+        """Return the watches whose gate is closed for a window, by id, with the reasons.
 
         Args:
             watches: Watches in force on the camera.
@@ -93,7 +94,7 @@ class Gates:
 
         Args:
             watches: Watches in force.
-            verdicts: One for each, in their order.
+            verdicts: One verdict per watch, in the same order.
         """
         named = {watch.gate.watch for watch in watches if watch.gate.watch}
         kept = [
@@ -134,9 +135,9 @@ def has_gate(watch: Watch) -> bool:
 
 def says(verdict: Verdict, rule: Rule) -> bool | None:
     """Return whether an outcome counts as yes for the watches that it gates; None if it decides nothing, so
-    that they are asked.
+    that those watches are asked.
 
-    A watch that was not asked itself, because of its own gate, counts as no: gates may be chained.
+    A watch that was itself not asked, because of its gate, counts as no, so gates can be chained.
     """
     if verdict.outcome == Verdict.OUTCOME_GATED:
         return False
@@ -146,8 +147,8 @@ def says(verdict: Verdict, rule: Rule) -> bool | None:
 
 
 def due_after(due: int, verdict: Verdict, rule: Rule) -> int:
-    """Return the number of windows in which a watch is still asked even if its gate is closed, after an
-    outcome of its own."""
+    """Return the number of windows in which a watch is still asked even if its gate is closed, after one of
+    its outcomes."""
     if verdict.outcome == Verdict.OUTCOME_GAP:  # a gap closes its incident
         return 0
     if verdict.outcome != Verdict.OUTCOME_ANSWERED:
@@ -158,7 +159,7 @@ def due_after(due: int, verdict: Verdict, rule: Rule) -> int:
 def not_yes(watch: str) -> NoAnswer:
     """Return the reason why a question waits for another watch."""
     return NoAnswer(
-        Cause.GATE, f"its gate is closed: watch {clean(watch, 200)} did not answer yes in the window before"
+        Cause.GATE, f"the gate is closed: watch {clean(watch, 200)} did not answer yes in the previous window"
     )
 
 
@@ -170,7 +171,7 @@ def unmoved(watch: Watch, blocks: Sequence[tokens_pb2.StrideBlock], samples: int
     frames, something may have moved.
 
     Args:
-        watch: Its rule's zones are where motion counts; without zones it counts anywhere.
+        watch: The watch. Motion counts in its rule's zones or, if there are none, anywhere.
         blocks: Blocks of the window, oldest first.
         samples: Grid points of a block.
     """
@@ -181,7 +182,7 @@ def unmoved(watch: Watch, blocks: Sequence[tokens_pb2.StrideBlock], samples: int
         patches = [patch for patch in block.patches if not patch.anchor and patch.kept]
         if patches and (not zones or inside_any(zones, _activity(block, patches))):
             return None
-    return NoAnswer(Cause.GATE, f"its gate is closed: nothing moved{' in its zones' if zones else ''}")
+    return NoAnswer(Cause.GATE, f"the gate is closed: nothing moved{' in the zones' if zones else ''}")
 
 
 def _activity(block: tokens_pb2.StrideBlock, patches: Sequence[tokens_pb2.TemporalPatch]) -> Activity:
@@ -190,8 +191,8 @@ def _activity(block: tokens_pb2.StrideBlock, patches: Sequence[tokens_pb2.Tempor
 
 
 def _in_circle(watch: Watch, watches: Mapping[str, Watch]) -> bool:
-    """Whether following gates from a watch leads into a cycle: watches that wait for each other would never
-    be asked again."""
+    """Whether the gates that a watch waits for form a cycle: watches that wait for each other would never be
+    asked again."""
     seen = {watch.id}
     gate_watch = watches.get(watch.gate.watch)
     while gate_watch is not None:
@@ -206,12 +207,12 @@ class PastGate:
     """The gate of one watch over past windows of one epoch, in window order.
 
     Args:
-        watch: The watch; without a gate all of its windows are asked.
+        watch: The watch; if it has no gate, all of its windows are asked.
         epoch: The epoch's records. The answers of another watch are read from its committed verdicts.
         windows: Decides which blocks form a window, and whether it is asked.
         samples: Grid points of a block.
-        first: Index of the first window asked. If it is not the epoch's first, an incident may be open then,
-            so as many windows are asked as its rule counts.
+        first: Index of the first window that is asked. If it is not the epoch's first window, an incident may
+            be open at that time, so as many windows are asked as the watch's rule counts.
     """
 
     def __init__(
@@ -222,14 +223,14 @@ class PastGate:
         self._due = self._rule.n if first else 0
 
     def refusal(self, index: int) -> NoAnswer | None:
-        """Return why a window is not asked; None where it is."""
+        """Return why a window is not asked; None if it is asked."""
         if not has_gate(self._watch) or self._due:
             return None
         blocks = self._blocks(index)
         facts = [block_facts(record, self._samples) for record in blocks]
         if (
             not blocks or self._windows.refusal(facts) is not None
-        ):  # it would not be asked anyway, and the reason says why
+        ):  # the window is not asked anyway, and the rule's reason says why
             return None
         gate = self._watch.gate
         if gate.watch and self._said(index) is False:
@@ -239,12 +240,12 @@ class PastGate:
         return unmoved(self._watch, [record.block for record in blocks], self._samples)
 
     def take(self, verdict: Verdict) -> None:
-        """Record the watch's outcome of the window."""
+        """Record the watch's outcome for the window."""
         self._due = due_after(self._due, verdict, self._rule)
 
     def _said(self, index: int) -> bool | None:
-        """Return whether the gate's watch counts as yes for a window: its outcome of the window before, if
-        that is of the same version."""
+        """Return whether the gate's watch counts as yes for a window: its outcome for the previous window, if
+        that outcome is of the same version."""
         now, before = (
             next((v for v in self._epoch.verdicts.get(at, ()) if v.watch == self._watch.gate.watch), None)
             for at in (index, index - 1)

@@ -1,8 +1,8 @@
-"""Reads the chains of windows that begin in a range of one partition of tokens.v1, with everything that
-replaying them needs.
+"""Reads the chains of windows that begin in a range of one partition of tokens.v1, with everything needed to
+replay them.
 
-A range is given by offsets, so that it means the same to every reader: no clock decides who owns a chain. The
-records that a chain needs before and after its range are read as well.
+A range is given by offsets, so that it means the same to every reader: no clock decides which reader has a
+chain. Records that a chain needs from before or after its range are read as well.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import TOKENS, VERDICTS
 
 _READ_S: Final = 60.0
-#: by how much the clocks of two producers may differ
+#: how much the clocks of two producers may differ
 _SLACK_MS: Final = 60_000
 #: how long after a block its verdict, or the end of its chain, may be written to Kafka
 _LATE_MS: Final = 3_600_000
-#: records by which a range is first extended; doubled each time
+#: records by which a range is extended at first; doubled each time
 _EXTENSION: Final = 256
 
 
@@ -37,7 +37,7 @@ _EXTENSION: Final = 256
 class ChainRange:
     """Chains whose first block is a record of a partition of tokens.v1 in [first, stop).
 
-    `read_from`: offset at which reading begins; earlier where a chain needs it.
+    `read_from`: the offset at which reading begins, which is earlier if a chain needs it.
     """
 
     partition: int
@@ -48,12 +48,12 @@ class ChainRange:
 
 @dataclass(frozen=True, slots=True)
 class RangeRecords:
-    """Result of reading a range.
+    """The result of reading a range.
 
     Attributes:
         epochs: Sorted by camera and epoch.
-        windows: By stream, the windows whose chain begins in the range.
-        other_tenants: Cameras that the scope names, but whose records belong to another tenant.
+        windows: The windows whose chain begins in the range, by stream.
+        other_tenants: Cameras that the scope names although their records belong to another tenant.
     """
 
     epochs: Sequence[EpochRecords]
@@ -85,12 +85,12 @@ class PartitionLog(Protocol):
 
 
 class KafkaPartition:
-    """`PartitionLog` of a broker, without erased records. A context manager.
+    """A `PartitionLog` of a broker, without erased records. A context manager.
 
     Args:
-        settings: How Kafka is reached.
-        partition: Its number.
-        fence: Erased times; None: read them from Kafka now, with another client.
+        settings: How to reach Kafka.
+        partition: The partition's number.
+        fence: Erased times; None: they are read from Kafka now, with another client.
 
     Raises:
         RecordsGoneError: The topic has no such partition.
@@ -116,15 +116,15 @@ class KafkaPartition:
         self._reader.close()
 
     def at(self, time_ms: int) -> int:
-        """Return the offset of the first record of tokens.v1 at or after this Kafka time (Unix
-        milliseconds), or the end."""
+        """Return the offset of the first record of tokens.v1 at or after this Kafka time (Unix milliseconds),
+        or the end offset."""
         offset = self._reader.at(TOKENS.name, [self._partition], max(0, time_ms), _READ_S)[self._partition]
         return offset if offset >= 0 else self._end
 
     def blocks(self, first: int, stop: int) -> tuple[list[PlacedBlock], bool]:
         """See `PartitionLog.blocks`."""
         blocks: list[PlacedBlock] = []
-        if first >= self._end:  # from an offset beyond the end, the client would start at the earliest record
+        if first >= self._end:  # beyond the end, the client would start at the earliest record
             return blocks, True
         self._reader.read_from(TOKENS.name, {self._partition: first})
         for message in self._reader.to_the_end():
@@ -162,12 +162,12 @@ def token_partitions(settings: ServiceSettings) -> list[int]:
 
 
 def token_ranges(settings: ServiceSettings, since_ms: int, until_ms: int) -> dict[int, ChainRange]:
-    """Return the ranges of tokens.v1 in a time range, by partition; empty ones are left out.
+    """Return the ranges of tokens.v1 in a time range, by partition; empty ranges are left out.
 
     Args:
-        settings: How Kafka is reached.
-        since_ms: Begin by Kafka's time, Unix milliseconds; 0: from the beginning.
-        until_ms: End by Kafka's time, Unix milliseconds.
+        settings: How to reach Kafka.
+        since_ms: Begin in Kafka's time, Unix milliseconds; 0: from the beginning.
+        until_ms: End in Kafka's time, Unix milliseconds.
 
     Raises:
         KafkaException: Kafka does not answer, or reports an error.
@@ -199,7 +199,7 @@ def read_range(log: PartitionLog, span: ChainRange, scope: PastScope, planner: P
         log: The partition.
         span: The range.
         scope: The cameras and windows.
-        planner: Plans windows with the settings of the fleet.
+        planner: Plans windows with the fleet's settings.
     """
     return _RangeReader(log, span, scope, planner).read()
 
@@ -257,7 +257,7 @@ class _RangeReader:
                 continue
             epoch = self._epoch(record.camera, record.epoch)
             index, offsets = record.block.index, self.offsets[epoch.stream]
-            # Of two records for one block, prefill used the first and ignored the other as stale.
+            # If a block has two records, prefill used the first and ignored the other as stale.
             if offset < offsets.get(index, offset + 1):
                 offsets[index], epoch.blocks[index] = offset, record
         return at_end
@@ -278,8 +278,8 @@ class _RangeReader:
         """Return the windows of an epoch whose chain begins in the range.
 
         Args:
-            epoch: Its records.
-            whole: Whether Kafka holds no earlier record. What remains of a chain then begins with its first
+            epoch: The epoch's records.
+            whole: Whether Kafka has no earlier record. What remains of a chain then begins with its first
                 block that still exists.
         """
         offsets = {key: self._offset(epoch, key, whole) for key in set(self.keys[epoch.stream].values())}
@@ -291,34 +291,34 @@ class _RangeReader:
         return [index for index, key in self.keys[epoch.stream].items() if key in own]
 
     def _offset(self, epoch: EpochRecords, key: int, whole: bool) -> int | None:
-        """Return the offset at which a chain begins; 0: before the records read, None: after them."""
+        """Return the offset at which a chain begins; 0: before the records read; None: after them."""
         offsets = self.offsets[epoch.stream]
         if key in offsets:
             return offsets[key]
         later = [number for number in offsets if number > key]
         if later:
             return offsets[min(later)] if whole else 0
-        # Only verdicts: of an epoch before those with blocks, or of blocks that were not read.
+        # Only verdicts: the epoch precedes those with blocks, or its blocks were not read.
         read = self._read(epoch.camera)
         return 0 if read and epoch.epoch < min(read) else None
 
     def _read(self, camera: str) -> list[int]:
-        """Return the epochs of a camera of which blocks were read."""
+        """Return the camera's epochs of which blocks were read."""
         return [epoch.epoch for epoch in self.epochs.values() if epoch.camera == camera and epoch.blocks]
 
     def _lacks_beginning(self, epoch: EpochRecords) -> bool:
-        """Whether Kafka may hold an earlier block of a window that was not read."""
+        """Whether Kafka may have an earlier block of a window, which was not read."""
         keys, blocks = self.keys[epoch.stream], self.planner.settings.blocks
         oldest = min(epoch.blocks, default=0)
         return any(max(0, keys[index] - blocks + 1) < oldest for index in self.windows[epoch.stream])
 
     def _lacks_end(self, epoch: EpochRecords) -> bool:
-        """Whether Kafka may hold a later window of the newest chain that was not read."""
+        """Whether Kafka may have a later window of the newest chain, which was not read."""
         chains, keys = self.chains[epoch.stream], self.keys[epoch.stream]
         newest = max(epoch.blocks, default=-1)
         if newest < 0 or keys[newest] not in chains or epoch.end_ms(newest) >= self.scope.until_ms:
             return False
-        # Repeated answers extend a chain for as long as nothing changes.
+        # Repeated answers extend a chain as long as nothing changes.
         ended = newest - keys[newest] + 1 >= self.planner.settings.longest_chain
         if ended and not is_repeated(epoch, newest):
             return False

@@ -1,4 +1,4 @@
-"""Digest of the settings that windows are planned with."""
+"""Computes the digest of the settings with which windows are planned."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lookout.runtime.worker import digest
 
 
 def plan_digest(planner: Planner, *, reuse: bool) -> str:
-    """Return the digest of the settings that windows are planned with. Verdicts carry it, so that an
+    """Return the digest of the settings with which windows are planned. Verdicts include it, so that an
     answer is recomputed with the same settings."""
     settings = planner.settings
     return digest(*(getattr(settings, field.name) for field in fields(settings)), reuse)

@@ -22,7 +22,7 @@ from lookout.v1.lineage_pb2 import Sampling
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
 
-#: returns the block of a record, its tokens fetched or recomputed; raises LineageBrokenError if they are gone
+#: returns a record's block with its tokens, fetched or recomputed; raises LineageBrokenError if they are gone
 LoadTokens = Callable[[TokensRecord], StrideBlock]
 
 
@@ -31,11 +31,11 @@ class BlockSource:
     """The blocks of one epoch, from its records.
 
     Attributes:
-        records: By index.
+        records: The records of the blocks, by index.
         load: Returns the block of a record.
         samples: Grid points of a block.
-        model_digest: Digest of the engine's model; blocks of another model have no frames.
-        sampling: Sampling of the windows; None: not compared.
+        model_digest: Digest of the engine's model; blocks of another model count as without frames.
+        sampling: Sampling of the windows; None: do not compare it.
     """
 
     records: Mapping[int, TokensRecord]
@@ -45,14 +45,14 @@ class BlockSource:
     sampling: Sampling | None = None
 
     def __call__(self, index: int) -> StreamBlock:
-        """Return the block of an index.
+        """Return the block with an index.
 
         Raises:
             BlockGoneError: The block has no record, or its tokens cannot be recomputed.
         """
         record = self.records.get(index)
         if record is None:
-            raise BlockGoneError(f"tokens.v1 no longer holds block {index}")
+            raise BlockGoneError(f"block {index} is no longer in tokens.v1")
         foreign = foreign_reason(record, self.model_digest, self.sampling)
         facts = block_facts(record, self.samples, foreign=foreign)
         if foreign is not None:
@@ -64,8 +64,8 @@ class BlockSource:
 
 
 def computed_verdict(verdicts: Sequence[Verdict]) -> Verdict | None:
-    """Return the first verdict that the engine computed, neither unanswered nor repeated; None without
-    one."""
+    """Return the first verdict that the engine computed (neither unanswered nor repeated); None if there is
+    none."""
     answered = Verdict.OUTCOME_ANSWERED
     return next(
         (verdict for verdict in verdicts if verdict.outcome == answered and verdict.basis != "idle"), None
@@ -79,9 +79,10 @@ def is_repeated(epoch: EpochRecords, index: int) -> bool:
 
 
 def chain_windows(epoch: EpochRecords) -> list[ChainWindow]:
-    """Return the windows of an epoch, without questions, to be computed as they were where verdicts say how.
+    """Return the windows of an epoch, without questions, to be computed as they were originally, if their
+    verdicts say how.
 
-    The planner decides about windows that no watch asked, which have no verdict.
+    The planner decides about windows that no watch asked, because these have no verdict.
     """
     windows = []
     for index in sorted(epoch.blocks.keys() | epoch.verdicts.keys()):
@@ -110,22 +111,22 @@ def replay_epoch(
 ) -> Iterator[ReplayedWindow]:
     """Replay windows of one epoch of one camera.
 
-    Verification, back-tests and the rebuilding of a memory use it, with different windows and questions.
+    Verification, back-tests and the rebuilding of a memory use this with different windows and questions.
 
     Args:
-        epoch: Its records.
-        windows: In ascending order; `chain_windows(epoch)`, or some of them, with questions.
-        engine: Computes them; the epoch's KV is freed at the end.
-        planner: Plans windows with the settings of the fleet.
-        load: Returns the block of a record, its tokens fetched or recomputed.
+        epoch: The epoch's records.
+        windows: All or some of `chain_windows(epoch)`, in ascending order, with questions.
+        engine: Computes the windows; the epoch's KV is freed at the end.
+        planner: Plans windows with the fleet's settings.
+        load: Returns a record's block with its tokens, fetched or recomputed.
         model_digest: Digest of the engine's model.
-        sampling: Sampling of the windows; None: not compared.
+        sampling: Sampling of the windows; None: do not compare it.
         rule: Decides which windows are asked; None: all are.
-        left_out: Indices of windows that are not played; looked up just before each window.
+        left_out: Indices of windows to skip; looked up just before each window.
 
     Yields:
-        The outcome of every window that is not left out. The engine holds its KV until the next outcome is
-            requested.
+        The outcome of every window that is not left out. The engine keeps the window's KV until the next
+            outcome is requested.
 
     Raises:
         DeviceError: The device failed permanently.

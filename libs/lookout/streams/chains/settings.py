@@ -1,4 +1,4 @@
-"""Window settings, from a service's settings."""
+"""Derives window settings from a service's settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds the outcomes that are published."""
+"""Builds the verdicts that are published."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class WindowTime:
     window: int
     start_us: int
     end_us: int
-    tenant: str = ""  # the camera's; empty: default
+    tenant: str = ""  # the camera's tenant; empty: default
 
     @property
     def start_wall_ms(self) -> int:
@@ -61,10 +61,10 @@ def outcome(
 
     Args:
         span: The window.
-        watch: The question.
+        watch: The watch with the question.
         kind: The outcome.
         reason: Why there is no answer.
-        newest: The window's newest block, whose encoding is part of the cost even without an answer.
+        newest: The window's newest block; its encoding counts as cost even without an answer.
     """
     verdict = verdicts_pb2.Verdict(
         id=verdict_id(span.camera, span.epoch, watch.id, watch.version, span.window),
@@ -83,7 +83,7 @@ def outcome(
     )
     verdict.start.FromMilliseconds(span.start_wall_ms)
     verdict.end.FromMilliseconds(span.end_wall_ms)
-    # Blocks without patches did not pass through the tower.
+    # Blocks without patches did not run through the tower.
     if newest is not None and newest.patches:
         verdict.cost.flops_vision = newest.flops_vision
     return verdict
@@ -99,7 +99,7 @@ def unanswered(
 
 
 def _numbers_of(rule: Rule) -> Rule:
-    """Return a rule without its schedule and zones, which every verdict would otherwise repeat."""
+    """Return a rule without its schedule and zones, so that verdicts do not repeat these."""
     return Rule(
         threshold=rule.threshold,
         clear_threshold=rule.clear_threshold,
@@ -118,7 +118,7 @@ def output(verdict: verdicts_pb2.Verdict) -> Output:
 
 
 def evidence_of(block: tokens_pb2.StrideBlock, wall_offset_us: int) -> list[verdicts_pb2.Evidence]:
-    """Return the frames that show a block best if attention is unknown: the anchors, then the frames
+    """Return the frames that show a block best, for use if attention is unknown: the anchors, then the frames
     with the most kept groups.
 
     Args:
@@ -132,7 +132,7 @@ def evidence_of(block: tokens_pb2.StrideBlock, wall_offset_us: int) -> list[verd
 def _attended(
     answer: engines.Answer, blocks: Sequence[tokens_pb2.StrideBlock], wall_offset_us: int
 ) -> list[verdicts_pb2.Evidence]:
-    """Return the frames with most of an answer's attention, best first; empty if the engine does not say."""
+    """Return the frames with the most attention of an answer, best first; empty if attention is unknown."""
     blocks_by_index = {block.index: block for block in blocks}
     return [
         _reference(
@@ -146,7 +146,7 @@ def _attended(
 def _reference(
     block: tokens_pb2.StrideBlock, patch: tokens_pb2.TemporalPatch, wall_offset_us: int
 ) -> verdicts_pb2.Evidence:
-    """Return the first frame of a temporal patch, as evidence."""
+    """Return the first frame of a temporal patch as evidence."""
     frame = block.frames[patch.frames[0]]
     evidence = verdicts_pb2.Evidence(row=frame.row)
     evidence.time.FromMicroseconds(wall_offset_us + frame.time_us)
@@ -156,7 +156,7 @@ def _reference(
 
 
 def show_activity(verdict: verdicts_pb2.Verdict, watch: Watch, block: tokens_pb2.StrideBlock) -> None:
-    """Set `activity`, the merge groups that frames other than anchors kept, where the rule has zones."""
+    """Set `activity`, the merge groups that frames other than anchors kept, if the rule has zones."""
     if not block.group_rows or not watch.rule.zones:
         return
     moved = np.zeros((block.group_rows, block.group_cols), bool)
@@ -179,7 +179,7 @@ def answered(
 
     Args:
         span: The window.
-        watch: The question.
+        watch: The watch with the question.
         asked: How the window was computed.
         answer: The engine's answer to this question.
         blocks: The window's blocks that were seen, oldest first; the last one is its newest.
@@ -204,7 +204,7 @@ def answered(
 def _device_us(asked: AnsweredWindow, own_flops: int) -> int:
     """Return a question's part of the engine's measured time for its window, in microseconds.
 
-    The part is in proportion to the question's own FLOPs plus an equal share of the window's other FLOPs, so
+    The part is proportional to the question's own FLOPs plus an equal share of the window's other FLOPs, so
     the parts of all questions add up to the whole.
 
     Args:
@@ -225,12 +225,12 @@ def cost_of(
     blocks: Sequence[tokens_pb2.StrideBlock],
     answer: engines.Answer,
 ) -> verdicts_pb2.Cost:
-    """Return the cost of the window and one question, and that of the window with every patch and every
+    """Return the cost of one question about the window, and what it would cost with every patch and every
     token.
 
     The vision tower encodes a block once. Its FLOPs belong to the window that the block closes, so that the
-    costs of all windows add up to what was computed. `flops_dense` is the cost of the window alone, with all
-    its blocks. A question's FLOPs are its share by tokens, plus those of its own text.
+    costs of all windows add up to what was computed. `flops_dense` is the cost of this window alone, with all
+    its blocks. A question's FLOPs are its share by tokens, plus the FLOPs of its text.
     """
     kept_tokens = sum(patch.kept for block in blocks for patch in block.patches)
     total = sum(len(block.patches) * block.group_rows * block.group_cols for block in blocks)
@@ -255,19 +255,19 @@ def cost_of(
 def repeated_verdict(
     span: WindowTime, watch: Watch, before: verdicts_pb2.Verdict, newest: tokens_pb2.StrideBlock
 ) -> verdicts_pb2.Verdict:
-    """Return the outcome of a window in which nothing changed: it repeats the answer before it.
+    """Return the outcome of a window in which nothing changed: it repeats the previous answer.
 
     Args:
         span: The window.
-        watch: The question.
-        before: Its last answer.
+        watch: The watch with the question.
+        before: The watch's previous answer.
         newest: The window's newest block.
     """
     verdict = outcome(span, watch, verdicts_pb2.Verdict.OUTCOME_ANSWERED)
     verdict.p_yes, verdict.description, verdict.basis = before.p_yes, before.description, "idle"
     verdict.answers.extend(before.answers)
     verdict.cost.CopyFrom(before.cost)
-    # Nothing was computed except the newest block's tokens, which the vision tower had already encoded.
+    # Nothing was computed except the newest block's tokens, which the vision tower had encoded before.
     verdict.cost.flops_prefill = verdict.cost.flops_question = verdict.cost.device_us = 0
     verdict.cost.flops_vision = newest.flops_vision
     verdict.cost.tokens_reused, verdict.cost.tokens_refreshed = before.cost.tokens_kept, 0

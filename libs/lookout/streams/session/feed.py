@@ -21,11 +21,11 @@ from lookout.video.segments import SamplingGrid
 from lookout.video.segments.sampling import Selector
 
 Frames = NDArray[np.uint8] | Sequence[NDArray[np.uint8]]
-"""RGB pictures, all of one size in an array uint8 [n, height, width, 3], or a list of [height, width, 3]."""
+"""RGB pictures: an array uint8 [n, height, width, 3], or a list of arrays [height, width, 3]."""
 
 SECOND_US: Final = 1_000_000
 LATEST_S: Final = 9e9
-"""Latest time of a frame in seconds: after the year 2255 in Unix time, so a larger one is in milliseconds."""
+"""Latest valid time of a frame in seconds: the year 2255 in Unix time; larger ones are milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +35,7 @@ class ClosedBlock:
     Attributes:
         block: The block.
         begun_us: Source time at which its stream begins.
-        end_us: Stream time at which it ends: the end of its stride, or of the video.
+        end_us: Stream time at which the block ends: the end of its stride, or of the video.
     """
 
     block: StreamBlock
@@ -45,11 +45,11 @@ class ClosedBlock:
 
 @dataclass(slots=True, eq=False)
 class Feed:
-    """State of a source between two pushes. A copy continues independently, so that a push that
-    fails leaves no trace.
+    """State of a source between two pushes. A copy continues independently, so that a failed push changes
+    nothing.
 
     Attributes:
-        name: Names the camera; a stream is `name/number`.
+        name: The camera's name; a stream's name is `name/number`.
         tower: The vision tower.
         policy: The pruning policy.
         sampling: Sample rate, stride and window.
@@ -64,7 +64,7 @@ class Feed:
     _encoded: SegmentSampler | None = None
     _selector: Selector[tuple[NDArray[np.uint8], int]] | None = None
     _maker: BlockMaker | None = None
-    _stream: int = -1  # the sampler's stream that the maker's blocks belong to
+    _stream: int = -1  # the sampler's stream to which the maker's blocks belong
     _begun_us: int = 0
     _decoded_us: int = 0
 
@@ -82,12 +82,13 @@ class Feed:
 
         Args:
             data: The segment.
-            start_s: Source time at which it begins; None: where the one before ends. It is used where the
-                clock in the bytes does not continue the segment before, or repeats earlier times.
+            start_s: Source time at which the segment begins; None: where the previous segment ends. It is
+                used if the clock in the bytes does not continue the previous segment, or repeats earlier
+                times.
 
         Raises:
             CodecError: The segment cannot be decoded.
-            SessionError: Frames were pushed to the session before, or `start_s` is not a valid time.
+            SessionError: Frames were already pushed to the session, or `start_s` is not a valid time.
         """
         if self._selector is not None:
             raise SessionError("frames were pushed to this session: open another session for encoded bytes")
@@ -108,10 +109,10 @@ class Feed:
         return blocks
 
     def pictures(self, frames: Frames, times_s: Sequence[float]) -> list[ClosedBlock]:
-        """Add frames with rising times, at any rate; those nearest to the sampling grid are used.
+        """Add frames with rising times, at any rate; the frames nearest to the sampling grid are used.
 
         Raises:
-            SessionError: Shapes or times are invalid, or encoded bytes were pushed to the session before.
+            SessionError: Shapes or times are invalid, or encoded bytes were already pushed to the session.
         """
         if self._encoded is not None:
             raise SessionError("encoded bytes were pushed to this session: open another session for frames")
@@ -216,26 +217,26 @@ def _checked(frames: Frames, times_s: Sequence[float]) -> list[NDArray[np.uint8]
     for number, picture in enumerate(pictures):
         if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3 or not picture.size:
             raise SessionError(
-                f"frame {number} is {picture.dtype} of shape {picture.shape}: uint8 [height, width, 3], RGB, "
-                "is expected"
+                f"frame {number} is {picture.dtype} of shape {picture.shape}, but must be uint8 [height, "
+                "width, 3], RGB"
             )
     if len(times_s) != len(pictures):
         raise SessionError(
-            f"{len(pictures)} frames came with {len(times_s)} times: give one for each, in seconds"
+            f"{len(pictures)} frames came with {len(times_s)} times: give one time per frame, in seconds"
         )
     _check_times(times_s)
     return pictures
 
 
 def _check_times(times_s: Sequence[float]) -> None:
-    """Reject invalid times: one far too large would make all later frames late.
+    """Reject invalid times, because one that is far too large would make all later frames late.
 
     Raises:
         SessionError: A time is not a valid number of seconds.
     """
     for time_s in times_s:
         if abs(check_finite("a time", time_s, SessionError)) > LATEST_S:
-            raise SessionError(f"a time of {time_s:g} s is beyond {LATEST_S:g} s: times are seconds")
+            raise SessionError(f"a time of {time_s:g} s is later than {LATEST_S:g} s: give times in seconds")
 
 
 def _fitted(picture: NDArray[np.uint8], grid: Grid) -> NDArray[np.uint8]:

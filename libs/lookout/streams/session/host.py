@@ -32,14 +32,14 @@ from lookout.models.windows import Layout
 from lookout.streams.session.errors import DeadlineError, SessionError
 from lookout.values import check_whole
 
-#: engines, and the options that each one's `load_engine` takes in addition to those of a session
+#: engines, with the options that their `load_engine` takes in addition to those of a session
 ENGINES: Final = {
     "transformers": ("spill_dir", "rows_per_pass"),
     "vllm": ("max_rows", "max_batched_rows", "block_size", "kv_cache_bytes", "tensor_parallel", "eager"),
 }
 DTYPES: Final = ("float32", "bfloat16", "float16")
 BATCH: Final = 64
-"""Most windows in a batch; the engine splits a batch that does not fit its memory."""
+"""Most windows in a batch; the engine splits a batch that is too large for its memory."""
 
 Job = Callable[[], Any]
 T = TypeVar("T")
@@ -48,16 +48,16 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, slots=True)
 class HostSettings:
-    """How a model is loaded; sessions with equal settings share it.
+    """How a model is loaded; sessions with equal settings share the model.
 
     Attributes:
         folder: Folder of the checkpoint.
         engine: One of `ENGINES`.
-        device: Device of the tower and the transformers engine; vLLM always uses that of its wheel. None: the
-            device of vLLM's wheel for both, or the CPU for the transformers engine.
+        device: Device of the tower and the transformers engine; vLLM always uses the device of its wheel.
+            None: for both, the device of vLLM's wheel, or the CPU with the transformers engine.
         dtype: Data type of weights and KV; None: the default of the engine's device.
-        budget_bytes: Limit of the KV of all sessions together; None: 1 GiB on a CPU, on a GPU the memory that
-            weights and one pass leave.
+        budget_bytes: Limit on the KV of all sessions together; None: 1 GiB on a CPU; on a GPU, the memory
+            left by weights and one pass.
         options: More arguments of the engine's `load_engine`, as sorted pairs.
     """
 
@@ -75,7 +75,7 @@ class HostSettings:
             check_whole("budget_bytes", self.budget_bytes, 1, 1 << 60, SessionError)
         if unknown := [name for name, _ in self.options if name not in ENGINES[self.engine]]:
             raise SessionError(
-                f"options {', '.join(unknown)} are unknown to the {self.engine} engine: there are "
+                f"options {', '.join(unknown)} are unknown to the {self.engine} engine, which has "
                 + ", ".join(ENGINES[self.engine])
             )
         if self.dtype not in (None, *DTYPES):
@@ -88,7 +88,7 @@ class HostSettings:
             raise SessionError(str(error)) from None
         except TypeError as error:
             raise SessionError(f"options must have plain values: {error}") from None
-        # Set to the effective values, so that sessions share a model however its device was chosen.
+        # Set to the effective values, so that sessions share a model no matter how its device was chosen.
         object.__setattr__(self, "device", device)
         if self.dtype is None:
             object.__setattr__(self, "dtype", default_dtype(engine_device(self.engine, device)))
@@ -110,7 +110,7 @@ class Patience:
 
     def __init__(self, deadline_s: float | None = None) -> None:
         if deadline_s is not None and not deadline_s >= 0:
-            raise SessionError(f"deadline_s={deadline_s} must be 0 or above")
+            raise SessionError(f"deadline_s={deadline_s} must be at least 0")
         self._end = None if deadline_s is None else time.monotonic() + deadline_s
         self._lock = threading.Lock()
         self._future: Future[Any] | None = None
@@ -125,7 +125,7 @@ class Patience:
         return not self.cancelled and self.left() != 0
 
     def cancel(self) -> None:
-        """Cancel the call: work that has not begun is not started."""
+        """Cancel the call: work that has not started will not start."""
         with self._lock:
             self.cancelled = True
             if self._future is not None:
@@ -154,7 +154,7 @@ class Patience:
         """Cancel a future if its work has not begun by the deadline.
 
         Raises:
-            DeadlineError: The work had not begun.
+            DeadlineError: The work had not started.
         """
         if not future.done() and future.cancel():
             raise DeadlineError("the deadline passed before the engine was free") from None
@@ -172,17 +172,17 @@ class Patience:
         try:
             return future.result(None if left < 0 else left)
         except TimeoutError:
-            # Work that has begun is waited for: an engine cannot stop in the middle of a window.
+            # Wait for work that has started, because an engine cannot stop in the middle of a window.
             self.refuse_late(future)
             return future.result()
 
 
 class EngineHost:
-    """Owns an engine, its tower and the thread that computes: waiting windows of different sessions form one
+    """Owns an engine, its tower and the thread that computes; waiting windows of different sessions form one
     batch.
 
-    A question is computed alone: the last bits of a product depend on how many rows it has, and an answer
-    must not depend on other callers.
+    A question is computed alone, because the last bits of a product depend on its number of rows, and an
+    answer must not depend on other callers.
 
     Args:
         settings: The model and its settings.
@@ -202,7 +202,7 @@ class EngineHost:
         )
 
     def take_name(self, name: str | None) -> str:
-        """Reserve a session name: `name`, else a numbered one.
+        """Reserve and return a session name: `name`, else a numbered name.
 
         Raises:
             SessionError: Another session has the name.
@@ -213,7 +213,7 @@ class EngineHost:
                 number += 1
             chosen = name if name is not None else f"session-{number}"
             if chosen in self._names:
-                raise SessionError(f"a session called {chosen!r} is open on this engine: give another name")
+                raise SessionError(f"a session called {chosen!r} is open: give another name")
             self._names.add(chosen)
             return chosen
 
@@ -223,15 +223,15 @@ class EngineHost:
             self._names.discard(name)
 
     def check_process(self) -> None:
-        """Reject work in a forked process, which has no computing thread: it would wait forever.
+        """Reject work in a forked process: it has no computing thread, so the work would wait forever.
 
         Raises:
             SessionError: This process is not the one that loaded the model.
         """
         if (here := os.getpid()) != self.process:
             raise SessionError(
-                f"this model was loaded in process {self.process}, and process {here} is a fork of it, which "
-                "has no thread that computes: open a Session or Pipeline in every process"
+                f"this model was loaded in process {self.process}, but process {here} is a fork, which has "
+                "no thread that computes: open a Session or Pipeline in every process"
             )
 
     def submit(self, work: WindowRequest | Job) -> Future[Any]:
@@ -251,7 +251,7 @@ class EngineHost:
 
 def _batch(waiting: Sequence[WindowRequest | Job]) -> list[int]:
     """Return what runs next: one job, or the windows before the next job, one per stream. Nothing overtakes a
-    job, which may free the stream of a later window."""
+    job, because the job may free the stream of a later window."""
     if not isinstance(waiting[0], WindowRequest):
         return [0]
     streams: dict[str, int] = {}
@@ -273,7 +273,7 @@ class SharedEngine:
     """An engine for one session: its windows queue with those of other sessions (`Engine` protocol).
 
     Args:
-        host: Computes them.
+        host: Computes the windows.
     """
 
     def __init__(self, host: EngineHost) -> None:
@@ -296,8 +296,8 @@ class SharedEngine:
         return self.patience.await_result(self._host.submit(job))
 
     def stream(self, job: Callable[[Callable[[T], object]], A], take: Callable[[T], object]) -> A:
-        """Return the result of a job that runs alone on the engine's thread. The pieces that it produces
-        are passed to `take` on the caller's thread, where they may take time and may fail."""
+        """Return the result of a job that runs alone on the engine's thread. Pieces that the job produces are
+        passed to `take` on the caller's thread, where `take` may be slow or fail."""
         pieces: queue.SimpleQueue[T | _Sign] = queue.SimpleQueue()
 
         def begin() -> A:
@@ -351,20 +351,20 @@ class SharedEngine:
 
 @dataclass(slots=True, eq=False)
 class _Shared:
-    """A host and the number of sessions that use it; loading holds the lock."""
+    """A host and the number of sessions that use it; the lock is held while the host is loaded."""
 
     users: int = 0
     host: EngineHost | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-#: keyed by process as well: a fork inherits its parent's hosts, but not their threads
+#: keyed by process too, because a fork inherits its parent's hosts, but not their threads
 _HOSTS: Final[dict[tuple[int, HostSettings], _Shared]] = {}
 _LOCK: Final = threading.Lock()
 
 
 def borrow(settings: HostSettings) -> EngineHost:
-    """Acquire the host of a model and its settings; the first caller loads it. Release it afterwards."""
+    """Return the shared host for these settings; the first caller loads its model. Call `give_back` later."""
     key = os.getpid(), settings
     with _LOCK:
         shared = _HOSTS.setdefault(key, _Shared())
@@ -391,6 +391,6 @@ def _leave(key: tuple[int, HostSettings]) -> None:
         if shared.users:
             return
         del _HOSTS[key]
-    # Outside the lock: closing waits for a running batch, for which other models should not wait.
+    # Outside the lock, because closing waits for a running batch, and other models should not.
     if shared.host is not None:
         shared.host.close()

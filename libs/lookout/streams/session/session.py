@@ -35,7 +35,7 @@ DESCRIBE: Final = "Describe what happens."
 
 
 class Session:
-    """One camera or video on a model that other sessions share.
+    """One camera or video on a model that is shared with other sessions.
 
     Example:
         >>> with lookout.Session("/models/InternVL3-8B-hf", engine="vllm", window_s=40) as session:
@@ -43,20 +43,20 @@ class Session:
         ...     session.ask("Is anyone lying on the ground?").p_yes
 
     A push encodes the patches that changed and advances the window; a question reads the current window.
-    Asking changes nothing: later, in another order or from several threads, the answers are identical to the
-    bit. A push or a question that fails leaves the session as it was. If the byte budget evicted a session's
-    KV, its next window is computed in full, and `basis` is "key".
+    Asking changes nothing: if you ask later, in another order or from several threads, the answers are
+    bit-identical. A push or a question that fails leaves the session unchanged. If the byte budget evicted a
+    session's KV, its next window is computed in full, and `basis` is "key".
 
-    Sessions of the same model and settings share one loaded engine, and their waiting windows form one batch.
-    Calls of one session run one at a time. `apush`, `aask` and `adescribe` are the same for asyncio; a
+    Sessions with the same model and settings share one loaded engine, and their waiting windows form one
+    batch. Calls of one session run one at a time. `apush`, `aask` and `adescribe` are the same for asyncio; a
     cancelled task starts no work.
 
-    The first session loads the model; others with the same settings find it loaded.
+    The first session loads the model; later sessions with the same settings use it.
 
     Args:
         model: Folder of a checkpoint of a family in `lookout.models.families`; None: the tiny model that
             comes with Lookout.
-        engine: "transformers" or "vllm"; or a host, whose owner closes it and keeps stream names unique.
+        engine: "transformers" or "vllm"; or a host; its owner must close it and keep stream names unique.
         window_s: Seconds of a window, a whole number of strides; None: as set in the model's folder, else
             40.
         stride_s: Seconds by which windows slide, a whole number of samples; None: as set in the model's
@@ -65,19 +65,19 @@ class Session:
         preset: Which patches are kept and how windows reuse KV: a name in `lookout.models.presets.PRESETS`.
         policy: Decides which patches are kept: a policy or a name in `lookout.pruning.POLICIES`; None: the
             preset's.
-        questions: Yes/no questions that every window is asked as it closes.
-        on_window: Called with every window as it closes, while the engine holds its KV.
-        name: Names the camera. It determines which windows are key windows, so equal names give equal
+        questions: Yes/no questions that every window is asked when it closes.
+        on_window: Called with every window when it closes, while the engine has its KV.
+        name: Name of the camera. It determines which windows are key windows, so equal names give equal
             answers; None: a numbered name.
-        numbers: Numbers of its streams; a jump of the clock begins the next. None: from 0.
-        device: Where tower and transformers engine run: "cpu", "cuda", "cuda:1". None: with vLLM on the
-            device of its wheel, else on the CPU.
+        numbers: Numbers for the camera's streams; a jump of the clock begins the next stream. None: from 0.
+        device: Where the tower and the transformers engine run: "cpu", "cuda", "cuda:1". None: with vLLM, the
+            device of its wheel; else the CPU.
         dtype: Data type of weights and KV: "float32", "bfloat16" or "float16"; None: float32 on a CPU, else
-            the one that the GPU computes natively.
-        budget_bytes: Limit of the KV of all sessions of the engine. If it cannot hold them all, the earliest
-            sessions keep theirs. None: 1 GiB on a CPU, on a GPU the memory that weights and one pass leave.
+            the type that the GPU computes natively.
+        budget_bytes: Limit on the KV of all sessions of the engine. If it is too small for all, the earliest
+            sessions keep their KV. None: 1 GiB on a CPU; on a GPU, the memory left by weights and one pass.
         options: More arguments of the engine's `load_engine`, such as vLLM's `tensor_parallel`.
-        anyway: Accept questions that the model's folder does not list as trained for.
+        anyway: Accept questions for which the model was not trained, according to its folder.
 
     Raises:
         LookoutError: The settings do not fit together, or the model does not load.
@@ -141,7 +141,7 @@ class Session:
         return self
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Session holds a stream's state and cannot be pickled: create one in every process")
+        raise TypeError("a Session has a stream's state and cannot be pickled: create one in every process")
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -159,24 +159,25 @@ class Session:
         *,
         deadline_s: float | None = None,
     ) -> list[SessionWindow]:
-        """Add more of the video and return the windows that close. Blocks until they are computed, so a
-        caller that pushes faster than the engine computes waits here.
+        """Add more of the video and return the windows that close. The call returns when they are computed,
+        so a caller that pushes faster than the engine computes waits here.
 
         Args:
             data: An encoded segment that begins with a keyframe, or RGB frames, uint8 [n, height, width, 3].
-            times: Rising times of the frames in seconds. For an encoded segment, the time at which it begins,
-                used where the clock in its bytes does not continue the one before (None: where that ends).
-            deadline_s: Seconds within which the engine must have begun.
+            times: Rising times of the frames in seconds. For an encoded segment: the time at which it begins,
+                which is used if the clock in its bytes does not continue the previous segment (None: where
+                that segment ends).
+            deadline_s: Seconds within which the engine must have started.
 
         Raises:
-            DeadlineError: The engine had not begun in time.
+            DeadlineError: The engine had not started in time.
             LookoutError: The bytes cannot be decoded, the frames are invalid, or a window cannot be computed.
         """
         return self._in_turn(deadline_s, lambda _: self._push(data, times))
 
     def flush(self, *, deadline_s: float | None = None) -> list[SessionWindow]:
-        """Close the open stride at the end of a video and return the windows that close. The next push
-        begins a new stream, and windows do not span both."""
+        """Close the open stride at the end of a video and return the windows that close. The next push begins
+        a new stream, and no window spans both streams."""
         return self._in_turn(deadline_s, lambda _: self._take(self._feed.copy(), Feed.end))
 
     def ask(
@@ -192,22 +193,22 @@ class Session:
 
         Args:
             question: The question.
-            text: Answer in words; None: unless it is a yes/no question.
-            on_text: Called with the pieces of an answer in words as they come.
-            deadline_s: Seconds within which the engine must have begun; a text ends at the deadline.
+            text: Whether to answer in words; None: only if it is not a yes/no question.
+            on_text: Called with each piece of an answer in words as it is written.
+            deadline_s: Seconds within which the engine must have started; text ends at the deadline.
             how: Settings of an answer in words: `tokens`, `temperature`, `seed`, `stop`, and with vLLM
                 `schema` (`lookout.models.engines.TextSettings`).
 
         Raises:
-            DeadlineError: The engine had not begun in time.
-            LookoutError: No window has closed yet, the newest is not asked, or the question is invalid.
+            DeadlineError: The engine had not started in time.
+            LookoutError: No window has closed, the newest window is not asked, or the question is invalid.
         """
         return self._in_turn(deadline_s, lambda patience: self._ask(question, text, on_text, how, patience))
 
     def describe(
         self, prompt: str = DESCRIBE, *, deadline_s: float | None = None, **how: Any
     ) -> Iterator[str]:
-        """Yield the answer in words to `prompt`, piece by piece; see `ask`. Closing the iterator ends it."""
+        """Yield the answer in words to `prompt`, piece by piece (see `ask`). Close the iterator to end it."""
         pieces: queue.SimpleQueue[str | BaseException | None] = queue.SimpleQueue()
         patience = Patience(deadline_s)
 
@@ -232,7 +233,7 @@ class Session:
             thread.join()
 
     def close(self) -> None:
-        """Free the session's resources; the last session of an engine frees the model."""
+        """Free the session's resources; the engine's last session also frees the model."""
         with self._lock:
             if self._closed:
                 return
@@ -288,9 +289,9 @@ class Session:
             raise DeadlineError("the deadline passed while other calls of this session ran")
         try:
             if self._closed:
-                raise SessionError(f"session {self.name!r} is closed: open another")
+                raise SessionError(f"session {self.name!r} is closed: open another one")
             patience.check()
-            # `on_window` and `on_text` may call `ask` themselves.
+            # `on_window` and `on_text` may themselves call `ask`.
             before, self._engine.patience = self._engine.patience, patience
             try:
                 return work(patience)
@@ -303,7 +304,7 @@ class Session:
         if isinstance(data, (bytes, bytearray, memoryview)):
             if times is not None and np.ndim(times):
                 raise SessionError(
-                    "encoded bytes carry their own times: pass the time at which they begin, or nothing"
+                    "encoded bytes contain their times: pass the time at which they begin, or nothing"
                 )
             start_s = None if times is None else np.asarray(times).item()
             return self._take(self._feed.copy(), lambda feed: feed.segment(bytes(data), start_s))
@@ -313,7 +314,7 @@ class Session:
                 "lookout.Pipeline reads files"
             )
         if times is None:
-            raise SessionError("frames need times: the seconds of every frame")
+            raise SessionError("frames need times: give the time of every frame in seconds")
         if isinstance(times, Iterator):
             times = list(times)
         if not np.ndim(times):
@@ -322,7 +323,7 @@ class Session:
         return self._take(self._feed.copy(), lambda feed: feed.pictures(data, seconds))
 
     def _take(self, feed: Feed, add: Callable[[Feed], list[ClosedBlock]]) -> list[SessionWindow]:
-        """Play the blocks that close; on any failure the session stays as it was."""
+        """Play the blocks that close; after any failure, the session is unchanged."""
         blocks = add(feed)
         player, newest = self._player, self._newest
         state = player.state()
@@ -371,7 +372,7 @@ class Session:
         return window
 
     def _encoding_flops(self, masks: Sequence[NDArray[np.bool_]]) -> int:
-        """Return the tower's FLOPs for frames with these masks of encoded groups."""
+        """Return the tower's FLOPs for frames whose encoded groups are these masks."""
         grid = self._feed.tower.grid
         blank = np.broadcast_to(np.uint8(0), (1, grid.height, grid.width, 3))
         return self._feed.tower.flops([FrameInput(blank, mask) for mask in masks])
@@ -397,14 +398,14 @@ class Session:
             return self._written(window, question, _text_settings(how), on_text, patience)
         question = line
         if how or on_text is not None:
-            raise SessionError(f"{', '.join(how) or 'on_text'} is for an answer in words: give text=True")
+            raise SessionError(f"{', '.join(how) or 'on_text'} is only for answers in words: give text=True")
         plan, key = _plan_of(window), False
         asked = [Question(question, question)]
         try:
             answer = self._engine.call(partial(self._host.engine.ask, plan, asked))
         except StreamLostError:
-            # The byte budget evicted its KV, or the preset keeps none. The window is computed in full (or
-            # stride by stride) and discarded, so that asking changes nothing.
+            # The byte budget evicted the window's KV, or the preset keeps none. The window is computed in
+            # full (or stride by stride) and then discarded, so that asking changes nothing.
             rule, key = ChainRule(self._planner, reuse=False), True
             runner = ChainRunner(rule, EngineAnswers(self._engine))
             answer = runner.ask(rule.begin(), window.played.blocks, asked).answer
@@ -419,8 +420,8 @@ class Session:
         on_text: Callable[[str], object] | None,
         patience: Patience,
     ) -> SessionAnswer:
-        """Return an answer in words. It is one job of the engine's thread, so other sessions' pushes wait
-        for its end."""
+        """Return an answer in words. It is one job on the engine's thread, so other sessions' pushes wait
+        until it ends."""
         engine, plan = self._host.engine, _plan_of(window)
 
         def write(plan: WindowPlan, give: Callable[[str], object]) -> Cost:
@@ -433,7 +434,7 @@ class Session:
                     return cost
 
         def recomputed(give: Callable[[str], object]) -> Cost:
-            # Under another stream name, so that the session's own stream is unchanged.
+            # Under another stream name, so that the session's own stream does not change.
             blocks = [replace(block, stream=f"{block.stream}?") for block in window.played.blocks]
             plan = self._planner.plan(blocks, key=True)
             try:
@@ -462,7 +463,7 @@ class Session:
 
 
 async def _awaited(patience: Patience, work: Callable[[], T]) -> T:
-    """Run work on a thread; cancelling the task cancels work that has not begun."""
+    """Run work on a thread; cancelling the task cancels work that has not started."""
     thread = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(thread)
@@ -500,7 +501,7 @@ def _text_settings(how: Mapping[str, Any]) -> TextSettings:
     """Return the settings of an answer in words.
 
     Raises:
-        SessionError: A setting of that name does not exist.
+        SessionError: A setting does not exist.
     """
     names = [field.name for field in fields(TextSettings)]
     if unknown := [name for name in how if name not in names]:

@@ -10,7 +10,7 @@ from lookout.models.windows import StrideBlock
 from lookout.streams import PlayedWindow
 
 EVIDENCE = 3
-"""Most frames of a window that are given as evidence."""
+"""Most frames of a window that are listed as evidence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +19,14 @@ class SessionAnswer:
 
     Attributes:
         question: The question.
-        start: Seconds of the source at which the window begins.
-        end: Seconds at which it ends.
-        basis: "key" for a window computed in full, "incremental" for one that reused KV of the window before,
-            "full" for one that continues a chain but was computed in full.
+        start: Source time in seconds at which the window begins.
+        end: Source time in seconds at which the window ends.
+        basis: "key" for a window computed in full, "incremental" for one that reused KV of the previous
+            window, "full" for one that continues a chain but was computed in full.
         cost: Cost of the window with its standing questions, or of the question alone.
-        evidence: Times in seconds of the frames that the answer attended to most, best first. For an answer
-            in words, and with vLLM, of the frames that show the newest stride best, in time order: anchors,
+        evidence: Times in seconds of the frames that the answer attended to most, best first. For answers in
+            words, and with vLLM: times of the frames that show the newest stride best (anchors, then those
+            with the most tokens), in time order.
             then those with the most tokens.
         p_yes: Probability of yes; None for an answer in words.
         text: The answer in words; None for yes or no.
@@ -48,17 +49,17 @@ class SessionWindow:
     """A window that has closed.
 
     Attributes:
-        start: Seconds of the source at which it begins.
-        end: Seconds at which it ends.
-        answers: To the standing questions, in their order; empty if the window is not asked.
+        start: Source time in seconds at which the window begins.
+        end: Source time in seconds at which the window ends.
+        answers: Answers to the standing questions, in order; empty if the window is not asked.
         basis: As in `SessionAnswer`; None if the window is not asked.
         tokens_kept: Visual tokens.
         tokens_total: Visual tokens without pruning.
-        begun: Seconds of the source at which its stream begins.
-        played: Its blocks, plan and answer.
-        refusal: Why it is not asked: no frames, or too many damaged ones. None if it is asked.
-        vision_flops: FLOPs of the vision tower for its newest block, which is encoded once.
-        vision_flops_dense: FLOPs of the vision tower for all its blocks with every patch.
+        begun: Source time in seconds at which the window's stream begins.
+        played: The window's blocks, plan and answer.
+        refusal: Why the window is not asked: no frames, or too many damaged ones. None if it is asked.
+        vision_flops: FLOPs of the vision tower for the newest block, which is encoded once.
+        vision_flops_dense: FLOPs of the vision tower for all blocks of the window with every patch.
     """
 
     start: float
@@ -75,8 +76,8 @@ class SessionWindow:
 
 
 def evidence_of(block: StrideBlock, begun: float) -> tuple[float, ...]:
-    """Return the times in seconds of the frames that show a block best (anchors, then those with the most
-    tokens), in time order."""
+    """Return the times in seconds, in time order, of the frames that show a block best: anchors, then those
+    with the most tokens."""
     frames = sorted(block.frames, key=lambda frame: (not frame.anchor, -len(frame.kept)))[:EVIDENCE]
     return tuple(sorted(begun + frame.time_us / 1e6 for frame in frames))
 
@@ -84,6 +85,6 @@ def evidence_of(block: StrideBlock, begun: float) -> tuple[float, ...]:
 def attended(
     blocks: Sequence[StrideBlock], frames: Sequence[AttendedFrame], begun: float
 ) -> tuple[float, ...]:
-    """Return the times in seconds of the frames that an answer attended to, in their order."""
+    """Return the times in seconds of the frames to which an answer attended, in the order of `frames`."""
     own = {block.index: block.frames for block in blocks}
     return tuple(begun + own[one.block][one.frame].time_us / 1e6 for one in frames if one.block in own)

@@ -1,9 +1,9 @@
 """The skeleton of a keyed stage, shared by decode, prune-encode and prefill.
 
-A stage collects the records of one camera in an open **unit**: an epoch of segments, a stride block, a
-window. The stage defines the unit, how a record joins one and what closing one computes (`KeyedStage`). The
-skeleton restores units from checkpoints, removes what a failed record put into the tensor store, and checks
-erasures.
+A stage collects the records of one camera in an open **unit**: an epoch of segments, a stride block or a
+window. The stage defines what a unit is, how a record joins it and what closing it computes (`KeyedStage`).
+The skeleton restores units from checkpoints, removes what a failed record put into the tensor store, and
+checks erasures.
 """
 
 from lookout.streams.stages.events import (

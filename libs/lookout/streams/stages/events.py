@@ -1,4 +1,4 @@
-"""Events of a stream, and the envelope that they share with the stages' results."""
+"""Builds events of a stream, and the envelope that they share with the stages' results."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ CAUSES: Final[Mapping[str, Cause]] = MappingProxyType(
         "masks": lineage_pb2.CAUSE_CONFIGURATION,
     }
 )
-"""Causes of an epoch's end, by the reason that people read."""
+"""Causes of an epoch's end, by the reason in words."""
 
 
 def envelope(  # noqa: PLR0917
     kind: type[M], camera: str, epoch: int, wall_us: int, sampling: Sampling, labels: CameraLabels | None
 ) -> M:
-    """Return a record of one epoch, without its body.
+    """Return a record of an epoch, without its body.
 
     Args:
         kind: The stage's message type.
@@ -48,7 +48,7 @@ def envelope(  # noqa: PLR0917
 
 
 def forwarded(message: FramesRecord) -> TokensRecord:
-    """Return an event of decode as prune-encode passes it on."""
+    """Return the record with which prune-encode passes on an event of decode."""
     labels = message.labels if message.HasField("labels") else None
     record = envelope(
         TokensRecord, message.camera, message.epoch, message.wall_offset_us, message.sampling, labels
@@ -58,12 +58,12 @@ def forwarded(message: FramesRecord) -> TokensRecord:
 
 
 def gap(at_us: int, reason: str, until_us: int = 0) -> StreamEvent:
-    """Return the end of an epoch at stream time `at_us`; a gap whose end is known lasts until then.
+    """Return the event that ends an epoch at stream time `at_us`. A gap lasts until its end, if known.
 
     Args:
         at_us: Stream time up to which the epoch is covered, microseconds.
         reason: One of `CAUSES`.
-        until_us: Stream time of the end; 0: not known.
+        until_us: Stream time at which the gap ends; 0: unknown.
     """
     return StreamEvent(
         kind=StreamEvent.KIND_GAP,
@@ -75,7 +75,7 @@ def gap(at_us: int, reason: str, until_us: int = 0) -> StreamEvent:
 
 
 def late(segment: RecordRef, start_us: int, end_us: int) -> StreamEvent:
-    """Return the event of a segment whose time was all covered before; it changes no outcome."""
+    """Return the event for a segment whose time was already covered completely; it changes no outcome."""
     return StreamEvent(
         kind=StreamEvent.KIND_LATE,
         start_us=max(0, start_us),
@@ -87,7 +87,7 @@ def late(segment: RecordRef, start_us: int, end_us: int) -> StreamEvent:
 
 
 def skipped(segment: RecordRef, at_us: int, reason: str, cause: Cause) -> StreamEvent:
-    """Return the event of a segment that was left out; its time will be missing from its blocks."""
+    """Return the event for a segment that was skipped; its time will be missing from its blocks."""
     return StreamEvent(
         kind=StreamEvent.KIND_SKIPPED,
         start_us=at_us,

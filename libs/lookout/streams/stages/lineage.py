@@ -1,4 +1,4 @@
-"""Checks that every stage makes before it recomputes a tensor from the record that carries it."""
+"""Checks that every stage makes before it recomputes a tensor from the record that refers to it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ M = TypeVar("M", FramesRecord, TokensRecord)
 
 
 def check_lineage(ref: TensorRef, record: Message, kind: type[M], body: str, fence: Fence) -> M:
-    """Return the record that a tensor is made from, checked.
+    """Check and return the record from which a tensor is made.
 
     Args:
         ref: The tensor.
         record: The record that came with the request.
         kind: The stage's message type.
-        body: Its field that carries tensors and has `start_us` and `end_us`.
+        body: The message's field that has tensors, `start_us` and `end_us`.
         fence: Erased times.
 
     Raises:
@@ -33,14 +33,14 @@ def check_lineage(ref: TensorRef, record: Message, kind: type[M], body: str, fen
     if not isinstance(record, kind) or not record.HasField(body):  # type: ignore[arg-type]
         raise LineageBrokenError(f"{ref.id}: it is made from a {kind.__name__} with a {body}")
     if record.camera != ref.camera:
-        raise LineageBrokenError(f"{ref.id}: the record is of another camera")
+        raise LineageBrokenError(f"{ref.id}: the record belongs to another camera")
     span = getattr(record, body)
     check_fence(fence, ref, record.wall_offset_us, span.start_us, span.end_us)
     return record
 
 
 def lineage_record(records: RecordSource, at: RecordRef, ref: TensorRef) -> Record:
-    """Read again one of the records that a tensor is made from.
+    """Read again one of the records from which a tensor is made.
 
     Raises:
         LineageBrokenError: The record is gone, or belongs to another camera.
@@ -51,5 +51,5 @@ def lineage_record(records: RecordSource, at: RecordRef, ref: TensorRef) -> Reco
     except RecordsGoneError as error:
         raise LineageBrokenError(f"{ref.id}: {error}") from error
     if record.camera != ref.camera:
-        raise LineageBrokenError(f"{ref.id}: offset {at.offset} is a record of another camera")
+        raise LineageBrokenError(f"{ref.id}: the record at offset {at.offset} belongs to another camera")
     return record

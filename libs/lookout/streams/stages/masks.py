@@ -1,4 +1,4 @@
-"""Privacy masks in a service: the table of `masks.v1`, and what is discarded when a mask changes."""
+"""Privacy masks in a service: follows the table of `masks.v1`, and discards data when a mask changes."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from lookout.runtime.worker.topic_reader import read_topic
 from lookout.wire import MASKS, key_text
 
 _LOOK_S: Final = 0.5
-#: seconds after which no data computed before a mask change is still being stored
+#: seconds after a mask change until all data computed before it has been stored
 _IN_WORK_S: Final = 60.0
 
 
 def live_masks(context: Context[Any], forget: Callable[[str], object] | None = None) -> Masks:
-    """Return the masks of cameras, which follow their topic.
+    """Return the masks of all cameras, which follow their topic.
 
     Args:
         context: The service's context.
-        forget: Called with each camera whose masks changed, and at the start with every camera that has
-            masks: data computed without a mask must not be passed on.
+        forget: Called with each camera whose masks changed and, at the start, with every camera that has
+            masks, because data computed without a mask must not be passed on.
     """
     signed = SignedMasks(MaskSigner.of(context.settings))
     table = context.table(MASKS.name, check=signed.take, kept=1, deletion_fault=DELETED)
     if forget is not None:
-        forgetting = _Forgetting(table, forget)
-        forgetting.round()
-        context.on_close(forgetting.stopped.set)
-        context.supervisor.start("masks", forgetting.run)
+        forgetter = _Forgetter(table, forget)
+        forgetter.forget_due()
+        context.on_close(forgetter.stopped.set)
+        context.supervisor.start("masks", forgetter.run)
     return Masks(signed.newest)
 
 
 def read_masks_now(settings: ServiceSettings) -> Masks:
-    """Return the current masks of cameras in Kafka; none if the topic does not exist, as in a fleet of an
+    """Return the current masks of all cameras in Kafka; none if the topic does not exist, as in a fleet of an
     earlier release.
 
     Raises:
@@ -57,8 +57,8 @@ def read_masks_now(settings: ServiceSettings) -> Masks:
     return Masks(signed.newest)
 
 
-class _Forgetting:
-    """Forgets cameras whose masks changed: at once, and again after work in progress has finished."""
+class _Forgetter:
+    """Forgets cameras whose masks changed: at once, and again when work in progress has finished."""
 
     def __init__(self, table: Table, forget: Callable[[str], object]) -> None:
         self._table, self._forget = table, forget
@@ -68,9 +68,9 @@ class _Forgetting:
     def run(self) -> None:
         """Follow the table until stopped."""
         while not self.stopped.wait(_LOOK_S):
-            self.round()
+            self.forget_due()
 
-    def round(self) -> None:
+    def forget_due(self) -> None:
         """Forget the cameras that are due."""
         now = time.monotonic()
         changed = self._table.changes()

@@ -33,8 +33,8 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Camera(Generic[U]):
-    """A camera and its open unit. The unit is a frozen dataclass, replaced once all work of a record is
-    done."""
+    """A camera and its open unit. The unit is a frozen dataclass that is replaced when all work for a record
+    is done."""
 
     camera: str
     unit: U
@@ -42,14 +42,14 @@ class Camera(Generic[U]):
 
 @dataclass(slots=True)
 class Draft:
-    """The results of a record while it is being handled.
+    """Collects the results of a record while it is handled.
 
     Attributes:
         outputs: Records to write.
-        tensors: Tensors put into the store for them; released again if the record fails.
+        tensors: Tensors put into the store for the outputs; released again if the record fails.
         counts: Events by name.
         then: See `Result.then`.
-        forget: Forget the camera: its checkpoint is deleted.
+        forget: Whether to forget the camera, that is, delete its checkpoint.
     """
 
     outputs: list[Output] = field(default_factory=list)
@@ -72,8 +72,8 @@ class Draft:
 class KeyedStage(Handler[Camera[U]], Generic[U]):
     """A stage with an open unit per camera. Units are closed by records, never by a clock.
 
-    A unit is a function of its checkpoint and the records that the checkpoint names, so a restored unit
-    equals one that was never interrupted.
+    A unit depends only on its checkpoint and the records that the checkpoint lists, so a restored unit equals
+    one that was never interrupted.
 
     Args:
         records: Source from which the records of an open unit are read again.
@@ -88,24 +88,24 @@ class KeyedStage(Handler[Camera[U]], Generic[U]):
 
     @abstractmethod
     def begin(self, camera: str) -> U:
-        """Return the unit of a camera without a checkpoint."""
+        """Return the first unit of a camera that has no checkpoint."""
 
     @abstractmethod
     def restore(self, camera: str, stored: StoredCheckpoint) -> U:
-        """Return the unit of a checkpoint, without the records that it names."""
+        """Return the unit in a checkpoint, without the records that the checkpoint lists."""
 
     def offsets(self, stored: StoredCheckpoint) -> Sequence[int]:
         """Return the offsets of the unit's records, in their order."""
         return ()
 
     def resume(self, unit: U, records: Sequence[Record], stored: StoredCheckpoint) -> U:
-        """Return the unit with its records. If retention removed any of them, `records` is empty, so that
-        it sees less."""
+        """Return the unit with its records. If retention removed any of them, `records` is empty, and the
+        unit covers less."""
         return unit
 
     @abstractmethod
     def join(self, camera: Camera[U], record: Record, draft: Draft) -> U | None:
-        """Return the unit after a record. None: it is unchanged, and no checkpoint is written.
+        """Return the unit after a record. None: the unit is unchanged, and no checkpoint is written.
 
         Args:
             camera: The camera. Assignments to its unit persist, even if the record fails.
@@ -114,7 +114,7 @@ class KeyedStage(Handler[Camera[U]], Generic[U]):
 
         Raises:
             BadRecordError: The record cannot be used.
-            TransientError: Something that it needs is not available now.
+            TransientError: Something that the record needs is unavailable at the moment.
         """
 
     def turn_down(self, camera: Camera[U], record: Record, reason: DeadLetter, draft: Draft) -> U | None:
@@ -135,7 +135,7 @@ class KeyedStage(Handler[Camera[U]], Generic[U]):
         try:
             records = self._records.read(self.source_topic, stored.partition, offsets)
         except RecordsGoneError as error:
-            _log.warning("records of the open unit are lost", camera=camera, error=str(error))
+            _log.warning("the records of the open unit are lost", camera=camera, error=str(error))
             records = []
         return Camera(camera, self.resume(unit, records, stored))
 
@@ -148,7 +148,7 @@ class KeyedStage(Handler[Camera[U]], Generic[U]):
         return self.change(state, lambda draft: self.turn_down(state, record, reason, draft))
 
     def ends(self, camera: str, active_ms: float) -> bool:
-        """Whether to forget the camera: it was erased entirely and has sent nothing since."""
+        """Whether to forget the camera, because it was erased entirely and has sent nothing since."""
         return self._fence.ends(camera, active_ms)
 
     def change(self, camera: Camera[U], step: Callable[[Draft], U | None]) -> Result | None:
@@ -156,7 +156,7 @@ class KeyedStage(Handler[Camera[U]], Generic[U]):
 
         Args:
             camera: The camera.
-            step: Returns its next unit; None: it is unchanged.
+            step: Returns the camera's next unit; None: the unit is unchanged.
         """
         result = self._apply(camera, step)
         return None if result.empty else result
@@ -182,7 +182,7 @@ class ProducingStage(StoreLifecycle, KeyedStage[U], Generic[U]):
     """A stage whose units produce tensors, which the next stage fetches from its store.
 
     Args:
-        store: Holds the tensors.
+        store: The store for the tensors.
         records: See `KeyedStage`.
         fence: See `KeyedStage`.
         clock: Monotonic seconds.
@@ -210,7 +210,7 @@ class ProducingStage(StoreLifecycle, KeyedStage[U], Generic[U]):
         return ref
 
     def _undo(self, draft: Draft, tensors: int) -> None:
-        # The results of a failed record are never read.
+        # Nobody reads the results of a failed record.
         self._store.release(draft.tensors[tensors:])
         super()._undo(draft, tensors)
 

@@ -261,11 +261,11 @@ def test_a_hole_as_long_as_a_window_begins_a_stream(session: Session) -> None:
         (np.zeros((1, 8, 8, 3), np.float32), [0.0], "frame 0 is float32"),
         (np.zeros((2, 8, 8, 3), np.uint8), [0.0], "2 frames came with 1 times"),
         (np.zeros((2, 8, 8, 3), np.uint8), [1.0, 0.5], "times must rise: 0.5 s comes after 1 s"),
-        (np.zeros((1, 8, 8, 3), np.uint8), [1e300], "beyond 9e\\+09 s: times are seconds"),
+        (np.zeros((1, 8, 8, 3), np.uint8), [1e300], "beyond 9e\\+09 s: give times in seconds"),
         (np.zeros((1, 8, 8, 3), np.uint8), ["a"], "a time must be a number, not 'a'"),
         (np.zeros((1, 8, 8, 3), np.uint8), [float("nan")], "finite"),
         (np.zeros((1, 8, 8, 3), np.uint8), None, "frames need times"),
-        (b"segment", [0.0], "encoded bytes carry their own times"),
+        (b"segment", [0.0], "encoded bytes contain their times"),
         ("clip.mp4", None, "str is not a video: push encoded bytes"),
         (io.BytesIO(b"segment"), None, "BytesIO is not a video: push encoded bytes"),
         (np.zeros((2, 8, 8, 3), np.uint8), iter([1.0, 0.5]), "times must rise: 0.5 s comes after 1 s"),
@@ -436,7 +436,7 @@ def test_sessions_of_one_model_share_it_until_the_last_ends() -> None:
         with Session(folder, **SAMPLING) as other, Session(folder, window_s=4, fps=1, stride_s=2) as third:
             assert one._host is other._host is third._host
             assert len({one.name, other.name, third.name}) == 3
-            with pytest.raises(SessionError, match="is open on this engine"):
+            with pytest.raises(SessionError, match="is open: give another name"):
                 Session(folder, name=one.name, **SAMPLING)
         played(one).ask(FIRST)
     with pytest.raises(SessionError, match="is closed"):

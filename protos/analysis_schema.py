@@ -1,6 +1,7 @@
-"""JSON Schema of the output of `lookout analyze --json`, generated from the dataclasses of the answers.
+"""Writes the JSON Schema of the output of `lookout analyze --json`, generated from the dataclasses of the
+answers.
 
-`python -m protos.analysis_schema docs/schemas` writes it.
+Run `python -m protos.analysis_schema docs/schemas`.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class Timed:
     """A span of the recording in clock time.
 
     Attributes:
-        start_time: Begin, ISO 8601; null: it is unknown when the recording begins.
-        end_time: End, the same way.
+        start_time: Begin, ISO 8601; null: nobody knows when the recording begins.
+        end_time: End, in the same form.
     """
 
     start_time: datetime | None
@@ -53,7 +54,7 @@ class AnswerReport(QuestionAnswer, Timed):
     """The answer to one question about the whole recording.
 
     Attributes:
-        yes_times: `yes_s` in clock time; empty: it is unknown when the recording begins.
+        yes_times: `yes_s` in clock time; empty: nobody knows when the recording begins.
     """
 
     yes_times: tuple[tuple[datetime, datetime], ...] = ()
@@ -65,13 +66,13 @@ class TimingsReport:
 
     Attributes:
         mode: How decoding and prefill shared the time.
-        start_s: Before decoding began.
-        t_dec: Decoding.
-        t_prefill: Vision tower and prefill.
-        t_total: From the beginning to the end of the last prefill.
-        t_answer: Answering the questions.
+        start_s: Time until decoding began.
+        t_dec: Time spent decoding.
+        t_prefill: Time spent in the vision tower and prefill.
+        t_total: Time from the beginning to the end of the last prefill.
+        t_answer: Time spent answering the questions.
         bound: Lower bound of `t_total` for these two durations (QuickVideo, Equation 3).
-        efficiency: That bound, as a share of `t_total`.
+        efficiency: The bound as a share of `t_total`.
     """
 
     mode: str
@@ -91,10 +92,10 @@ class ClipReport:
     Attributes:
         path: The file; null: it could not be cut.
         questions: Questions whose answer is yes there.
-        p_yes: The largest probability in it.
+        p_yes: The largest probability in the range.
         start_s: Time of the clip's first picture in the recording.
         end_s: Time at which its last picture ends.
-        reason: Why it could not be cut.
+        reason: Why the clip could not be cut.
     """
 
     path: str | None
@@ -107,7 +108,7 @@ class ClipReport:
 
 @dataclass(frozen=True)
 class AnalysisReport(Analysis):
-    """The output of `lookout analyze --json` for a recording, one object a line.
+    """The output of `lookout analyze --json` for a recording, one object per line.
 
     Attributes:
         timings: How this run spent its time; null if no part was left to do, and from a fleet.
@@ -123,7 +124,7 @@ class AnalysisReport(Analysis):
 
 
 def analysis_schema() -> dict[str, Any]:
-    """Return the schema of one object."""
+    """Return the schema of one object of the output."""
     schema = TypeAdapter(AnalysisReport).json_schema(mode="serialization")
     definitions = schema.pop("$defs")
     kinds: tuple[type, ...] = (

@@ -1,8 +1,9 @@
-"""JSON Schema of the messages that travel as JSON, generated from the .proto files and their comments.
+"""Writes JSON Schemas of the messages that travel as JSON, generated from the .proto files and their
+comments.
 
-`python -m protos.message_schemas protos docs/schemas` writes a file for each of `PUBLISHED`. buf's plugin
-(protoc-gen-jsonschema) cannot be used: it describes protobuf's own JSON, in which enumeration values have
-their prefix and 64-bit integers are strings. The messages here are written otherwise (`message_json`).
+`python -m protos.message_schemas protos docs/schemas` writes a file for each message in `PUBLISHED`. buf's
+plugin (protoc-gen-jsonschema) cannot be used: it describes protobuf's own JSON, in which enumeration values
+have their prefix and 64-bit integers are strings. Messages are written differently here (`message_json`).
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ PUBLISHED: Final = {
 _PACKAGE: Final = "lookout.v1."
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _Field = FieldDescriptorProto
-#: other scalar types are integers, which a JSON number holds exactly
+#: other scalar types are integers, which a JSON number represents exactly
 _SCALARS: Final[Mapping[int, dict[str, Any]]] = {
     _Field.TYPE_STRING: {"type": "string"},
     _Field.TYPE_BYTES: {"type": "string", "contentEncoding": "base64"},
@@ -103,7 +104,7 @@ def bundle(protos: Path) -> dict[str, dict[str, Any]]:
 
 
 def _read(protos: Path) -> tuple[Mapping[str, Any], Mapping[str, str]]:
-    """Return messages and enumerations by full name, and comments by full name of a message, field or
+    """Return messages and enumerations by full name, and comments by the full name of a message, field or
     enumeration."""
     protoc = import_module("grpc_tools.protoc")
     sources = sorted(str(path) for path in (protos / "lookout/v1").glob("*.proto"))
@@ -195,7 +196,7 @@ def _schema(
 
 
 def write(protos: Path, folder: Path, api: Path | None = None) -> None:
-    """Write the schemas into a folder, and those of the gateway's API into a file."""
+    """Write the published schemas into a folder, and the schemas of the gateway's API into a file."""
     folder.mkdir(parents=True, exist_ok=True)
     if api is not None:
         api.write_text(json.dumps(bundle(protos), indent=1, ensure_ascii=False) + "\n")
@@ -208,9 +209,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("protos", type=Path, help="the folder that holds lookout/v1/*.proto")
-    parser.add_argument("folder", type=Path, help="where the schemas are written")
-    parser.add_argument("api", type=Path, nargs="?", help="where those of the gateway's API are written")
+    parser.add_argument("protos", type=Path, help="the folder that contains lookout/v1/*.proto")
+    parser.add_argument("folder", type=Path, help="where to write the schemas")
+    parser.add_argument("api", type=Path, nargs="?", help="where to write the schemas of the gateway's API")
     options = parser.parse_args()
     write(options.protos, options.folder, options.api)
 

@@ -46,8 +46,8 @@ __all__ = [
 ]
 
 
-# OpenMP reads it when torch is imported. By default threads spin while they wait for one another; under load
-# they take the core of the thread that they wait for.
+# OpenMP reads this when torch is imported. By default, threads spin while they wait for one another; under
+# load they take the core of the thread for which they wait.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 _find = lazy_names(__name__)

@@ -1,8 +1,8 @@
-"""The number of processor cores that this process may use: its affinity, and the CPU limit of its control
-groups.
+"""Determines how many processor cores this process may use: from its affinity and the CPU limits of its
+control groups.
 
-`os.cpu_count()` counts the host's cores. In a pod that may use two of them, one decoder for each core of the
-host would exceed the limit, and the kernel would stop them all for the rest of each period.
+`os.cpu_count()` counts the host's cores. In a pod that may use two of them, one decoder per core of the host
+would exceed the limit, and the kernel would stop all decoders for the rest of each period.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _CGROUP, _MOUNT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 def usable_cores(cgroup: Path = _CGROUP, mount: Path = _MOUNT) -> int:
-    """Return the whole cores that this process may use, at least one; a fraction of a core counts as one.
+    """Return the number of cores that this process may use, at least one; fractions are rounded up.
 
     Args:
         cgroup: The file that lists the control groups of the process.
@@ -30,7 +30,7 @@ def usable_cores(cgroup: Path = _CGROUP, mount: Path = _MOUNT) -> int:
 def _folders(cgroup: Path, mount: Path) -> Iterator[Path]:
     """Yield the folders whose limits apply to this process: those of its groups and of all groups above them.
 
-    In a container the listed path may be the host's, which does not exist in the container's mount. The
+    In a container, the listed path may be the host's, which does not exist in the container's mount. The
     container's group is then the root of the mount, the last of the folders above.
     """
     try:

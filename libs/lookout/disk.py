@@ -1,4 +1,4 @@
-"""Files with footage or data computed from it: readable by their owner only, and written whole.
+"""Writes files with footage or data computed from it: readable only by their owner, and written as a whole.
 
 Every byte goes through `os.write`, so a full disk fails in the call that writes, never later when a buffer is
 flushed.
@@ -20,7 +20,7 @@ FOLDER_MODE, FILE_MODE = 0o700, 0o600
 def private_folder(path: Path | str) -> Path:
     """Create a folder that only its owner can enter, with its missing parents, and return its path.
 
-    A folder that exists keeps its mode: its owner may have opened it to others on purpose.
+    An existing folder keeps its mode, because its owner may have opened it to others on purpose.
     """
     folder = Path(path)
     missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
@@ -30,13 +30,13 @@ def private_folder(path: Path | str) -> Path:
 
 
 def private_opener(path: str, flags: int) -> int:
-    """Open a file as the `opener` of `open`: a new file is readable by its owner only; a link is not
+    """Open a file as the `opener` of `open`. A new file is readable only by its owner; links are not
     followed."""
     return os.open(path, flags | os.O_NOFOLLOW, FILE_MODE)
 
 
 def is_own(path: Path) -> bool:
-    """Whether a file is a regular one that belongs to this user and that nobody else can write."""
+    """Whether this is a regular file that belongs to this user and that nobody else can write."""
     try:
         facts = path.lstat()
     except OSError:
@@ -49,11 +49,11 @@ def open_regular(path: Path | str, *, links: bool = True) -> BinaryIO:
 
     Args:
         path: The file.
-        links: Whether a link is followed.
+        links: Whether to follow a link.
 
     Raises:
-        OSError: It cannot be opened, or is not a regular file.
-        ValueError: The name is impossible for a file.
+        OSError: The file cannot be opened, or is not a regular file.
+        ValueError: The name cannot be a file's name.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW))
     file = open(handle, "rb")  # noqa: SIM115 - the caller closes it
@@ -68,21 +68,21 @@ def read_file(path: Path, *, limit: int | None = None, links: bool = False) -> b
 
     Args:
         path: The file.
-        limit: The most bytes that are read; None: any number.
-        links: Whether a link is followed.
+        limit: Most bytes to read; None: any number.
+        links: Whether to follow a link.
 
     Raises:
-        OSError: It cannot be read, is not a regular file, or is larger than the limit.
+        OSError: The file cannot be read, is not a regular file, or is larger than the limit.
     """
     with open_regular(path, links=links) as file:
         size = os.fstat(file.fileno()).st_size
         if limit is not None and size > limit:
-            raise OSError(errno.EFBIG, f"{size} bytes; {limit} are allowed", str(path))
+            raise OSError(errno.EFBIG, f"{size} bytes exceed the limit of {limit}", str(path))
         return file.read()
 
 
 def write_all(handle: int, data: bytes | memoryview) -> None:
-    """Write all bytes, in several calls if the system takes only a part.
+    """Write all bytes, in several calls if the system accepts only part of them.
 
     Raises:
         OSError: The write failed; some bytes may have been written.
@@ -93,9 +93,10 @@ def write_all(handle: int, data: bytes | memoryview) -> None:
 
 
 def write_file(path: Path, parts: Iterable[bytes | memoryview], *, sync: bool = True) -> None:
-    """Write a new file; it is on disk when this returns, and is removed if it could not be finished.
+    """Write a new file; it is on disk when this returns, and is removed if it cannot be completed.
 
-    `sync` False lets the system decide when the bytes reach the disk: for files that die with the process.
+    `sync` False lets the system decide when the bytes reach the disk, for files that are useless after this
+    process.
 
     Raises:
         OSError: The write failed; the error names the file.
@@ -112,17 +113,17 @@ def write_file(path: Path, parts: Iterable[bytes | memoryview], *, sync: bool = 
     except Exception as error:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
-        # If a disk is full, the system's error names no file.
+        # If a disk is full, the system's error does not name the file.
         if isinstance(error, OSError) and error.filename is None:
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all; it is on disk when this returns.
+    """Replace a file completely or not at all; it is on disk when this returns.
 
     Raises:
-        OSError: The write failed; the error names the file, whose previous content is unchanged.
+        OSError: The write failed; the error names the file, which still has its previous content.
     """
     part = path.with_name(path.name + ".part")
     try:

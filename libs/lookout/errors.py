@@ -1,10 +1,10 @@
-"""The base of Lookout's errors, and the errors of services, classified by what has to happen next."""
+"""The base of Lookout's errors, and errors of services, classified by what must happen next."""
 
 from __future__ import annotations
 
 
 class LookoutError(Exception):
-    """Base of every error that Lookout raises on purpose; its message says what, where and why."""
+    """Base of all errors that Lookout raises on purpose; the message says what, where and why."""
 
 
 class LookoutRuntimeError(LookoutError):
@@ -16,11 +16,11 @@ class StartupError(LookoutRuntimeError):
 
 
 class FencedError(LookoutRuntimeError):
-    """Another instance took over this one's identity: this process must end."""
+    """Another instance took over this instance's identity, so this process must end."""
 
 
 class BadRecordError(LookoutRuntimeError):
-    """The record can never be processed: it becomes a dead letter.
+    """The record can never be processed, so it becomes a dead letter.
 
     Raise it before changing the camera's state. `reason` is a short identifier (it becomes a header and a
     metric label), `detail` a sentence for people.
@@ -33,7 +33,7 @@ class BadRecordError(LookoutRuntimeError):
 
 
 class TransientError(LookoutRuntimeError):
-    """Something that this record needs is unavailable for now (a store, a peer): the record is retried in
+    """Something that this record needs is unavailable for now (a store, a peer), so the record is retried in
     place.
 
     Raise it before changing the camera's state. Other cameras continue; only the commits of the camera's
@@ -41,9 +41,9 @@ class TransientError(LookoutRuntimeError):
 
     Args:
         message: what is unavailable, for people.
-        give_up_s: seconds from the record's first attempt after which it becomes a dead letter `unavailable`
-            (`Handler.rejected` may add an outcome); None: `LOOKOUT_RETRY_LIMIT_S`. Time without Kafka does
-            not count.
+        give_up_s: seconds, from the record's first attempt, after which it becomes a dead letter
+            `unavailable` (`Handler.rejected` may add an outcome); None: `LOOKOUT_RETRY_LIMIT_S`. Time without
+            Kafka does not count.
     """
 
     def __init__(self, message: str = "", give_up_s: float | None = None) -> None:
@@ -54,11 +54,12 @@ class TransientError(LookoutRuntimeError):
 class DeviceFailedError(LookoutRuntimeError):
     """The compute device failed (a CUDA error, or out of memory at the smallest batch).
 
-    The record is not to blame, so no outcome and no dead letter is committed for it. The worker retries the
-    record in place, not ready meanwhile, for ten seconds. Then the process ends with exit code 4
-    and is restarted with a fresh device context. The camera's state is loaded again before each attempt.
+    The record is not to blame, so neither an outcome nor a dead letter is committed for it. The worker
+    retries the record in place for ten seconds, and is not ready during that time. Then the process ends with
+    exit code 4 and is restarted with a fresh device context. The camera's state is loaded again before each
+    attempt.
     """
 
 
 class RecordsGoneError(LookoutRuntimeError):
-    """Records that a checkpoint refers to are no longer in the topic: its retention is too short."""
+    """Records to which a checkpoint refers are no longer in the topic, because its retention is too short."""

@@ -1,4 +1,4 @@
-"""Names of a package that are imported on first use (PEP 562)."""
+"""Imports names of a package on first use (PEP 562)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def lazy_names(package: str) -> Callable[[str], Any]:
     `if TYPE_CHECKING:`.
 
     Args:
-        package: Its `__name__`.
+        package: The package's `__name__`.
 
     Returns:
-        A function that raises AttributeError for any other name, and `MissingPackageError` if a package of an
-        extra is not installed.
+        A function that imports a name; it raises AttributeError for any other name, and `MissingPackageError`
+            if a package of an extra is not installed.
     """
     modules = _modules(pkgutil.get_data(package, "__init__.py") or b"")
 

@@ -1,4 +1,4 @@
-"""Errors for packages that a plain install leaves out: they name the command to install them."""
+"""Errors for packages that a plain installation lacks; they contain the command to install them."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class MissingPackageError(LookoutError, ImportError):
 
 
 def missing_package(error: ModuleNotFoundError) -> MissingPackageError | None:
-    """Return an error with the command that installs the package which an import did not find.
+    """Return an error with the command to install the package that an import did not find.
 
     Args:
         error: The error of the import.
 
     Returns:
-        The error to raise; None if the module belongs to no extra.
+        The error to raise; None if the module does not belong to an extra.
     """
     package = (error.name or "").split(".")[0]
     if package not in _PACKAGES:

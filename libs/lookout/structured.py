@@ -3,7 +3,7 @@
     How many people are in view? [0..5] when count >= 3
     Is the gate open, ajar or closed? [open, ajar, closed] when class in {open, ajar}
 
-All of it is one text, so watches, jobs, searches and back-tests carry it like any other question.
+All of this is one text, so watches, jobs, searches and back-tests treat it like any other question.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Final
 
 from lookout.errors import LookoutError
 
-#: most allowed answers of a question: each verdict carries the probability of every one
+#: most allowed answers of a question: each verdict contains the probability of every answer
 MAX_ANSWERS: Final = 32
 #: most characters of an answer
 MAX_ANSWER: Final = 60
-#: decimals of a probability that leaves an engine; finer than the noise of batching
+#: decimals of the probabilities that engines return; finer than the noise of batching
 DIGITS: Final = 6
 
-#: why a structured question is rejected where text is generated
+#: why a structured question is rejected if text would be generated
 NO_TEXT: Final = (
     "a question with allowed answers gets their probabilities and no text: leave the answers out, or "
     "do not ask for text"
@@ -55,7 +55,7 @@ _ORDER: Final[dict[str, Callable[[int, int], bool]]] = {
 
 
 class StructureError(LookoutError, ValueError):
-    """Invalid allowed answers or an invalid condition; the text says which, why and what to write."""
+    """The allowed answers or the condition are invalid; the text says which, why and what to write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,11 @@ class StructuredQuestion:
     """A question with a list of allowed answers.
 
     Attributes:
-        text: The question alone.
-        answers: The allowed answers, in the order in which they were given.
-        when: The condition, as it was given.
+        text: The question, without answers and condition.
+        answers: The allowed answers, in the given order.
+        when: The condition, as given.
         accepted: For each answer, whether it satisfies the condition. p(yes) is the sum of the probabilities
-            of those that do.
+            of the answers that do.
         hold_s: Seconds for which the condition must hold before an incident opens.
     """
 
@@ -79,11 +79,11 @@ class StructuredQuestion:
 
     @property
     def prompt(self) -> str:
-        """The text that the model is asked: the question, and the answers that it may choose from."""
+        """The text that the model is asked: the question, and the answers from which it may choose."""
         return f"{self.text} Answer with one of: {', '.join(self.answers)}."
 
     def p_yes(self, shares: Sequence[float]) -> float:
-        """Return the probability of the condition, given that of each answer."""
+        """Return the probability that the condition holds, given the probability of each answer."""
         return min(1.0, sum(p for p, is_yes in zip(shares, self.accepted, strict=True) if is_yes))
 
     def said_yes(self, reply: str) -> bool | None:
@@ -93,7 +93,7 @@ class StructuredQuestion:
         match = re.match(rf"\W*?({choices})(?!\w)", reply, re.IGNORECASE)
         if match is None:
             return None
-        # Two answers may differ in case only.
+        # Two answers may differ only in case.
         word = match[1] if match[1] in self.answers else match[1].casefold()
         return any(
             is_yes and word in (answer, answer.casefold())
@@ -110,7 +110,7 @@ def named_shares(question: str, shares: Sequence[float]) -> dict[str, float]:
 
 
 def shares_text(answers: Mapping[str, float], limit: int = 3) -> str:
-    """Format the likeliest answers with their probabilities: "3 (62 %), 2 (20 %)"."""
+    """Format the most likely answers with their probabilities: "3 (62 %), 2 (20 %)"."""
     best = sorted(answers.items(), key=lambda share: -share[1])[:limit]
     return ", ".join(f"{answer} ({p:.0%})" for answer, p in best)
 
@@ -154,19 +154,19 @@ def structure_of(question: str) -> StructuredQuestion | None:
         return None
     answers = _listed(match["answers"])
     if len(answers) < 2:
-        raise StructureError("a structured question needs two allowed answers or more, such as [0..5]")
+        raise StructureError("a structured question needs at least two allowed answers, such as [0..5]")
     when = match["when"].strip()
     condition, hold_s = _untimed(when, answers)
     accepted = _accepted(answers, condition)
     if all(accepted) or not any(accepted):
         which = "every" if all(accepted) else "no"
-        raise StructureError(f"the condition “{when}” holds for {which} allowed answer: choose another one")
+        raise StructureError(f"the condition “{when}” holds for {which} allowed answer: choose another")
     return StructuredQuestion(match["text"], answers, when, accepted, hold_s)
 
 
 def hold_s_of(question: str) -> float:
-    """Return the seconds for which a question's condition must hold before an incident opens; 0 if it names
-    none or is invalid."""
+    """Return how many seconds a question's condition must hold before an incident opens; 0 if the question
+    states no time or is invalid."""
     try:
         structure = structure_of(question)
     except StructureError:
@@ -179,30 +179,30 @@ def _listed(text: str) -> tuple[str, ...]:
     answers: list[str] = []
     for part in (part.strip() for part in text.split(",")):
         if not part:
-            raise StructureError(f"“{text}”: an answer is empty; write answers as in open, ajar, closed")
+            raise StructureError(f"“{text}”: an answer is empty: write answers as in open, ajar, closed")
         if (span := _RANGE.fullmatch(part)) is None:
             answers.append(part)
             continue
         first, last = int(span[1]), int(span[2])
         if not first < last <= first + MAX_ANSWERS:
             raise StructureError(
-                f"“{part}” is not a range of {MAX_ANSWERS} answers or fewer, upwards, such as 0..5"
+                f"“{part}” is not a rising range of at most {MAX_ANSWERS} answers, such as 0..5"
             )
         answers += map(str, range(first, last + 1))
     if len(answers) > MAX_ANSWERS:
-        raise StructureError(f"{len(answers)} allowed answers; {MAX_ANSWERS} is the limit")
+        raise StructureError(f"there are {len(answers)} allowed answers; the limit is {MAX_ANSWERS}")
     for answer in answers:
         if len(answer) > MAX_ANSWER:
-            raise StructureError(f"an answer has {len(answer)} characters; {MAX_ANSWER} is the limit")
+            raise StructureError(f"an answer has {len(answer)} characters; the limit is {MAX_ANSWER}")
         if answers.count(answer) > 1:
             raise StructureError(f"the answer “{answer}” occurs twice: remove one")
     return tuple(answers)
 
 
 def _untimed(when: str, answers: tuple[str, ...]) -> tuple[str, float]:
-    """Split a condition into the condition without its time (such as "for 10 s"), and the time in seconds."""
+    """Split a condition into the condition without its time ("for 10 s"), and the time in seconds."""
     match = _DURATION.search(when)
-    # An answer may itself end in a time.
+    # An answer may itself end with a time.
     if match is None or any(_DURATION.search(f" {each}") and when.endswith(each) for each in answers):
         return when, 0.0
     try:

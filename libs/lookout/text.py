@@ -1,9 +1,9 @@
 """Makes untrusted text safe to show in a terminal, a log or a page.
 
-Record keys, questions, file names and a model's answers may hold anything: escape sequences that repaint a
+Record keys, questions, file names and a model's answers may contain anything: escape sequences that repaint a
 terminal (ESC [, OSC), marks that change the direction of text, a megabyte in one line. `clean` is the one
-function for all of them, `clean_event` its form for log lines; `tests/unit/house/test_outside_text.py` finds
-prints and logs that do not use them.
+function for all of them, and `clean_event` its form for log lines; `tests/unit/house/test_outside_text.py`
+finds prints and logs that do not use them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from urllib.parse import urlsplit, urlunsplit
 from lookout.errors import LookoutError
 from lookout.structured import StructureError, structure_of
 
-#: most characters of one text that are shown; questions have 1 000 at most
+#: most characters shown of one text; questions have at most 1 000
 CHARACTERS: Final = 1200
-#: most characters of a question; all questions of a window share its rows
+#: most characters of a question; all questions of a window share the window's rows
 MAX_QUESTION: Final = 1000
 #: before line ends and blanks are joined, a question may have this many times its limit of characters; longer
-#: ones are rejected unread, because reading megabytes takes seconds
+#: questions are rejected unread, because reading megabytes takes seconds
 _BLANK_SHARE: Final = 16
 #: most characters of a traceback, and entries of a list, in a log line
 TRACEBACK: Final = 20_000
@@ -53,8 +53,7 @@ def clean(text: object, limit: int = CHARACTERS) -> str:
 
 
 def is_encodable(text: str) -> bool:
-    """Whether a text can be written in UTF-8; an argument of a command line in another encoding may not
-    be."""
+    """Whether a text can be written in UTF-8. Arguments of a command line in another encoding may not be."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -65,10 +64,10 @@ def is_encodable(text: str) -> bool:
 def question_text(
     question: str, error: Callable[[str], LookoutError], *, limit: int | None = MAX_QUESTION
 ) -> str:
-    """Check a question and put it on one line; everything that takes questions from outside calls this.
+    """Check a question and put it on one line; all code that takes questions from outside calls this.
 
     Args:
-        question: The question of a caller, a record or a resource.
+        question: The question, from a caller, a record or a resource.
         error: The exception to raise.
         limit: Most characters; None: any number.
 
@@ -82,7 +81,7 @@ def question_text(
     if not isinstance(question, str):
         raise error(f"a question must be a text such as 'Is a person in view?', not {question!r:.80}")
     if limit is not None and len(question) > _BLANK_SHARE * limit:
-        raise error(f"the question has {len(question)} characters; {limit} is the limit")
+        raise error(f"the question has {len(question)} characters; the limit is {limit}")
     if not is_encodable(question):
         raise error(f"the question {clean(question, 60)} is not valid UTF-8")
     for place, character in enumerate(question, start=1):
@@ -91,9 +90,9 @@ def question_text(
             raise error(f"character {place} of the question is the control character {code}: remove it")
     text = _BREAK.sub(" ", question).strip()
     if not text:
-        raise error("the question is empty: ask something, such as 'Is a person in view?'")
+        raise error("the question is empty: write one, such as 'Is a person in view?'")
     if limit is not None and len(text) > limit:
-        raise error(f"the question has {len(text)} characters; {limit} is the limit")
+        raise error(f"the question has {len(text)} characters; the limit is {limit}")
     try:
         structure_of(text)
     except StructureError as fault:
@@ -142,7 +141,7 @@ def _escape(character: str) -> str:
 
 
 def public_url(url: str) -> str:
-    """Return a URL without user name, password and query, for messages; a file's path is unchanged."""
+    """Return a URL without user name, password and query, for messages; a file path is not changed."""
     try:
         parts = urlsplit(url)
         if not parts.netloc and (parts.scheme == "file" or url.startswith("/")):
@@ -155,17 +154,17 @@ def public_url(url: str) -> str:
         return "(not a URL)"
 
 
-#: an address within a text, possibly with a single slash if a path joined the two; a password may hold any
+#: an address within a text, possibly with a single slash if a path joined the two; a password may contain any
 #: character but a line end
 _USER_INFO = re.compile(r"(?<=:/)(/*)[^\n]*@")
 _QUERY = re.compile(r"(:/+[^\s?]*)\?[^\s'\")\]]*")
 
 
 def without_credentials(text: str) -> str:
-    """Remove user, password and query from addresses in a text: somebody may have typed them in a wrong
-    place.
+    """Remove user name, password and query from addresses in a text, because somebody may have typed them in
+    the wrong place.
 
-    If one line has two addresses with passwords, everything from the first address to the second one's
+    If one line has two addresses with passwords, everything from the first address to the second address's
     password is removed.
     """
     return _QUERY.sub(r"\1", _USER_INFO.sub(r"\1", text))

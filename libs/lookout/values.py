@@ -14,7 +14,7 @@ from lookout.errors import LookoutError
 def check_finite(name: str, value: float, error: Callable[[str], LookoutError]) -> float:
     """Check that a caller's number is finite, and return it as a float.
 
-    An integer of thousands of digits passes as a float in type checks, but fails when it is converted.
+    An integer with thousands of digits passes type checks for floats, but cannot be converted.
 
     Args:
         name: The setting's name, for the message.
@@ -22,7 +22,7 @@ def check_finite(name: str, value: float, error: Callable[[str], LookoutError]) 
         error: The exception to raise.
 
     Raises:
-        LookoutError: `error`: it is not a number, or not finite.
+        LookoutError: `error`: the value is not a number, or not finite.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise error(f"{name} must be a number, not {value!r:.60}")
@@ -41,23 +41,23 @@ def check_whole(name: str, value: int, least: int, limit: int, error: Callable[[
     Args:
         name: The setting's name, for the message.
         value: The number.
-        least: The smallest that is allowed.
-        limit: The largest.
+        least: The smallest allowed number.
+        limit: The largest allowed number.
         error: The exception to raise.
 
     Raises:
-        LookoutError: `error`: it is not a whole number, or out of bounds.
+        LookoutError: `error`: the value is not a whole number, or out of bounds.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise error(f"{name} must be a whole number, not {value!r:.60}")
     if not least <= value <= limit:
         shown = f", not {value}" if abs(value) < 1 << 64 else ""  # Python does not print 5 000 digits
-        raise error(f"{name} must be {least} to {limit}{shown}")
+        raise error(f"{name} must be from {least} to {limit}{shown}")
     return int(value)
 
 
 def moment_of(name: str, value: datetime | str, error: Callable[[str], LookoutError]) -> datetime | None:
-    """Return the moment that a caller gives; without an offset it is local time.
+    """Return the moment that a caller gives; without an offset, it is local time.
 
     Args:
         name: The value's name in messages, with the value itself.
@@ -65,10 +65,10 @@ def moment_of(name: str, value: datetime | str, error: Callable[[str], LookoutEr
         error: The exception to raise.
 
     Returns:
-        The moment with its offset; None if the value is not a time, or lies outside the calendar.
+        The moment with its offset; None if the value is not a time, or is outside the calendar.
 
     Raises:
-        LookoutError: `error`: the time is ambiguous or does not exist because clocks are changed.
+        LookoutError: `error`: the time is ambiguous or does not exist, because clocks are changed.
     """
     try:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else value
@@ -78,7 +78,7 @@ def moment_of(name: str, value: datetime | str, error: Callable[[str], LookoutEr
         aware = moment if moment.tzinfo is not None else moment.astimezone()
     except (ValueError, OverflowError, OSError):
         return None
-    # PEP 495: for a time that occurs twice, fold 0 is the earlier moment; for one that is skipped, the later.
+    # PEP 495: for a time that occurs twice, fold 0 is the earlier moment; for a skipped time, the later one.
     if first_s < second_s and not moment.fold:
         first, second = (
             _at(seconds, moment.tzinfo).replace(microsecond=moment.microsecond).isoformat()

@@ -119,14 +119,14 @@ def test_a_server_that_cannot_start_now_is_tried_again(tmp_path: Path, kafka: st
             assert "tried again" in said
             assert not server.alive
         (said,) = fleet.supervise()
-        assert "started again at the same address" in said
+        assert "restarted at the same address" in said
         password = Path(fleet.address.security["redis_password_file"]).read_text()
         assert redis.Redis.from_url(fleet.redis_url, password=password).ping()
         server.kill()
         with socket.create_server((HOST, server.port)):
             for _ in range(3):
                 fleet.supervise()
-            with pytest.raises(LocalError, match="another process holds it"):
+            with pytest.raises(LocalError, match="another process uses it"):
                 fleet.supervise()
 
 

@@ -121,6 +121,6 @@ def test_a_question_of_megabytes_is_refused_unread() -> None:
         def __iter__(self) -> Iterator[str]:
             raise AssertionError("every character was looked at")
 
-    with pytest.raises(LookoutError, match="has 5000000 characters; 1000 is the limit"):
+    with pytest.raises(LookoutError, match="has 5000000 characters; the limit is 1000"):
         question_text(Unread("x" * 5_000_000), LookoutError)
     assert question_text("Is it\n" + " " * 2000 + "on?", LookoutError) == "Is it on?"

@@ -22,5 +22,5 @@ if TYPE_CHECKING:
         Writer as Writer,
     )
 
-# Imported lazily: `lookout watch` needs neither gRPC nor Redis, which signing and writing import.
+# Imported lazily, because signing and writing import gRPC and Redis, which `lookout watch` does not need.
 __getattr__ = lazy_names(__name__)

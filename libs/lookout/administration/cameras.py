@@ -1,4 +1,4 @@
-"""Checks of cameras that agents are asked to pull."""
+"""Checks cameras that agents are asked to pull."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from lookout.wire.ranges import check_ranges
 
 
 class CameraError(LookoutError):
-    """A camera that cannot be pulled; the text names the field."""
+    """The camera cannot be pulled; the text names the field."""
 
 
 def check_camera(camera: Camera) -> None:
     """Check that agents can pull a camera.
 
     Raises:
-        CameraError: A field is missing or outside its range, or the URL holds a password.
+        CameraError: A field is missing or outside its range, or the URL contains a password.
     """
     if not is_camera_id(camera.id):
-        raise CameraError(f"id {clean(camera.id, 40)!r}: printable text of 1 to 200 bytes is needed")
+        raise CameraError(f"id {clean(camera.id, 40)!r}: must be printable text of 1 to 200 bytes")
     try:
         check_ranges(camera)
         check_tenant(camera.tenant)
@@ -35,7 +35,7 @@ def check_camera(camera: Camera) -> None:
 
 
 def time_zone_fault(name: str) -> str:
-    """Return what is wrong with a camera's time zone; empty if it is valid or not set."""
+    """Return what is wrong with a camera's time zone; "" if it is valid or not set."""
     if not name or is_time_zone(name):
         return ""
     return f"{clean(name, 40)!r} is not an IANA time zone such as Europe/Berlin"

@@ -1,4 +1,4 @@
-"""Requests to erase footage."""
+"""Builds requests to erase footage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lookout.v1.erasures_pb2 import Erasure
 
 
 class ErasureError(LookoutError):
-    """An invalid request to erase; the text says why."""
+    """The request to erase is invalid; the text says why."""
 
 
 def erasure_requests(
@@ -22,15 +22,15 @@ def erasure_requests(
     by: str,
     newest_epoch: Callable[[str], tuple[int, int] | None],
 ) -> list[Erasure]:
-    """Return the records of a request: one for its range and, if the range has no end, one for footage whose
-    camera clock is ahead. That footage gets its own range, because a single range up to its end would also
-    hide everything filmed until then, once the clock is right.
+    """Return the records of a request: one for its range and, if the range has no end, one for footage filmed
+    while the camera's clock was ahead. That footage gets a separate range: a single range up to its end would
+    also hide everything filmed until then, once the clock is right.
 
     Args:
         camera: The camera's id.
         begin_us: Wall time, Unix microseconds; None: from the beginning.
-        end_us: Wall time; None: up to now.
-        by: Name of the person who asks.
+        end_us: Wall time, Unix microseconds; None: up to now.
+        by: Name of the person who makes the request.
         newest_epoch: Returns begin and end of a camera's newest epoch in wall time, Unix microseconds; None
             if it has no epoch.
 
@@ -43,7 +43,7 @@ def erasure_requests(
         raise ErasureError("the range to erase is empty: its beginning must be before now")
     newest = newest_epoch(camera)
     if newest is None and "*" in camera:
-        raise ErasureError(f"{clean(camera)!r} is no camera's id; patterns are not erased")
+        raise ErasureError(f"{clean(camera)!r} is not a camera's id: give one id, not a pattern")
     ahead = None if end_us is not None else newest
     if ahead is None or ahead[1] <= now_us:
         return [first]

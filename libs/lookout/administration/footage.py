@@ -1,4 +1,4 @@
-"""Adds headers to footage that people publish, which say when each segment was filmed."""
+"""Adds headers to published footage that say when each segment was filmed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lookout.wire.headers import CAPTURED_AT, LAST, Headers, encode
 
 
 class Piece(Protocol):
-    """A segment: bytes that start at a keyframe, and their place in the footage."""
+    """A segment: bytes that begin at a keyframe, and their place in the footage."""
 
     @property
     def data(self) -> bytes: ...
@@ -30,10 +30,10 @@ def with_headers(
     Args:
         pieces: The segments, in order.
         start_us: Wall clock of the first picture, Unix microseconds.
-        labels: Headers of every segment in addition to its time.
-        ends: Whether the source is a recording. If so, its last segment is marked, so that its end does not
-            count as an outage; after an error in the middle no segment is marked. Each piece is held back
-            until the next one is there.
+        labels: Headers for every segment, in addition to its time.
+        ends: Whether the source is a recording. If so, the last segment is marked, so that the silence after
+            it does not count as an outage; if the source ends with an error, no segment is marked. Each piece
+            is held back until the next one is available.
     """
     for piece, is_last in _with_last(pieces) if ends else ((piece, False) for piece in pieces):
         facts = {CAPTURED_AT: str((start_us + piece.start_us) // 1000), **labels}
@@ -41,7 +41,7 @@ def with_headers(
 
 
 def _with_last(pieces: Iterable[P]) -> Iterator[tuple[P, bool]]:
-    """Yield pieces, each with whether it is the last; none is if the pieces end with an error."""
+    """Yield pieces, each with whether it is the last one; if they end with an error, none is."""
     previous: P | None = None
     try:
         for piece in pieces:

@@ -1,4 +1,4 @@
-"""Records of labels."""
+"""Builds the records of labels."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ def label_rows(labels: Sequence[Label], by: str, *, remove: bool = False) -> dic
     """Return the records of labels, or the records that remove them.
 
     Args:
-        labels: People's opinions; unset times and names are filled in.
-        by: Name of the person who gives them.
-        remove: Whether to remove the labels instead.
+        labels: The labels; unset times and names are filled in.
+        by: Name of the person who gives the labels.
+        remove: Whether to remove the labels instead of writing them.
     """
     for entry in labels:
         if not entry.HasField("labelled"):

@@ -1,4 +1,4 @@
-"""New versions of privacy masks."""
+"""Builds new versions of privacy masks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BYTES: Final = 900_000
 
 
 class MaskError(LookoutError):
-    """Invalid masks; the text names the field and why."""
+    """The masks are invalid; the text names the field and says why."""
 
 
 def next_masks(
@@ -26,21 +26,21 @@ def next_masks(
 ) -> CameraMasks:
     """Return a camera's masks with a new version that applies from now on.
 
-    If there are too many versions, the oldest are dropped. Footage that is older than the remaining versions,
-    and not decoded yet, is then hidden completely.
+    If there are too many versions, the oldest are dropped. Footage that is older than the remaining versions
+    and not yet decoded is then hidden completely.
 
     Args:
-        camera: Its id.
-        before: Its masks so far.
-        hide: Polygons inside which nothing is shown.
-        keep: Polygons outside which nothing is shown, if there are any.
+        camera: The camera's id.
+        before: The camera's masks so far.
+        hide: Polygons whose inside is hidden.
+        keep: Polygons outside of which everything is hidden, if there are any.
         by: Name of the person who writes the version.
 
     Raises:
         MaskError: The masks are invalid or too large.
     """
     if not is_camera_id(camera):
-        raise MaskError("camera: printable text of 1 to 200 bytes is needed")
+        raise MaskError("camera: must be printable text of 1 to 200 bytes")
     masks = CameraMasks(camera=camera)
     if before is not None:
         masks.versions.extend(before.versions)
@@ -57,14 +57,14 @@ def next_masks(
         raise MaskError(str(error)) from None
     while len(masks.versions) > _VERSIONS or len(to_json(masks)) > _BYTES:
         if len(masks.versions) == 1:
-            raise MaskError("hide, keep: these polygons are larger than a record may be; use fewer points")
+            raise MaskError("hide, keep: these polygons do not fit in a record: use fewer points")
         del masks.versions[0]
     return masks
 
 
 def uncovers(before: CameraMasks | None, after: CameraMasks) -> bool:
     """Whether the newest version may show something that the previous one hides. It cannot if it has all
-    polygons that the previous version hides, and no further polygons to keep.
+    polygons that the previous version hides, and no additional polygons to keep.
     """
     old = before.versions[-1] if before is not None and before.versions else MaskVersion()
     new = after.versions[-1]

@@ -1,4 +1,4 @@
-"""Asks the service notify which second models a watch may name."""
+"""Asks the notify service which second models a watch may name."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _ANSWER_S: Final = 3.0
 
 
 def second_models(security: GrpcSecurity, address: str) -> ListSecondModelsResponse | None:
-    """Ask notify which second models it knows; None if it does not answer.
+    """Return which second models notify knows; None if it does not answer.
 
     Args:
-        security: How services call one another.
-        address: Where notify serves, host:port.
+        security: Settings with which services call one another.
+        address: Address of notify, host:port.
     """
     with Channels(security).open(address) as channel:
         stub: Any = NotifyServiceStub(channel)  # type: ignore[no-untyped-call]
@@ -35,10 +35,10 @@ def second_models(security: GrpcSecurity, address: str) -> ListSecondModelsRespo
 
 def check_second_model(watch: Watch, security: GrpcSecurity, address: str) -> None:
     """Check that the second model that a watch names exists. If notify does not answer, the check passes;
-    people are then notified without a second opinion, with the reason.
+    people are then notified without a second opinion, and told why.
 
     Raises:
-        WatchError: The model does not exist; the text lists those that do.
+        WatchError: The model does not exist; the text lists the existing ones.
     """
     response = second_models(security, address) if watch.verify_with else None
     names = [] if response is None else [model.name for model in response.models]

@@ -13,12 +13,12 @@ from lookout.v1.watches_pb2 import Watch
 from lookout.wire import CAMERA_OFFLINE, key_text, to_json
 from lookout.wire.limits import ALL_WATCHES, CAMERA_WATCHES
 
-#: most attempts to write a change under an unused version
+#: maximum number of attempts to write a change under an unused version
 _RACES: Final = 5
 
 
 class WatchError(LookoutError):
-    """A watch that cannot be written; the text says which, why and what to do."""
+    """The watch cannot be written; the text says which one, why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class Standing:
 
     Attributes:
         watches: The newest valid record of each id.
-        unusable: By key, as text: why its newest record cannot be used.
-        keys: Every key with a record: its text, and its bytes in Kafka.
-        written: By id: the valid records that the topic still has, oldest first, including those from before
+        unusable: Why the newest record of a key cannot be used, by key as text.
+        keys: Every key that has a record: the key's bytes in Kafka, by its text.
+        written: The valid records that the topic still has, oldest first, by id; including those from before
             a removal.
     """
 
@@ -39,10 +39,10 @@ class Standing:
     written: dict[str, list[Watch]] = field(default_factory=dict)
 
     def version_after(self, identity: str) -> int:
-        """Return the next version of a watch, which no record of its id has.
+        """Return the next version of a watch: one that no record with its id has.
 
-        After a removal, versions continue from the old ones; otherwise an incident of an old version would
-        continue under the new question.
+        After a removal, versions continue from the old ones, because otherwise an incident of an old version
+        would continue under the new question.
 
         Raises:
             WatchError: There is no further version.
@@ -97,10 +97,10 @@ def check_crowd(watch: Watch, standing: Mapping[str, Watch]) -> None:
     """Check that a new watch does not exceed the limits of all watches, or of one camera's.
 
     Raises:
-        WatchError: A limit is exceeded; the text names it.
+        WatchError: A limit is exceeded; the text says which one.
     """
     if watch.id not in standing and len(standing) >= ALL_WATCHES:
-        raise WatchError(f"there are {len(standing)} watches, {ALL_WATCHES} at most: remove some first")
+        raise WatchError(f"there are {len(standing)} watches; the limit is {ALL_WATCHES}: remove some first")
     for camera in watch.cameras or ["*"]:
         names_alike = [
             name
@@ -112,7 +112,7 @@ def check_crowd(watch: Watch, standing: Mapping[str, Watch]) -> None:
         if len(names_alike) >= CAMERA_WATCHES:
             where = "all cameras have" if camera == "*" else f"{clean(camera, 60)} has"
             raise WatchError(
-                f"{where} {len(names_alike)} watches, {CAMERA_WATCHES} at most: remove some first"
+                f"{where} {len(names_alike)} watches; the limit is {CAMERA_WATCHES}: remove some first"
             )
 
 
@@ -131,13 +131,13 @@ def check_gate(watch: Watch, standing: Mapping[str, Watch]) -> None:
     while gate:
         if gate == watch.id:
             circle = " waits for ".join(clean(name, 60) for name in (*path, gate))
-            raise WatchError(f"gate: {circle}, so none of them would be asked; choose another gate")
+            raise WatchError(f"gate: {circle}, so none of them would be asked: choose another gate")
         path.append(gate)
         gate_watch = standing.get(gate)
         if gate_watch is None:
             if len(path) == 2:
                 raise WatchError(
-                    f"gate: watch {clean(gate, 60)} does not exist: add it first, or choose another"
+                    f"gate: watch {clean(gate, 60)} does not exist: add it first, or choose another gate"
                 )
             return
         if len(path) > len(standing) + 2:  # a cycle without this watch
@@ -148,31 +148,31 @@ def check_gate(watch: Watch, standing: Mapping[str, Watch]) -> None:
 def change_watch(
     watch: Watch, read: Callable[[], Standing], write: Callable[[Mapping[str, bytes | None]], object]
 ) -> None:
-    """Write a watch under a version that no other record has, even if somebody changes it at the same time.
-    If two writers use the same version, the first gets an error, and the last writes again with the next
-    version, so that incidents of the first writer's version close.
+    """Write a watch under a version that no other record has, even if somebody changes the watch at the same
+    time. If two writers use the same version, the first one gets an error and the last one writes again with
+    the next version, so that incidents of the first writer's version close.
 
     Args:
-        watch: The watch; its version is raised if another record has it.
+        watch: The watch; its version is raised if another record already has that version.
         read: Reads the topic.
         write: Writes records by key and waits until Kafka has them.
 
     Raises:
-        WatchError: The watch is invalid, or was changed at the same time.
+        WatchError: The watch is invalid, or somebody else changed it at the same time.
     """
     for _ in range(_RACES):
         write({watch.id: checked(watch)})
         standing = read()
         newest = standing.watches.get(watch.id)
         if newest is None or to_json(newest) != to_json(watch):
-            difference = "removed" if newest is None else f"changed: it asks “{clean(newest.question)}” now"
+            difference = "removed" if newest is None else f"changed (it now asks “{clean(newest.question)}”)"
             raise WatchError(
-                f"watch {clean(watch.id, 60)} was {difference}, by somebody else at the same time; "
-                "`lookout watch list` shows it, and the same command again changes it"
+                f"watch {clean(watch.id, 60)} was {difference} by somebody else at the same time: see "
+                "`lookout watch list`, then run the same command again to change it"
             )
         twins = [record for record in standing.written[watch.id] if record.version == watch.version]
         if len(twins) == 1:
             return
         watch.version = standing.version_after(watch.id)
         watch.active_from.GetCurrentTime()
-    raise WatchError(f"watch {clean(watch.id, 60)} keeps being changed by somebody else: try again")
+    raise WatchError(f"watch {clean(watch.id, 60)} is being changed repeatedly by somebody else: try again")

@@ -23,7 +23,7 @@ CONFIRM_S: Final = 60.0
 
 
 class WriteError(LookoutError):
-    """Kafka did not accept a record; the text has the reason."""
+    """Kafka did not accept a record; the text says why."""
 
 
 def this_user() -> str:
@@ -31,13 +31,13 @@ def this_user() -> str:
     return f"{getpass.getuser()}@{socket.gethostname()}"[:200]
 
 
-#: keys and values; None deletes. A sequence of pairs may contain a key twice
+#: keys and values; a value of None deletes. A sequence of pairs may contain a key twice
 Records = Mapping[str, bytes | None] | Mapping[bytes, bytes | None] | Sequence[tuple[str, bytes | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The author of records, and the request that they belong to.
+    """The author of records, and the request to which they belong.
 
     Attributes:
         actor: The name of a token or person, or user@host for a command.
@@ -54,7 +54,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class RecordPlace:
-    """Where a record is in Kafka."""
+    """The place of a record in Kafka."""
 
     topic: str
     partition: int
@@ -66,9 +66,9 @@ class Writer:
 
     Args:
         options: Kafka client options.
-        explain: Returns the reason for a Kafka error in words; None: Kafka's own words.
+        explain: Describes a Kafka error in words; None: Kafka's own words are used.
         timeout_s: Seconds after which an unanswered record has failed.
-        logger: Gets what the client would otherwise print on standard error.
+        logger: Receives what the client would otherwise print on standard error.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Writer:
         on_done: Callable[[str], None] | None = None,
         more: headers.Headers = (),
     ) -> list[RecordPlace]:
-        """Write records (None deletes) and wait until Kafka has them; return where they are.
+        """Write records (None deletes), wait until Kafka has them, and return their places.
 
         Args:
             topic: The topic to write to.
@@ -143,8 +143,8 @@ class Writer:
     def send(
         self, topic: str, key: str, value: bytes, origin: Origin, failed: Callable[[str], object]
     ) -> None:
-        """Pass a record to the client and return at once. If Kafka does not accept it, `failed` is called
-        with the reason, on the thread of a later call.
+        """Pass a record to the client and return at once. If Kafka does not accept the record, `failed` is
+        called with the reason, on the thread of a later call.
         """
 
         def delivered(error: KafkaError | None, _message: Message) -> None:

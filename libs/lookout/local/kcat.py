@@ -1,7 +1,8 @@
 """Checks whether this machine's kcat can log in to the fleet's broker.
 
 librdkafka before 2.6.1 answers SCRAM with a nonce that RFC 5802 does not allow, and Kafka 4 rejects it as
-"invalid credentials" (librdkafka pull request 4895). Some distributions still have kcat with such a library.
+"invalid credentials" (librdkafka pull request 4895). Some distributions still ship kcat with such a
+librdkafka.
 """
 
 from __future__ import annotations
@@ -12,14 +13,12 @@ import subprocess
 from typing import Final
 
 LEAST: Final = (2, 6, 1)
-"""The first librdkafka whose SCRAM Kafka 4 accepts."""
+"""The first version of librdkafka whose SCRAM Kafka 4 accepts."""
 _VERSION = re.compile(r"librdkafka (\d+)\.(\d+)\.(\d+)")
 
 
 def kcat_library() -> tuple[int, ...] | None:
-    """Return the version of librdkafka inside the kcat on PATH; None if there is no kcat, or its version is
-    unknown.
-    """
+    """Return the librdkafka version of the kcat on PATH; None if there is no kcat or it is unknown."""
     path = shutil.which("kcat")
     if path is None:
         return None
@@ -32,8 +31,8 @@ def kcat_library() -> tuple[int, ...] | None:
 
 
 def kcat_fault() -> str | None:
-    """Return why the kcat on PATH cannot reach a fleet with a password, and what to do; None if it can, or if
-    that is unknown.
+    """Return why the kcat on PATH cannot reach a fleet that has a password, and what to do; None if it can,
+    or if that is unknown.
     """
     version = kcat_library()
     if version is None or version >= LEAST:
@@ -41,5 +40,5 @@ def kcat_fault() -> str | None:
     least, present = (".".join(map(str, numbers)) for numbers in (LEAST, version))
     return (
         f"this machine's kcat has librdkafka {present}, whose login Kafka rejects (invalid credentials): "
-        f"it needs {least} or newer; or start with --open, or use a client as in examples/publish.py"
+        f"install {least} or newer, start the fleet with --open, or use a client as in examples/publish.py"
     )

@@ -1,4 +1,4 @@
-"""Passwords of a local Kafka and Redis, in files that only this user can read and never on command lines."""
+"""Passwords for a local Kafka and Redis, in files that only this user can read, never on command lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ USER: Final = "lookout"
 CLIENTS, INTERNAL, CONTROLLER = "CLIENTS", "INTERNAL", "CONTROLLER"
 _OWN_USER = "internal"
 _MECHANISM = "SCRAM-SHA-512"
-_ROUNDS = 4096  # Kafka's default; any number is safe, since a random password of 256 bits cannot be guessed
+_ROUNDS = 4096  # Kafka's default; any number is safe, because a random 256-bit password cannot be guessed
 _PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _LIMIT = 4096
@@ -27,7 +27,7 @@ _ANSWER_S = 10.0
 
 
 def new_password(path: Path) -> str:
-    """Write a new random password to a file of this user, and return it."""
+    """Write a new random password to a file that only this user can read, and return it."""
     private_folder(path.parent)
     password = secrets.token_urlsafe(32)
     replace_file(path, password.encode())
@@ -35,8 +35,8 @@ def new_password(path: Path) -> str:
 
 
 def lasting_password(path: Path) -> str:
-    """Return the password in a file; write a new one if the file is missing, is another user's, or can be
-    read by others.
+    """Return the password in a file; write a new one if the file is missing, belongs to another user, or can
+    be read by others.
     """
     with contextlib.suppress(OSError, UnicodeDecodeError):
         facts = path.lstat()
@@ -50,11 +50,11 @@ class KafkaAccounts:
     """The accounts of a local broker: one for clients, and one for the broker itself.
 
     Clients prove with SCRAM that they know the password, without sending it, so a process that takes the port
-    while the broker is down learns nothing. The broker and its controller use PLAIN, since SCRAM needs the
+    while the broker is down learns nothing. The broker and its controller use PLAIN, because SCRAM needs the
     metadata that the controller keeps; `renew` gives them a new password for every launch.
 
     Args:
-        folder: Folder of the clients' password.
+        folder: Folder for the clients' password.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -72,7 +72,7 @@ class KafkaAccounts:
         return self._folder / "client.properties"
 
     def settings(self) -> dict[str, str]:
-        """Kafka settings of services and commands, without the LOOKOUT_ prefix."""
+        """Return Kafka settings for services and commands, without the LOOKOUT_ prefix."""
         return {
             "kafka_protocol": "sasl_plaintext",
             "kafka_mechanism": _MECHANISM,
@@ -81,12 +81,12 @@ class KafkaAccounts:
         }
 
     def login(self) -> dict[str, str]:
-        """librdkafka options of a client."""
+        """Return the librdkafka options for a client."""
         lasting_password(self.password_file)
         return kafka_login(self.settings())
 
     def internal_login(self) -> dict[str, str]:
-        """librdkafka options of the broker's own account."""
+        """Return the librdkafka options for the broker's own account."""
         return {
             "security.protocol": "SASL_PLAINTEXT",
             "sasl.mechanism": "PLAIN",
@@ -95,11 +95,11 @@ class KafkaAccounts:
         }
 
     def renew(self) -> None:
-        """Generate the broker's own password for its next launch."""
+        """Generate a new password for the broker's own account, for its next launch."""
         self._internal = secrets.token_urlsafe(32)
 
     def broker_properties(self) -> dict[str, str]:
-        """Return the broker properties of the next launch, which contain the broker's own password."""
+        """Return the broker properties for the next launch, which contain the broker's own password."""
         own = (
             f'{_PLAIN_MODULE} required username="{_OWN_USER}" password="{self._internal}" '
             f'user_{_OWN_USER}="{self._internal}";'
@@ -121,10 +121,10 @@ class KafkaAccounts:
         return properties
 
     def open_to_clients(self, admin: AdminClient) -> None:
-        """Give a broker the clients' password.
+        """Tell a broker the clients' password.
 
         Args:
-            admin: A client of the broker's own account.
+            admin: A client that uses the broker's own account.
 
         Raises:
             KafkaException: The broker rejected it.

@@ -21,8 +21,9 @@ from typing import IO
 from lookout.disk import private_folder, private_opener
 from lookout.errors import LookoutError
 
-# Runs in the child before the real program: ask the kernel to kill this process when the thread that started
-# it ends, and leave at once if that already happened. (`preexec_fn` is unsafe here: librdkafka has threads.)
+# Runs in the child before the real program: asks the kernel to kill this process when the thread that started
+# it ends, and exits at once if that has already happened. (`preexec_fn` would be unsafe, because librdkafka
+# has threads.)
 _GUARD = (
     "import ctypes,os,sys;"
     "sys.platform=='linux' and ctypes.CDLL(None).prctl(1,9);"
@@ -36,11 +37,11 @@ _PREFIX = "lookout-"
 
 
 class LocalError(LookoutError, RuntimeError):
-    """A part of a local fleet could not be started; the message says which, why and what to do."""
+    """A part of a local fleet could not be started; the message says which part, why and what to do."""
 
 
 class PortTakenError(LocalError):
-    """Another process holds a port that this part needs."""
+    """Another process uses a port that this part needs."""
 
 
 def guarded(command: Sequence[str | Path]) -> list[str]:
@@ -51,9 +52,9 @@ def guarded(command: Sequence[str | Path]) -> list[str]:
 
 
 class Child:
-    """A process in its own group with its output in a log file. It ends when its parent ends.
+    """A process in its own group, whose output goes to a log file. It ends when its parent ends.
 
-    It must be started from the main thread: Linux ties the death signal to the starting *thread*.
+    It must be started from the main thread, because Linux ties the death signal to the starting *thread*.
     """
 
     def __init__(
@@ -88,9 +89,7 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """Return the exit code; None while the process runs, negative for a signal, as `subprocess` reports
-        it.
-        """
+        """Return the exit code; None while the process runs, negative for a signal, as in `subprocess`."""
         return self._process.poll()
 
     @property
@@ -98,12 +97,12 @@ class Child:
         return self._process.poll() is None
 
     def signal(self, number: int) -> None:
-        """Send a signal to the process alone (not to its group), if it still runs."""
+        """Send a signal to the process, but not to its group, if it still runs."""
         if self.alive:
             self._process.send_signal(number)
 
     def stop(self, patience: float = 10.0) -> int:
-        """Send SIGTERM, and after `patience` seconds SIGKILL to the whole group; return the exit code."""
+        """Send SIGTERM and, after `patience` seconds, SIGKILL to the whole group; return the exit code."""
         self.signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(patience)
@@ -124,9 +123,9 @@ class Child:
 
 
 def ephemeral_ports() -> range:
-    """Return the ports that this machine gives to outgoing connections. No server may listen on one: while it
-    restarts, a client that tries to reach it may be given that same port, connect to itself, and hold the
-    port for ever.
+    """Return this machine's ephemeral ports, which it gives to outgoing connections. No server may listen on
+    one: while it restarts, a client that tries to reach it may be given that same port, connect to itself,
+    and keep the port for ever.
     """
     try:
         first, last = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
@@ -136,10 +135,10 @@ def ephemeral_ports() -> range:
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Return different ports that are free now; a server that starts later may still find one taken.
+    """Return different ports that are free now; when a server starts later, one may be taken.
 
     Raises:
-        LocalError: There are too few outside `ephemeral_ports`.
+        LocalError: There are too few free ports outside `ephemeral_ports`.
     """
     ephemeral = ephemeral_ports()
     ports = [port for port in range(_FIRST_PORT, 65536) if port not in ephemeral]
@@ -148,7 +147,7 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     picks = list(itertools.islice(free, count))
     if len(picks) < count:
         raise LocalError(
-            f"fewer than {count} free ports from {_FIRST_PORT} on, outside "
+            f"there are fewer than {count} free ports from {_FIRST_PORT} on, outside "
             f"{ephemeral.start}-{ephemeral.stop - 1}"
         )
     return picks
@@ -168,16 +167,16 @@ _held: dict[Path, IO[str]] = {}
 
 
 def hold(path: Path, text: str = "") -> None:
-    """Create `path` and hold it until `release`, or until this process ends for whatever reason.
+    """Create `path` and keep it locked until `release`, or until this process ends for whatever reason.
 
-    The file appears atomically, complete and locked, so that a reader never takes it for an abandoned one.
+    The file appears atomically, complete and locked, so that a reader never takes it for an abandoned file.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     file = open(draft, "w", opener=private_opener)  # noqa: SIM115 (held until `release`)
     fcntl.flock(file, fcntl.LOCK_EX)
     file.write(text)
     file.flush()
-    # Locked before it gets its name, so that it is never visible without the lock.
+    # Lock it before giving it its name, so that it is never visible without the lock.
     draft.rename(path)
     _held[path] = file
 
@@ -191,7 +190,7 @@ def release(path: Path) -> None:
 
 
 def is_held(path: Path) -> bool:
-    """Whether the process that holds `path` still runs.
+    """Whether the process that locked `path` with `hold` still runs.
 
     Raises:
         OSError: There is no such file.
@@ -205,7 +204,7 @@ def is_held(path: Path) -> bool:
 
 
 def scratch_folder(name: str) -> Path:
-    """Create a temporary folder owned by this process, after removing folders whose owner is gone."""
+    """Create a temporary folder that belongs to this process, after removing folders whose owner is gone."""
     remove_orphans()
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{name}-"))
     hold(folder / _OWNER)
@@ -219,7 +218,7 @@ def remove_scratch(folder: Path) -> None:
 
 
 def remove_orphans() -> list[Path]:
-    """Remove scratch folders of processes that were killed; return what was removed."""
+    """Remove scratch folders of processes that were killed; return the removed folders."""
     removed = []
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         if _orphaned(folder):
@@ -231,5 +230,5 @@ def remove_orphans() -> list[Path]:
 def _orphaned(folder: Path) -> bool:
     try:
         return folder.stat().st_uid == os.getuid() and not is_held(folder / _OWNER)
-    except OSError:  # no owner's file, or not yet: keep the folder
+    except OSError:  # no owner's file (yet): keep the folder
         return False

@@ -1,4 +1,4 @@
-"""Asks services on this machine whether they are ready, bypassing proxies, which could not reach them."""
+"""Asks services on this machine whether they are ready; bypasses proxies, which could not reach them."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ _TEXT_BYTES = 500
 
 
 def ask_ready(port: int, timeout_s: float) -> str | None:
-    """Ask a service for `/readyz`.
+    """Ask a service whether it is ready (`/readyz`).
 
     Args:
-        port: Port of its metrics on this machine.
-        timeout_s: Seconds within which it must answer.
+        port: The service's metrics port on this machine.
+        timeout_s: Seconds within which the service must answer.
 
     Returns:
         What the service waits for; None if it is ready.
 
     Raises:
-        OSError: It does not answer.
-        http.client.HTTPException: Another program answers.
+        OSError: The service does not answer.
+        http.client.HTTPException: Another program answers at this port.
     """
     connection = HTTPConnection("127.0.0.1", port, timeout=timeout_s)
     try:

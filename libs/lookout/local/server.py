@@ -25,11 +25,11 @@ _ATTEMPTS = 5
 
 
 class Startable(ABC):
-    """Started and closed by a `with` block; also closed if the start fails."""
+    """Something that a `with` block starts and closes; it is also closed if the start fails."""
 
     @abstractmethod
     def start(self) -> Self:
-        """Start, and return once it is ready for use."""
+        """Start, and return when it is ready for use."""
 
     @abstractmethod
     def close(self) -> None:
@@ -52,8 +52,8 @@ class LocalServer(Startable):
     """A server on this machine that can be stopped, killed and started again at the same address.
 
     Args:
-        folder: Where its data and log live; if not given, a temporary folder that `close` removes.
-        port: The client port; a free one if not given.
+        folder: Folder for data and log; None: a temporary folder that `close` removes.
+        port: The client port; None: a free port.
     """
 
     name: ClassVar[str]
@@ -81,11 +81,11 @@ class LocalServer(Startable):
     def start(self) -> Self:
         """Start the server unless it runs, and wait until it answers.
 
-        The first start chooses a free port, and another one if a process takes it meanwhile. Later starts
-        keep the port, because clients know it.
+        The first start chooses a free port, and another one if a process takes it in the meantime. Later
+        starts keep the port, because clients know it.
 
         Raises:
-            LocalError: The server did not start; the message holds the end of its log.
+            LocalError: The server did not start; the message contains the end of its log.
         """
         if self.alive:
             return self
@@ -126,7 +126,7 @@ class LocalServer(Startable):
         return self.start()
 
     def close(self) -> None:
-        """Stop, and remove the folder if it was a temporary one."""
+        """Stop, and remove the folder if it is a temporary one."""
         self.stop()
         if self._temporary:
             remove_scratch(self.folder)
@@ -138,8 +138,8 @@ class LocalServer(Startable):
             self.port = self._given_port or 0
         if not port_is_free(self.port, HOST):
             raise PortTakenError(
-                f"{self.name} cannot use port {self.port}, another process holds it: "
-                "choose another port, or none"
+                f"{self.name} cannot use port {self.port}, because another process uses it: "
+                "choose another port, or give none"
             )
 
     @abstractmethod

@@ -1,8 +1,7 @@
-"""Java's ahead-of-time cache of the classes that the broker loads, which halves the CPU time of further
-starts.
+"""Java's ahead-of-time cache of the classes that the broker loads, which halves the CPU time of later starts.
 
-Java 25 writes it when a broker that was started with `-XX:AOTCacheOutput` ends (JEP 514). Java ignores a
-cache from another Java version or class path, and starts without it.
+Java 25 writes the cache when a broker that was started with `-XX:AOTCacheOutput` ends (JEP 514). Java ignores
+a cache from another Java version or class path, and starts without it.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ _WAIT_FOR_OTHERS_S = 300.0
 
 
 def startup_cache(java: Java) -> Path | None:
-    """Return the cache for this Java, or None. A cache of another user is ignored, because it contains
-    code.
+    """Return the cache for this Java; None if there is none. Another user's cache is ignored, because it
+    contains code.
     """
     path = _path(java)
     return path if java.major >= MINIMUM and is_own(path) else None

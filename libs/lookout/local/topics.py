@@ -24,19 +24,19 @@ def create_topics(
     extra: Mapping[str, str] | None = None,
     security: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Create the topics that are missing, and return their names. Existing ones stay as they are.
+    """Create missing topics, and return their names. Existing topics are not changed.
 
     Args:
         bootstrap: The broker's address.
         partitions: Partitions of every topic of the pipeline; other topics get one. None: as many as existing
-            pipeline topics have, or 4 if there is none. What a service reads and what it writes must have the
-            same number.
-        topics: The topics to create; None: all of the topic table.
-        extra: Topic settings added to those of the table.
+            pipeline topics have, or 4 if there are none. The topics that a service reads and writes must have
+            the same number.
+        topics: The topics to create; None: all in the topic table.
+        extra: Topic settings in addition to those in the table.
         security: librdkafka options that the broker needs.
 
     Raises:
-        LocalError: The broker rejected a topic; the message has the reason.
+        LocalError: The broker rejected a topic; the message says why.
     """
     wanted = list(all_topics() if topics is None else topics)
     admin, present = _reached(bootstrap, security or {})
@@ -82,8 +82,8 @@ def _reached(bootstrap: str, security: Mapping[str, str]) -> tuple[AdminClient, 
     except KafkaException as error:
         why = complaints[-1] if complaints else error.args[0].str()
         raise LocalError(
-            f"Kafka at {bootstrap} does not answer ({why}): check the address, that it runs, and that "
-            "the password is given if it needs one"
+            f"Kafka at {bootstrap} does not answer ({why}): check that the address is right, that Kafka "
+            "runs, and that a password is given if Kafka needs one"
         ) from error
     return admin, {name: len(topic.partitions) for name, topic in metadata.topics.items()}
 
@@ -91,10 +91,10 @@ def _reached(bootstrap: str, security: Mapping[str, str]) -> tuple[AdminClient, 
 def reconcile_topics(
     bootstrap: str, topics: Iterable[Topic], *, security: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Change topics that an older release created to match the table; return one phrase for each
+    """Change topics that an older release created so that they match the table; return one phrase per
     difference.
 
-    Retention is not changed: it is the operator's choice.
+    Retention is not changed, because it is the operator's choice.
 
     Args:
         bootstrap: The broker's address.
@@ -102,7 +102,7 @@ def reconcile_topics(
         security: librdkafka options that the broker needs.
 
     Raises:
-        LocalError: The broker rejected the change; the message has its reason.
+        LocalError: The broker rejected the change; the message says why.
     """
     admin, _ = _reached(bootstrap, security or {})
     by_name = {topic.name: topic for topic in topics}
@@ -114,7 +114,7 @@ def reconcile_topics(
             for future in admin.incremental_alter_configs(changes, request_timeout=_TIMEOUT_S).values():
                 future.result()
             deadline = time.monotonic() + _TIMEOUT_S
-            while _complaints(admin, by_name):  # the broker confirms a change before it reports it
+            while _complaints(admin, by_name):  # the broker confirms a change before it shows it
                 if time.monotonic() > deadline:
                     raise LocalError(
                         f"{bootstrap} does not apply the new settings of {', '.join(t.name for t in wrong)}"

@@ -1,7 +1,7 @@
 """Runs a Kafka or a Redis for trying Lookout on Kubernetes: one process each, without security or replicas.
 
 ``python -m lookout.local.tryout kafka|redis`` runs until SIGTERM. The chart starts it if no other Kafka or
-Redis is given. Do not keep anything of value in it.
+Redis is given. Do not keep valuable data in it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _StoppedError(Exception):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the server that the command line names; return the exit code."""
+    """Run the server given on the command line; return the exit code."""
     options = _parser().parse_args(arguments)
     try:
         if options.server == "redis":
@@ -81,7 +81,7 @@ def _kafka(folder: Path, listeners: Sequence[KafkaListener], heap_mb: int) -> in
 
 
 def _redis(folder: Path, port: int, max_memory_mb: int) -> None:
-    """Replace this process by a Redis server without persistence."""
+    """Replace this process with a Redis server without persistence."""
     options = {
         "port": str(port),
         "bind": "* -::*",

@@ -1,5 +1,5 @@
-"""Prefill of recordings (QuickVideo): groups of frames, the KV entries that stay, and decoding overlapped
-with prefill."""
+"""Prefill of recordings (QuickVideo): groups of frames, the KV entries that are kept, and decoding that
+overlaps with prefill."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ from lookout.recordings.types import (
 if TYPE_CHECKING:
     from lookout.recordings.groups import GroupPlanner as GroupPlanner, grouped as grouped
 
-#: names whose modules import torch; settings and timings do not
+#: names whose modules import torch, which settings and timings do not need
 __getattr__ = lazy_names(__name__)

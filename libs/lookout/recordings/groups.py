@@ -1,4 +1,4 @@
-"""Plans groups from encoded frames: rows, labels, positions, and the entries that stay."""
+"""Plans groups of encoded frames: rows, labels, positions, and which entries are kept."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class GroupPlanner:
     Attributes:
         layout: The checkpoint's prompt.
         settings: How to prefill.
-        frames: The most frames of a recording; labels are wide enough for them.
-        seconds: The length of the longest recording; labels are wide enough for it.
+        frames: The most frames of a recording; labels are wide enough for that number.
+        seconds: The length of the longest recording in seconds; labels are wide enough for it.
     """
 
     layout: Layout
@@ -45,30 +45,30 @@ class GroupPlanner:
         """Return the plan of the next group.
 
         Args:
-            recording: Names the recording.
+            recording: The recording's name.
             frames: The group's frames, in order. Frames without a kept token are left out of the prompt.
-            previous: The plan of the group before; None: the recording's first group.
+            previous: The plan of the previous group; None: this is the recording's first group.
 
         Raises:
-            RecordingError: No frame has a token, or frames go back in time.
+            RecordingError: No frame has a token, or the frames' times go backwards.
             PositionRangeError: The positions exceed the model's limit.
         """
         # A frame without tokens would leave only a label and frame marks in the prompt.
         shown = [frame for frame in frames if len(frame.kept)]
         if not shown:
-            raise RecordingError(f"{recording}: a group of {len(frames)} frames holds no token")
+            raise RecordingError(f"{recording}: a group of {len(frames)} frames has no token")
         group = 0 if previous is None else previous.group + 1
         # Labels and positions count from the recording's first frame, so that each group continues the last.
         origin = shown[0].slot_us if previous is None else previous.origin_us
         times = [origin, *(frame.slot_us for frame in shown)]
         if any(later < earlier for earlier, later in pairwise(times)):
-            raise RecordingError(f"{recording}: the frames of group {group} go back in time")
+            raise RecordingError(f"{recording}: the times of the frames of group {group} go backwards")
         first = 0 if previous is None else previous.first_frame + previous.frames
         parts = self._parts(shown, group, first, origin)
         positions, question = self._positions(shown, parts, previous, origin, first)
         if question >= self.layout.positions.limit:
             raise PositionRangeError(
-                f"{recording}: group {group} reaches position {question}, but the model counts only to "
+                f"{recording}: group {group} reaches position {question}, but the model has positions up to "
                 f"{self.layout.positions.limit - 1}: cut the recording into shorter parts, sample fewer "
                 "frames or use a smaller input"
             )
@@ -88,7 +88,7 @@ class GroupPlanner:
         )
 
     def plans(self, recording: str, frames: Sequence[EncodedFrame]) -> list[GroupPlan]:
-        """Return the plans of all groups of a recording whose frames are all available."""
+        """Return the plans of all groups of a recording, given all its frames."""
         out: list[GroupPlan] = []
         for group in grouped(frames, self.settings.group_frames):
             out.append(self.plan(recording, group, out[-1] if out else None))
@@ -96,7 +96,7 @@ class GroupPlanner:
 
     @property
     def label(self) -> LabelStyle | None:
-        """The layout's label style, wide enough for the recording."""
+        """The layout's label style, wide enough for a whole recording; None if the layout has no labels."""
         style = self.layout.label
         if style is None:
             return None
@@ -104,8 +104,8 @@ class GroupPlanner:
         return replace(style, width=max(style.width, len(str(largest))))
 
     def rows(self, frames: int, tokens: int) -> int:
-        """Return the rows of a recording of `frames` frames with `tokens` tokens each, the prefix
-        included."""
+        """Return the number of rows of a recording with `frames` frames of `tokens` tokens each, including
+        the prefix."""
         return len(self.layout.prefix) + frames * (tokens + self._opening + len(self.layout.frame_close))
 
     @property
@@ -143,7 +143,7 @@ class GroupPlanner:
         rule = self.layout.positions
         edges = np.array([part[2:6] for part in parts if part.block >= 0], dtype=np.int64)
         before, counts, after = np.diff(edges, axis=1).T
-        # The rule numbers a group on its own; `continued` then shifts it to follow the groups before.
+        # The rule numbers a group on its own; `continued` then shifts it to follow the previous groups.
         rows = RowLayout(0 if previous is not None else len(self.layout.prefix), before, counts, after)
         positions, question = rule.place(
             rows, frames, compact=self.settings.compact, origin_us=origin, first=first
@@ -165,8 +165,8 @@ class GroupPlanner:
         return ids
 
     def _competing(self, parts: Sequence[PromptPart]) -> Rows:
-        """Return the rows that may be dropped; the prefix is never among them."""
-        # Text is cheap and gives a frame's time: with `keep_text` only visual rows may be dropped.
+        """Return the rows that may be dropped; the prefix never is."""
+        # With `keep_text`, only visual rows may be dropped: text is cheap, and states a frame's time.
         visual = self.settings.keep_text
         ranges = [
             np.arange(part.visual_start, part.visual_stop) if visual else np.arange(part.start, part.stop)
@@ -178,7 +178,7 @@ class GroupPlanner:
 
 
 def grouped(frames: Iterable[EncodedFrame], size: int) -> Iterator[list[EncodedFrame]]:
-    """Yield groups of `size` frames that have a token; the last may be smaller."""
+    """Yield groups of `size` frames that have tokens; the last group may be smaller."""
     group: list[EncodedFrame] = []
     for frame in frames:
         if len(frame.kept):

@@ -1,6 +1,6 @@
-"""Decode and prefill one after the other, in turns, or at the same time (QuickVideo section 3.3).
+"""Runs decode and prefill one after the other, in turns, or at the same time (QuickVideo section 3.3).
 
-Independent of videos and models: a producer yields groups, a consumer takes them.
+This is independent of videos and models: a producer yields groups, a consumer takes them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ R = TypeVar("R")
 class Mode(StrEnum):
     """The paper's three configurations.
 
-    `SEQUENTIAL`: everything is decoded, then everything prefilled. `INTERLEAVED`: a group is decoded, then
-    prefilled, then the next one decoded. `OVERLAPPED`: a thread decodes while groups are prefilled.
+    `SEQUENTIAL`: everything is decoded, then everything is prefilled. `INTERLEAVED`: a group is decoded, then
+    prefilled, then the next group is decoded. `OVERLAPPED`: a thread decodes while groups are prefilled.
     """
 
     SEQUENTIAL = "sequential"
@@ -34,13 +34,13 @@ class Timings:
     """How long a run took, in seconds.
 
     Attributes:
-        mode: How it ran.
-        start_s: Until decoding could begin: opening the recording, counting its packets, and loading the
-            tower if this is the first recording.
-        decode_s: Per group, time spent waiting for the producer, without the pauses forced by a full queue.
+        mode: How decode and prefill shared the time.
+        start_s: Until decoding could begin: time to open the recording, count its packets and, for the first
+            recording, load the tower.
+        decode_s: Per group, time spent waiting for the producer, without pauses because of a full queue.
         prefill_s: Per group, time spent in the consumer.
-        total_s: From the beginning to the end of the last prefill, `start_s` included.
-        answer_s: Decoding of the answers, after `total_s`.
+        total_s: From the beginning to the end of the last prefill, including `start_s`.
+        answer_s: Time to decode the answers, after `total_s`.
     """
 
     mode: Mode
@@ -62,7 +62,7 @@ class Timings:
 
     @property
     def bound(self) -> float:
-        """Equation 3's lower bound: max(t_dec + last prefill, t_prefill + first decode) + start."""
+        """The lower bound of Equation 3: max(t_dec + last prefill, t_prefill + first decode) + start."""
         if not self.prefill_s:
             return self.start_s
         late = self.t_dec + self.prefill_s[-1]
@@ -71,7 +71,7 @@ class Timings:
 
     @property
     def ideal(self) -> float:
-        """The time that a perfect overlap of exactly these groups takes, at least Equation 3's bound.
+        """The time that a perfect overlap of exactly these groups takes; at least the bound of Equation 3.
 
         f_i = max(f_{i-1}, d_i) + p_i, where d_i is the time at which group i is decoded.
         """
@@ -83,7 +83,7 @@ class Timings:
 
     @property
     def efficiency(self) -> float:
-        """Equation 3's bound divided by the time taken; 1 is perfect."""
+        """The bound of Equation 3 divided by the time taken; 1 is perfect."""
         return self.bound / self.total_s if self.total_s > 0 else 1.0
 
     def summary(self) -> dict[str, float | str]:
@@ -102,7 +102,7 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class _Made(Generic[T]):
-    """A group, and how long the producer worked on it."""
+    """A group, and the time that the producer spent on it."""
 
     group: T
     took: float
@@ -127,25 +127,25 @@ def run_groups(
     """Consume every group once, in order.
 
     Args:
-        groups: The producer: an iterator that returns a group once it is ready. For `INTERLEAVED` it must not
-            work ahead.
+        groups: The producer: an iterator that returns a group once it is ready. For `INTERLEAVED`, it must
+            not work ahead.
         consume: Prefills a group.
-        mode: How the two share the time.
+        mode: How producer and consumer share the time.
         waiting: Groups that may wait for the consumer.
         start_s: Seconds spent before the call, added to the total.
-        busy: Returns the seconds that the producer has worked so far, if it works ahead of its iterator;
-            called after every group.
+        busy: Returns the seconds that the producer has worked so far, if the producer works ahead of its
+            iterator; called after every group.
 
     Returns:
         What `consume` returned for every group, and the timings.
 
     Raises:
-        Exception: What either of the two raised. The other one is stopped, and no thread is left running.
+        Exception: Whatever producer or consumer raised. The other one is stopped; no thread keeps running.
     """
     begin = time.perf_counter()
     timed_groups: Iterable[_Made[T]] = _timed(groups, busy)
     if mode is Mode.SEQUENTIAL:
-        # The floor that overlap is measured against: all decoding, then all prefill.
+        # The baseline for overlap: all decoding, then all prefill.
         timed_groups = list(timed_groups)
     results: list[R] = []
     decode: list[float] = []
@@ -191,7 +191,7 @@ def _ahead(made: Iterable[_Made[T]], waiting: int) -> Iterator[_Made[T]]:
     def offer(item: _Made[T] | _Failure | None) -> None:
         while not stopped.is_set():
             try:
-                # With a time-out: if the consumer fails, nobody takes items, and `stopped` must be seen.
+                # With a time-out: if the consumer fails, nobody takes items, so `stopped` must be checked.
                 queue.put(item, timeout=0.1)
             except Full:
                 continue
@@ -206,7 +206,7 @@ def _ahead(made: Iterable[_Made[T]], waiting: int) -> Iterator[_Made[T]]:
                     break
             offer(None)
         except BaseException as error:
-            # The consumer raises it in its own thread: here it would reach nobody.
+            # The consumer raises the error in its thread; raised here, it would reach nobody.
             offer(_Failure(error))
         finally:
             close = getattr(source, "close", None)
@@ -228,5 +228,5 @@ def _ahead(made: Iterable[_Made[T]], waiting: int) -> Iterator[_Made[T]]:
             yield item
     finally:
         stopped.set()
-        # The caller closes the recording next, and the thread may still be reading it.
+        # The caller closes the recording next, but the thread may still be reading it.
         thread.join()

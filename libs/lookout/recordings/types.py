@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 from lookout.errors import LookoutError
 from lookout.values import check_finite, check_whole
 
-if TYPE_CHECKING:  # they import torch; settings need none
+if TYPE_CHECKING:  # they import torch, which settings do not need
     from lookout.models.windows import PromptPart
     from lookout.models.windows.types import Rows
 
 
 class RecordingError(LookoutError, ValueError):
-    """Frames, settings or a request that cannot be planned."""
+    """The frames, settings or request cannot be planned."""
 
 
 class Score(StrEnum):
-    """Which KV entries of a group stay (QuickVideo section 3.2): those with the highest score.
+    """Which KV entries of a group are kept (QuickVideo section 3.2): those with the highest score.
 
     `KEY_NORM`: small key norm, the paper's default. `VALUE_NORM`: large value norm. `ATTENTION`: dot product
-    with the mean query of the questions. For comparison, at equal cost: `LARGE_KEY_NORM`: the opposite of the
+    with the mean query of the questions. For comparison at equal cost: `LARGE_KEY_NORM`: the opposite of the
     paper's default. `RANDOM`: random rows from a seed. `UNIFORM`: evenly spaced rows. `FIRST`: the group's
     first rows.
     """
@@ -42,11 +42,11 @@ class PrefillSettings:
     """How a recording is prefilled.
 
     Attributes:
-        group_frames: Encoded frames of a group; activations grow with it, KV does not.
-        rho: Share of each group's entries that stays, per layer and KV head.
-        score: Which entries stay.
-        keep_text: Keep labels and the tokens around frames; only visual rows compete.
-        compact: Number kept tokens of a 1-D model consecutively instead of on the full grid.
+        group_frames: Encoded frames per group; activations grow with this number, KV does not.
+        rho: Share of each group's entries that is kept, per layer and KV head.
+        score: Which entries are kept.
+        keep_text: Whether to keep labels and the tokens around frames, so that only visual rows compete.
+        compact: Whether to number the kept tokens of a 1-D model consecutively instead of on the full grid.
         seed: Seed for the rows of `Score.RANDOM`.
     """
 
@@ -64,8 +64,8 @@ class PrefillSettings:
             raise RecordingError(f"rho={self.rho:g} must be above 0 and at most 1")
 
     def keeps(self, rows: int) -> int:
-        """Return how many of `rows` competing rows stay."""
-        # 0.07 * 100 is slightly above 7 in floating point and must not be rounded up to 8.
+        """Return how many of `rows` competing rows are kept."""
+        # In floating point, 0.07 * 100 is slightly above 7, which must not be rounded up to 8.
         return min(rows, math.ceil(self.rho * rows - 1e-9))
 
 
@@ -73,18 +73,18 @@ class PrefillSettings:
 class GroupPlan:
     """One group of a recording, as an engine prefills it: plain data, no tensors.
 
-    Rows are numbered in prompt order from the group's first; the first group begins with the prefix. A row
-    attends to the kept entries of all earlier groups and to the group's rows up to itself.
+    Rows are numbered in prompt order from the group's first row; the first group begins with the prefix. A
+    row attends to the kept entries of all earlier groups and to the group's rows up to itself.
 
     Attributes:
-        recording: Names the recording.
+        recording: The recording's name.
         group: Number of the group, from 0.
         first_frame: Number of the group's first frame among all shown frames.
         parts: Prefix (first group only) and frames.
         token_ids: int64 [rows]: text ids, `VISUAL` or `NEWLINE`.
         positions: int64 [axes, rows].
-        competing: int64: the rows of which `keep` stay per layer and KV head. All others stay.
-        keep: See `competing`.
+        competing: int64: the rows of which `keep` are kept per layer and KV head. All other rows are kept.
+        keep: How many of the `competing` rows are kept.
         question_position: Position of the first row after the group.
         origin_us: Sampling time of the recording's first frame.
         before: Number of rows in the groups before this one.
@@ -109,7 +109,7 @@ class GroupPlan:
 
     @property
     def kept(self) -> int:
-        """Number of entries that stay, per layer and KV head."""
+        """Number of entries that are kept, per layer and KV head."""
         return self.rows - len(self.competing) + self.keep
 
     @property

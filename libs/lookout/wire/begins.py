@@ -1,4 +1,4 @@
-"""The begin of a recording, as a message's fields."""
+"""Sets the begin of a recording in a message's fields."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from datetime import datetime, timedelta
 from lookout.v1.recordings_pb2 import PlannedRecording, RecordingAnswer, RecordingSettings
 
 Begun = RecordingSettings | PlannedRecording | RecordingAnswer
-"""Messages with `begins` and its offset from UTC."""
+"""Messages that have `begins` and its offset from UTC."""
 
 
 def set_begin(message: Begun, begin: datetime | None) -> None:
     """Set when a recording begins.
 
     Args:
-        message: The message to set it in.
-        begin: The moment with its offset from UTC; None leaves the message unchanged.
+        message: The message to change.
+        begin: The moment with its offset from UTC; None: the message is not changed.
     """
     if begin is None:
         return

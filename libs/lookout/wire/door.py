@@ -1,6 +1,6 @@
 """Parses and validates the records of every topic; malformed input raises `WireError`.
 
-Readers of Kafka call `received`: it checks the fields' ranges, the key, the epoch and every reference before
+Readers of Kafka call `received`. It checks the fields' ranges, the key, the epoch and every reference before
 anything acts on a message.
 """
 
@@ -60,7 +60,7 @@ _BINARY: Final[dict[str, type[Message]]] = {
         for flow in (*topics.PIPELINE.values(), *topics.RECORDING_FLOWS, topics.NOTIFY)
     },
 }
-#: messages that do not contain their key: that of a checkpoint is its camera, that of an erasure its kind
+#: messages that do not contain their key: a checkpoint's key is its camera, an erasure's key its kind
 _KEYLESS: Final = frozenset({Checkpoint, Erasure})
 _KEYS: Final[dict[type[Message], Callable[[Any], str]]] = {
     FramesRecord: lambda message: message.camera,
@@ -90,7 +90,7 @@ M = TypeVar("M", bound=Message)
 
 
 class Received(Protocol):
-    """A record as it was read from Kafka (`lookout.runtime.worker.Record`)."""
+    """A record as read from Kafka (`lookout.runtime.worker.Record`)."""
 
     @property
     def topic(self) -> str: ...
@@ -104,7 +104,7 @@ class Received(Protocol):
     def timestamp_ms(self) -> int: ...
 
 
-#: a record time before this moment (2001) does not come from Kafka's clock, so no epoch is compared with it
+#: a record time before this moment (2001) is not from Kafka's clock, so epochs are not compared with it
 _CLOCK_MS: Final = 10**12
 
 
@@ -122,7 +122,7 @@ def read_record(topic: str, value: bytes) -> Message:
     """Parse the message in a record of `topic`.
 
     Raises:
-        WireError: The bytes are not such a message, or a field is outside its range.
+        WireError: The bytes are not a message of this topic, or a field is outside its range.
     """
     if (kind := _JSON.get(topic)) is not None:
         return from_json(value, kind)
@@ -140,7 +140,7 @@ def received(kind: type[M], record: Received) -> M:
 
     Raises:
         WireError: The value is not such a message, a field is outside its range, the key does not match the
-            content, the epoch lies in the future, or a reference is invalid.
+            content, the epoch is in the future, or a reference is invalid.
     """
     if message_kind(record.topic) is not kind:
         raise WireError(f"records of {record.topic} are not {kind.DESCRIPTOR.full_name}")
@@ -161,14 +161,14 @@ def check_message(
         record_ms: The record's time in Kafka, Unix milliseconds; 0: not known.
 
     Raises:
-        WireError: The fields contradict each other or the record.
+        WireError: The fields are inconsistent with each other or with the record.
     """
     kind = type(message)
     if key is not None and kind not in _KEYLESS and (own := _KEYS[kind](message)) != key:
         raise WireError(f"{kind.DESCRIPTOR.full_name} of {own!r} is stored under the key {key!r}")
     if "epoch" in kind.DESCRIPTOR.fields_by_name:
         check_epoch(message.epoch, record_ms)  # type: ignore[attr-defined]
-    if isinstance(message, Checkpoint):  # its stage's state has the epoch
+    if isinstance(message, Checkpoint):  # the epoch is in the stage's state
         for field, state in message.ListFields():
             if field.message_type is not None and "epoch" in field.message_type.fields_by_name:
                 check_epoch(state.epoch, record_ms)
@@ -184,8 +184,8 @@ def check_epoch(epoch: int, record_ms: int) -> None:
     """Check that a stream's epoch is not from the future.
 
     An epoch is 1000 times the Unix milliseconds of its first segment, plus its partition. Readers ignore
-    records older than the newest epoch they know, so a record of a far epoch would silence its camera until
-    then.
+    records older than the newest epoch that they know, so a record with an epoch far in the future would
+    silence its camera until then.
 
     Args:
         epoch: The epoch in the record.
@@ -198,5 +198,5 @@ def check_epoch(epoch: int, record_ms: int) -> None:
         ahead_h = (epoch // 1000 - record_ms) / 3_600_000
         raise WireError(
             f"epoch {epoch} begins {ahead_h:.0f} h after the record was written: the clock of Kafka's "
-            "machine, or of decode's, is wrong; set it (NTP)"
+            "machine, or of decode's, is wrong: set it (NTP)"
         )

@@ -43,7 +43,7 @@ def from_bytes(data: bytes, kind: type[M]) -> M:
     """Parse binary protobuf, and check its ranges.
 
     Raises:
-        WireError: The bytes are not such a message, or a field is outside its range.
+        WireError: The bytes are not a message of this type, or a field is outside its range.
     """
     message = kind()
     try:

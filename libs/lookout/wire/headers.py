@@ -6,29 +6,29 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-# 18 digits fit 64 bits; `int` would also accept thousands of digits, signs and underscores.
+# 18 digits fit in 64 bits; `int` would also accept thousands of digits, signs and underscores.
 _NUMBER = re.compile(r"[0-9]{1,18}")
 Headers = tuple[tuple[str, bytes], ...]
 
 CONTENT_TYPE: Final = "content-type"
 TRACEPARENT: Final = "traceparent"
 CAPTURED_AT: Final = "captured-at"  # optional on segments: Unix milliseconds of the first frame
-#: its least value, of the year 2000: no camera's clock shows an earlier time
+#: its smallest value, in the year 2000: no camera's clock shows an earlier time
 FIRST_CAPTURED_MS: Final = 946_684_800_000
-#: bound of its values, in the year 2255: epochs stay below 2^53, which every JSON reader handles exactly
+#: its limit, in the year 2255: epochs stay below 2^53, which every JSON reader handles exactly
 LAST_CAPTURED_MS: Final = 9_000_000_000_000
-# on a segment without a value: number of the partition that has the camera's segments from now on
+# on a segment without a value: number of the partition for the camera's segments from now on
 MOVED: Final = "lookout-moved"
-#: on the last segment of a recording: silence after it is not an outage
+#: on the last segment of a recording, after which silence is not an outage
 LAST: Final = "lookout-last"
 TENANT: Final = "lookout-tenant"  # optional on segments: the camera's tenant
 PRIORITY: Final = "lookout-priority"  # optional on segments: low, normal or high
 ARRIVED: Final = "lookout-arrived-ms"  # when the segment of a record reached Kafka, Unix milliseconds
 
 # On records that people write:
-ACTOR: Final = "lookout-actor"  # who
-KUBERNETES: Final = "kubernetes"  # the actor of records that mirror a resource: the gateway leaves them alone
-REQUEST_KEY: Final = "lookout-request-key"  # equal on all copies of one request: readers take the first
+ACTOR: Final = "lookout-actor"  # who wrote it
+KUBERNETES: Final = "kubernetes"  # the actor of records that mirror a resource: read-only
+REQUEST_KEY: Final = "lookout-request-key"  # equal on all copies of one request; the first counts
 
 # On dead letters:
 REASON: Final = "lookout-reason"
@@ -37,9 +37,9 @@ STAGE: Final = "lookout-stage"
 SOURCE_TOPIC: Final = "lookout-source-topic"
 SOURCE_PARTITION: Final = "lookout-source-partition"
 SOURCE_OFFSET: Final = "lookout-source-offset"
-SOURCE_KEY: Final = "lookout-source-key"  # if its key was not UTF-8: its bytes in hexadecimal
-SOURCE_LAST_OFFSET: Final = "lookout-source-last-offset"  # if it stands for several records: of the last
-RECORDS: Final = "lookout-records"  # if it stands for several records: how many
+SOURCE_KEY: Final = "lookout-source-key"  # if the key was not UTF-8: the key in hexadecimal
+SOURCE_LAST_OFFSET: Final = "lookout-source-last-offset"  # if it stands for several: the last one's
+RECORDS: Final = "lookout-records"  # if it stands for several records: their number
 DROPPED: Final = "lookout-dropped"  # parts of the record that did not fit: headers, value, key
 
 #: reason of a dead letter that stands for all records of an interval in which a camera was over its quota
@@ -58,13 +58,13 @@ def text(headers: Iterable[tuple[str, bytes | str | None]] | None, name: str) ->
 
 
 def number(headers: Iterable[tuple[str, bytes | str | None]] | None, name: str) -> int | None:
-    """Return the last value of header `name` as a number of at most 18 plain digits; None for anything
+    """Return the last value of header `name` as a number of at most 18 plain digits; None if it is anything
     else."""
     digits = text(headers, name) or ""
     return int(digits) if _NUMBER.fullmatch(digits) else None
 
 
 def encode(values: dict[str, str]) -> Headers:
-    """Return headers as the Kafka client takes them; lone surrogates, which UTF-8 cannot encode, become
-    escapes."""
+    """Return headers in the form that the Kafka client takes. Lone surrogates, which UTF-8 cannot encode,
+    become escapes."""
     return tuple((key, value.encode("utf-8", "backslashreplace")) for key, value in values.items())

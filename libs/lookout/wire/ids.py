@@ -12,23 +12,23 @@ from lookout.v1.labels_pb2 import Label
 from lookout.wire.limits import ID_BYTES
 
 CAMERA_ID_BYTES: Final = ID_BYTES
-#: of names that people give; the console's form repeats it (`src/api.ts`)
+#: pattern of names that people give; the console's form repeats it (`src/api.ts`)
 _NEW_NAME: Final = re.compile(r"(?!.*\.\.)[^\W_][\w./:-]{0,63}")
 
 
 def is_camera_id(text: str) -> bool:
     """Whether `text` is a valid id of a camera or a watch: printable, 1 to 200 bytes in UTF-8."""
-    # Characters are checked first: a key may be megabytes, and a lone surrogate (not printable) cannot be
-    # encoded.
+    # Characters are checked first, because a key may have megabytes and a lone surrogate (not printable)
+    # cannot be encoded.
     if not 0 < len(text) <= ID_BYTES or not text.isprintable() or "\ufffd" in text:
         return False
     return len(text.encode()) <= ID_BYTES
 
 
 def name_fault(text: str) -> str:
-    """Return why a new camera or watch cannot have this name; empty if it can.
+    """Return why a new camera or watch cannot have this name; "" if it can.
 
-    Existing names need only pass `is_camera_id`. New ones are checked more strictly, because names appear in
+    Existing names need only pass `is_camera_id`. New names are checked more strictly, because they appear in
     URLs, patterns and commands.
     """
     if _NEW_NAME.fullmatch(text):
@@ -37,19 +37,19 @@ def name_fault(text: str) -> str:
 
 
 def names_id(pattern: str, identity: str) -> bool:
-    """Whether a pattern matches a camera or a watch: it equals the id, or is a glob that matches it. An id
-    may itself contain glob characters: `yard [2]`."""
+    """Whether a pattern matches a camera or a watch: it equals the id, or it is a glob that matches the id.
+    An id may itself contain glob characters, such as `yard [2]`."""
     return identity == pattern or fnmatch.fnmatchcase(identity, pattern)
 
 
 def key_text(key: bytes | str | None) -> str:
-    """Return a record's key as text; bytes that are not UTF-8 are escaped as \\xff, so keys stay distinct."""
+    """Return a record's key as text; invalid UTF-8 is escaped (\\xff), so that keys stay distinct."""
     return key if isinstance(key, str) else (key or b"").decode("utf-8", "backslashreplace")
 
 
 def stable_id(*parts: str | int) -> str:
-    """Return 32 hex digits of BLAKE2b. Parts are length-prefixed, so no two lists of parts have the same
-    input."""
+    """Return 32 hex digits of BLAKE2b. Each part is preceded by its length, so different lists of parts never
+    have the same input."""
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         raw = str(part).encode()
@@ -59,7 +59,7 @@ def stable_id(*parts: str | int) -> str:
 
 
 def verdict_id(camera: str, epoch: int, watch: str, version: int, window: int) -> str:
-    """Return the id of the one outcome of a camera, epoch, watch, version and window."""
+    """Return the id of the only outcome for a camera, epoch, watch, version and window."""
     return stable_id("verdict", camera, epoch, watch, version, window)
 
 

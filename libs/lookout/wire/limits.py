@@ -1,16 +1,17 @@
 """Upper limits of everything on the wire, declared once.
 
 Writers (command line, Kubernetes resources, controller) and readers check the same numbers;
-`charts/derive.py` compares the CRDs' bounds with them. The comment on each limit says what raising it costs.
+`charts/derive.py` compares the CRDs' bounds with them. The comment on a limit says what raising it would
+cost.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-#: bytes of a camera's or a watch's id in UTF-8: keys of records, parts of tensor ids
+#: bytes of a camera's or a watch's id in UTF-8: ids are keys of records and parts of tensor ids
 ID_BYTES: Final = 200
-#: characters of a tenant's name, as those of a Kubernetes label
+#: characters of a tenant's name, as in a Kubernetes label
 TENANT_CHARS: Final = 63
 #: camera ids or patterns of one watch
 WATCH_CAMERAS: Final = 1000
@@ -21,39 +22,39 @@ ZONE_NAME: Final = 100
 #: weekly spans of a watch, characters of an IANA time zone's name
 SCHEDULE_ENTRIES: Final = 100
 TIME_ZONE: Final = 60
-#: least threshold of a rule: on the wire 0 stands for the default
+#: smallest threshold of a rule: in messages, 0 stands for the default
 LEAST_THRESHOLD: Final = 0.001
-#: answers that a rule may look back on: they are the bits of one 64-bit number in the checkpoint
+#: answers on which a rule may look back: they are the bits of one 64-bit number in the checkpoint
 LAST_ANSWERS: Final = 64
 #: longest cooldown, 31 days
 COOLDOWN_S: Final = 31 * 86_400
 #: bytes of a watch as JSON; the limits above allow less
 WATCH_BYTES: Final = 640 * 1024
-#: watches of one camera, and so verdicts of one window and incidents open at a time
+#: watches of one camera, and thus verdicts of one window and open incidents at a time
 CAMERA_WATCHES: Final = 256
-#: watches of an installation: each prefill instance holds them in memory, with up to 16 versions
+#: watches of an installation: each prefill instance keeps them in memory, with up to 16 versions
 ALL_WATCHES: Final = 10_000
 #: samples of a stride block, and stride blocks of a window. A gap in a stream is filled with up to a window
 #: of empty blocks
 BLOCK_SAMPLES: Final = 1024
 WINDOW_BLOCKS: Final = 256
-#: rows or columns of a grid of patches or merge groups, and cells of it
+#: rows or columns of a grid of patches or merge groups, and its cells
 GRID_SIDE: Final = 1024
 GRID_CELLS: Final = 65_536
-#: characters of a reason or a detail that is written into a record
+#: characters of a reason or detail in a record
 REASON: Final = 1000
-#: milliseconds by which an epoch may lie ahead of the Kafka time of the record that names it
+#: milliseconds by which an epoch may be ahead of the Kafka time of its record
 EPOCH_AHEAD_MS: Final = 86_400_000
 #: bytes of a recording job's id: the keys of its parts are the id and a number
 JOB_BYTES: Final = 100
-#: URIs, and questions, of a recording job; characters of a URI
+#: URIs and questions of a recording job; characters of a URI
 JOB_URIS: Final = 256
 JOB_QUESTIONS: Final = 32
 URI_CHARS: Final = 2048
 #: parts of a job, and answers (parts times questions): all of them are in the record of its answers
 JOB_PARTS: Final = 4096
 JOB_ANSWERS: Final = 32_768
-#: samples of a part; all of them are in memory as key-value pairs
+#: samples of a part; the KV of all of them is in memory
 PART_SAMPLES: Final = 65_536
 #: recordings of a job, after its folders are listed
 JOB_RECORDINGS: Final = 1000
@@ -67,17 +68,17 @@ JOB_LABELS: Final = 1000
 JOB_S: Final = 7 * 86_400
 #: tokens of a description
 DESCRIPTION_TOKENS: Final = 512
-#: erasures of an installation: each service holds their ranges in memory
+#: erasures of an installation: each service keeps their ranges in memory
 ERASURES: Final = 10_000
-#: longest range in the future (of a clock that is ahead) that is erased: 366 days
+#: longest range in the future that can be erased (for a clock that is ahead): 366 days
 ERASED_AHEAD_US: Final = 366 * 86_400 * 10**6
-#: characters of an actor's name: that of a token, or a subject of OpenID Connect
+#: characters of an actor's name: a token's name or an OpenID Connect subject
 ACTOR_CHARS: Final = 200
 #: characters of a note on an incident
 NOTE_CHARS: Final = 4000
 #: characters of an idempotency key
 REQUEST_KEY: Final = 128
-#: camera patterns, or tenants, of a token
+#: camera patterns or tenants of a token
 TOKEN_SCOPES: Final = 256
 #: notifications of an installation: each has a thread in the notify service
 NOTIFICATIONS: Final = 100

@@ -1,8 +1,8 @@
-"""Conversion of messages to JSON and back.
+"""Converts messages to JSON and back.
 
 The form is protobuf JSON with four differences, so that a consumer needs no protobuf library: field names are
-those of the .proto files; 64-bit integers are numbers; enumeration values are lower case without their type's
-prefix ("answered", "opened"); numbers and booleans are always present, also when they are zero. Empty texts,
+those in the .proto files; 64-bit integers are numbers; enumeration values are lower case without their type's
+prefix ("answered", "opened"); numbers and booleans are always present, even if they are zero. Empty texts,
 lists and messages are left out. Times are RFC 3339, durations are seconds, bytes are base64.
 """
 
@@ -21,7 +21,7 @@ from lookout.wire.ranges import RangeError, check_ranges
 
 TIMESTAMP: Final = "google.protobuf.Timestamp"
 
-#: characters of a parser's message that a reason quotes
+#: most characters that a reason quotes from a parser's message
 _QUOTED: Final = 300
 M = TypeVar("M", bound=Message)
 #: a message or field descriptor; its class differs between protobuf back ends
@@ -29,14 +29,14 @@ Descriptor = Any
 
 
 class WireError(LookoutError, ValueError):
-    """Bytes that are not a valid record of their topic."""
+    """The bytes are not a valid record of their topic."""
 
 
 def to_json(message: Message) -> bytes:
     """Return the message as JSON: compact, keys sorted, UTF-8."""
     return json.dumps(
-        # Sorted and without NaN: a replay writes the same bytes for a message, and every JSON reader accepts
-        # them.
+        # Sorted and without NaN, so that a replay writes the same bytes for a message and every JSON reader
+        # accepts them.
         _fields(message),
         sort_keys=True,
         ensure_ascii=False,
@@ -46,7 +46,7 @@ def to_json(message: Message) -> bytes:
 
 
 def from_json(data: bytes, kind: type[M]) -> M:
-    """Parse JSON as `to_json` writes it, or standard protobuf JSON, and check its ranges.
+    """Parse JSON in the form of `to_json`, or standard protobuf JSON, and check the ranges.
 
     Unknown fields are ignored.
 
@@ -63,7 +63,7 @@ def from_json(data: bytes, kind: type[M]) -> M:
 
 
 def from_own_json(data: bytes, kind: type[M]) -> M:
-    """Parse a message that this process wrote itself: like `from_json`, but without checking ranges.
+    """Parse a message that this process wrote: like `from_json`, but without checking ranges.
 
     Raises:
         WireError: The bytes are not JSON, or a value does not fit its field.
@@ -72,34 +72,34 @@ def from_own_json(data: bytes, kind: type[M]) -> M:
     try:
         fields = json.loads(data)
         if not isinstance(fields, dict):
-            raise WireError(f"not a {name} in JSON: an object is expected, not {type(fields).__name__}")
+            raise WireError(f"not a {name} in JSON: it must be an object, not {type(fields).__name__}")
         message = json_format.ParseDict(
             _standard(fields, kind.DESCRIPTOR), kind(), ignore_unknown_fields=True
         )
     except WireError:
         raise
     except Exception as error:
-        # Any exception: the parsers raise ValueError for a number of 5 000 digits, UnicodeEncodeError for a
+        # Any exception: the parsers raise ValueError for a number with 5 000 digits, UnicodeEncodeError for a
         # lone surrogate, AttributeError and TypeError for values of the wrong kind, and perhaps others in
-        # their next release.
+        # future releases.
         raise WireError(f"not a {name} in JSON: {_first_words(error)}") from error
     return message
 
 
 def _first_words(error: Exception) -> str:
-    """Return the beginning of a parser's error, cleaned: json_format quotes the whole record in it, lone
-    surrogates included."""
+    """Return the beginning of a parser's error, cleaned, because json_format quotes the whole record in it,
+    even lone surrogates."""
     return clean(error, _QUOTED)
 
 
 def enum_prefix(enum: str) -> str:
-    """Return the prefix of every value of an enumeration: "OUTCOME_" for "Outcome"."""
+    """Return the prefix of an enumeration's values: "OUTCOME_" for "Outcome"."""
     words = "".join(f"_{letter}" if letter.isupper() else letter for letter in enum)
     return words.lstrip("_").upper() + "_"
 
 
 def enum_name(enum: str, value: str) -> str:
-    """Return a value's name on the wire: "answered" for OUTCOME_ANSWERED of "Outcome"."""
+    """Return a value's name in JSON: "answered" for OUTCOME_ANSWERED of "Outcome"."""
     return value.removeprefix(enum_prefix(enum)).lower().replace("_", "-")
 
 

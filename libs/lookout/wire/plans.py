@@ -1,4 +1,4 @@
-"""Consistency checks of parts, plans and outcomes of recording jobs, made before they are used."""
+"""Checks that parts, plans and outcomes of recording jobs are consistent, before they are used."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ def check_part(part: RecordingPart) -> None:
     """Check a part of a job.
 
     Raises:
-        RangeError: Its range is empty or runs backwards, or it has no recording or no question.
+        RangeError: The part's range is empty or runs backwards, or it has no recording or no question.
     """
     if part.HasField("backtest"):
         _check_past(part.backtest)
         if not part.backtest.HasField("job"):
-            raise RangeError("lookout.v1.RecordingPart.backtest: a range without its job")
+            raise RangeError("lookout.v1.RecordingPart.backtest: the range lacks its job")
         return
     _check_span(part.span)
     if not part.uri or not part.questions:
@@ -26,23 +26,23 @@ def check_outcome(outcome: RecordingOutcome) -> None:
     """Check an outcome of a job.
 
     Raises:
-        RangeError: Its plan is inconsistent, or belongs to another job.
+        RangeError: The outcome's plan is inconsistent, or belongs to another job.
     """
     if outcome.HasField("plan"):
         check_plan(outcome.plan)
         if outcome.plan.job.id != outcome.job:
-            raise RangeError(f"a plan of job {outcome.plan.job.id!r} in an outcome of job {outcome.job!r}")
+            raise RangeError(f"an outcome of job {outcome.job!r} has the plan of job {outcome.plan.job.id!r}")
 
 
 def check_plan(plan: RecordingPlan) -> None:
     """Check a plan.
 
     Raises:
-        RangeError: It does not have as many parts as it states, or a part's range runs backwards.
+        RangeError: The plan does not have as many parts as it states, or a part's range runs backwards.
     """
     if plan.job.HasField("backtest"):
         counted = sum(plan.partition_parts)
-        # A plan of an earlier release has no ranges: its parts were written with it.
+        # A plan of an earlier release has no ranges, because its parts were written with it.
         if plan.past and not counted == plan.parts == len(plan.past):
             raise RangeError(
                 f"a plan states {plan.parts} parts, but has {len(plan.past)} ranges and "
@@ -54,12 +54,12 @@ def check_plan(plan: RecordingPlan) -> None:
     counted = sum(recording.parts for recording in plan.recordings)
     if counted != plan.parts:
         raise RangeError(f"a plan states {plan.parts} parts, but its recordings have {counted}")
-    # A plan of an earlier release has no spans either.
+    # Nor does a plan of an earlier release have spans.
     if any(recording.spans for recording in plan.recordings):
         for recording in plan.recordings:
             if len(recording.spans) != recording.parts:
                 raise RangeError(
-                    f"a recording of {recording.parts} parts has {len(recording.spans)} spans in its plan"
+                    f"a recording with {recording.parts} parts has {len(recording.spans)} spans in its plan"
                 )
             for span in recording.spans:
                 _check_span(span)

@@ -1,8 +1,8 @@
 """The name prefix that separates installations which share a Kafka or a Redis.
 
 Topics, consumer groups, transactional ids and Redis keys of a process begin with `LOOKOUT_PREFIX`. It is read
-once, from the environment, because the topic table consists of constants. All processes of an installation,
-commands included, need the same prefix.
+from the environment only once, because the topic table consists of constants. All processes of an
+installation, including commands, need the same prefix.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FLEET_KEYS: Final = f"{NAME_PREFIX}lookout:"
 REDIS_KEYS: Final = f"{FLEET_KEYS}{CANARY}:" if IS_CANARY else FLEET_KEYS
 #: one hash per camera, written by the agent that pulls it: agent, state, error, segments, last_ms
 CAMERA_REPORT: Final = FLEET_KEYS + "{{{camera}}}:report"
-#: characters that Kafka accepts in topic names, and an end that separates the prefix from the name
+#: characters that Kafka accepts in topic names, ending with one that separates prefix and name
 _PREFIXES: Final = re.compile(r"([a-z0-9][a-z0-9.-]{0,38}[.-])?")
 
 
@@ -31,7 +31,7 @@ def prefixed(name: str) -> str:
 
 
 def prefix_fault(prefix: str = NAME_PREFIX) -> str | None:
-    """Return the rule that an invalid prefix breaks; None for a valid one."""
+    """Return the rule that an invalid prefix breaks; None if the prefix is valid."""
     if _PREFIXES.fullmatch(prefix):
         return None
     return (

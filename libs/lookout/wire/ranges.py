@@ -1,7 +1,7 @@
 """Checks every field of a record against its bounds, wherever a record is read.
 
 The bounds are options of the fields in `protos/lookout/v1` (`bounds.proto`). protovalidate would evaluate an
-expression (CEL) for each; here they are compiled once per message type into plain comparisons.
+expression (CEL) per bound; here the bounds are compiled once per message type into plain comparisons.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lookout.errors import LookoutError
 from lookout.v1.bounds_pb2 import Bounds, Range, bounds
 
 LARGEST: Final = 2**53
-"""Largest integer that every JSON reader handles exactly (RFC 8259, section 6). In microseconds it is 285
+"""Largest integer that every JSON reader handles exactly (RFC 8259, section 6). As microseconds it is 285
 years, so the sum of two times is still a valid date."""
 
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
@@ -26,7 +26,7 @@ _PACKAGE: Final = "lookout.v1."
 _Descriptor = Any
 _Check = Callable[[Message], None]
 
-#: the least and the largest value, both included
+#: the smallest and the largest value, both included
 _RANGES: Final[dict[int, tuple[float, float]]] = {
     Range.RANGE_INDEX: (0, LARGEST),
     Range.RANGE_TIME: (-LARGEST, LARGEST),
@@ -40,7 +40,7 @@ _RANGES: Final[dict[int, tuple[float, float]]] = {
     Range.RANGE_SIDE: (0, 65_536),
     Range.RANGE_GRID: (0, 1024),
 }
-#: limits of the message inside a checkpoint: as much as a record of a state topic holds
+#: limits of the message inside a checkpoint: as much as fits in a record of a state topic
 _ANY: Final = {"google.protobuf.Any.type_url": 200, "google.protobuf.Any.value": 1 << 20}
 
 
@@ -49,7 +49,7 @@ class RangeError(LookoutError, ValueError):
 
 
 def number_range(field: _Descriptor) -> tuple[float, float]:
-    """Return the least and the largest value of a numeric field, both included."""
+    """Return the smallest and the largest value of a numeric field, both included."""
     own = _bounds(field)
     return _RANGES.get(own.range, (own.least, own.most))
 
@@ -81,7 +81,7 @@ def check_ranges(message: Message) -> None:
 
 @cache
 def _checks(kind: _Descriptor) -> tuple[_Check, ...]:
-    """Return the comparisons for a message type. Messages of the wire are not recursive."""
+    """Return the comparisons for a message type. No message type is recursive."""
     return tuple(check for field in kind.fields for check in _field_checks(kind, field))
 
 
@@ -116,7 +116,7 @@ def _number(path: str, field: _Descriptor) -> _Check:
 
 
 def _refuse(path: str, value: float, low: float, high: float) -> None:
-    raise RangeError(f"{_PACKAGE}{path}: {value} is outside {_written(low)} to {_written(high)}")
+    raise RangeError(f"{_PACKAGE}{path}: {value} is outside the range {_written(low)} to {_written(high)}")
 
 
 def _written(value: float) -> str:
@@ -131,7 +131,7 @@ def _size(path: str, field: _Descriptor) -> _Check:
         values = getattr(message, name)
         for value in values if repeated else (values,):
             if len(value) > limit:
-                raise RangeError(f"{_PACKAGE}{path}: {len(value)} {unit}, {limit} at most")
+                raise RangeError(f"{_PACKAGE}{path}: {len(value)} {unit}; the limit is {limit}")
 
     return check
 
@@ -141,7 +141,7 @@ def _count(path: str, field: _Descriptor) -> _Check:
 
     def check(message: Message) -> None:
         if len(getattr(message, name)) > limit:
-            raise RangeError(f"{_PACKAGE}{path}: {len(getattr(message, name))} entries, {limit} at most")
+            raise RangeError(f"{_PACKAGE}{path}: {len(getattr(message, name))} entries; the limit is {limit}")
 
     return check
 
@@ -164,14 +164,14 @@ def _inner(field: _Descriptor) -> _Check:
 
 
 def _timestamps(path: str, field: _Descriptor) -> _Check:
-    """Return a check that a Timestamp is within the years 1 to 9999, as it promises: others fail to
-    convert."""
+    """Return a check that a Timestamp is within the years 1 to 9999, as its type promises, because other
+    times cannot be converted."""
     name = field.name
 
     def check(message: Message) -> None:
         if message.HasField(name):
             time = getattr(message, name)
             if not (-62_135_596_800 <= time.seconds <= 253_402_300_799 and 0 <= time.nanos < 10**9):
-                raise RangeError(f"{_PACKAGE}{path}: {time.seconds} s is not a time of the years 1 to 9999")
+                raise RangeError(f"{_PACKAGE}{path}: {time.seconds} s is not a time in the years 1 to 9999")
 
     return check

@@ -1,9 +1,9 @@
-"""Checks the references of messages: records of one topic in the message's own partition, and tensors of one
-stage.
+"""Checks the references in messages: to records of one topic in the message's own partition, and to tensors
+of one stage.
 
-An untrusted reference would decide what a stage reads, waits for and recomputes. It is checked where its
-message enters (`wire.door`), so that later readers may follow it. `tests/unit/wire/test_references.py` fails
-for a message reference that is missing here.
+An untrusted reference would decide what a stage reads, waits for and recomputes. So references are checked
+where their message enters (`wire.door`), and later readers may follow them.
+`tests/unit/wire/test_references.py` fails if a message has a reference that is missing here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import topics
 from lookout.wire.topics import Topic
 
-#: topic of the records that a field names
+#: topic of the records to which a field refers
 RECORDS: Final[dict[str, Topic]] = {
     "SegmentFrames.segment": topics.SEGMENTS,
     "StreamEvent.segment": topics.SEGMENTS,
@@ -40,7 +40,7 @@ RECORDS: Final[dict[str, Topic]] = {
     "Evidence.record": topics.FRAMES,
     "Quota.first_left_out": topics.SEGMENTS,
 }
-#: stage of the tensors that a field names
+#: stage of the tensors to which a field refers
 TENSORS: Final[dict[str, int]] = {
     "SegmentFrames.pixels": STAGE_FRAMES,
     "StrideBlock.embeddings": STAGE_TOKENS,
@@ -57,12 +57,12 @@ _WIDTHS: Final = {"uint8": 1, "float16": 2, "bfloat16": 2, "float32": 4, "float6
 
 
 class BadReferenceError(LookoutError, ValueError):
-    """A message refers to a record or tensor from which it cannot have been made."""
+    """The message refers to a record or tensor from which it cannot have been made."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
-    """The message whose references are checked. partition: the one they must be in; None: any."""
+    """The message whose references are checked. partition: in which they must be; None: any."""
 
     camera: str
     epoch: int
@@ -77,12 +77,12 @@ def check_references(message: Message, partition: int | None = None) -> None:
 
     Args:
         message: The message of a record.
-        partition: The record's partition. Each stage writes to the partition number that it read from, so
-            references of camera records stay within it. None: not known.
+        partition: The record's partition. Each stage writes to the partition number from which it read, so
+            references of camera records stay within it. None: unknown.
 
     Raises:
-        BadReferenceError: A record of another topic or partition or with an invalid offset; or a tensor of
-            another stage, camera or epoch, or whose size does not match its shape.
+        BadReferenceError: A reference is to a record of another topic or partition or with an invalid offset;
+            or to a tensor of another stage, camera or epoch, or one whose size does not match its shape.
     """
     checks = _checks(message.DESCRIPTOR)
     if not checks:
@@ -97,7 +97,7 @@ def check_references(message: Message, partition: int | None = None) -> None:
 
 
 def check_frames(record: FramesRecord) -> None:
-    """Check that a record has a row of pixels for each of its frames.
+    """Check that a record has one row of pixels for each of its frames.
 
     Raises:
         BadReferenceError: The numbers differ.
@@ -105,7 +105,7 @@ def check_frames(record: FramesRecord) -> None:
     segment = record.segment
     if segment.pixels.shape and segment.pixels.shape[0] != len(segment.frames):
         raise BadReferenceError(
-            f"SegmentFrames.pixels: {segment.pixels.shape[0]} rows for {len(segment.frames)} frames"
+            f"SegmentFrames.pixels: there are {segment.pixels.shape[0]} rows for {len(segment.frames)} frames"
         )
 
 
@@ -156,10 +156,10 @@ def _tensor(path: str, field: Any) -> _Check:
     def check(message: Message, owner: _Owner) -> None:
         for ref in _each(message, field):
             if ref.stage != stage:
-                raise BadReferenceError(f"{path}: a tensor of stage {ref.stage}, not {stage}")
+                raise BadReferenceError(f"{path}: the tensor is of stage {ref.stage}, not {stage}")
             if ref.camera != owner.camera or ref.epoch != owner.epoch:
                 raise BadReferenceError(
-                    f"{path}: a tensor of {ref.camera!r}, epoch {ref.epoch}, in a record of "
+                    f"{path}: the tensor is of {ref.camera!r}, epoch {ref.epoch}, but the record is of "
                     f"{owner.camera!r}, epoch {owner.epoch}"
                 )
             if ref.HasField("input"):
@@ -173,17 +173,17 @@ def _tensor(path: str, field: Any) -> _Check:
 
 def _check_record(path: str, at: RecordRef, topic: Topic, partition: int | None) -> None:
     if at.topic != topic.name:
-        raise BadReferenceError(f"{path}: a record of {at.topic!r}, not {topic.name}")
+        raise BadReferenceError(f"{path}: the record is in {at.topic!r}, not {topic.name}")
     if at.partition < 0 or (partition is not None and at.partition != partition):
-        raise BadReferenceError(f"{path}: a record of partition {at.partition}, not {partition}")
+        raise BadReferenceError(f"{path}: the record is in partition {at.partition}, not {partition}")
     if at.offset < 0:
-        raise BadReferenceError(f"{path}: {at.offset} is not an offset of a record")
+        raise BadReferenceError(f"{path}: {at.offset} is not a valid offset")
 
 
 def _check_size(ref: TensorRef) -> None:
-    """Check that a tensor has an id if it is not empty, and as many bytes as its shape needs."""
+    """Check that a tensor has an id unless it is empty, and as many bytes as its shape needs."""
     if not ref.id and (ref.shape or ref.length):
-        raise BadReferenceError("a tensor without an id")
+        raise BadReferenceError("the tensor has no id")
     if not ref.shape:
         return
     width = _WIDTHS.get(ref.dtype)

@@ -1,4 +1,4 @@
-"""Probabilities of a structured question's allowed answers, as messages."""
+"""Converts the probabilities of a structured question's allowed answers to messages and back."""
 
 from __future__ import annotations
 

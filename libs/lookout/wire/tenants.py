@@ -1,11 +1,11 @@
-"""Tenants, the owners of cameras, watches and jobs; and the camera labels in the headers of segments.
+"""Tenants, who own cameras, watches and jobs; and the camera labels in the headers of segments.
 
 A tenant is a name. Cameras and jobs without one belong to the tenant `default`. A watch with a tenant covers
-only that tenant's cameras; one without covers all. The cost of a camera's windows counts for the camera's
-tenant.
+only that tenant's cameras; a watch without one covers all. The cost of a camera's windows counts for the
+camera's tenant.
 
-The name travels with the footage, as a header of segments (`lookout-tenant`) and a field of the records made
-from them. So a replay decides the same, even if the camera's resource has changed since.
+The name travels with the footage, as a header of segments (`lookout-tenant`) and as a field of the records
+made from them. So a replay decides the same, even if the camera's resource has changed since.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from lookout.wire import headers
 from lookout.wire.limits import TENANT_CHARS
 from lookout.wire.message_json import WireError
 
-#: tenant of cameras and jobs that name none
+#: tenant of cameras and jobs that do not state one
 DEFAULT_TENANT: Final = "default"
 
-#: pattern of tenant names for JSON Schema, the empty name included; the custom resources have the same
+#: pattern of tenant names for JSON Schema, including the empty name; the custom resources have the same one
 TENANT_PATTERN: Final = rf"^([a-z0-9]([-a-z0-9_.]{{0,{TENANT_CHARS - 2}}}[a-z0-9])?)?$"
 _NAME: Final = re.compile(TENANT_PATTERN.removesuffix("$") + r"\Z")
-#: priorities by the names in command line, resources and headers; on the wire 0 stands for normal
+#: priorities by their names in command line, resources and headers; in messages, 0 stands for normal
 PRIORITIES: Final[dict[str, Watch.Priority]] = {
     "low": Watch.PRIORITY_LOW,
     "normal": Watch.PRIORITY_UNSPECIFIED,
@@ -49,14 +49,14 @@ def check_tenant(name: str) -> str:
     """
     if not _NAME.match(name):
         raise WireError(
-            f"tenant '{clean(name, 40)}': 1 to {TENANT_CHARS} letters (a-z, no capitals), digits, '-', '_' "
-            "and '.' are needed, with a letter or digit at both ends"
+            f"tenant '{clean(name, 40)}': use 1 to {TENANT_CHARS} letters (a-z, no capitals), digits, '-', "
+            "'_' and '.', with a letter or digit at both ends"
         )
     return name
 
 
 def tenant_of(name: str) -> str:
-    """Return the tenant of a field on the wire, in which an empty text means `default`."""
+    """Return the tenant in a message's field, in which an empty text means `default`."""
     return name or DEFAULT_TENANT
 
 
@@ -66,7 +66,7 @@ def priority_name(priority: Watch.Priority) -> str:
 
 
 def labelled(labels: CameraLabels) -> bool:
-    """Whether any label differs from its default; records leave out labels that do not."""
+    """Whether any label differs from its default; records leave out default labels."""
     return bool(labels.tenant or labels.priority or labels.masks)
 
 
@@ -79,7 +79,7 @@ def read_labels(record: headers.Headers) -> CameraLabels:
     tenant = check_tenant(headers.text(record, headers.TENANT) or "")
     priority = headers.text(record, headers.PRIORITY) or "normal"
     if priority not in PRIORITIES:
-        raise WireError(f"priority {priority[:40]!r}: one of {', '.join(PRIORITIES)} is needed")
+        raise WireError(f"priority {priority[:40]!r} is unknown: choose one of {', '.join(PRIORITIES)}")
     return CameraLabels(tenant=tenant, priority=PRIORITIES[priority])
 
 

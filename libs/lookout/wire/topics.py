@@ -1,6 +1,6 @@
 """The topic table: the one place that defines the topics and their configuration.
 
-The chart, the local fleet, the start-up check of every service and the docs derive from it.
+The chart, the local fleet, every service's start-up check and the docs are derived from this table.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from lookout.wire.limits import JOB_S
 from lookout.wire.prefix import CANARY, IS_CANARY, prefixed
 
 MAX_SEGMENT_BYTES: Final = 16 * 1024 * 1024
-MAX_MESSAGE_BYTES: Final = 17 * 1024 * 1024  # a full segment and its headers
+MAX_MESSAGE_BYTES: Final = 17 * 1024 * 1024  # a segment of the largest size, with its headers
 HOUR_MS: Final = 3_600_000
-#: id of the watch that asks whether a camera is offline; its question is not asked of the model
+#: id of the watch for cameras that are offline; the model is not asked its question
 CAMERA_OFFLINE: Final = "camera-offline"
-#: watch id of camera incidents, which decode opens; no question of it is asked of the model
+#: watch id of camera incidents, which decode opens; the model is asked no question for it
 CAMERA_HEALTH: Final = "camera-health"
 #: watch id and camera id of scheduled reports, which are about all cameras of a tenant
 SHIFT_REPORT: Final = "shift-report"
 EVERY_CAMERA: Final = "*"
-#: how far in the future a version of a watch may begin; compaction keeps the version before it for as long
+#: how far in the future a version of a watch may begin; compaction keeps the previous version as long
 AHEAD_MS: Final = 7 * 24 * HOUR_MS
 
-#: compaction delay of state topics: a takeover reads the live state and what was written since
+#: compaction delay of state topics: a takeover reads the live state and what was not compacted yet
 STATE_COMPACT_MS: Final = 2 * 60_000
 
 
@@ -41,13 +41,13 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One topic of the wire.
+    """One topic.
 
-    `pipeline` topics share one partition count: each stage writes to the partition number it read from.
-    `lookout topics grow` adds partitions to those of cameras. `retention_ms` None means compacted: the newest
-    value of a key stays for ever.
-    `broker_time`: age counts from the arrival of a record at the broker, whatever its producer's time stamp.
-    Replaced values of a compacted topic stay for at least `keep_replaced_ms` and at most `compact_within_ms`.
+    `pipeline` topics share one partition count, because each stage writes to the partition number from which
+    it read. `lookout topics grow` adds partitions to the topics of cameras. `retention_ms` None means
+    compacted: the newest value of a key stays for ever. `broker_time`: age counts from a record's arrival at
+    the broker, whatever its producer's time stamp. Replaced values of a compacted topic stay for at least
+    `keep_replaced_ms` and at most `compact_within_ms`.
     """
 
     name: str
@@ -61,18 +61,18 @@ class Topic:
 
     @property
     def compacted(self) -> bool:
-        """Whether the topic is compacted, that is, a table."""
+        """Whether the topic is compacted, so that it is a table."""
         return self.retention_ms is None
 
     def config(self) -> dict[str, str]:
-        """Return Kafka's settings for the topic."""
+        """Return the Kafka settings of the topic."""
         cleanup = (
             {"cleanup.policy": "compact"}
             if self.retention_ms is None
             else {"cleanup.policy": "delete", "retention.ms": str(self.retention_ms)}
         )
-        # The broker checks the limit on the decompressed batch, so it rejects a small batch that decompresses
-        # to a large one. Footage does not compress, and Lookout's own records are not compressed.
+        # The broker checks the limit after decompression, so it rejects a small batch that decompresses to a
+        # large one. Footage does not compress, and Lookout's own records are not compressed.
         settings = {
             **cleanup,
             "max.message.bytes": str(self.max_message_bytes),
@@ -83,7 +83,7 @@ class Topic:
         if self.keep_replaced_ms:
             settings["min.compaction.lag.ms"] = str(self.keep_replaced_ms)
         if self.compact_within_ms:
-            # Kafka never compacts the active log segment, so it must be rolled in time, too.
+            # Kafka never compacts the active log segment, so that segment must be rolled in time, too.
             settings["segment.ms"] = settings["max.compaction.lag.ms"] = str(self.compact_within_ms)
             settings["min.cleanable.dirty.ratio"] = "0.1"
             # Transaction markers and tombstones are removed equally soon; by default they stay for a day.
@@ -91,25 +91,25 @@ class Topic:
         return settings
 
     def tiered(self, local_hours: float) -> dict[str, str]:
-        """Return Kafka's settings for a topic whose older records are in the broker's remote storage
+        """Return the Kafka settings of a topic whose older records are in the broker's remote storage
         (KIP-405).
 
         Args:
-            local_hours: Hours for which records also stay on the broker's own disk.
+            local_hours: Hours for which records also stay on the broker's disk.
 
         Raises:
             ValueError: The topic is compacted, which Kafka does not tier.
         """
         if self.compacted:
-            raise ValueError(f"{self.name} is compacted: it has no tiered storage")
+            raise ValueError(f"{self.name} is compacted, so it cannot have tiered storage")
         return {
             "remote.storage.enable": "true",
             "local.retention.ms": str(round(local_hours * HOUR_MS)),
         }
 
     def complaints(self, actual: Mapping[str, str]) -> list[str]:
-        """Return what is wrong with a broker's settings of this topic, one phrase each. Retention is not
-        checked: it is the operator's choice."""
+        """Return what is wrong with a broker's settings for this topic, one phrase each. Retention is not
+        checked, because it is the operator's choice."""
         config = self.config()
         wrong = []
         if self.compacted != ("compact" in actual.get("cleanup.policy", "")):
@@ -129,7 +129,7 @@ SEGMENTS: Final = Topic(
     prefixed("camera.segments.v1"),
     "container bytes, or a URI (text/uri-list)",
     max_message_bytes=MAX_MESSAGE_BYTES,
-    broker_time=True,  # otherwise a producer's old time stamps would let retention remove unread records
+    broker_time=True,  # else retention would remove unread records with old time stamps
 )
 FRAMES: Final = Topic(prefixed("frames.v1"), "lookout.v1.FramesRecord")
 
@@ -150,7 +150,7 @@ def _verdicts(mark: str) -> Topic:
 _MARK: Final = f"{CANARY}." if IS_CANARY else ""
 TOKENS: Final = _tokens(_MARK)
 VERDICTS: Final = _verdicts(_MARK)
-#: outcomes of a canary, which only the comparison reads
+#: verdicts of a canary, which only the comparison reads
 CANARY_VERDICTS: Final = _verdicts(f"{CANARY}.")
 ALERTS: Final = Topic(
     prefixed("alerts.v1"), "CloudEvents, lookout.v1.Alert as JSON", retention_ms=30 * 24 * HOUR_MS
@@ -168,7 +168,7 @@ CAMERAS: Final = Topic(
     prefixed("cameras.v1"), "lookout.v1.Camera as JSON", pipeline=False, retention_ms=None, broker_time=True
 )
 
-#: erasures, and who has carried them out; kept for ever, since a pod may return with an old disk
+#: erasures, and who has carried them out; kept for ever, because a pod may return with an old disk
 ERASURES: Final = Topic(
     prefixed("erasures.v1"), "lookout.v1.Erasure as JSON", pipeline=False, retention_ms=None, broker_time=True
 )
@@ -191,7 +191,7 @@ ACTIONS: Final = Topic(
     retention_ms=400 * 24 * HOUR_MS,
     broker_time=True,
 )
-#: tokens of the gateway; a null value revokes one
+#: tokens of the gateway; a null value revokes a token
 ACCESS: Final = Topic(
     prefixed("access.v1"), "lookout.v1.ApiToken as JSON", pipeline=False, retention_ms=None, broker_time=True
 )
@@ -222,7 +222,7 @@ MASKS: Final = Topic(
     broker_time=True,
 )
 
-#: recording jobs; the newest record of a job is in force
+#: recording jobs; a job's newest record is in force
 RECORDINGS: Final = Topic(
     prefixed("recordings.v1"), "lookout.v1.RecordingJob as JSON", retention_ms=None, broker_time=True
 )
@@ -251,8 +251,8 @@ def state_topic(service: str) -> Topic:
 
 
 def dead_letters(source: Topic) -> Topic:
-    """Return the topic for records of `source` that cannot be processed: the original bytes, the reason in
-    headers."""
+    """Return the topic for records of `source` that cannot be processed: the original bytes, with the reason
+    in headers."""
     return Topic(
         f"{source.name}.dlq",
         "original bytes",
@@ -268,11 +268,12 @@ class Flow:
     Several services may read one topic, each in its own consumer group, named after the service.
 
     Attributes:
-        name: Name of the service; with the installation's prefix also that of its consumer group and of its
-            state topic.
-        source: The topic that it reads.
-        outputs: Topics that it writes; empty if its effect is outside Kafka.
-        letters: Name of the topic to whose dead letters it writes, without the prefix; empty: its source.
+        name: Name of the service; with the installation's prefix also the name of its consumer group and of
+            its state topic.
+        source: The topic that the service reads.
+        outputs: Topics that the service writes; empty if its effect is outside Kafka.
+        letters: Name, without the prefix, of the topic to whose dead letters the service writes; empty: its
+            source.
     """
 
     name: str
@@ -282,23 +283,23 @@ class Flow:
 
     @property
     def group(self) -> str:
-        """Name of its consumer group."""
+        """Name of the service's consumer group."""
         return prefixed(self.name)
 
     @property
     def state(self) -> Topic:
-        """Topic of its checkpoints."""
+        """Topic of the service's checkpoints."""
         return state_topic(self.name)
 
     @property
     def dead_letters(self) -> Topic:
-        """Topic for records that it cannot process; the header `lookout-stage` names the service."""
+        """Topic for records that the service cannot process; the header `lookout-stage` names the service."""
         named = replace(self.source, name=prefixed(self.letters)) if self.letters else self.source
         return dead_letters(named)
 
     @property
     def topics(self) -> tuple[Topic, ...]:
-        """All its topics."""
+        """All topics of the service."""
         return (self.source, *self.outputs, self.state, self.dead_letters)
 
 
@@ -318,14 +319,13 @@ PIPELINE: Final[dict[Stage, Flow]] = {
     Stage.ALERTS: Flow(Stage.ALERTS, VERDICTS, (ALERTS,)),
     **(_CANARY_PIPELINE if IS_CANARY else {}),
 }
-"""The services of every installation. In a canary's process, prune-encode and prefill are those of the
-canary."""
+"""The services of every installation. In a canary's process, prune-encode and prefill are the canary's."""
 
 PLAN: Final = Flow("recordings-plan", RECORDINGS, (RECORDING_RESULTS,))
 PARTS: Final = Flow("recordings", RECORDING_PARTS, (RECORDING_RESULTS,))
 REDUCE: Final = Flow("recordings-reduce", RECORDING_RESULTS, (RECORDING_PARTS, ANSWERS))
 RECORDING_FLOWS: Final = (PLAN, PARTS, REDUCE)
-"""The services of recording jobs: one folder of code, run only by installations that use them."""
+"""The services for recording jobs, which only installations that use such jobs run."""
 
 NOTIFY: Final = Flow("notify", ALERTS)
 """The notification service. It also reads people's actions on incidents; only one of its processes works."""
@@ -333,9 +333,9 @@ NOTIFY: Final = Flow("notify", ALERTS)
 
 def camera_topics() -> tuple[Topic, ...]:
     """Return the topics whose records belong to a camera, inputs first; they grow together. In a canary's
-    process, return those that it writes.
+    process, return the topics that it writes.
 
-    Those of recordings do not grow: a job's records are in the partition that its request chose.
+    The topics of recordings do not grow, because a job's records are in the partition that its request chose.
     """
     if IS_CANARY:
         return canary_topics()
@@ -355,7 +355,7 @@ def canary_topics() -> tuple[Topic, ...]:
 
 
 def all_topics() -> tuple[Topic, ...]:
-    """Return every topic of an installation, inputs first; in a canary's process, those that it writes."""
+    """Return every topic of an installation, inputs first; in a canary, those that it writes."""
     if IS_CANARY:
         return canary_topics()
     flows = (*PIPELINE.values(), *RECORDING_FLOWS, NOTIFY)

@@ -210,7 +210,7 @@ class UpFleet:
     def deaths(self) -> list[str]:
         """Ends of services that this run did not bring about, as the command told them."""
         lines = self._child.log.read_text(errors="replace").splitlines()
-        ends = [line for line in lines if " ended with code " in line or "ended; it started again" in line]
+        ends = [line for line in lines if " ended with code " in line or "ended, and was restarted" in line]
         left = dict(self.killed)
         out = []
         for line in ends:

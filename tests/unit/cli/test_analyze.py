@@ -113,7 +113,7 @@ def test_what_cannot_be_done_is_refused_in_a_sentence(clip: Path) -> None:
     assert "it lasts 12 s" in refusal(name, "-q", QUESTION, "--since", "20")
     assert "from 20 s to its end" in refusal(name, "-q", QUESTION, "--since", "20")
     assert "is empty" in refusal(name, "-q", " ")
-    assert "1000 is the limit" in refusal(name, "-q", "a" * 1001)
+    assert "the limit is 1000" in refusal(name, "-q", "a" * 1001)
     assert "is not valid UTF-8" in refusal(name, "-q", "Is a\ud800?")
     assert "no file can be made" in refusal(name, "-q", QUESTION, "--page", "/proc/answers.html")
     for option in ("--preset", "--policy"):

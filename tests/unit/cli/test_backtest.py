@@ -176,8 +176,8 @@ def test_labels_that_are_not_there_are_named(fleet: OneProcessFleet, kafka: str)
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--zone", " ".join(["0.1,0.1"] * 101)], "101 entries, 100 at most"),
-        (["--camera", "x" * 201], "201 characters, 200 at most"),
+        (["--zone", " ".join(["0.1,0.1"] * 101)], "101 entries; the limit is 100"),
+        (["--camera", "x" * 201], "201 characters; the limit is 200"),
         (["--since", "9" * 5000], "must be now, start, a duration"),
         (["--until", "9" * 5000 + "d"], "is not before --until"),
     ],

@@ -273,9 +273,9 @@ def test_jobs_are_listed_with_their_tenant(group: str, monkeypatch: pytest.Monke
         (["--fps", "9" * 5000 + "x"], "999... is not a valid float"),
         (["--rho", "nan"], "--rho: nan is not a finite number"),
         (["--rho", "-1"], "--rho: rho=-1 must be above 0 and at most 1"),
-        (["--group", "9" * 4000], "--group: group_frames must be 1 to 1000000"),
+        (["--group", "9" * 4000], "--group: group_frames must be from 1 to 1000000"),
         (["--group", "9" * 5000], "999... is not a valid int"),
-        (["--part", "2000000"], "--part: part_frames must be 1 to 1000000, not 2000000"),
+        (["--part", "2000000"], "--part: part_frames must be from 1 to 1000000, not 2000000"),
         (["--threads", "0"], "--threads 0"),
     ],
 )

@@ -58,7 +58,7 @@ def test_the_shipped_model_and_links_to_it_are_taken(folder: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
-        ({"vision_config__num_hidden_layers": 10**7}, "num_hidden_layers is 1e[+]07; 1000 is the limit"),
+        ({"vision_config__num_hidden_layers": 10**7}, "num_hidden_layers is 1e[+]07; the limit is 1000"),
         ({"vision_config__hidden_size": 10**12}, "hidden_size is 1e[+]12"),
         ({"text_config__rms_norm_eps": float("nan")}, "rms_norm_eps is inf"),
         ({"x": [[{"y\x1b[2J": 1e300}]]}, r"y\\x1b\[2J is inf"),

@@ -35,8 +35,8 @@ def test_without_an_id_the_key_is_the_id() -> None:
         ({"cameras": [""]}, "not a camera id"),
         ({"cameras": ["\u202eevil"]}, "not a camera id"),
         ({"cameras": ["é" * 150]}, "not a camera id"),
-        ({"rule": {"threshold": 1e-9}}, "threshold 1e-09 must be 0.001 to 1"),
-        ({"rule": {"n": 65}}, "Rule.n: 65 is outside 0 to 64"),
+        ({"rule": {"threshold": 1e-9}}, "threshold must be between 0.001 and 1, not 1e-09"),
+        ({"rule": {"n": 65}}, "Rule.n: 65 is outside the range 0 to 64"),
         ({"rule": {"cooldown_s": 1e300}}, "cooldown_s"),
         ({"rule": {"schedule": [{"start": "1:0", "end": "2"}]}}, "time of day"),
         ({"rule": {"schedule": [{"start": "01:00", "end": "02:00", "time_zone": "America"}]}}, "IANA"),
@@ -44,7 +44,7 @@ def test_without_an_id_the_key_is_the_id() -> None:
         ({"gate": {"watch": "w"}}, "cannot wait for itself"),
         ({"gate": {"watch": "camera-offline"}}, "asks the model no question"),
         ({"gate": {"watch": "\u202eevil"}}, "not a valid id"),
-        ({"pad": "x" * 700_000}, "655360 at most"),
+        ({"pad": "x" * 700_000}, "the limit is 655360"),
     ],
 )
 def test_what_cannot_be_followed_is_named(fields: dict[str, Any], words: str) -> None:
@@ -63,5 +63,5 @@ def test_behind_the_last_version_there_is_none() -> None:
 
 
 def test_the_id_of_cameras_own_incidents_is_no_watch() -> None:
-    with pytest.raises(RuleError, match="cameras' own incidents: choose another one"):
+    with pytest.raises(RuleError, match="cameras' own incidents: choose another id"):
         read_watch("camera-health", b'{"version": 1, "question": "Is the lens covered?"}')

@@ -28,7 +28,7 @@ def test_topics_can_ask_for_tiered_storage() -> None:
     assert (settings["remote.storage.enable"], settings["local.retention.ms"]) == ("true", "21600000")
     assert settings["retention.ms"] == str(720 * 3_600_000)
     assert "remote.storage.enable" not in configuration(SEGMENTS, Wishes(1, 1, {SEGMENTS.name: 720.0}))
-    with pytest.raises(Exception, match="compacted: it has no tiered storage"):
+    with pytest.raises(Exception, match="compacted, so it cannot have tiered storage"):
         configuration(WATCHES, Wishes(1, 1, {}, {WATCHES.name: 6.0}))
 
 

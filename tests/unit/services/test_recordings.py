@@ -396,9 +396,9 @@ def test_a_corrected_request_takes_the_id_of_a_refused_one(
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"questions": []}, "questions: ask at least one"),
+        ({"questions": []}, "questions: give at least one"),
         ({"questions": ["  "]}, "the question is empty"),
-        ({"uris": []}, "uris: name at least one"),
+        ({"uris": []}, "uris: give at least one"),
         ({"settings": RecordingSettings(start_s=5, end_s=5)}, "the range from 5 s to 5 s is empty"),
         ({"settings": RecordingSettings(fps=1000, part_frames=1)}, "parts or more"),
         ({"cancelled": True}, "cancelled before it was planned"),

@@ -123,7 +123,7 @@ def test_a_cameras_address_without_a_host_is_told_how_to_write_one(pipeline: Pip
 
 
 def test_a_pipeline_says_why_it_is_not_pickled(pipeline: Pipeline) -> None:
-    with pytest.raises(TypeError, match="holds a loaded model and is not pickled: make one in every process"):
+    with pytest.raises(TypeError, match="loaded model and cannot be pickled: make one in every process"):
         pickle.dumps(pipeline)
 
 

@@ -67,12 +67,12 @@ def test_the_largest_number_is_taken_and_flops_are_not_checked() -> None:
 @pytest.mark.parametrize(
     ("record", "words"),
     [
-        (FramesRecord(sampling=Sampling(window_blocks=2**32 - 1)), r"4294967295 is outside 0 to 256"),
+        (FramesRecord(sampling=Sampling(window_blocks=2**32 - 1)), r"is outside the range 0 to 256"),
         (Verdict(activity_rows=2**32 - 1), r"Verdict.activity_rows"),
-        (Verdict(p_yes=float("nan")), r"Verdict.p_yes: nan is outside 0 to 1"),
-        (Verdict(question="x" * 1001), r"Verdict.question: 1001 characters, 1000 at most"),
+        (Verdict(p_yes=float("nan")), r"Verdict.p_yes: nan is outside the range 0 to 1"),
+        (Verdict(question="x" * 1001), r"Verdict.question: 1001 characters; the limit is 1000"),
         (Verdict(start=Timestamp(seconds=2**60)), r"Verdict.start"),
-        (Watch(rule=Rule(zones=[Zone()] * 21)), r"Rule.zones: 21 entries, 20 at most"),
+        (Watch(rule=Rule(zones=[Zone()] * 21)), r"Rule.zones: 21 entries; the limit is 20"),
     ],
 )  # fmt: skip
 def test_a_field_outside_its_range_is_named(record: Message, words: str) -> None:

@@ -31,16 +31,16 @@ from lookout.video.segments.sampling import Pick
 class Analyzer:
     """A model that analyses recordings, one call at a time. It is loaded with the first readable recording.
 
-    As a context manager it frees the model at its end.
+    Used as a context manager, it frees the model at the end.
 
     Args:
         model: Folder of a checkpoint; None: the tiny model that comes with Lookout.
-        device: Where it runs.
-        dtype: Data type of its weights and KV; None: the default for the device.
+        device: Where the model runs.
+        dtype: Data type of weights and KV; None: the default for the device.
 
     Raises:
         LookoutError: There is no such model or device. If the model does not load, the first recording raises
-            it.
+            this error.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Analyzer:
         return self
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("an Analyzer holds a loaded model and is not pickled: make one in every process")
+        raise TypeError("an Analyzer has a loaded model and cannot be pickled: make one in every process")
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -95,8 +95,8 @@ class Analyzer:
         return state.hexdigest()
 
     def part_frames(self, settings: AnalysisSettings) -> int:
-        """Return the samples of a part: the setting, else what the model was trained for, else what fits its
-        positions.
+        """Return the number of samples of a part: the setting, else what the model was trained for, else what
+        fits in its positions.
 
         Raises:
             AnalysisError: The model's positions do not suffice for one frame.
@@ -108,10 +108,10 @@ class Analyzer:
         return planner(self.layout, settings, frames)
 
     def parts(self, reader: RecordingReader, settings: AnalysisSettings) -> tuple[list[Pick], list[Part]]:
-        """Return the samples of a recording, and the parts that they are cut into.
+        """Return the samples of a recording, and the parts into which they are cut.
 
         Raises:
-            AnalysisError: The range holds no sample.
+            AnalysisError: The range has no sample.
         """
         return cut_parts(reader, settings, self.part_frames(settings))
 
@@ -131,9 +131,9 @@ class Analyzer:
         Args:
             reader: The recording.
             questions: Yes/no questions.
-            settings: How to analyse it; None: the defaults.
+            settings: How to analyse the recording; None: the defaults.
             parts: Some of `self.parts(...)`, in order; None: all.
-            on_part: Called with every part as soon as it is answered.
+            on_part: Called with every part's result as soon as it is answered.
             progress: Called after every group.
             begun: `time.perf_counter()` before the recording was opened, for the timings.
 

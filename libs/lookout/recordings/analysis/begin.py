@@ -1,4 +1,4 @@
-"""When a recording begins by the clock: as given by the caller, else as stated in its file."""
+"""Determines when a recording begins: as given by the caller, else as stated in its file."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from lookout.video.files.begin import begin_numbers, begin_of_numbers
 
 GIVEN: Final = "given"
 FILE: Final = "file"
-"""Where the time at which a recording begins is from."""
+"""The source of the time at which a recording begins."""
 #: with these limits, every time within a recording is a valid date
 _EARLIEST, _LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 
 
 def given_begin(value: datetime | str) -> datetime:
-    """Check a moment that a caller gives; without an offset it is local time.
+    """Check and return a moment that a caller gives; without an offset, it is local time.
 
     Args:
         value: The moment, or its text in ISO 8601.
 
     Raises:
-        AnalysisError: It is not a time, lies before 1970 or after 2200, or is ambiguous or missing because of
-            daylight saving time.
+        AnalysisError: The value is not a time, is before 1970 or after 2200, or is ambiguous or missing
+            because of daylight saving time.
     """
     name = f"begins={clean(str(value), 60)}"
     moment = moment_of(name, value, AnalysisError)
@@ -35,7 +35,7 @@ def given_begin(value: datetime | str) -> datetime:
 
 
 def begin_and_source(given: datetime | str | None, stated: datetime | None) -> tuple[datetime | None, str]:
-    """Return when a recording begins, and where that is from: `given`, `file`, or empty if it is unknown.
+    """Return when a recording begins, and the source of that time: `given`, `file`, or "" if unknown.
 
     Args:
         given: The caller's value.

@@ -18,20 +18,20 @@ from lookout.video.sandbox import open_recording
 from lookout.video.segments import CodecError
 
 CLIP_S: Final = 60.0
-"""Most seconds of a clip; a clip of a longer range shows the part around its strongest moment."""
-_STEM_BYTES: Final = 150  # for the recording's name, in a clip's name of at most 255 bytes
+"""Longest clip in seconds; the clip of a longer range shows the part around its strongest moment."""
+_STEM_BYTES: Final = 150  # of the recording's name, in a clip's name of at most 255 bytes
 
 
 @dataclass(frozen=True, slots=True)
 class ClipRange:
-    """A range worth a clip.
+    """A range for which a clip is made.
 
     Attributes:
         start_s: Begin in seconds.
         end_s: End in seconds.
         questions: Questions whose answer is yes there.
-        p_yes: The largest probability in it.
-        strongest_s: The time on which that answer depends most.
+        p_yes: The largest probability in the range.
+        strongest_s: The time to which that answer attends most.
     """
 
     start_s: float
@@ -47,10 +47,10 @@ class ClipFile:
 
     Attributes:
         path: The file; None: it could not be cut.
-        moment: The range that it shows; the clip begins with the keyframe before it.
+        moment: The range that the clip shows; the clip begins with the last keyframe before it.
         start_s: Time of the clip's first picture in the recording.
         end_s: Time at which its last picture ends.
-        reason: Why it could not be cut.
+        reason: Why the clip could not be cut.
     """
 
     path: Path | None
@@ -72,7 +72,7 @@ class ClipFile:
 
 
 def clip_ranges(found: Analysis) -> list[ClipRange]:
-    """Return the ranges with the answer yes, in order of time; questions with the same range share one.
+    """Return the ranges with the answer yes, in time order; questions with the same range share one entry.
 
     Args:
         found: The answers.
@@ -101,7 +101,7 @@ def _range(found: Analysis, place: int, start_s: float, end_s: float) -> ClipRan
 
 
 def shortened(own: ClipRange, seconds: float) -> ClipRange:
-    """Limit a range to this many seconds around its strongest moment."""
+    """Return the range, limited to this many seconds around its strongest moment."""
     if own.end_s - own.start_s <= seconds:
         return own
     start_s = max(own.start_s, min(own.strongest_s - seconds / 2, own.end_s - seconds))
@@ -140,18 +140,18 @@ def write_clips(
         ...     print(clip.path, clip.moment.questions)
 
     If a range is longer than a minute, its clip shows the minute around its strongest moment. A file's name
-    consists of the recording's name, begin and end, so that names sort by time; a second call replaces the
-    files.
+    consists of the recording's name, the begin and the end, so that names sort by time. A second call
+    replaces the files.
 
     Args:
         found: The answers.
-        folder: Where clips are written; created if it is missing.
+        folder: Where to write the clips; created if it is missing.
         source: Where to read the recording; None: the source in the answers.
-        sandbox: Cut in sandboxed processes: for files from unknown sources.
+        sandbox: Whether to cut in sandboxed processes, for files from unknown sources.
         name: Prefix of the clips' names; None: the name of the recording's file.
 
     Returns:
-        The clips in order of time, and those that could not be cut, with the reason.
+        The clips in time order, including those that could not be cut, with the reason.
 
     Raises:
         AnalysisError: The folder cannot be written.
@@ -186,7 +186,7 @@ def recording_stem(source: str) -> str:
     """Return a recording's name as the prefix of its clips' names.
 
     Args:
-        source: Its path or URL.
+        source: The recording's path or URL.
     """
     name = unquote(urlsplit(source).path) if "://" in source else source
     stem = PurePosixPath(name).stem.replace("/", "_") or "recording"

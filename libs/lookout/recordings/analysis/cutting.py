@@ -1,4 +1,4 @@
-"""Cuts a recording into parts. Imports no torch, since services that plan jobs load no model."""
+"""Cuts a recording into parts. It does not import torch, because services that plan jobs load no model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lookout.video.segments.sampling import Pick
 def cut_parts(
     reader: RecordingReader, settings: AnalysisSettings, size: int
 ) -> tuple[list[Pick], list[Part]]:
-    """Return the samples of a recording, and the parts that they are cut into. No part spans a hole.
+    """Return the samples of a recording, and the parts into which they are cut. No part spans a hole.
 
     Args:
         reader: The recording.
@@ -25,7 +25,7 @@ def cut_parts(
         size: Most samples of a part.
 
     Raises:
-        AnalysisError: The range holds no sample.
+        AnalysisError: The range has no sample.
     """
     picks, end = picks_of(reader, settings), _end_us(settings)
     if not picks:
@@ -49,8 +49,8 @@ def cut_parts(
 
 
 def gaps_in_file(reader: RecordingReader, settings: AnalysisSettings) -> tuple[Gap, ...]:
-    """Return what a recording does not show and decoding does not report: holes in the time range, and a
-    broken-off end.
+    """Return what a recording does not show but decoding does not report: holes in the time range, and a
+    missing end.
 
     Args:
         reader: The recording.
@@ -79,8 +79,8 @@ def _end_us(settings: AnalysisSettings) -> int | None:
 def part_bounds(samples: int, size: int) -> list[int]:
     """Return the bounds of parts of at most `size` samples.
 
-    If the last part would have less than half of that, the last two share evenly: otherwise an answer from
-    two samples would count as much as one from a whole part.
+    If the last part would have less than half of that, the last two parts are evened out, because otherwise
+    an answer from two samples would count as much as one from a whole part.
     """
     bounds = [*range(0, samples, size), samples]
     if len(bounds) > 2 and bounds[-1] - bounds[-2] < size / 2:
@@ -89,8 +89,8 @@ def part_bounds(samples: int, size: int) -> list[int]:
 
 
 def trained_frames(folder: Path) -> int | None:
-    """Return the frames of the windows that a `watchbench` checkpoint was trained on; None for other
-    models."""
+    """Return the number of frames in the windows on which a `watchbench` checkpoint was trained; None for
+    other models."""
     path = folder / "watchbench.json"
     if not path.is_file():
         return None

@@ -19,25 +19,25 @@ from lookout.recordings.analysis.settings import AnalysisError, AnalysisSettings
 from lookout.text import clean
 from lookout.video.files import RecordingReader
 
-#: version of the cutting into parts: raise it when the bounds of parts change
+#: version of how recordings are cut into parts: raise it when the bounds of parts change
 _CUTTING = 2
 
 
 class Journal:
-    """The finished parts of one request: a line that identifies the request, then one JSON object a line.
+    """The finished parts of one request: a line that identifies the request, then one JSON object per line.
 
-    An incomplete line of an interrupted run is ignored. A journal of another request is started over. A file
-    that is not a journal is never replaced.
+    An incomplete line from an interrupted run is ignored. The journal of another request is started over. A
+    file that is not a journal is never replaced.
     """
 
     def __init__(self, path: Path, identity: str) -> None:
         self.path, self.identity = path, identity
 
     def read(self) -> dict[int, PartResult]:
-        """Return the finished parts by number. Creates the file if it is missing or another request's.
+        """Return the finished parts by number. Create the file if it is missing or another request's.
 
         Raises:
-            AnalysisError: The path holds something that is not a journal.
+            AnalysisError: The path exists but is not a journal.
         """
         lines = self._lines()
         if not lines or lines[0].get("request") != self.identity:
@@ -52,7 +52,7 @@ class Journal:
     def _lines(self) -> list[dict[str, Any]]:
         """Return the complete lines of the file."""
         if not self.path.name or (self.path.exists() and not self.path.is_file()):
-            raise AnalysisError(f"journal={clean(self.path)} is not a file: name one, such as run.jsonl")
+            raise AnalysisError(f"journal={clean(self.path)} is not a file: give one, such as run.jsonl")
         text = self.path.read_bytes() if self.path.is_file() else b""
         lines: list[dict[str, Any]] = []
         for line in text.splitlines():
@@ -60,11 +60,9 @@ class Journal:
                 lines.append(json.loads(line))
             except (ValueError, RecursionError):
                 break
-        # A journal is created with its first line, so every journal has it.
+        # A journal is created together with its first line, so every journal has that line.
         if text and not (lines and isinstance(lines[0], dict) and "request" in lines[0]):
-            raise AnalysisError(
-                f"journal={clean(self.path)} is a file of another kind and is not overwritten"
-            )
+            raise AnalysisError(f"journal={clean(self.path)} is another kind of file: give another path")
         return lines
 
     def add(self, result: PartResult) -> None:
@@ -77,8 +75,8 @@ class Journal:
 def identity_of(
     model: str, reader: RecordingReader, questions: Sequence[Question], settings: AnalysisSettings
 ) -> str:
-    """Return an identifier of a request: model digest, recording, questions, and settings that change
-    answers."""
+    """Return an identifier of a request, from the model's digest, the recording, the questions, and the
+    settings that change answers."""
     canonical = dataclasses.replace(settings, mode=Mode.OVERLAPPED, waiting=1, threads=None)
     table = reader.table
     state = hashlib.blake2b(digest_size=16)

@@ -1,4 +1,4 @@
-"""Questions about a whole recording; parts that are finished already are skipped."""
+"""Asks questions about a whole recording; parts that are already finished are skipped."""
 
 from __future__ import annotations
 
@@ -50,24 +50,24 @@ def analyze(
 
     Args:
         source: A path, an http(s) URL, bytes, a `Source`, or an open recording, which stays open.
-        questions: Yes/no questions; together they cost one prefill.
+        questions: Yes/no questions; all of them share one prefill.
         model: Folder of a checkpoint; None: the tiny model that comes with Lookout.
         device: Where the model runs.
-        settings: How to analyse it. `options` replace single fields; `rho`, `score` and `group_frames`
-            replace those of its `prefill`.
-        journal: File that keeps finished parts, so that an interrupted run continues after them. A file of
-            another kind is rejected.
-        on_part: Called with every part as soon as it is answered.
+        settings: How to analyse the recording. `options` replace single fields; `rho`, `score` and
+            `group_frames` replace those in its `prefill`.
+        journal: A file that keeps finished parts, so that an interrupted run continues after them. Another
+            kind of file is rejected.
+        on_part: Called with every part's result as soon as it is answered.
         progress: Called after every group.
-        analyzer: A loaded model; None: `model`, which stays loaded for the next call (see `release`).
-        sandbox: Decode in sandboxed processes: for files from unknown sources.
-        begins: When its first frame was taken, as a moment or its text in ISO 8601; without an offset it is
-            local time. None: what its file says, if that is plausible.
-        anyway: Accept questions that the model's folder does not list as trained for.
+        analyzer: A loaded model; None: `model` is loaded, and stays so for the next call (see `release`).
+        sandbox: Whether to decode in sandboxed processes, for files from unknown sources.
+        begins: When the recording's first frame was taken, as a moment or its text in ISO 8601; without an
+            offset, it is local time. None: what the file states, if that is plausible.
+        anyway: Accept questions for which the model was not trained, according to its folder.
 
     Raises:
         AnalysisError: The request is invalid.
-        QuestionError: The model was not trained to answer such a question.
+        QuestionError: The model cannot answer such a question, or was not trained for it.
         CodecError: The recording cannot be read.
     """
     begun = time.perf_counter()
@@ -77,7 +77,7 @@ def analyze(
     given, ready = None if begins is None else given_begin(begins), analyzer or _loaded(model, device)
     questions = models.check_questions(ready.folder, questions, text=how.describe > 0, anyway=anyway)
     if not questions or not all(text.strip() for text in questions):
-        raise AnalysisError("ask at least one question, and none that is empty")
+        raise AnalysisError("give at least one question, and no empty ones")
     numbered = [Question(str(i), text, how.describe) for i, text in enumerate(questions)]
     loaded = time.perf_counter()
     with open_recording(source, sandbox=sandbox, workers=how.threads) as reader:
@@ -104,8 +104,8 @@ _keeping = threading.Lock()
 
 
 def _loaded(model: Path | str | None, device: str) -> Analyzer:
-    """Return the model of the last call if it is the same one, else a new one; it stays loaded for the
-    next call."""
+    """Return the model of the last call if it is the same, else a new one; it stays loaded for the next
+    call."""
     fresh = Analyzer(model, device=device)
     key = (fresh.digest, device)
     with _keeping:

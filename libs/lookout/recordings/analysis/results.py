@@ -1,4 +1,4 @@
-"""Results of an analysis as plain data: parts, their answers, and the whole recording."""
+"""Results of an analysis as plain data: parts with their answers, and the whole recording."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Samples [first, stop) of a recording, prefilled and asked on their own.
+    """Samples [first, stop) of a recording, which are prefilled and asked on their own.
 
     Attributes:
         number: Number of the part in its recording, from 0.
-        first: Its first sample.
-        stop: The sample after its last.
+        first: Number of the part's first sample.
+        stop: Number of the sample after its last one.
         start_s: Begin, in seconds since the first frame.
         end_s: End, in seconds since the first frame.
     """
@@ -51,8 +51,8 @@ class PartAnswer:
     Attributes:
         question: The question.
         p_yes: Probability of yes.
-        text: A description, if it was asked for and the answer is yes.
-        seen_s: Times in seconds, each with its share of the answer's attention, the largest first.
+        text: A description, if it was requested and the answer is yes.
+        seen_s: Times in seconds, each with its share of the answer's attention, largest share first.
         answers: For a structured question, the probability of each allowed answer; else empty.
     """
 
@@ -70,14 +70,14 @@ class PartResult:
     Attributes:
         part: The part.
         frames: Samples that were decoded.
-        answers: In the order of the questions.
+        answers: The answers, in the order of the questions.
         rows: Prompt rows prefilled.
-        kept: KV entries that stayed, per layer and KV head.
+        kept: KV entries kept, per layer and KV head.
         kv_bytes: Size of the KV at the end of the part.
         flops: FLOPs of prefill and questions, by stage.
         tokens: Visual tokens that were encoded.
-        tokens_total: Visual tokens of whole frames.
-        damaged: Samples among `frames` that are affected by damage in the file.
+        tokens_total: Visual tokens that whole frames would have.
+        damaged: Number of samples among `frames` that are affected by damage in the file.
         gaps: What could not be decoded.
     """
 
@@ -124,9 +124,9 @@ class QuestionAnswer:
         part: The part with that probability.
         start_s: That part's begin.
         end_s: That part's end.
-        seen_s: The times that the answer is based on, each with its share of the answer's attention.
+        seen_s: The times on which the answer is based, each with its share of the answer's attention.
         yes_s: Ranges of parts whose probability is above a half.
-        text: A description, if it was asked for and the answer is yes.
+        text: A description, if it was requested and the answer is yes.
         answers: For a structured question, the probability of each allowed answer in that part; else empty.
     """
 
@@ -157,18 +157,18 @@ class Analysis:
         seconds: Length of the recording.
         frames: Frames of the recording.
         questions: The questions.
-        answers: In the order of the questions.
+        answers: The answers, in the order of the questions.
         parts: Every part, in order.
         gaps: What could not be decoded.
-        timings: t_dec, t_prefill, t_total, Equation 3's bound and the efficiency of this run; None if no part
-            was left to do.
+        timings: t_dec, t_prefill, t_total, the bound of Equation 3 and the efficiency of this run; None if no
+            part was left to do.
         work: Counts of the decoding: packets, frames decoded, and so on.
-        wall_s: Seconds of this run.
+        wall_s: Duration of this run in seconds.
         run_s: Seconds of the recording that this run answered: fewer than `seconds` for a time range, or
             after an interrupted run.
         complete: False if the run was stopped.
         begins: When the recording's first frame was taken; None: unknown.
-        begins_from: Where that time is from: `given` or `file`; empty: unknown.
+        begins_from: The source of that time: `given` or `file`; empty: unknown.
     """
 
     source: str
@@ -204,7 +204,7 @@ class Analysis:
         )
 
     def plot(self) -> Axes:
-        """Draw p(yes) of every part over the recording's time, one line a question.
+        """Draw p(yes) of every part over the recording's time, one line per question.
 
         Returns:
             matplotlib's axes.
@@ -230,22 +230,21 @@ class Analysis:
         return axes
 
     def time_at(self, at_s: float) -> datetime | None:
-        """Return the clock time at a moment of the recording; None if it is unknown when the recording
-        begins.
+        """Return the clock time at a moment of the recording; None if nobody knows when the recording begins.
 
         Args:
-            at_s: Seconds since its first frame.
+            at_s: Seconds since the recording's first frame.
         """
         return None if self.begins is None else self.begins + timedelta(seconds=at_s)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a table for `pandas.DataFrame`: a row for each part and question, then one for each gap.
+        """Return a table for `pandas.DataFrame`: one row per part and question, then one row per gap.
 
         Returns:
             Rows with the same columns: `recording`, `question`, `start_s` and `end_s` of the part or gap,
-            `p_yes`, `answers` (for a structured question, the probability of each), `moments_s` (times that
-            the answer is based on, the most important first), `text`, `gap` (its reason), `start_time` and
-            `end_time` (clock times, if known). Values that do not apply are None.
+                `p_yes`, `answers` (for a structured question, the probability of each answer), `moments_s`
+                (times on which the answer is based, the most important first), `text`, `gap` (its reason),
+                `start_time` and `end_time` (clock times, if known). Values that do not apply are None.
         """
         empty: dict[str, Any] = dict.fromkeys(COLUMNS)
 
@@ -283,7 +282,7 @@ class Analysis:
             import pandas
         except ImportError:
             raise AnalysisError(
-                "a table needs pandas (pip install pandas); rows() gives the same rows without it"
+                "a table needs pandas (pip install pandas); rows() returns the same rows without it"
             ) from None
         frame = pandas.DataFrame(self.rows(), columns=list(COLUMNS))
         for name in ("start_s", "end_s", "p_yes"):
@@ -327,8 +326,8 @@ class Analysis:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of a run. `decoded` and `prefilled` count samples and `done` counts parts; `samples` and
-    `parts` are the totals."""
+    """Progress of a run. `decoded` and `prefilled` count samples, `done` counts parts; `samples` and `parts`
+    are the totals."""
 
     decoded: int
     prefilled: int
@@ -341,7 +340,7 @@ def gaps_of_parts(results: Iterable[PartResult], gaps_in_file: Iterable[Gap]) ->
     """Return what a recording does not show, in order.
 
     Args:
-        results: Its parts.
+        results: The results of the recording's parts.
         gaps_in_file: Gaps that no part reports (`lookout.recordings.analysis.cutting.gaps_in_file`).
     """
     gaps = [*_joined(gap for result in results for gap in result.gaps), *gaps_in_file]
@@ -349,7 +348,7 @@ def gaps_of_parts(results: Iterable[PartResult], gaps_in_file: Iterable[Gap]) ->
 
 
 def _joined(gaps: Iterable[Gap]) -> list[Gap]:
-    """Join gaps that continue in the next part."""
+    """Join gaps that continue into the next part."""
     out: list[Gap] = []
     for gap in gaps:
         if out and (out[-1].end_us, out[-1].reason) == (gap.start_us, gap.reason):
@@ -368,11 +367,11 @@ def part_answer(question: Question, found: RecordingAnswer) -> PartAnswer:
 
 
 def answer_of(question: str, place: int, results: Sequence[PartResult]) -> QuestionAnswer:
-    """Combine a question's answers over all parts: the part with the largest probability, and the ranges
-    with yes."""
+    """Combine a question's answers over all parts: the part with the largest probability, and the ranges with
+    the answer yes."""
     answered = [(result.answers[place], result.part) for result in results if result.answers]
     if not answered:
-        raise CodecError(Reason.NO_FRAMES, f"none of {len(results)} parts has a frame that could be decoded")
+        raise CodecError(Reason.NO_FRAMES, f"no frame could be decoded in any of {len(results)} parts")
     best, part = max(answered, key=lambda each: each[0].p_yes)
     yes: list[tuple[float, float]] = []
     for reply, where in answered:

@@ -1,5 +1,5 @@
-"""One run over some parts of a recording: frames are decoded in groups, groups are prefilled, parts are
-answered."""
+"""One run over some parts of a recording: decodes frames in groups, prefills the groups, answers at the end
+of parts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Model:
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """Frames on their way from the decoder to the prefill. `ends`: this is the last group of its part."""
+    """Frames on their way from the decoder to the prefill. `ends`: whether it is its part's last group."""
 
     part: Part
     frames: list[FileFrame]
@@ -53,16 +53,16 @@ class _Open:
 
 
 class PartsRun:
-    """The state of one run: makes groups of frames, and part results of groups.
+    """The state of one run: turns frames into groups, and groups into results of parts.
 
     Args:
         model: Tower and engine.
-        planner: Plans groups of a part.
-        questions: Asked at the end of every part.
+        planner: Plans the groups of a part.
+        questions: The questions to ask at the end of every part.
         settings: How to analyse the recording.
         parts: The parts to answer, in order.
         gaps: Returns what could not be decoded of a part, once its samples are read.
-        on_part: Called with every part as soon as it is answered.
+        on_part: Called with every part's result as soon as it is answered.
         progress: Called after every group.
     """
 
@@ -145,7 +145,7 @@ class PartsRun:
 
     def _finish(self, part: Part) -> None:
         state, self._open = self._open, None
-        if state is None:  # no frame of it could be decoded
+        if state is None:  # none of the part's frames could be decoded
             self._deliver(PartResult(part, 0, (), gaps=self._gaps(part)))
             return
         begun = time.perf_counter()
@@ -178,13 +178,13 @@ class PartsRun:
 def encode_frames(
     tower: Tower, frames: Sequence[FileFrame], settings: AnalysisSettings, carry: Carry | None = None
 ) -> EncodedStrides:
-    """Prune and encode frames of a file, one stride of the given samples after the other.
+    """Prune and encode frames of a file, one stride after the other.
 
     Args:
         tower: The vision tower.
-        frames: In order of time.
+        frames: The frames, in time order.
         settings: `stride_frames` is the length of a stride; `masks` says which patches are encoded.
-        carry: The carry-over of the frames before; None: a part begins.
+        carry: The carry-over from the previous frames; None: a part begins.
     """
     members = [
         StrideFrame(

@@ -1,4 +1,4 @@
-"""Settings of a recording's analysis: plain data."""
+"""Settings for analysing a recording: plain data."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from lookout.values import check_finite, check_whole
 from lookout.video.motion import Fit
 
 PART_FRAMES = 768
-"""Most samples of a part by default: what Qwen's own processors read at once."""
+"""Most samples of a part by default: as many as Qwen's processors read at once."""
 
 MOST = 1_000_000
 """Upper limit of every count of samples, groups or threads."""
 
 
 class AnalysisError(LookoutError, ValueError):
-    """An invalid request."""
+    """The request is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +33,21 @@ class AnalysisSettings:
         fps: Samples a second.
         start_s: Begin of the time range, in seconds since the first frame.
         end_s: End of the time range, excluded; None: to the end.
-        prefill: Groups, and which KV entries stay.
-        part_frames: Samples of a part; None: as many as the model was trained for, else as many as fit its
-            positions, at most `PART_FRAMES`.
-        prune: Encode only the patches that changed since they were last encoded; False: all.
-        preset: The preset whose patches `prune` keeps: a name in `lookout.models.presets.PRESETS` that reads
-            no motion vectors. Its window settings do not apply: a part is read once, in groups.
-        policy: Which patches are encoded, and which tokens stay: a policy or a name in
-            `lookout.pruning.POLICIES`, with or without `prune`; None: as the preset says.
+        prefill: The size of groups, and which KV entries are kept.
+        part_frames: Samples of a part; None: as many as the model was trained for, else as many as fit in its
+            positions, but at most `PART_FRAMES`.
+        prune: Whether to encode only patches that changed since they were last encoded.
+        preset: The preset whose masks `prune` uses: a name in `lookout.models.presets.PRESETS` that reads no
+            motion vectors. Its window settings do not apply, because a part is read once, in groups.
+        policy: Which patches are encoded and which tokens are kept: a policy or a name in
+            `lookout.pruning.POLICIES`, with or without `prune`; None: the preset decides.
         stride_frames: With `prune`, one in this many samples is encoded whole.
         mode: How decoding and prefill share the time.
         waiting: Groups that may wait for the prefill.
         threads: Decoding threads; None: the cores that this process may use.
         fit: How a picture is fitted to the model's input.
-        evidence: How many times are named for each answer.
-        describe: Most tokens of text for every answer that is yes; 0: no text.
+        evidence: How many times are listed for each answer.
+        describe: Most tokens of text for an answer that is yes; 0: no text.
     """
 
     fps: float = 2.0
@@ -89,7 +89,7 @@ class AnalysisSettings:
         return preset_of(self.preset).masks if self.prune else WholeFrames()
 
     def _check_masks(self) -> None:
-        """Reject policies that need motion vectors: a recording is decoded in parallel, without them."""
+        """Reject policies that need motion vectors, because recordings are decoded without them."""
         try:
             policies: dict[str, MaskPolicy] = {"preset": preset_of(self.preset).masks}
             if self.policy is not None:
@@ -101,16 +101,16 @@ class AnalysisSettings:
         for name, policy in policies.items():
             if policy.gathers is not None:
                 raise AnalysisError(
-                    f"{name} {getattr(self, name)!r} needs motion vectors and windows that slide: a "
-                    "recording is read once, without them; lookout.Pipeline and lookout eval have both"
+                    f"{name} {getattr(self, name)!r} needs motion vectors and sliding windows, but a "
+                    "recording is read once, without them: use lookout.Pipeline or lookout eval"
                 )
 
 
 def with_options(settings: AnalysisSettings, options: Mapping[str, Any]) -> AnalysisSettings:
-    """Return settings with some fields replaced; those of `prefill` go by their own names.
+    """Return settings with some fields replaced; fields of `prefill` are given by their own names.
 
     Raises:
-        AnalysisError: There is no such field.
+        AnalysisError: A field does not exist.
     """
     inner = {f.name for f in dataclasses.fields(PrefillSettings)}
     outer = {f.name for f in dataclasses.fields(AnalysisSettings)}

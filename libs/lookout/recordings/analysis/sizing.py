@@ -1,4 +1,4 @@
-"""How many samples of a recording a model reads at once, from its configuration alone: no weights are
+"""Computes how many samples of a recording a model reads at once, from its configuration only: no weights are
 needed."""
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ QUESTION_ROOM = 512
 
 
 def part_frames(folder: Path, layout: Layout, settings: AnalysisSettings) -> int:
-    """Return the samples of a part: the setting, else what the model was trained for, else what fits its
-    positions.
+    """Return the number of samples of a part: the setting, else what the model was trained for, else what
+    fits in its positions.
 
     Args:
-        folder: The model's checkpoint; configuration and tokenizer are enough.
-        layout: Its prompt.
+        folder: The model's checkpoint; configuration and tokenizer suffice.
+        layout: The model's prompt layout.
         settings: How recordings are sampled.
 
     Raises:
         AnalysisError: The model's positions do not suffice for one frame.
-        VisionError: Its configuration cannot be used.
+        VisionError: The model's configuration cannot be used.
     """
     if settings.part_frames is not None:
         return settings.part_frames

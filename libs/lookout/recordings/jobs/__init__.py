@@ -1,4 +1,4 @@
-"""Jobs: questions about recordings as messages. Requests, plans, parts, outcomes, and the sources of
+"""Jobs: questions about recordings as messages. Contains requests, plans, parts, outcomes, and the sources of
 recordings."""
 
 from lookout.recordings.jobs.answers import analysis_of as analysis_of, answers_of as answers_of

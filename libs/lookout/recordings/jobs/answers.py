@@ -23,7 +23,7 @@ from lookout.wire import MAX_MESSAGE_BYTES
 from lookout.wire.begins import set_begin
 from lookout.wire.shares import share_messages, shares_of
 
-#: most bytes of an answer in binary; its JSON is larger
+#: largest answer in bytes, in binary form; its JSON is larger
 _MOST_BYTES = MAX_MESSAGE_BYTES // 4
 
 
@@ -34,8 +34,8 @@ def answers_of(
 
     Args:
         plan: The job's plan.
-        outcomes: By the part's number in the job; a missing part was never answered.
-        state: How it ended.
+        outcomes: The outcomes, by the part's number in the job; a missing part was never answered.
+        state: How the job ended.
     """
     answers = RecordingAnswers(
         id=plan.job.id, state=state, parts=plan.parts, done=len(outcomes), reason=plan.reason
@@ -48,7 +48,7 @@ def answers_of(
         begin, answer.begins_from = begin_and_source(begin_of(plan.job.settings), begin_of(recording))
         set_begin(answer, begin)
         answers.recordings.append(answer)
-    if answers.ByteSize() > _MOST_BYTES:  # long descriptions: only those of each question's best part stay
+    if answers.ByteSize() > _MOST_BYTES:  # long descriptions: keep only those of each question's best part
         for answer in answers.recordings:
             for outcome in answer.parts:
                 for part_answer in outcome.answers:

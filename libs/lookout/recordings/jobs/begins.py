@@ -1,4 +1,4 @@
-"""When a recording begins, according to a message."""
+"""Reads from a message when a recording begins."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lookout.wire.begins import Begun
 
 
 def begin_of(message: Begun) -> datetime | None:
-    """Return when a recording begins, at the message's offset; None if the message names no time, or an
+    """Return when a recording begins, at the message's offset; None if the message states no time, or an
     invalid one."""
     if not message.HasField("begins"):
         return None

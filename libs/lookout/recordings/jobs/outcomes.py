@@ -1,4 +1,4 @@
-"""Converts parts and their outcomes between messages and the types of analysis."""
+"""Converts parts and their outcomes between messages and the types of `recordings.analysis`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CUT = 40
 
 
 def part_of(span: PartSpan) -> Part:
-    """Convert a part's message to analysis's type."""
+    """Convert a part from its message."""
     return Part(span.number, span.first, span.stop, span.start_s, span.end_s)
 
 
@@ -121,7 +121,7 @@ def times(messages: Iterable[RecordingMoment]) -> tuple[tuple[float, float], ...
 
 
 def gap_messages(gaps: Sequence[Gap]) -> list[RecordingGap]:
-    """Convert gaps to messages; if there are more than a record may hold, the last one stands for the
+    """Convert gaps to messages. If there are more than a record may have, the last message stands for the
     rest."""
     named = list(gaps[:RECORDING_GAPS])
     if len(gaps) > len(named):
@@ -142,5 +142,5 @@ def gap_of(message: RecordingGap) -> Gap:
 
 
 def reason_text(reason: str) -> str:
-    """Return a reason that fits a record and can be shown in a terminal."""
+    """Return a reason that fits in a record and can be shown in a terminal."""
     return clean(reason, REASON - _CUT)

@@ -29,12 +29,12 @@ from lookout.wire.limits import JOB_ANSWERS, JOB_PARTS, JOB_RECORDINGS, JOB_S, U
 
 PartFrames = Callable[[AnalysisSettings], int]
 """Returns the most samples of a part for given settings (`Analyzer.part_frames`)."""
-#: most bytes of a plan; a record of recording.results.v1 holds 1 MiB
+#: largest plan in bytes; a record of recording.results.v1 may have 1 MiB
 _MOST_BYTES = 900_000
 
 
 def job_digest(job: RecordingJob) -> str:
-    """Return a digest of what a job asks, without the time of the request and its cancellation."""
+    """Return a digest of what a job asks, regardless of the request's time and cancellation."""
     asked = RecordingJob()
     asked.CopyFrom(job)
     asked.ClearField("cancelled")
@@ -74,10 +74,10 @@ def settings_message(settings: AnalysisSettings) -> RecordingSettings:
     """The inverse of `settings_of`, without settings that are local to an installation.
 
     Raises:
-        AnalysisError: The policy is an object: a fleet knows policies by name only.
+        AnalysisError: The policy is an object, but a fleet knows policies only by name.
     """
     if not isinstance(settings.policy, str | None):
-        raise AnalysisError("a fleet knows policies by their names in lookout.pruning.POLICIES")
+        raise AnalysisError("a fleet knows policies only by name: give a name in lookout.pruning.POLICIES")
     return RecordingSettings(
         fps=settings.fps,
         start_s=settings.start_s,
@@ -101,7 +101,7 @@ def expiry_of(job: RecordingJob, now_ms: int) -> Timestamp:
 
     Args:
         job: The request.
-        now_ms: Its time in Kafka, Unix milliseconds.
+        now_ms: The request's time in Kafka, Unix milliseconds.
     """
     asked_ms = min(job.requested.ToMilliseconds(), now_ms) if job.HasField("requested") else now_ms
     expiry = Timestamp()
@@ -110,7 +110,7 @@ def expiry_of(job: RecordingJob, now_ms: int) -> Timestamp:
 
 
 def plan_job(job: RecordingJob, sources: Sources, part_frames: PartFrames, *, now_ms: int) -> RecordingPlan:
-    """List a job's recordings and cut each into parts. An unreadable recording is in the plan with its
+    """List a job's recordings and cut each into parts. An unreadable recording is in the plan with the
     reason.
 
     Args:
@@ -137,15 +137,15 @@ def plan_job(job: RecordingJob, sources: Sources, part_frames: PartFrames, *, no
         _check_size(plan.parts, len(job.questions))
     if plan.ByteSize() > _MOST_BYTES:
         raise JobError(
-            f"the names of its {len(plan.recordings)} recordings take {plan.ByteSize()} bytes, "
-            f"{_MOST_BYTES} at most: ask about fewer"
+            f"the names of its {len(plan.recordings)} recordings take {plan.ByteSize()} bytes; "
+            f"the limit is {_MOST_BYTES}: ask about fewer"
         )
     return plan
 
 
 def has_parts(plan: RecordingPlan) -> bool:
-    """Whether a plan holds its parts. Plans of an earlier release do not: their parts came in records of
-    their own."""
+    """Whether a plan contains its parts. Plans of an earlier release do not, because their parts came in
+    separate records."""
     return bool(plan.past) or any(recording.spans for recording in plan.recordings)
 
 
@@ -163,7 +163,7 @@ def planned_part(plan: RecordingPlan, number: int, home: int) -> RecordingPart:
         part.span.number = number
         part.backtest.CopyFrom(plan.past[number])
         part.backtest.job.CopyFrom(job.backtest)
-        if job.tenant:  # a job reads cameras of its own tenant only
+        if job.tenant:  # a job only reads cameras of its own tenant
             part.backtest.job.watch.tenant = job.tenant
         part.backtest.job.ClearField("labels")  # labels are compared once, with the windows of all parts
         return part
@@ -180,8 +180,8 @@ def planned_part(plan: RecordingPlan, number: int, home: int) -> RecordingPart:
 
 
 def _listed(job: RecordingJob, sources: Sources) -> list[str]:
-    """Return every recording of a job. URIs that cannot be listed are included: reading them gives the
-    reason."""
+    """Return every recording of a job. URIs that cannot be listed are included, because reading them gives
+    the reason."""
     uris: dict[str, None] = {}
     for uri in job.uris:
         try:
@@ -190,17 +190,17 @@ def _listed(job: RecordingJob, sources: Sources) -> list[str]:
             uris[uri] = None
         if len(uris) > JOB_RECORDINGS:
             raise JobError(
-                f"uris: {len(uris)} recordings, counting those of {clean(uri, 200)}; {JOB_RECORDINGS} at most"
+                f"uris: {len(uris)} recordings up to {clean(uri, 200)}; the limit is {JOB_RECORDINGS}"
             )
     if long := next((uri for uri in uris if len(uri) > URI_CHARS), None):
-        raise JobError(f"uris: {clean(long, 200)} has {len(long)} characters, {URI_CHARS} at most")
+        raise JobError(f"uris: {clean(long, 200)} has {len(long)} characters; the limit is {URI_CHARS}")
     return list(uris)
 
 
 def _cut(
     uri: str, sources: Sources, part_frames: PartFrames, settings: AnalysisSettings, tenant: str
 ) -> PlannedRecording:
-    """Plan one recording: cut it into parts, or note why it cannot be read."""
+    """Plan one recording: cut it into parts, or state why it cannot be read."""
     try:
         with (
             sources.open(uri, asker=tenant) as source,
@@ -227,6 +227,6 @@ def _cut(
 def _check_size(parts: int, questions: int) -> None:
     if parts > JOB_PARTS or parts * questions > JOB_ANSWERS:
         raise JobError(
-            f"{parts} parts or more, {questions} questions; a job has at most {JOB_PARTS} parts and "
+            f"{parts} parts or more, {questions} questions; the limits are {JOB_PARTS} parts and "
             f"{JOB_ANSWERS} answers (parts times questions): ask about a shorter range, or fewer recordings"
         )

@@ -8,30 +8,30 @@ from typing import Any, Protocol
 from lookout.errors import BadRecordError, LookoutError, TransientError
 from lookout.video.files.ranged import RangedSource
 
-#: attempts to reach a host that does not answer, and seconds between them; then the job continues without it
+#: attempts to reach a host that does not answer, and seconds between them
 TRIES, PAUSE_S = 3, 2.0
 #: a connection that breaks before this many bytes (or a quarter of the request, if that is less) counts as a
-#: failed attempt; and the most broken connections of a part
+#: failed attempt; and the maximum number of broken connections of a part
 LEAST_BYTES, PART_TRIES = 1 << 16, 30
 _VERSION = 120
 
 
 class SourceError(LookoutError):
-    """A recording that may not be read, is gone, or changed while it was read."""
+    """The recording may not be read, is gone, or changed while it was read."""
 
 
 class AwayError(SourceError):
-    """A recording whose host is unavailable for now."""
+    """The recording's host is unavailable at the moment."""
 
 
 class VersionRanges(Protocol):
-    """Reads ranges of one version of a recording. `size`: its bytes; `version`: the version's name."""
+    """Reads ranges of one version of a recording. `size`: its size in bytes; `version`: its name."""
 
     size: int
     version: str
 
     def read(self, start: int, stop: int, take: Callable[[bytes], object]) -> None:
-        """Read the bytes [start, stop) in one attempt; before a failure, `take` may have been called.
+        """Read the bytes [start, stop) in one attempt. Before a failure, `take` may already have been called.
 
         Raises:
             BadRecordError: Another attempt would not help.
@@ -40,13 +40,13 @@ class VersionRanges(Protocol):
 
 
 class RangedRecording(RangedSource):
-    """A recording of which only the requested bytes are fetched. A broken connection is resumed where it
-    broke.
+    """A recording of which only the requested bytes are fetched. If a connection breaks, reading continues
+    where it broke.
 
     Args:
         name: The recording's name in messages.
-        ranges: Reads its bytes.
-        limit: Bytes that may be fetched until `renew`.
+        ranges: Reads the recording's bytes.
+        limit: Most bytes that may be fetched until `renew`.
         pause: Waits between attempts.
         away: Called when the host is given up.
     """
@@ -64,15 +64,14 @@ class RangedRecording(RangedSource):
         self._spent = self._failures = 0
 
     def renew(self) -> None:
-        """Reset the counts of bytes and broken connections: another part begins."""
+        """Reset the counts of bytes and broken connections, because another part begins."""
         self._spent = self._failures = 0
 
     def _fetched(self, start: int, stop: int) -> bytes:
         self._spent += stop - start
         if self._spent > self._limit:
             raise SourceError(
-                f"{self.name}: more than {self._limit} bytes of it would have to be fetched for one part "
-                "(LOOKOUT_FETCH_BYTES)"
+                f"{self.name}: one part would need more than {self._limit} bytes of it (LOOKOUT_FETCH_BYTES)"
             )
         body, failures = bytearray(), 0
         while len(body) < stop - start:
@@ -82,7 +81,7 @@ class RangedRecording(RangedSource):
             except BadRecordError as error:
                 raise SourceError(f"{self.name}: {error.detail}") from error
             except TransientError as error:
-                # A host that sends one byte per connection must not hold up a job for ever.
+                # A host that sends one byte per connection must not delay a job for ever.
                 least = min(LEAST_BYTES, (stop - start - before) // 4)
                 failures = failures + 1 if len(body) - before <= least else 1
                 self._failures += 1
@@ -94,7 +93,7 @@ class RangedRecording(RangedSource):
 
 
 class ObjectRanges:
-    """An object of a store that is read in ranges.
+    """An object in a store, read in ranges.
 
     Args:
         store: An obstore store.
@@ -109,7 +108,7 @@ class ObjectRanges:
         """Ask for the object's size and version.
 
         Returns:
-            Whether it has a usable version.
+            Whether the object has a usable version.
 
         Raises:
             BadRecordError: The object does not exist.
@@ -121,7 +120,7 @@ class ObjectRanges:
         try:
             facts = obstore.head(self._store, self._key)
         except FileNotFoundError as error:
-            raise BadRecordError("uri-status", "it does not exist") from error
+            raise BadRecordError("uri-status", "the object does not exist") from error
         except (BaseError, OSError, ValueError) as error:
             raise TransientError(first_line(error)) from error
         self.size, self.version = facts["size"], facts["e_tag"] or ""
@@ -138,14 +137,14 @@ class ObjectRanges:
             )
             body = answer.bytes()
         except (PreconditionError, FileNotFoundError) as error:
-            raise BadRecordError("uri-changed", "it changed while it was read") from error
+            raise BadRecordError("uri-changed", "the object changed while it was read") from error
         except (BaseError, OSError, ValueError) as error:
             raise TransientError(first_line(error)) from error
         facts = answer.meta  # not every store honours `if_match`
         if (facts["size"], facts["e_tag"]) != (self.size, self.version):
-            raise BadRecordError("uri-changed", "it changed while it was read")
+            raise BadRecordError("uri-changed", "the object changed while it was read")
         if len(body) != stop - start:
-            raise BadRecordError("bad-range", f"the store does not answer with bytes {start}-{stop - 1}")
+            raise BadRecordError("bad-range", f"the store did not send the bytes {start}-{stop - 1}")
         take(bytes(body))
 
 

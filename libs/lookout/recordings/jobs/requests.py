@@ -1,4 +1,4 @@
-"""Checks of a job's request, shared by the command line and the planning service."""
+"""Checks a job's request; used by the command line and the planning service."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lookout.wire.ranges import RangeError, check_ranges
 
 
 class JobError(LookoutError, ValueError):
-    """An invalid job."""
+    """The job is invalid."""
 
 
 def check_job(job: RecordingJob) -> None:
@@ -40,9 +40,9 @@ def check_job(job: RecordingJob) -> None:
         _check_backtest(job)
         return
     if not job.uris or not all(uri.strip() for uri in job.uris):
-        raise JobError("uris: name at least one recording, and none that is empty")
+        raise JobError("uris: give at least one recording, and no empty ones")
     if not job.questions:
-        raise JobError("questions: ask at least one")
+        raise JobError("questions: give at least one")
     asked_questions(job)
     settings = job.settings
     if settings.HasField("end_s") and settings.end_s <= settings.start_s:
@@ -64,7 +64,7 @@ def check_begins(job: RecordingJob, recordings: int) -> None:
 
     Args:
         job: The request.
-        recordings: How many recordings it is about, as far as that is known.
+        recordings: How many recordings the job has, as far as that is known.
 
     Raises:
         JobError: The time is invalid, or there are several recordings.
@@ -80,7 +80,7 @@ def check_begins(job: RecordingJob, recordings: int) -> None:
 
 def _check_backtest(job: RecordingJob) -> None:
     if job.uris or job.questions or job.HasField("settings"):
-        raise JobError("backtest: a back-test takes a watch, but no uris, questions or settings")
+        raise JobError("backtest: give a watch, but no uris, questions or settings")
     past = job.backtest
     try:
         check_watch(past.watch)

@@ -1,4 +1,4 @@
-"""A part's pixels, made by one process and read by another: metadata of the frames, then their pixels."""
+"""A part's pixels, made by one process for another: the frames' metadata, then their pixels."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from lookout.video.segments.sampling import Pick
 
 
 class SamplesError(LookoutError):
-    """Pixels that do not belong to the part."""
+    """The pixels do not belong to the part."""
 
 
-_COUNT = 8  # bytes at the start, which hold the length of the metadata
+_COUNT = 8  # bytes at the start, which contain the length of the metadata
 
 
 def samples_ref(part: RecordingPart, size: tuple[int, int]) -> TensorRef:
-    """Return the reference to a part's pixels, derived from their source and the model's input (height,
-    width)."""
+    """Return the reference to a part's pixels, which depends on their source and the size (height, width) of
+    the model's input."""
     asked = part.settings
     end_s = asked.end_s if asked.HasField("end_s") else None
     facts = (part.uri, part.mark, part.span.first, part.span.stop, asked.fps, asked.start_s, end_s, *size)
@@ -39,11 +39,11 @@ def samples_ref(part: RecordingPart, size: tuple[int, int]) -> TensorRef:
 
 
 def pack_samples(sampling: Sampling, picks: Sequence[Pick], size: tuple[int, int]) -> U8:
-    """Decode samples into one array of bytes.
+    """Decode samples and pack them into one array of bytes.
 
     Args:
         sampling: The frames.
-        picks: The samples that were asked for.
+        picks: The requested samples.
         size: (height, width) of a frame.
     """
     facts = PartSamples(height=size[0], width=size[1])
@@ -64,7 +64,7 @@ def pack_samples(sampling: Sampling, picks: Sequence[Pick], size: tuple[int, int
 
 
 class SampledReader(RecordingReader):
-    """A recording with the samples of one part already decoded.
+    """A recording of which the samples of one part are already decoded.
 
     Args:
         reader: The recording; stays open.
@@ -72,7 +72,7 @@ class SampledReader(RecordingReader):
     """
 
     def __init__(self, reader: RecordingReader, data: U8) -> None:
-        # The base class is not called: it would sort the times of a long recording again for every part.
+        # Not calling the base class, which would sort the times of a long recording again for every part.
         self.facts, self.table = reader.facts, reader.table
         self._order, self._times = reader._order, reader._times
         self._reader, self._data = reader, data
@@ -96,7 +96,7 @@ class _PackedSampling(Sampling):
     """The frames of packed samples.
 
     Raises:
-        SamplesError: They do not match the picks.
+        SamplesError: The packed samples do not match the picks.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class _PackedSampling(Sampling):
         try:
             self._facts = PartSamples.FromString(data[_COUNT:begin].tobytes())
         except DecodeError as error:
-            raise SamplesError(f"pixels of a part cannot be read: {error}") from error
+            raise SamplesError(f"the pixels of a part cannot be read: {error}") from error
         count, places = len(self._facts.frames), [frame.place for frame in self._facts.frames]
         rising = all(before < after for before, after in pairwise(places))
         known = {int(picture) for picture in Picture}

@@ -1,4 +1,4 @@
-"""Where recordings of jobs are read: folders, hosts and object stores that an operator allows."""
+"""Reads the recordings of jobs from folders, hosts and object stores that an operator allows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _PIECE = 1 << 20
 #: a host that failed this often within this many seconds is not contacted until the failures are older
 GIVEN_UP: Final = 5
 FORGOTTEN_S: Final = 600.0
-_HOSTS: Final = 4096  # most hosts that are remembered
+_HOSTS: Final = 4096  # most hosts whose failures are remembered
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _OBJECTS = frozenset({"s3", "gs", "az"})
 
@@ -49,11 +49,11 @@ class OpenSource:
     """A recording that is open for reading.
 
     Attributes:
-        uri: Its URI, as the job names it.
+        uri: The recording's URI, as in the job.
         data: A file, or a recording that is read in ranges.
         mark: Identifies the recording's content: a file's size and modification time, else the size and
-            version from its host, or the size and digest of the copy.
-        fetched: The file is a private copy, which nobody changes.
+            version stated by its host, or the size and digest of the copy.
+        fetched: Whether the file is a private copy, which nobody changes.
     """
 
     uri: str
@@ -65,25 +65,25 @@ class OpenSource:
         """Check that the recording has not changed since it was opened; call it around every part.
 
         Raises:
-            SourceError: It changed, or is gone.
+            SourceError: The recording changed, or is gone.
         """
         if isinstance(self.data, RangedRecording):
-            self.data.renew()  # all ranges are of one version, so nothing else needs a check
+            self.data.renew()  # all ranges are of one version, so nothing else must be checked
         elif not self.fetched and (mark := _mark(self.uri, self.data)) != self.mark:
             raise SourceError(f"{public_url(self.uri)} changed while it was read ({self.mark}, now {mark})")
 
 
 class NoRoomError(TransientError):
-    """The disk has no room for a copy now; the recording is retried once others have been removed."""
+    """The disk has no room for a copy at the moment; retry when other copies have been removed."""
 
 
 class Sources:
     """Opens recordings from allowed places.
 
     Args:
-        roots: Folders whose content may be read; links that lead outside may not be followed.
+        roots: Folders whose content may be read; links that lead out of them are not followed.
         fetcher: Fetches from hosts; None: no host is allowed.
-        stores: `s3://bucket/folder`; objects below may be read. Credentials come from the usual variables.
+        stores: Such as `s3://bucket/folder`; objects below it may be read. Credentials: the usual variables.
         pause: Waits between attempts.
     """
 
@@ -105,7 +105,7 @@ class Sources:
         """Return the recording itself, or the video files of a folder (in a store, its URI ends with `/`).
 
         Raises:
-            SourceError: It may not be read, or a folder holds no video file.
+            SourceError: The recording may not be read, or the folder has no video file.
         """
         url = _parsed(uri)
         if url.scheme in _OBJECTS:
@@ -131,13 +131,13 @@ class Sources:
 
         Args:
             uri: The recording.
-            mark: The `OpenSource.mark` from when the job was planned; None: any.
-            asker: Who asks. A host that keeps failing for one asker is not contacted for that asker for a
-                while.
+            mark: The recording's `OpenSource.mark` when the job was planned; None: do not compare.
+            asker: Who asks. A host that keeps failing for one asker is not contacted for that asker for some
+                time.
 
         Raises:
-            SourceError: It may not be read, does not exist, or has changed.
-            NoRoomError: The disk has no room for a copy now.
+            SourceError: The recording may not be read, does not exist, or has changed.
+            NoRoomError: The disk has no room for a copy at the moment.
         """
         url = _parsed(uri)
         if url.scheme == "file":
@@ -170,7 +170,7 @@ class Sources:
         return ranges if ranges.begin() else None
 
     def _fetched(self, uri: str, url: SplitResult, path: str, away: Callable[[], object]) -> str:
-        """Fetch a recording into a file; returns its mark."""
+        """Fetch a recording into a file; return its mark."""
 
         def fetch() -> str:
             with _Copy(uri, path, self._fetcher.limit) as copy:
@@ -183,12 +183,12 @@ class Sources:
         return self._tried(uri, fetch, away)
 
     def _tried(self, uri: str, fetch: Callable[[], T], away: Callable[[], object]) -> T:
-        """Return the result of `fetch`, with a few attempts; `away` is called if they all fail.
+        """Return the result of `fetch`, after a few attempts; if all of them fail, call `away`.
 
         Raises:
             AwayError: All attempts failed.
             SourceError: Another attempt would not help.
-            NoRoomError: The disk has no room now.
+            NoRoomError: The disk has no room at the moment.
         """
         for last in (*[False] * (TRIES - 1), True):
             try:
@@ -213,7 +213,7 @@ class Sources:
         if not self._within(path):
             roots = ",".join(map(str, self._roots)) or "nothing"
             raise SourceError(
-                f"{public_url(uri)} is not in a folder that may be read; LOOKOUT_RECORDING_ROOTS={roots}"
+                f"{public_url(uri)} is not in a folder that may be read: LOOKOUT_RECORDING_ROOTS={roots}"
             )
         return path
 
@@ -230,7 +230,7 @@ class Sources:
             for piece in obstore.get(bucket, key).stream(min_chunk_size=_PIECE):
                 take(bytes(piece))
         except FileNotFoundError as error:
-            raise BadRecordError("uri-status", "it does not exist") from error
+            raise BadRecordError("uri-status", "the object does not exist") from error
         except (BaseError, OSError, ValueError) as error:
             raise TransientError(first_line(error)) from error
 
@@ -254,23 +254,23 @@ class Sources:
         """Return an object's key from its URI.
 
         Raises:
-            SourceError: It may not be read.
+            SourceError: The object may not be read.
         """
         key = uri.partition("://")[2].partition("/")[2]
         inside = any(uri == store or uri.startswith(f"{store}/") for store in self._stores)
         if not inside or ".." in key.split("/") or "@" in url.netloc:
             stores = ",".join(self._stores) or "nothing"
             raise SourceError(
-                f"{public_url(uri)} is not in a store that may be read; LOOKOUT_RECORDING_STORES={stores}"
+                f"{public_url(uri)} is not in a store that may be read: LOOKOUT_RECORDING_STORES={stores}"
             )
         return key.rstrip("/")
 
 
 class _AbsentHosts:
-    """Remembers hosts that failed, separately for each asker, so that they are not contacted for a while.
+    """Remembers hosts that failed, separately for each asker, so that they are not contacted for some time.
 
-    A job may name thousands of recordings of one host, and every part of a recording is read on its own.
-    Without this, each part would go through all attempts again. Thread-safe.
+    A job may have thousands of recordings on one host, and every part of a recording is read on its own.
+    Without this, each part would make all attempts again. Thread-safe.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -278,7 +278,7 @@ class _AbsentHosts:
         self._times: OrderedDict[tuple[str, str], list[float]] = OrderedDict()
 
     def add(self, host: tuple[str, str]) -> None:
-        """Note that a recording of the host was given up."""
+        """Record that a recording on the host was given up."""
         with self._lock:
             self._times[host] = [*self._recent(host), self._clock()]
             self._times.move_to_end(host)
@@ -289,14 +289,14 @@ class _AbsentHosts:
         """Check that a host may be contacted.
 
         Raises:
-            AwayError: It was given up several times recently.
+            AwayError: Recordings on the host were given up several times recently.
         """
         with self._lock:
             recent = self._recent(host)
         if len(recent) >= GIVEN_UP:
             again_s = recent[-GIVEN_UP] + FORGOTTEN_S - self._clock()
             raise AwayError(
-                f"{public_url(uri)} is not read: its host failed {len(recent)} times; "
+                f"{public_url(uri)} is not read because its host failed {len(recent)} times; "
                 f"it is contacted again in {max(1.0, again_s):.0f} s"
             )
 
@@ -306,7 +306,7 @@ class _AbsentHosts:
 
 
 class _Copy:
-    """A file that takes a recording piece by piece, with a digest of what it took."""
+    """A file that receives a recording piece by piece, and computes its digest."""
 
     def __init__(self, uri: str, path: str, limit: int) -> None:
         self._uri, self._limit, self._size = uri, limit, 0
@@ -323,8 +323,8 @@ class _Copy:
         """Add a piece.
 
         Raises:
-            SourceError: It is too large, or the disk fails.
-            NoRoomError: The disk has no room now.
+            SourceError: The recording is too large, or the disk fails.
+            NoRoomError: The disk has no room at the moment.
         """
         self._size += len(piece)
         if self._size > self._limit:
@@ -342,7 +342,7 @@ class _Copy:
 
     @property
     def mark(self) -> str:
-        """Size and digest of what was taken."""
+        """Size and digest of what was received."""
         return f"{self._size} bytes, {self._digest.hexdigest()}"
 
 
@@ -350,7 +350,7 @@ def _same(source: OpenSource, mark: str | None) -> OpenSource:
     """Return the source if it has this mark.
 
     Raises:
-        SourceError: It has another one: the recording changed.
+        SourceError: The source has another mark, so the recording changed.
     """
     if mark is not None and source.mark != mark:
         raise SourceError(
@@ -360,10 +360,10 @@ def _same(source: OpenSource, mark: str | None) -> OpenSource:
 
 
 def _parsed(uri: str) -> SplitResult:
-    """Split a URI; an absolute path counts as a file's.
+    """Split a URI; an absolute path counts as the URI of a file.
 
     Raises:
-        SourceError: It is not a valid URI, or its scheme is not supported.
+        SourceError: The text is not a valid URI, or its scheme is not supported.
     """
     if uri.startswith("/"):
         return SplitResult("file", "", uri, "", "")
@@ -374,7 +374,7 @@ def _parsed(uri: str) -> SplitResult:
         raise SourceError(f"not a valid URI ({error})") from error
     if url.scheme not in ("file", "http", "https", *_OBJECTS):
         raise SourceError(
-            f"{public_url(uri)}: scheme {url.scheme!r} is not supported; name a file (file:///folder/clip.mp4)"
+            f"{public_url(uri)}: scheme {url.scheme!r} is not supported: give a file:///folder/clip.mp4"
         )
     return url
 
@@ -403,7 +403,7 @@ def _bucket(url: SplitResult) -> Any:
     """Open the store of an object.
 
     Raises:
-        SourceError: It cannot be opened: credentials are missing, or the address cannot be used.
+        SourceError: The store cannot be opened: credentials are missing, or the address cannot be used.
     """
     from obstore.exceptions import BaseError
 

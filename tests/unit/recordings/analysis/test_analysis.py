@@ -126,11 +126,11 @@ def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"my notes\nof May\n", b"\xf0\x28\x8c", b"[1]\n", b"[" * 100_000, b"{}"])
 def test_a_file_that_is_no_journal_is_not_replaced(content: bytes, tmp_path: Path) -> None:
     (path := tmp_path / "notes.txt").write_bytes(content)
-    with pytest.raises(AnalysisError, match=r"notes\.txt is a file of another kind and is not overwritten"):
+    with pytest.raises(AnalysisError, match=r"notes\.txt is another kind of file"):
         run(journal=path)
     assert path.read_bytes() == content
     for name in (tmp_path, Path(".")):
-        with pytest.raises(AnalysisError, match=r"is not a file: name one, such as run\.jsonl"):
+        with pytest.raises(AnalysisError, match=r"is not a file: give one, such as run\.jsonl"):
             run(journal=name)
 
 

@@ -47,5 +47,5 @@ def test_a_recording_without_answers_is_an_empty_table() -> None:
 
 def test_without_pandas_an_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(AnalysisError, match=r"needs pandas \(pip install pandas\); rows\(\) gives"):
+    with pytest.raises(AnalysisError, match=r"needs pandas \(pip install pandas\); rows\(\) returns"):
         FOUND.table()

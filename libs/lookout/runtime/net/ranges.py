@@ -105,7 +105,7 @@ class UriRanges:
             )
 
     def _ask(self, start: int, stop: int) -> httpcore.Response:
-        """Return an answer without reading its body: a host without ranges begins to send everything."""
+        """Return an answer without its body, because a host without ranges would send the whole file."""
         self._deadline.at = time.monotonic() + self._seconds
         where, headers = request_of(self._url)
         ranged = {**headers, "range": f"bytes={start}-{stop - 1}"}

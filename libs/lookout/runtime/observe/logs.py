@@ -102,7 +102,7 @@ class Quiet(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether to log this message."""
-        # Only the first words: librdkafka puts numbers and addresses after them, which differ each time.
+        # Only the first 12 characters: librdkafka appends numbers and addresses that differ each time.
         kind = f"{record.name}:{record.levelno}:{str(record.msg)[:12]}"
         now = time.monotonic()
         if now - self._last.get(kind, -self._seconds) < self._seconds:

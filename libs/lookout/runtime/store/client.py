@@ -99,7 +99,7 @@ class TensorClient:
                 return self._peers.materialize(address, ref, record, rows)
             except StoreError as error:
                 failures.append(error)
-        # If one replica says that it can never be made, waiting for those that were not reached is no use.
+        # If one replica says that it can never be made, there is no point in waiting for the others.
         broken = [error for error in failures if isinstance(error, LineageBrokenError)]
         if broken:
             raise broken[0]

@@ -39,7 +39,7 @@ from lookout.v1.lineage_pb2 import TensorRef
 T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 _DAY_MS = 86_400_000
-# Most announcements in one pipeline, whose commands and answers are held in memory.
+# Largest number of announcements in one pipeline: its commands and answers are held in memory.
 _BATCH = 256
 _STRANGERS = 1000
 _REMEMBER_S = 3600.0  # addresses of a stage, for when the directory is away
@@ -94,7 +94,7 @@ class Directory:
         self._withdraw = self.client.register_script(_WITHDRAW)
         self._down_until = 0.0
         self._closed = False
-        self._strangers: set[str] = set()  # pods whose leases were left out, so that each is logged once
+        self._strangers: set[str] = set()  # pods whose leases were ignored; each is logged once
         self._seen: dict[int, dict[str, float]] = defaultdict(dict)  # stage -> address -> when
 
     def find(self, ref: TensorRef) -> list[Holder]:
@@ -106,8 +106,8 @@ class Directory:
         return self.asking(lambda: self._find(entry_of(ref), ref.stage))
 
     def replicas(self, stage: int) -> list[str]:
-        """Return gRPC addresses of the live pods of a stage; if Redis is down or was wiped, those seen
-        before."""
+        """Return the gRPC addresses of the live pods of a stage; if Redis is down or was wiped, those seen
+        earlier."""
         with contextlib.suppress(DirectoryDownError):
             if live := self.asking(lambda: self._roster(stage)):
                 return live
@@ -130,10 +130,10 @@ class Directory:
                 )
             self._down_until = time.monotonic() + self.settings.redis_retry_s
             raise DirectoryDownError(f"the directory does not answer: {error}") from error
-        except ValueError as error:  # what redis-py reads from a connection that another thread closes
+        except ValueError as error:  # raised by redis-py when another thread closes the connection
             if not self._closed:
                 raise
-            raise DirectoryDownError("the directory is closed: this process ends") from error
+            raise DirectoryDownError("the directory is closed: this process is ending") from error
         if self._down_until:
             _log.info("the directory answers again")
             self._down_until = 0.0
@@ -194,7 +194,7 @@ class Directory:
             pass
         if pod not in self._strangers:
             self._strangers.add(pod)
-            _log.warning("a lease without this fleet's signature is left out", pod=clean(pod), stage=stage)
+            _log.warning("a lease without this fleet's signature is ignored", pod=clean(pod), stage=stage)
             if len(self._strangers) > _STRANGERS:
                 self._strangers.clear()
         return None
@@ -251,7 +251,7 @@ class Announcer:
         try:
             self.directory.asking(lambda: self._release(keys=keys, args=[self.pod, self._owner]), retry=True)
         except DirectoryDownError as error:
-            _log.info("the lease could not be given back; it will expire", pod=self.pod, error=str(error))
+            _log.info("the lease could not be released; it will expire", pod=self.pod, error=str(error))
         self.epoch = 0
 
     def held(self, entry: str) -> None:
@@ -263,12 +263,15 @@ class Announcer:
         epoch = self.epoch
         if not epoch:
             return
-        with contextlib.suppress(DirectoryDownError):  # readers who find nothing here make the tensor again
+        with contextlib.suppress(DirectoryDownError):  # then readers make the tensor again
             self.directory.asking(lambda: self._withdraw(keys=[entry], args=[self.pod, epoch]))
 
     def renew(self) -> bool:
-        """Renew the lease or claim a new one, and announce everything again if that is due. False: Redis is
-        away."""
+        """Renew the lease or claim a new one, and announce everything again if that is due.
+
+        Returns:
+            Whether Redis answered.
+        """
         with self._claiming:
             try:
                 new = self._renew()
@@ -310,7 +313,7 @@ class Announcer:
         def batch(chunk: Sequence[str]) -> None:
             with self.directory.client.pipeline(transaction=False) as pipe:
                 for entry in chunk:
-                    # By its text: in a cluster, pipelines cannot use digests of scripts.
+                    # The script itself: in a cluster, pipelines cannot refer to scripts by digest.
                     pipe.execute_command("EVAL", _ANNOUNCE, 1, entry, self.pod, epoch, ttl)  # type: ignore[no-untyped-call]
                 pipe.execute()
 
@@ -324,7 +327,7 @@ class Announcer:
     def _run(self) -> None:
         lease_s = self.directory.settings.lease_s
         while not self._ended:
-            # Spread, so that a fleet that started together does not renew together.
+            # Random, so that pods that started together do not all renew at the same time.
             wait = lease_s / 3 * random.uniform(0.8, 1.0) if self.epoch else min(lease_s / 3, 1.0)
             if self._wake.wait(wait):
                 return

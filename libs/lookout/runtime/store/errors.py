@@ -39,6 +39,6 @@ class TensorUnavailableError(StoreError):
 class TensorNotMadeError(TensorUnavailableError):
     """A replica of its stage answered but could not make this tensor.
 
-    Either the tensor itself is at fault, or its camera's host is away (transient, within the camera's budget:
-    `WaitBudget`).
+    Either the tensor itself is at fault, or its camera's host does not answer (transient, within the camera's
+    budget: `WaitBudget`).
     """

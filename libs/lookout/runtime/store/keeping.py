@@ -1,4 +1,4 @@
-"""How a producing stage puts tensors into its store, and how long it waits for room."""
+"""Puts a producing stage's tensors into its store, and waits for room."""
 
 import time
 from collections.abc import Callable

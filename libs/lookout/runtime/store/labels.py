@@ -30,8 +30,8 @@ def stage_keys(stage: int) -> str:
 
 def camera_entries(camera: str, keys: str = REDIS_KEYS) -> str:
     """Return the prefix of the directory's keys of a camera's tensors; the camera is the hash tag."""
-    # Braces would end the hash tag within the camera's name, and its keys would lie on other nodes than its
-    # script expects.
+    # Braces in a camera's name would change the hash tag, and its keys would not be on the node that its
+    # script runs on.
     name = camera.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
     return f"{keys}{{{name}}}:"
 

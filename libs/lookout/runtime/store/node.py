@@ -39,7 +39,7 @@ class Node:
     def join(self, stage: int, pod: str, address: str, supervisor: Supervisor | None = None) -> None:
         """Announce this node's tensors of `stage` under a lease; peers reach its gRPC server at `address`."""
         if self._announcer is not None:
-            raise ValueError(f"{pod} has joined already")
+            raise ValueError(f"{pod} has already joined")
         lines = self.store.lines
         self._announcer = Announcer(self.directory, stage, pod, address, lines, supervisor=supervisor)
         self.store.holdings = self._announcer

@@ -109,7 +109,7 @@ class Peers:
             except grpc.RpcError as error:
                 raise _translated(error, address, ref) from error
             finally:
-                # After an error in the middle of the stream, the peer would continue to send.
+                # If an error interrupted the stream, the peer would otherwise continue to send.
                 stream.cancel()
 
     def _stub(self, address: str) -> Any:

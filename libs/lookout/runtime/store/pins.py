@@ -36,7 +36,7 @@ class Pins:
         """
         pinned_bytes, limit = self._index.bytes_of(camera), self._camera_bytes
         size = 1 if label is None else label.length
-        # A record that is retried puts tensors that it pinned before: they need no new room.
+        # A retried record puts the tensors that it pinned before; they need no additional room.
         replaces = label is not None and label.key in self._index
         if not replaces and pinned_bytes and pinned_bytes + size > limit:
             raise CameraQuotaError(
@@ -45,7 +45,7 @@ class Pins:
             )
 
     def add(self, label: Label, camera: str, unread: Unread) -> None:
-        """Pin a tensor; if it is pinned already, its wait begins again."""
+        """Pin a tensor; if it is already pinned, its wait starts again."""
         self._index.add(label.key, camera, label.length, unread)
 
     def forget(self, key: str) -> None:

@@ -66,7 +66,7 @@ class Spool:
 
     def labels(self) -> Iterator[Label]:
         """Yield the labels of the files found, oldest first; unreadable or incomplete files are removed."""
-        # The folder belongs to this process alone, so nobody is writing these.
+        # No other process uses the folder, so nobody is still writing these.
         for leftover in self.folder.glob("*.part"):
             leftover.unlink(missing_ok=True)
         for path in sorted(self.folder.glob("*.tensor"), key=lambda p: p.stat().st_mtime_ns):
@@ -82,7 +82,7 @@ class Spool:
                 path.unlink(missing_ok=True)
 
     def _path(self, key: str) -> Path:
-        # A tensor's id holds a camera's name, which may be too long for a file and hold a slash.
+        # A tensor's id contains the camera's name, which may contain slashes or be too long for a file name.
         return self.folder / f"{hashlib.blake2b(key.encode(), digest_size=16).hexdigest()}.tensor"
 
 

@@ -34,7 +34,7 @@ end
 redis.call('EXPIRE', KEYS[1], math.ceil(2 * ARGV[2]))
 return refused
 """
-#: most cameras in one call: Redis serves nobody else while it runs a script
+#: largest number of cameras in one call: Redis serves nobody else while it runs a script
 _BATCH: Final = 500
 
 
@@ -64,7 +64,7 @@ class AloneCounters:
         return cast("Used", dict(self._used))
 
     def without_place(self, tenant: str, limit: int, keep_s: float, cameras: Sequence[str]) -> frozenset[str]:
-        """Return the cameras that came when cameras that still send held all slots."""
+        """Return the cameras that got no slot because others, which still send, hold them all."""
         places = [camera for camera in self._places.get(tenant, ()) if camera in cameras]
         free = [camera for camera in cameras if camera not in places]
         self._places[tenant] = (places + free)[:limit]
@@ -99,7 +99,7 @@ class RedisCounters:
         counted: Used = {}
         for field, text in answers.items():
             name, number = text_of(field), number_of(text)
-            # A count that somebody else wrote may be wrong, but must not give a tenant more than its quota.
+            # Others may have written a wrong count; a negative one must not increase a tenant's quota.
             if name is not None and number is not None:
                 counted[_named(name)] = max(0.0, number)
         return counted

@@ -25,7 +25,7 @@ from lookout.wire import REDIS_KEYS
 _WORK: Final = REDIS_KEYS + "{{tenants}}:device:{epoch}"
 #: seconds of one hash; work older than the previous epoch counts less than a sixtieth, and is ignored
 _EPOCH_S: Final = 6 * HALF_LIFE_S
-#: most seconds in one hash: what a million devices compute in that time; more cannot be true
+#: largest plausible sum in one hash: the work of a million devices
 _MOST_S: Final = 1e6 * _EPOCH_S * 2**6
 
 _log = logs.get("tenants")
@@ -40,7 +40,7 @@ class RedisWork:
 
     Args:
         client: Redis; `exchange` raises its errors.
-        clock: Unix seconds. If two clocks differ by a second, the work of one instance counts 7 % more.
+        clock: Unix seconds. If two instances' clocks differ by a second, the work of one counts 7 % more.
     """
 
     def __init__(self, client: Any, clock: Callable[[], float] = time.time) -> None:
@@ -108,14 +108,14 @@ class FleetShares:
             self._shares.lose(unsent)
             if not self._failed:
                 _log.warning(
-                    "shares of tenants are fair on this instance only: the work of the others is unknown",
+                    "tenants' shares are fair on this instance only: the work of the others is unknown",
                     error=str(error),
                 )
             self._failed = True
             return
         self._shares.learn(sums)
         if self._failed:
-            _log.info("shares of tenants are fair over all instances again")
+            _log.info("tenants' shares are fair over all instances again")
         self._failed = False
 
     def start(self, run: Callable[[str, Callable[[], None]], threading.Thread]) -> None:
@@ -151,7 +151,7 @@ def open_fleet_shares(context: Context[Any], shares: FairShares) -> FleetShares:
         shares: The shares of its device.
     """
     settings = context.settings
-    # No retries by the client: work that arrived in a failed call would be added twice.
+    # No retries by the client: a failed call may have arrived, and a retry would add its work twice.
     client = settings.redis_client(
         settings.redis_url, socket_timeout=1.0, socket_connect_timeout=1.0, retry=None
     )

@@ -23,7 +23,7 @@ from lookout.runtime.tenants.settings import TenantSettings
 from lookout.runtime.worker import Context, Supervisor
 
 EXCHANGE_S: Final = 1.0
-#: most tenants that an instance counts by name: names come with footage, so their number is not ours to limit
+#: largest number of tenants counted by name: names come with footage, so there may be any number of them
 TENANTS: Final = 1000
 #: the name under which further tenants are counted
 REST: Final = "(others)"
@@ -117,7 +117,7 @@ class TenantUsage:
                 if interval == self._interval:
                     for key, amount in unsent.items():
                         self._unsent[key] += amount
-            _log.warning("counts of tenants cannot be exchanged", error=str(error))
+            _log.warning("tenants' counts cannot be exchanged", error=str(error))
             return
         with self._lock:  # before asking for slots: if that fails, these counts must not be sent again
             if interval == self._interval:
@@ -128,7 +128,7 @@ class TenantUsage:
                 for tenant, (limit, cameras) in sent.items()
             }
         except (*REDIS_ERRORS, ValueError) as error:
-            _log.warning("camera slots of tenants cannot be exchanged", error=str(error))
+            _log.warning("tenants' camera slots cannot be exchanged", error=str(error))
             return
         with self._lock:
             self._without_place = without_place
@@ -158,7 +158,7 @@ class TenantUsage:
         return tenant if by_name or room else REST
 
     def _roll(self) -> None:
-        """Begin a new interval if the clock has reached one."""
+        """Begin a new interval if it is time."""
         interval = int(self._clock() // self._interval_s)
         if interval != self._interval:
             self._interval, self._used, self._unsent = interval, {}, defaultdict(float)
@@ -230,7 +230,7 @@ def open_usage(context: Context[Any], settings: TenantSettings, kinds: Collectio
     counters = None
     if settings.quotas.any:
         url = context.settings.redis_url
-        # No retries by the client: counts that arrived in a failed call would be added twice.
+        # No retries by the client: a failed call may have arrived, and a retry would add its counts twice.
         client = context.settings.redis_client(
             url, socket_timeout=1.0, socket_connect_timeout=1.0, retry=None
         )

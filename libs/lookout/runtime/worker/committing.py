@@ -17,7 +17,7 @@ MAX_SLOTS = 500  # of one partition in one transaction
 HANG_S = 5.0  # beyond the transaction's own time
 #: longest time that checkpoints and offsets without outputs wait; a crash repeats at most this much work
 UNAWAITED_S = 2.0
-#: least time between the beginnings of two transactions, as a share of the latency
+#: shortest time between the starts of two transactions, as a share of the latency
 _INTERVAL_SHARE = 1 / 3
 
 
@@ -31,7 +31,8 @@ class RunsTransactions(Protocol):
 class Commits:
     """Commits finished slots, one transaction at a time. Only the polling thread calls it.
 
-    A transaction costs Kafka and this process the same for one record as for many, so results are gathered:
+    A transaction with many records costs Kafka and this process no more than one with a single record, so
+    results are gathered:
 
     | what finished                           | waits for others                                           |
     | --------------------------------------- | ---------------------------------------------------------- |
@@ -137,7 +138,7 @@ class Commits:
         computing: bool = False,
         at_once: bool = False,
     ) -> None:
-        """Begin a transaction if one is due, or check on the one that runs.
+        """Start a transaction if one is due, or check on the running one.
 
         Args:
             metadata: returns the group's metadata; called when a transaction begins.
@@ -149,8 +150,8 @@ class Commits:
         if self.transaction is not None:
             if kafka_up and now > self._deadline:
                 self._deadline = now + HANG_S + 2 * self._timeout_s
-                # The deadline was moved on first: the new client needs its own time before it, too, counts
-                # as hanging.
+                # The deadline was extended first, to give the new client its own time before it counts as
+                # hanging too.
                 self._committer.replace(self.transaction)
             return
         if not self._due or not (at_once or self._must_begin(now, computing)):

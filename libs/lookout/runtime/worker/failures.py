@@ -1,4 +1,4 @@
-"""Classifies a handler's failures: which ones are worth another try, and which are the device's."""
+"""Classifies a handler's failures: which may pass if it tries again, and which are the device's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DEVICE_WORDS = ("CUDA error", "CUDA out of memory", "cuDNN error", "CUBLAS erro
 
 def is_transient(error: BaseException) -> bool:
     """Whether another try may help: TransientError, and what networks, stores and peers raise while they
-    are away."""
+    cannot be reached."""
     if isinstance(error, (TransientError, ConnectionError, TimeoutError)):
         return True
     if isinstance(error, KafkaException):

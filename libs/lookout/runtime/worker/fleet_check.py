@@ -93,7 +93,7 @@ def check_group(
         StartupError: a live member has other shared settings.
     """
     ask = members or _asker(settings, group)
-    # A second beyond: the session of a member that was killed just now has to run out first.
+    # One second longer than a session, so that the session of a member that was just killed has ended.
     deadline = clock() + settings.session_timeout_s + 1.0
     while True:
         lines = sorted({line for theirs in ask() for line in differences(own, theirs)})

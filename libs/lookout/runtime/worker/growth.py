@@ -62,7 +62,7 @@ def added_by_hand(topic: str, partition: int, source: str) -> str:
 def add_partitions(
     options: Mapping[str, Any], partitions: int, own_topics: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Bring the cameras' topics to this number of partitions. Safe to repeat, also after a kill.
+    """Bring the cameras' topics to this number of partitions. Safe to repeat, even after it was killed.
 
     Topics that a service writes grow before the one it reads, so a service that starts meanwhile finds an
     output partition for each input partition.

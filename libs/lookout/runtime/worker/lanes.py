@@ -95,13 +95,13 @@ class Lanes:
         lane.busy = False
         if event.fatal is not None:
             raise event.fatal
-        # Another worker owns the partition by now, or it is read again: the result no longer counts.
+        # Another worker owns the partition now, or it is being read again: the result no longer counts.
         if partition.dead:
             if event.result is not None and event.result.outputs:
                 self._handler.dropped(event.result.outputs)
             lane.give_up(self._handler)
             return False
-        if slot.result is not None:  # it was overdue and has its result already
+        if slot.result is not None:  # it was overdue and already has its result
             if event.result is not None and event.result.outputs:
                 self._handler.dropped(event.result.outputs)
             return False
@@ -122,14 +122,14 @@ class Lanes:
         return ordered or not event.result.empty
 
     def abandon(self, lane: Lane, slot: Slot, result: Result) -> None:
-        """Give a slot its result although its attempt still runs. The camera stays busy: the process is about
-        to end."""
+        """Give a slot its result although its attempt is still running. The camera stays busy, because the
+        process is about to end."""
         slot.result = result
         if lane.waiting and lane.waiting[0] is slot:
             lane.waiting.popleft()
 
     def wake(self, partitions: Iterable[Partition], catches_up: Callable[[Partition], bool]) -> None:
-        """Start due retries, send timer ticks to idle cameras, and begin to forget silent ones.
+        """Start due retries, send timer ticks to idle cameras, and start to forget silent ones.
 
         Args:
             partitions: all that are assigned.

@@ -1,4 +1,5 @@
-"""Follows what another group has read: a store keeps every tensor that the next stage has not read."""
+"""Follows what another group has read, because a store keeps the tensors that the next stage has not read
+yet."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ ASK_S = 5.0
 class Downstream:
     """Committed offsets of `group` in `topic`, read every `every_s` on a thread of its own.
 
-    `changed` is called on that thread with {partition: next unread offset} after each answer. While Kafka is
-    away the last answer stays valid, so nothing counts as read too early.
+    `changed` is called on that thread with {partition: next unread offset} after each answer. While Kafka
+    does not answer, the last answer stays valid, so nothing counts as read too early.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The life of assigned partitions: taken over, processed, read again after an abort, given back."""
+"""Takes assigned partitions over, reads them again after an abort, and gives them back."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _FOREIGN = "another configuration"
 
 
 class RequestsTakeovers(Protocol):
-    """Reads the state of partitions (`Takeovers`)."""
+    """Queues partitions to be taken over. `Takeovers` implements it."""
 
     def request(self, partition: Partition) -> None: ...
 
 
 class Ownership:
-    """All partitions that are this worker's. Only the polling thread calls it.
+    """This worker's partitions. Only the polling thread calls it.
 
     Args:
         handler: is told which cameras and partitions it loses.
@@ -98,8 +98,8 @@ class Ownership:
 
         A changed configuration changes the marks of every checkpoint and of the committed offset. So
         checkpoints with another mark do not mean such a change if the offset has our mark, if no offset was
-        ever committed, or if other checkpoints have our mark: others may write to the topic, and one record
-        of theirs must not end this stage for all cameras. The cameras concerned start without a checkpoint.
+        ever committed, or if other checkpoints have our mark: others may write to the topic, and one such
+        record must not stop this stage for all cameras. The cameras concerned start without a checkpoint.
 
         Raises:
             StartupError: The offsets are of another configuration, or of an earlier release that did not mark
@@ -224,7 +224,7 @@ class Ownership:
         back = partition.committed if partition.committed is not None else _first(records)
         self._drop(partition)
         if unknown:
-            # The offset has to be asked for, so the state is read again as well, to be consistent with it.
+            # Kafka must be asked for the offset, so the state is read again too, to be consistent with it.
             self._take(Partition(partition.number))
             self.update_ready()
             return

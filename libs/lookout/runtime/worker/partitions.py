@@ -106,8 +106,7 @@ class Partition:
                 transaction was skipped.
         """
         start = self.read_to if self.read_to is not None else self.committed
-        # The end of a transaction takes an offset of its own, so a gap of one is the usual case and needs no
-        # question to Kafka.
+        # The end of a transaction has an offset of its own, so a gap of one is usual: Kafka is not asked.
         if start is not None and offset - start > 1:
             widest = self.jump[1] - self.jump[0] if self.jump else 0
             self.jump = (start, offset) if offset - start > widest else self.jump
@@ -211,7 +210,7 @@ class Partition:
             elif result.checkpoint is not None and slot.camera:
                 self.checkpoints[slot.camera] = result.checkpoint
             elif slot.camera not in self.checkpoints:
-                self._forget(slot.camera)  # keys that a producer invents must not take memory
+                self._forget(slot.camera)  # a producer may invent keys, which must not take memory
 
     def _forget(self, camera: str) -> None:
         """Drop everything known about a camera without a checkpoint."""

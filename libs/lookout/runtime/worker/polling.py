@@ -1,4 +1,4 @@
-"""The group's consumer: delivers records, ends of partitions, rebalances and the client's reports on
+"""The group's consumer. It delivers records, ends of partitions, rebalances and the client's reports on
 Kafka."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOAD_SHARE = 0.5
 HEARTBEAT_MS = 3000
 #: longest age of the client's metadata of topics
 METADATA_MS = 30_000
-#: share of a session of silence after which the coordinator counts as having stood still
+#: share of a session without an answer after which the coordinator counts as having stood still
 _SILENT_SHARE = 0.7
 #: sessions after a standstill in which the group may still read a join that was sent before it
 _ECHO_SESSIONS = 4.0
@@ -156,7 +156,7 @@ class Source:
         if is_static(settings, load_s):
             options["group.instance.id"] = static_name(settings, self._topic, self._identity)
         else:
-            self._log.info("dynamic member: others take its partitions over when it stops", load_s=load_s)
+            self._log.info("dynamic member: others take over its partitions when it stops", load_s=load_s)
         self.use(
             lambda: Consumer(settings.kafka(**options), logger=logs.client_logger("consumer")),
             settings.session_timeout_s,
@@ -248,7 +248,7 @@ class Source:
         try:
             if number in self._reading:
                 # A seek during a rebalance was seen to have no effect; assigning the partition again always
-                # has.
+                # works.
                 self._consumer.incremental_unassign([where])
                 self._reading.discard(number)
             self._consumer.incremental_assign([where])
@@ -287,7 +287,7 @@ class Source:
                 self._join_again()
                 return
             raise FencedError(
-                f"another process runs as {self._identity!r} ({error.str()}): this one ends. "
+                f"another process runs as {self._identity!r} ({error.str()}), so this one stops. "
                 "LOOKOUT_INSTANCE must be unique in its stage"
             )
         if fatal:

@@ -302,11 +302,11 @@ class Processor:
         return self._finished(lane, slot, result)
 
     def _device_failed(self, lane: Lane, slot: Slot, error: Exception) -> Finished:
-        """Retry, or end the process after `device_retry_s`. Nothing is committed for a fault of the device; a
-        new process gets a new device context."""
+        """Retry, or end the process after `device_retry_s`. Nothing is committed when the device is at fault;
+        a new process gets a new device context."""
         now = self._clock()
         with self._lock:
-            # Several cameras share the device: it counts as working again once none of them fails.
+            # Several cameras share the device; it counts as working again once it fails for none of them.
             self._device_failing.add(id(slot))
             if slot.device_failing_since is None:
                 slot.device_failing_since = now
@@ -331,7 +331,7 @@ class Processor:
 
     def _pause(self, slot: Slot) -> float:
         longest: float = min(self._settings.retry_max_s, FIRST_PAUSE_S * 2 ** min(slot.tries - 1, 16))
-        # Spread, so that cameras that failed together do not all come back together.
+        # Random, so that cameras that failed together do not all try again at the same time.
         return longest * random.uniform(0.75, 1.25)
 
 

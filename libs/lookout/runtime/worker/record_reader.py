@@ -15,7 +15,7 @@ from lookout.runtime.worker.records import Record
 from lookout.runtime.worker.topic_reader import End, KafkaAccess, TopicReader
 from lookout.wire.headers import Headers
 
-#: most records between two wanted ones that are read and skipped rather than sought over
+#: largest number of records between two wanted ones that are read and skipped instead of seeking
 # A seek drops what the client has fetched ahead and asks the broker again, so near records are read past.
 NEAR = 64
 
@@ -91,7 +91,7 @@ class RecordReader:
             except KafkaException as error:
                 if error.args[0].fatal():
                     raise
-                continue  # the client continues by itself
+                continue  # the client tries again by itself
             if isinstance(message, End):
                 raise RecordsGoneError(
                     f"{topic} [{partition}] ends before offset {offset}: was the topic created again?"
@@ -132,9 +132,9 @@ def record_of(message: Message) -> Record:
 def _headers(message: Message) -> tuple[Headers, str]:
     """Return the headers of a message, and what is wrong with them.
 
-    If the name of a header is not UTF-8, the client (confluent-kafka 2.16) returns a list with a hole in it,
-    with an exception set. Reading the hole ends the process, and the message would return the same list
-    again: it gets an empty one.
+    If the name of a header is not UTF-8, the client (confluent-kafka 2.16) sets an exception and returns a
+    list with a missing item. Reading that item crashes the process. The message would return the same list
+    again, so its headers are replaced by an empty list.
     """
     try:
         return _decoded(_headers_in(message) or ()), ""

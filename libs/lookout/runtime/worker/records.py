@@ -117,7 +117,7 @@ class Result:
 
     @property
     def awaited(self) -> bool:
-        """Whether somebody waits for its records; a checkpoint or an offset alone only matters after a
+        """Whether somebody waits for its records. A checkpoint or an offset alone matters only after a
         restart."""
         return bool(self.outputs) or self.dead_letter is not None
 
@@ -242,8 +242,8 @@ class Handler(ABC, Generic[S]):
         """Outputs became durable. Called on the polling thread: return at once."""
 
     def dropped(self, outputs: Sequence[Output]) -> None:
-        """Outputs will never be written (an aborted transaction, a partition given back): release their
-        tensors."""
+        """Outputs will never be written, because a transaction was aborted or a partition was given back:
+        release their tensors."""
 
     def revoked(self, partition: int) -> None:
         """A partition no longer belongs to this worker. Called on the polling thread: return at once."""

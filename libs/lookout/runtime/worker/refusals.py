@@ -17,7 +17,7 @@ DETAIL_CHARS: Final = 4000
 _BATCH_BYTES = 256
 _HEADER_BYTES = 12
 _LIMITS = {topic.name: topic.max_message_bytes for topic in all_topics()}
-#: most bytes of a checkpoint: a state topic's largest record, less room for key and config digest
+#: largest checkpoint in bytes: a state topic's largest record, less room for the key and the config digest
 STATE_BYTES: Final = 1024 * 1024 - 4096
 
 
@@ -163,7 +163,7 @@ def oversize(result: Result) -> str | None:
     """Return which record of a result is too large for its topic; None if all fit."""
     for output in result.outputs:
         limit = _LIMITS.get(output.topic, MAX_MESSAGE_BYTES)
-        # Headers are far smaller than half of a limit: only a large value is worth the exact count.
+        # Headers are far smaller than half the limit, so the exact size is computed only for a large value.
         if len(output.value or b"") > limit // 2 and (size := size_of(output)) > limit:
             return f"{output.topic}: {size} bytes, {limit} at most"
     if result.checkpoint is not None and (size := result.checkpoint.ByteSize()) > STATE_BYTES:

@@ -76,8 +76,8 @@ class Context(Generic[T]):
         Args:
             topic: Its name.
             check: Returns why a value cannot be used; None: every value can.
-            limit: Most keys; None: any number.
-            kept: Newest values of a key that are kept.
+            limit: Largest number of keys; None: any number.
+            kept: How many of a key's newest values are kept.
             deletion_fault: Why rows of this table cannot be deleted; a null value is then left out with this
                 reason. Empty: a null value deletes its row.
         """

@@ -171,7 +171,7 @@ class ServiceSettings(Connections, SamplingSettings):
         description="days without a record after which a camera's state is deleted; raise it if cameras are "
         "switched off for months; unset: never",
     )
-    #: seconds that running work may take to finish after SIGTERM; what is cut off is done again
+    #: seconds that running work may take to finish after SIGTERM; unfinished work is done again later
     drain_s: ClassVar[float] = 2.0
     retry_max_s: float = Field(
         10.0,
@@ -266,8 +266,8 @@ class ServiceSettings(Connections, SamplingSettings):
         """
         return {
             "bootstrap.servers": self.bootstrap,
-            # librdkafka pauses up to ten seconds between tries by default: a broker that restarts would be
-            # noticed late.
+            # By default librdkafka pauses up to ten seconds between tries and would notice a restarted broker
+            # late.
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 1000,
             "retry.backoff.ms": 5,
@@ -461,7 +461,7 @@ def _unknown(kind: type[ServiceSettings], environ: Mapping[str, str]) -> Iterabl
 def _unknown_text(name: str, kind: type[ServiceSettings]) -> str:
     if (instead := retired(name)) is not None:
         return f"{name} was removed: {instead}"
-    word = name.removeprefix(PREFIX).lower()  # the prefix, which all share, makes any two look alike
+    word = name.removeprefix(PREFIX).lower()  # without the prefix, which would make any two look alike
     close = difflib.get_close_matches(word, kind.model_fields, n=1, cutoff=0.65)
     hint = f"; did you mean {setting(close[0])}?" if close else ""
     return f"unknown setting {name}{hint}"

@@ -74,7 +74,7 @@ def check_kafka(settings: ServiceSettings, topics: Iterable[Topic]) -> int:
     existing = retry_until(ask, settings, unusable)
     counts = {name: len(existing[name].partitions) for name, topic in required.items() if topic.pipeline}
     source = next(iter(counts.values()), 0)
-    # More is fine: partitions are being added, and topics that are written grow before those that are read.
+    # More are allowed: while partitions are added, topics that are written grow before those that are read.
     if counts and min(counts.values()) < source:
         raise StartupError(
             f"the pipeline's topics must share one partition count, but have {counts}; if adding partitions "

@@ -1,4 +1,4 @@
-"""Supervises threads whose death must not go unnoticed."""
+"""Watches threads that a process cannot do without."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ThreadDiedError(LookoutRuntimeError):
 class Supervisor:
     """Starts threads and remembers the first that raised; the worker checks in every round.
 
-    A target that returns has done its work; only an exception is a fault.
+    A target that returns has finished its work; only an exception is a fault.
     """
 
     def __init__(self) -> None:

@@ -25,9 +25,9 @@ from lookout.wire import key_text
 #: newest values of a key that are kept by default: while a version has not begun yet, an earlier one is in
 #: force
 KEPT = 16
-#: most deleted keys whose values are kept
+#: largest number of deleted keys whose values are kept
 PAST_KEYS = 10_000
-#: most left-out rows that are listed by name; the others are only counted
+#: largest number of left-out rows that are listed by name; the others are only counted
 NAMED = 100
 _FIRST = 5
 FOLLOW_WAIT_MS = 500
@@ -102,8 +102,8 @@ class Table:
         settings: How Kafka is reached.
         topic: The topic.
         check: Returns why a value cannot be used. None: every value can.
-        limit: Most keys; further ones are left out. None: any number.
-        kept: Newest values of a key that are kept.
+        limit: Largest number of keys; further ones are left out. None: any number.
+        kept: How many of a key's newest values are kept.
         deletion_fault: Why rows of this table cannot be deleted; a null value is then left out with this
             reason. Empty: a null value deletes its row.
     """
@@ -123,7 +123,7 @@ class Table:
         self._kept = kept
         self._check = check
         self._limit = limit
-        self._read_once = False  # what stood in the topic at the start
+        self._read_once = False  # whether what was in the topic at the start has been read
         self._settings = settings
         self._log = logs.get("table").bind(table=topic)
         self._limited = LimitedLog(self._log)
@@ -135,7 +135,7 @@ class Table:
         self._unseen: set[str] | None = None  # keys that changed since `changes`; None until it is called
         self._changed = threading.Condition()
         self._stop = threading.Event()
-        # It follows the topic for good: Kafka may hold each fetch until there is a record.
+        # It follows the topic until it is stopped, so Kafka may hold each fetch until there is a record.
         options = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": FOLLOW_WAIT_MS}
         self._reader = TopicReader(settings, "table", options=options)
         self._thread: threading.Thread | None = None
@@ -214,7 +214,8 @@ class Table:
         """
         if self._reaches(offset, timeout_s):
             return
-        # Anybody can write an offset that never comes, so the wait is limited; Kafka's outages do not count.
+        # A record may name an offset that is never reached, so the wait is limited. Kafka's outages do not
+        # count.
         why = f"{self.topic} is read to {self._offset()}, a record needs {offset}; "
         why += "a topic that was restored or recreated has other offsets"
         kind = ShorterTopicError if self._is_shorter(offset) else TransientError
@@ -236,7 +237,7 @@ class Table:
             return False
 
     def past(self, key: str) -> tuple[PastRow, ...]:
-        """Return the newest values that a key had, oldest first, even if it is deleted by now."""
+        """Return the newest values that a key had, oldest first, even if it has been deleted."""
         with self._changed:
             return self._served.past.get(key, ())
 
@@ -302,7 +303,7 @@ class Table:
             self._changed.notify_all()
 
     def _begin_again(self, number: int) -> None:
-        """Read everything again: offsets went back, so the topic was deleted and recreated."""
+        """Read everything again: offsets restarted, so the topic was deleted and recreated."""
         self._log.warning("the topic was recreated: reading it from its beginning", partition=number)
         if self._unseen is not None:
             self._unseen.update(self._rows.history)

@@ -27,7 +27,7 @@ from lookout.wire import WireError, check_message, from_bytes
 CONCURRENT = 4
 #: seconds that one attempt waits for an open transaction; then other partitions have their turn
 PATIENCE_S = 1.5
-#: seconds for a call that waits for no transaction; longer, so that a loaded broker can answer
+#: seconds for a call that does not wait for a transaction; enough for a loaded broker to answer
 CALL_S = 5.0
 LONGEST_PAUSE_S = 2.0
 IDLE_S = 10.0
@@ -178,7 +178,7 @@ def _keep(takeover: Takeover, record: Record, *, deleted: bool) -> None:
 
 
 class Takeovers:
-    """Takes partitions over on a few threads. A partition that has to wait lets others go first.
+    """Takes over partitions on a few threads. A partition that has to wait lets others go first.
 
     Args:
         reader: makes a state reader; each thread has its own.
@@ -245,7 +245,7 @@ class Takeovers:
             while not self._closed:
                 request = self._get()
                 if request is None:
-                    reader.close()  # takeovers are rare: no connections are kept for them
+                    reader.close()  # takeovers are rare, so no connections are kept open for them
                 elif not request.partition.dead:
                     self._try(reader, request)
         except Exception as error:
@@ -257,7 +257,7 @@ class Takeovers:
         try:
             takeover = reader.take(request.partition.number)
         except (NotYetError, KafkaException) as error:
-            reader.close()  # its clients may hold stale metadata of a broker that was away
+            reader.close()  # its clients may hold stale metadata of a broker that was down
             why = str(error.args[0])
             request.tries += 1
             if request.tries & (request.tries - 1) == 0:

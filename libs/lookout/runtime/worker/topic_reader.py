@@ -277,7 +277,7 @@ class TopicReader:
     def _add_partitions(self) -> None:
         """Read partitions that were added to the followed topics: cameras move to them."""
         self._look_at = time.monotonic() + LOOK_S
-        with suppress(KafkaException):  # it is away: the next look is soon enough
+        with suppress(KafkaException):  # Kafka does not answer: the next look is soon enough
             if added := self._places(self._begins, _LOOK_ANSWER_S) - self._reading:
                 self._open().incremental_assign([TopicPartition(*place, BEGINNING) for place in added])
                 self._reading |= added
@@ -346,7 +346,7 @@ class TopicReader:
                 yield message
 
     def close(self) -> None:
-        """Close the clients, and with them what they knew of a broker that was away; the next call makes new
+        """Close the clients, which may hold stale metadata of a broker that was down; the next call makes new
         ones."""
         self._admin = None
         if self._consumer is not None:

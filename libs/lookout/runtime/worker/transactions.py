@@ -63,8 +63,8 @@ class Transaction:
     why: str = ""
 
     def give_up(self, why: str) -> None:
-        """Abort the transaction unless it is committing already; the next owner of its partitions waits for
-        its end."""
+        """Abort the transaction unless it is already being committed; the next owner of its partitions waits
+        until it has ended."""
         self.abandoned = why
 
     def offsets(self, topic: str, mark: str = "") -> list[TopicPartition]:
@@ -118,14 +118,14 @@ class Topics:
 
 
 class _ReplacedError(Exception):
-    """This thread was given up: another one has its place, and a client of its own."""
+    """This thread was given up: another thread, with its own client, has taken its place."""
 
 
 class Committer:
     """Owns the transactional producer and the thread that runs transactions.
 
-    They have a thread of their own, because calls to a broker that is away can take far longer than their
-    time-outs. A thread that hangs is given up: the next one makes a client, which fences the first's.
+    They have their own thread, because calls to a broker that cannot be reached can take far longer than
+    their time-outs. A thread that hangs is given up: the next one makes a client, which fences the first's.
 
     The client is *suspect* from when Kafka goes away, a call ends without an answer or a record is refused,
     until it is replaced. The process *may fence itself* from when it gives a thread up: the client which that
@@ -211,7 +211,7 @@ class Committer:
                             f"LOOKOUT_BOOTSTRAP={self._settings.bootstrap}: "
                             f"no transactions as {self.identity!r}: {reason.str()}"
                         ) from error
-            # Once another thread has this one's place, its client would be fenced by this one.
+            # Another thread has taken this one's place; this client would fence that thread's.
             del producer
             raise _ReplacedError
         finally:
@@ -225,7 +225,7 @@ class Committer:
                     "transaction.timeout.ms": int(self._settings.transaction_timeout_s * 1000),
                     # A dead letter carries a segment (16 MiB) and all of its headers (1 MiB).
                     "message.max.bytes": 17 << 20,
-                    "linger.ms": 0,  # nothing follows that a batch could wait for
+                    "linger.ms": 0,  # no more records follow that a batch could wait for
                 }
             ),
             logger=logs.client_logger("producer"),
@@ -299,7 +299,7 @@ class Committer:
                 self._log.warning("the outcome of a transaction is unknown", why=transaction.why)
                 self._renew(turn)
                 return TransactionResult.UNKNOWN
-        raise LookoutRuntimeError("stopped in a transaction")
+        raise LookoutRuntimeError("the committer was stopped during a transaction")
 
     def _advance(self, transaction: Transaction, turn: int) -> None:
         producer = self._producer
@@ -335,7 +335,7 @@ class Committer:
             sound = not (self._suspect or self._may_fence_itself)
             if sound and lasted < self._settings.transaction_timeout_s:
                 raise FencedError(
-                    f"another process runs as {self.identity!r} ({error.str()}): this one ends. "
+                    f"another process runs as {self.identity!r} ({error.str()}), so this one stops. "
                     "LOOKOUT_INSTANCE must be unique in its stage"
                 )
             self._suspect = True
@@ -459,7 +459,7 @@ class Committer:
 
     def _look_for_partitions(self, transaction: Transaction) -> None:
         for find_partition in transaction.unplaced:
-            with suppress(KafkaException):  # Kafka went away as well: the next try asks again
+            with suppress(KafkaException):  # Kafka does not answer either: the next try asks again
                 find_partition()
         transaction.unplaced.clear()
 

@@ -154,5 +154,5 @@ def test_a_call_that_runs_while_the_process_ends_is_no_internal_error(fleet: Fle
     with pytest.raises(ValueError, match="closed file"):
         directory.asking(read_closed)
     directory.close()
-    with pytest.raises(DirectoryDownError, match="this process ends"):
+    with pytest.raises(DirectoryDownError, match="this process is ending"):
         directory.asking(read_closed)

@@ -67,7 +67,7 @@ DescribeOption = Annotated[
     typer.Option(
         min=0,
         metavar="TOKENS",
-        help=f"Longest text to answer with; 0: no text.  [default: {_TEXT_TOKENS}, 0 for yes/no questions]",
+        help=f"Maximum length of a text answer; 0: none.  [default: {_TEXT_TOKENS}, 0 for yes/no questions]",
         show_default=False,
     ),
 ]

@@ -222,8 +222,8 @@ def _labels_of(bootstrap: str, past: BacktestJob) -> list[Label]:
     ]
     if not labels:
         raise CliError(
-            f"--labels: labels.v1 has {count_text(len(standing), 'label')}, and none for this question, "
-            "these cameras and this time: `lookout label INCIDENT right|wrong` writes one"
+            f"--labels: labels.v1 has {count_text(len(standing), 'label')}, but none for this question, "
+            "these cameras and this time; write one with `lookout label INCIDENT right|wrong`"
         )
     for entry in labels:
         entry.ClearField("labelled_by")

@@ -391,7 +391,7 @@ class CommittedReader:
     def _begin(self, start: Position) -> dict[tuple[str, int], int]:
         """Return the offset at which each partition begins."""
         if start.at_ms is None:
-            # "Now" is where open transactions begin: their records count as new once they are committed.
+            # Start at the first record of an open transaction: its records count as new once it commits.
             return self._edges(partial(self._reader.ends, committed=True))
         at_ms = start.at_ms
         return self._edges(lambda topic, numbers, left_s: self._reader.at(topic, numbers, at_ms, left_s))

@@ -121,7 +121,7 @@ def erase(
     address = find_bootstrap(bootstrap)
     check_reachable(address, ERASURES.name)
     if gone is not None:
-        _leave_out(address, gone)
+        _stop_waiting_for(address, gone)
     elif receipt is not None:
         _print_receipt(address, receipt, _key(key))
     else:
@@ -210,7 +210,7 @@ def _utc(time_us: int) -> str:
     return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="seconds")
 
 
-def _leave_out(address: str, instance: str) -> None:
+def _stop_waiting_for(address: str, instance: str) -> None:
     """Stop waiting for an instance.
 
     Raises:

@@ -90,8 +90,8 @@ def set_(
     send_and_confirm(address, MASKS.name, {name: to_json(masks)})
     if _read(address).get(name) != masks:
         raise CliError(
-            f"the masks of {clean(name, 60)} were changed by somebody else at the same time: "
-            "`lookout camera mask history` shows them, and the same command again sets yours"
+            f"somebody else changed the masks of {clean(name, 60)} at the same time: see "
+            "`lookout camera mask history`, then run the same command again to set yours"
         )
     newest = masks.versions[-1]
     say(out, "[green]✓[/] [bold]{}[/] hides {} (version {})", name, _words(newest), newest.version)

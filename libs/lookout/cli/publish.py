@@ -408,13 +408,14 @@ def publish_one(
     """Send the pieces of one source under one camera id.
 
     Args:
-        published: The camera and the counts of what was sent, which are also right if the source breaks off.
-        start_us: Wall clock of the first picture, Unix microseconds; the header of each segment has the
-            segment's own.
+        published: The camera, and counts of what was sent. The counts are updated after each segment, so they
+            stay correct if the source breaks off.
+        start_us: Wall clock of the first picture, Unix microseconds; each segment's header has the time of
+            its own first picture.
         tell: Called after every segment.
-        labels: Headers of every segment in addition to its time.
-        ends: Whether the source is a recording. If so, its last segment is marked, so that its end does not
-            count as an outage.
+        labels: Headers for every segment, in addition to its time.
+        ends: Whether the source is a recording. If so, the last segment is marked, so that the silence after
+            it does not count as an outage.
     """
     begin, end_us = time.monotonic(), 0
     for piece, headers in with_headers(pieces, start_us, labels, ends=ends):

@@ -13,7 +13,7 @@ from lookout.structured import shares_text
 if TYPE_CHECKING:
     from lookout.recordings.analysis import Analysis
 
-#: the source named for answers from a journal
+#: what the cost line says instead of times if the answers come from an earlier run's journal
 EARLIER = "answered by an earlier run (--fresh to repeat)"
 
 

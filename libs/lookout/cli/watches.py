@@ -354,9 +354,9 @@ def watch_rule(
         CliError: An option cannot be read, or the rule is not valid.
     """
     if not LEAST_THRESHOLD <= threshold <= 1:
-        raise CliError(f"--threshold {threshold:g} must be {LEAST_THRESHOLD:g} to 1")
+        raise CliError(f"--threshold must be between {LEAST_THRESHOLD:g} and 1, not {threshold:g}")
     if clear is not None and not 0 < clear <= 1:
-        raise CliError(f"--clear {clear:g} must be above 0 and at most --threshold")
+        raise CliError(f"--clear must be above 0 and at most --threshold, not {clear:g}")
     k, n = _parse_of(of)
     rule = Rule(
         threshold=threshold,

@@ -170,7 +170,7 @@ def test_a_back_test_here_says_its_seconds_and_its_share_of_live_cost(
 @pytest.mark.slow
 def test_labels_that_are_not_there_are_named(fleet: OneProcessFleet, kafka: str) -> None:
     result = asked(fleet, kafka, "--labels", "--camera", "gate")
-    assert "labels.v1 has 5 labels, and none for this question, these cameras" in str(result.exception)
+    assert "labels.v1 has 5 labels, but none for this question, these cameras" in str(result.exception)
 
 
 @pytest.mark.parametrize(

@@ -155,10 +155,10 @@ def test_a_schedule_is_shown_as_it_is_read(days: list[int], start: time, end: ti
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--threshold", "0"], "--threshold 0 must be 0.001 to 1"),
-        (["--threshold", "0.0009"], "--threshold 0.0009 must be 0.001 to 1"),
-        (["--threshold", "1.5"], "--threshold 1.5 must be 0.001 to 1"),
-        (["--clear", "0"], "--clear 0 must be"),
+        (["--threshold", "0"], "--threshold must be between 0.001 and 1, not 0"),
+        (["--threshold", "0.0009"], "--threshold must be between 0.001 and 1, not 0.0009"),
+        (["--threshold", "1.5"], "--threshold must be between 0.001 and 1, not 1.5"),
+        (["--clear", "0"], "--clear must be above 0"),
         (["--camera", ""], "--camera is empty"),
         (["--of", "70/80"], "n <= 64"),
         (["--of", "9" * 5000 + "/" + "9" * 5000], "is not like 2/3"),

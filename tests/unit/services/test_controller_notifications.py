@@ -103,7 +103,7 @@ def test_a_notification_keeps_every_field(channel: dict[str, Any], on_the_wire: 
     [
         ({"disabled": True}, "channel: give webhook, apprise, mqtt or push"),
         ({"webhook": {"url": "https://a", "secrets": ["../key"]}}, "webhook.secrets"),
-        ({"webhook": {"url": "https://me:secret@a", "secrets": ["key"]}}, "user name or password"),
+        ({"webhook": {"url": "https://me:secret@a", "secrets": ["key"]}}, "user name and password"),
         ({"apprise": {"urlFile": "slack"}, "hours": [{"start": "1", "end": "2"}]}, "time of day"),
         ({"apprise": {"urlFile": "slack"}, "snoozedUntil": "soon"}, "soon"),
         ({"mqtt": {"host": "broker", "topic": "a/#"}}, "mqtt.topic"),

@@ -98,7 +98,7 @@ def test_numbers_that_make_no_sense_are_refused_by_name(name: str, value: float)
 
 def test_a_folder_of_memories_that_is_a_file_is_refused_at_once(tmp_path: Path) -> None:
     (path := tmp_path / "clip.mp4").touch()
-    with pytest.raises(PipelineError, match=r"memory_dir is the file .*clip\.mp4; name a folder"):
+    with pytest.raises(PipelineError, match=r"memory_dir is the file .*clip\.mp4: give a folder"):
         Pipeline(checkpoint("internvl"), [QUESTION], memory="2h", memory_dir=path)
 
 

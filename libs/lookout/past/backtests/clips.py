@@ -179,7 +179,7 @@ def _activity(block: StrideBlock) -> Activity | None:
 
 
 def _moment(time_s: float) -> bytes:
-    """Return a reference to a frame of a file."""
+    """Return a serialised `Evidence` that points at the frame at `time_s` of a file."""
     frame = Evidence()
     frame.time.FromMilliseconds(round(1000 * time_s))
     return frame.SerializeToString(deterministic=True)

@@ -337,7 +337,7 @@ class DurableTier:
             if head != head_name(chapter.head.version):
                 raise HistoryError(f"it is of version {chapter.head.version}")
         except HistoryError as error:
-            log.warning("a damaged chapter is left out", path=path, error=clean(str(error), 300))
+            log.warning("a damaged chapter is skipped", path=path, error=clean(str(error), 300))
             return None
         with self._lock:
             self._heads[place, head] = chapter

@@ -459,12 +459,12 @@ def index_range(shot: Snapshot, layer: int, visual: int, slabs: Sequence[ByteRan
 
 @dataclass(eq=False)
 class Catalogue:
-    """The catalogue of a snapshot; each record is made when it is asked for.
+    """The catalogue of a snapshot. Its records are built on demand.
 
     Attributes:
         shot: the snapshot of the memory.
         shape: shape of its KV.
-        about: facts about the memory.
+        about: facts about the memory, as in `Head.about`.
     """
 
     shot: Snapshot

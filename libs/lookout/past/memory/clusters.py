@@ -272,7 +272,8 @@ def _grown(
 
 
 def split(partition: ClusterPartition, ids: set[int], upkeep: Upkeep) -> ClusterPartition:
-    """Split clusters in two, or into as many as their members need. Those not on the device are fetched."""
+    """Split clusters: in two, or into more if they have many members. A cluster that is not on the device is
+    fetched first."""
     out: list[Cluster] = []
     for cluster in partition.clusters:
         if cluster.id not in ids:

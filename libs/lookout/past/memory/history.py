@@ -515,7 +515,7 @@ class CameraMemory:
             self.scales[number] = _mean_variance(partitions.values())
 
     def _take_in(self, leaving: list[OpenBlock]) -> None:
-        """Assign blocks that leave the window to clusters."""
+        """Assign the tokens of blocks that are leaving the window to clusters."""
         if self.visual is None or not sum(entry.block.frames for entry in leaving):
             return
         embeddings = torch.cat([entry.block.embeddings for entry in leaving])

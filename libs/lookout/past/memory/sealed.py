@@ -197,7 +197,7 @@ class SealedMemory:
     """
 
     def __init__(self, folder: Path, owner: IO[str] | None) -> None:
-        """Use `open`."""
+        """Call `SealedMemory.open` instead."""
         self.folder, self.head = folder, read_head(folder)
         self.damage: list[str] = []
         self._owner, self._files = owner, FolderFiles(folder)

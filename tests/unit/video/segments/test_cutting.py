@@ -211,7 +211,7 @@ def test_a_file_without_pictures_says_what_it_is() -> None:
         cover.disposition = av.stream.Disposition.attached_pic
         out.mux(cover.encode(av.VideoFrame(64, 48, "yuvj420p")))
         out.mux(cover.encode(None))
-    with pytest.raises(CodecError, match="holds a cover picture, but no video stream"):
+    with pytest.raises(CodecError, match="has a cover picture, but no video stream"):
         list(cut(io.BytesIO(buffer.getvalue())))
 
 

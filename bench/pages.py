@@ -79,6 +79,8 @@ TITLES = {
     "sight-dense": "What weights trained further with every token kept see, in windows of 80 frames",
     "sight-mrope": "What weights of a second architecture see in windows of 20 frames",
     "sight-real": "What weights see whose tower was trained on real clips",
+    "sight-photographs": "What weights see whose tower was trained on photographs too",
+    "sight-photographs-gain": "The same weights compared with the bundled ones on rendered cameras",
     "sight-20": "What the tiny model sees in windows of 20 frames",
     "sight-80": "What the tiny model sees in windows of 80 frames",
     "unreferenced": "What a camera saves by not sending pictures to which no other picture refers",

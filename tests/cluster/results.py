@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
@@ -54,8 +54,9 @@ def keep(step: str, result: Result, path: Path = RESULTS) -> None:
     path.write_text(json.dumps(dict(sorted(rows.items())), indent=1) + "\n")
 
 
-def table(steps: Iterable[str], results: Mapping[str, Result]) -> str:
-    """Return the steps with their last results, as a table of Markdown."""
+def table(steps: Sequence[str], results: Mapping[str, Result]) -> str:
+    """Return the steps with their last results, as a table of Markdown; with all together if they ran at one
+    commit."""
     lines = ["| step | last result | outcomes | s | commit | date |", "| --- | --- | --- | --- | --- | --- |"]
     for step in steps:
         if (found := results.get(step)) is None:
@@ -65,4 +66,25 @@ def table(steps: Iterable[str], results: Mapping[str, Result]) -> str:
         outcomes = f"{score.committed} of {score.expected}" if score.expected else ""
         cells = (f"`{step}`", found.result, outcomes, found.seconds, found.commit, found.date)
         lines.append("| " + " | ".join(map(str, cells)) + " |")
-    return "\n".join(lines)
+    return "\n".join(lines) + _together([results.get(step) for step in steps])
+
+
+def _together(results: Sequence[Result | None]) -> str:
+    """Return the row of all steps together; empty unless all of them ran at one commit."""
+    found = [result for result in results if result is not None]
+    if len(found) < len(results) or len({result.commit for result in found}) > 1:
+        return ""
+    passed = sum(result.result == OK for result in found)
+    expected, committed, doubled, behind = (
+        sum(getattr(result.score, name) for result in found)
+        for name in ("expected", "committed", "doubled", "left_behind")
+    )
+    cells = (
+        "**all**",
+        f"{passed} of {len(found)} ok",
+        f"{committed} of {expected}, {doubled} doubled, {behind} objects left behind",
+        sum(result.seconds for result in found),
+        found[0].commit,
+        max(result.date for result in found),
+    )
+    return "\n| " + " | ".join(map(str, cells)) + " |"

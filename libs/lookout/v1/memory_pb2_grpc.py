@@ -227,7 +227,7 @@ class RecallServiceServicer:
 
     def Ask(self, request, context):
         """Progress, pieces of text, then one answer for each camera: first answers with the full budget, then those
-        with a small one, each group with the best first. A camera of which nothing could be read has no answer.
+        with a small one, each group with the best first. There is no answer for a camera of which nothing could be read.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -248,7 +248,7 @@ class RecallServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Similar(self, request, context):
-        """Spans that look like a part of a picture, judged by landmarks only.
+        """Spans that look like a part of a picture, judged only by landmarks.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

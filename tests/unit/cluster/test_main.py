@@ -111,6 +111,21 @@ def test_outcomes_that_are_missing_fail_a_step(monkeypatch: pytest.MonkeyPatch, 
     assert "155 of 156" in results.table(["base", "memory"], results.read(kept))
 
 
+def test_steps_that_ran_at_one_commit_are_counted_together() -> None:
+    def result(commit: str, committed: int) -> results.Result:
+        score = Score(expected=156, committed=committed)
+        return results.Result("ok", commit, "2026-11-28", "2 cores", 60, score)
+
+    one, other = result("0a1b2c3d4", 156), result("0a1b2c3d4", 155)
+    (row,) = results.table(["base", "nodes"], {"base": one, "nodes": other}).splitlines()[4:]
+    assert row == (
+        "| **all** | 2 of 2 ok | 311 of 312, 0 doubled, 0 objects left behind | 120 | 0a1b2c3d4 | 2026-11-28 "
+        "|"
+    )
+    assert "all" not in results.table(["base", "nodes"], {"base": one, "nodes": result("1b2c", 156)})
+    assert "all" not in results.table(["base", "nodes"], {"base": one})
+
+
 def test_the_last_line_names_every_step_also_when_nothing_could_be_built(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

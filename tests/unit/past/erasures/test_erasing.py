@@ -267,7 +267,7 @@ def test_recall_reads_no_chapter_that_still_has_an_erased_range(
     asker = Asker(engine(), world.sources(), model_digest="m1", fence=Fence([request]))
     asked = asker.ask("gate", QUESTION)
     assert [chapter.name for chapter in asked.chapters] == [second.name]
-    assert asked.missing == (f"{first.name}: erasure e-1 is not carried out there yet",)
+    assert asked.missing == (f"{first.name}: erasure e-1 has not been carried out there yet",)
     assert asker.erase("gate") > 0
     prefix = chapters.read(second.name)[0].head.prefix  # the model's, which is nobody's past
     assert asker.cache.bytes == prefix.length

@@ -32,7 +32,8 @@ AIM: Final = 300  #: live streams of a GPU
 #: share of a dense window's FLOPs that bursts take in the clip of a walk: `bench.windows --flops`
 BURSTS: Final = 0.039
 TOKENS: Final = windows.WHOLE[0] * windows.WHOLE[1]
-COLUMNS: Final = ("whole", *windows.LEVELS, "strides")
+STRIDES: Final = {level: f"strides, {level}" for level in windows.LEVELS}
+COLUMNS: Final = ("whole", *windows.LEVELS, *STRIDES.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def stride_flops(layout: Layout, shape: DecoderShape, keep: list[float] | None) 
 
 
 def stride_alone_flops(layout: Layout, shape: DecoderShape, keep: list[float]) -> float:
-    """FLOPs of a stride of 16 frames under the preset `strides`: a prompt of its own, and its tower."""
+    """FLOPs of a stride of 16 frames asked alone: a prompt of its own, and its tower."""
     settings = replace(
         PRESETS["strides"], blocks=1, samples=windows.FRAMES, stride_s=windows.STRIDE_S, key_every=1
     )
@@ -134,17 +135,18 @@ def page(price: float = PRICE) -> str:
         "The table shows the FLOPs of one stride in three clips: people walking through a lobby, a bedroom "
         "at "
         "night, and a fall",
-        "at night. `strides` is the preset that asks each stride alone and keeps no KV.",
+        "at night. `strides`: all watches of the camera ask",
+        "[each stride alone](windows.md#strides-asked-alone), so no KV is kept.",
         "",
-        "| model | every token computed | a walk | a night | a fall | `strides`, a walk "
-        "| KV of a stream, a night, in bf16 |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| model | every token computed | a walk | a night | a fall | `strides`, a walk | `strides`, a night "
+        "| `strides`, a fall | KV of a stream, a night, in bf16 |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     costs: dict[str, dict[str, float]] = {}
     for name, shape in MODELS.items():
         costs[name] = {level: stride_flops(layout, shape, keep) for level, keep in shares.items()}
         costs[name]["whole"] = stride_flops(layout, shape, None)
-        costs[name]["strides"] = stride_alone_flops(layout, shape, shares["walk"])
+        costs[name] |= {STRIDES[at]: stride_alone_flops(layout, shape, keep) for at, keep in shares.items()}
         kv = window_rows(shares["night"]) * 2 * shape.row_numbers
         row = [f"{costs[name][level] / 1e12:.1f} TFLOP" for level in COLUMNS]
         lines.append(f"| {name} | {' | '.join(row)} | {kv / (1 << 20):.0f} MiB |")
@@ -162,8 +164,8 @@ def page(price: float = PRICE) -> str:
         "each of its windows is computed in full.",
         "",
         "| GPU | model | weights | whole | a walk | a night | a fall | `strides`, a walk "
-        "| held, KV bf16 | held, KV FP8 |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| `strides`, a night | `strides`, a fall | held, KV bf16 | held, KV FP8 |",
+        f"| {' | '.join(['---'] * 12)} |",
     ]
     rows = window_rows(shares["night"])
     for gpu in GPUS:
@@ -171,7 +173,7 @@ def page(price: float = PRICE) -> str:
             for kind, size, peak in (("bf16", 2, gpu.bf16), ("FP8", 1, gpu.fp8)):
                 fits = [held(gpu, shape, rows, weight_bytes=size, kv_bytes=kv) for kv in (2, 1)]
                 if not fits[0]:
-                    lines.append(f"| {gpu.name} | {name} | {kind} | does not fit | | | | | | |")
+                    lines.append(f"| {gpu.name} | {name} | {kind} | does not fit |{' |' * 8}")
                     continue
                 live = [
                     f"{used * peak * 1e12 * windows.STRIDE_S / costs[name][level]:.0f}" for level in COLUMNS
@@ -270,7 +272,7 @@ def money(cost: dict[str, float], used: float, price: float) -> list[str]:
         "the same, preset `default`, a walk": live("walk"),
         "the same, preset `default`, a night": live("night"),
         "the same, preset `default`, a fall": live("fall"),
-        "the same, preset `strides`, a walk": live("strides"),
+        **{f"the same, `strides`, a {level}": live(name) for level, name in STRIDES.items()},
     }
     return [
         "## Cost per camera and month, 8B, FP8",

@@ -21,6 +21,7 @@ from bench.plots import Bars, Lines, bar_chart, heat_map, line_chart
 from bench.record import RESULTS, ROOT, Record
 from lookout.models import TINY
 from lookout.models.questions import QUESTIONS_FILE
+from watchbench.evaluation.choices import MARGINS
 from watchbench.questions import QUESTIONS
 
 DOCS = ROOT / "docs" / "results"
@@ -511,19 +512,45 @@ def pages() -> dict[Path, str]:
     for guide in set((ROOT / "docs").glob("*.md")) - set(files):
         if "<!-- " in (text := guide.read_text()):
             files[guide] = marked(text, records)
-    files[TINY / QUESTIONS_FILE] = question_list(records["sight-20"])
+    files[TINY / QUESTIONS_FILE] = question_list(records)
     return files
 
 
-def question_list(record: Record) -> str:
-    """The questions of the model that comes along, with its F1 in windows as the product computes them."""
-    rendered, real = record.figures["pruned"], record.figures["real"]
+def question_list(records: Mapping[str, Record]) -> str:
+    """The questions of the model that comes along, with its F1 in windows as the product computes them, and
+    for those that single strides answer as well, what these cost in the language model as a share of
+    windows."""
+    rendered, real = records["sight-20"].figures["pruned"], records["sight-20"].figures["real"]
+    worth = records["worth"].figures
+    cost = round(worth["rivals"]["strides"]["flops"] / worth["rivals"]["default"]["flops"], 2)
+    as_good = strides_as_good(worth["tables"]["families"], records["far"].figures["tables"])
     entries = []
     for question in QUESTIONS:
         f1 = {"rendered": rendered.get(question.name), "real": real.get(question.name)}
         known = {kind: value for kind, value in f1.items() if value is not None}
-        entries.append({"name": question.name, "wordings": list(question.wordings), "f1": known})
-    return json.dumps({"source": "docs/results/sight-20.md", "questions": entries}, indent=1) + "\n"
+        entry = {"name": question.name, "wordings": list(question.wordings), "f1": known}
+        entries.append(entry | ({"strides": cost} if question.family in as_good else {}))
+    source = {"source": "docs/results/sight-20.md", "source_strides": "docs/results/worth.md"}
+    return json.dumps({**source, "questions": entries}, indent=1) + "\n"
+
+
+def strides_as_good(worth: Mapping[str, Any], far: Mapping[str, Any]) -> set[str]:
+    """Families of questions that single strides answer as well as windows.
+
+    By the rule of `lookout model check --calibrate`: the whole 95 % interval of the difference in F1 is above
+    the margin. A family has to be answered at all, and films that only windows can answer exclude it.
+
+    Args:
+        worth: The table `families` of the result `worth`.
+        far: The tables of the result `far`.
+    """
+    # Its films are called as the families of their questions.
+    lost = {family for family, less in far["default less others"].items() if less["strides, max"][0] > 0}
+    return {
+        family
+        for family, row in worth.items()
+        if row["strides"] and row["strides less default 95 %"][0] > -MARGINS[True] and family not in lost
+    }
 
 
 def main() -> int:

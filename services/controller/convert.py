@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from lookout.administration.cameras import time_zone_fault
-from lookout.rules import RuleError, check_watch, next_version
+from lookout.rules import ASKED, RuleError, check_watch, next_version
 from lookout.rules.notifications import check_notification
 from lookout.text import clean, question_text
 from lookout.v1.cameras_pb2 import Camera
@@ -106,11 +106,18 @@ def watch(resource: Mapping[str, Any]) -> Watch:
             verify=bool(spec.get("verify", False) or spec.get("verifyWith")),
             verify_with=spec.get("verifyWith", ""),
             gate=_gate(spec.get("gate", {})),
+            asked=_asked(spec.get("asked", "windows")),
         )
         check_watch(watch)
     except (AttributeError, KeyError, TypeError, ValueError) as error:  # RuleError is a ValueError
         raise ResourceError(f"spec: {error}") from error
     return watch
+
+
+def _asked(name: str) -> Watch.Asked:
+    if name not in ASKED:
+        raise ResourceError(f"asked: {clean(name, 40)!r} is unknown; it is one of {', '.join(ASKED)}")
+    return ASKED[name]
 
 
 def _gate(gate: Mapping[str, Any]) -> Gate | None:

@@ -28,7 +28,7 @@ def body_of(kind: type[M]) -> Callable[[Request], Awaitable[M]]:
         if request.headers.get("content-type", JSON).partition(";")[0].strip().lower() != JSON:
             raise ProblemError(415, f"the body must be {JSON}: set the header content-type")
         try:
-            return from_json(await request.body() or b"{}", kind)
+            return from_json(await request.body() or b"{}", kind, closed=True)
         except WireError as error:
             raise ProblemError(400, f"body: {error}") from None
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from lookout import models
 from lookout.models.engines import EngineError, Question
 from lookout.models.windows import WindowError, WindowPlan
+from lookout.rules import asks_strides
 from lookout.runtime.fairness import FairShares
 from lookout.runtime.tenants import TenantUsage
 from lookout.runtime.worker import Record
@@ -17,8 +18,15 @@ from lookout.services.prefill.overload import OverloadPolicy, Standing
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prefill.shares import DeviceShares
 from lookout.services.prefill.window import OpenWindow
-from lookout.streams import BlockFacts, Cause, ChainRunner, NoAnswer, NoAnswerKind, WindowRule
-from lookout.streams.chains import plan_digest
+from lookout.streams import (
+    BlockFacts,
+    Cause,
+    ChainRunner,
+    NoAnswer,
+    NoAnswerKind,
+    WindowRule,
+)
+from lookout.streams.chains import plan_digest, stream_name, strides_digest
 from lookout.streams.chains.gates import has_gate
 from lookout.streams.chains.verdicts import WindowTime, answered, unanswered
 from lookout.v1.verdicts_pb2 import Verdict
@@ -49,7 +57,7 @@ class WindowAsker:
     Args:
         settings: Prefill's settings.
         loader: Fetches tokens.
-        runner: Computes windows.
+        runner: Computes windows by the fleet's preset; strides of its sampling for watches that ask them.
         model_digest: Digest of the model.
         on_audit: Called after each audit with the difference of p(yes) between the key window and the
             incremental answer.
@@ -76,10 +84,13 @@ class WindowAsker:
         fault: Callable[[str], str | None] = lambda question: None,
     ) -> None:
         self._settings, self._loader, self.runner = settings, loader, runner
+        # The fleet's preset may ask strides anyway.
+        self._strides = runner if runner.rule.planner.settings.alone else runner.alone()
         self._model_digest, self._on_audit, self._fault = model_digest, on_audit, fault
         self._writes = folder is None or models.writes_text(folder)
         self._listed = None if folder is None else models.listed_questions(folder)
-        self._plan_digest = plan_digest(runner.rule.planner, reuse=runner.rule.reuse)
+        planner = runner.rule.planner
+        self._digests = plan_digest(planner, reuse=runner.rule.reuse), strides_digest(planner)
         self._overload = OverloadPolicy(settings, clock)
         self._rule = WindowRule(settings.window_blocks, settings.max_damage)
         self._tenants = tenants or TenantUsage(
@@ -113,6 +124,10 @@ class WindowAsker:
         """
         if not watches:
             return DecidedWindow([], records, unit.answered)
+        if unit.chain.plan is not None and all(map(asks_strides, watches)):
+            # No watch needs the KV any more.
+            unit.chain.plan = None
+            self.runner.forget(stream_name(records[-1].record))
         faults = {watch.id: fault for watch in watches if (fault := self._fault(watch.question)) is not None}
         closed = {name: NoAnswer(Cause.ENGINE, fault) for name, fault in faults.items()}
         closed |= self._closed(unit, records, [watch for watch in watches if watch.id not in faults])
@@ -185,10 +200,7 @@ class WindowAsker:
             if loaded.newest_lost:
                 refusal = NoAnswer(Cause.TOKENS_LOST, loaded.newest_lost)
             else:
-                try:
-                    return self._answer(unit, span, loaded, watches, shed=shed)
-                except (EngineError, WindowError) as error:
-                    refusal = NoAnswer(Cause.ENGINE, str(error))
+                return self._answer(unit, span, loaded, watches, shed=shed)
         newest = records[-1].record.block
         return DecidedWindow([unanswered(span, watch, refusal, newest=newest) for watch in watches], records)
 
@@ -201,30 +213,72 @@ class WindowAsker:
         *,
         shed: bool,
     ) -> DecidedWindow:
-        """Compute the window's answers; with `shed`, without descriptions and audit."""
+        """Compute the window's answers; with `shed`, without descriptions and audit.
+
+        Watches that are asked of windows and those that are asked of strides share nothing, so that the
+        answers of one do not depend on whether there is another.
+        """
+        tenant = tenant_of(span.tenant)
+        self._shares.note(span.camera, tenant)
+        self._tenants.add(tenant, "questions", len(watches))
+        found: dict[str, Verdict] = {}
+        plan = None
+        # Strides first: if the device fails at them, the chain of windows has not moved on.
+        for runner in dict.fromkeys((self._strides, self.runner)):
+            group = [watch for watch in watches if self._runner_of(watch) is runner]
+            if not group:
+                continue
+            try:
+                verdicts, computed = self._computed(runner, unit, span, loaded, group, shed=shed)
+            except (EngineError, WindowError) as error:
+                refusal, newest = NoAnswer(Cause.ENGINE, str(error)), loaded.records[-1].record.block
+                verdicts = [unanswered(span, watch, refusal, newest=newest) for watch in group]
+            else:
+                plan = computed if runner is self.runner else None
+            found |= {verdict.watch: verdict for verdict in verdicts}
+        verdicts = [found[watch.id] for watch in watches]
+        return DecidedWindow(verdicts, loaded.records, self._repeatable(loaded.records, verdicts), plan)
+
+    def _runner_of(self, watch: Watch) -> ChainRunner:
+        return self._strides if asks_strides(watch) else self.runner
+
+    def _computed(
+        self,
+        runner: ChainRunner,
+        unit: OpenWindow,
+        span: WindowTime,
+        loaded: LoadedWindow,
+        watches: Sequence[Watch],
+        *,
+        shed: bool,
+    ) -> tuple[list[Verdict], WindowPlan]:
+        """Let the engine answer watches that are all asked by one runner.
+
+        Raises:
+            EngineError: It cannot.
+            WindowError: The blocks do not form a window.
+        """
         describe = 0 if shed or not self._writes else self._settings.describe_tokens
         questions = [
             Question(watch.id, watch.question, describe if watch.describe else 0) for watch in watches
         ]
-        tenant = tenant_of(span.tenant)
-        self._shares.note(span.camera, tenant)
-        self._tenants.add(tenant, "questions", len(questions))
-        window = self.runner.ask(unit.chain, loaded.blocks, questions, audited=not shed)
+        window = runner.ask(unit.chain, loaded.blocks, questions, audited=not shed)
         if window.audit is not None:
             self._on_audit(window.audit.difference)
         blocks = [member.record.block for member in loaded.records if not member.lost]
+        digest = self._digests[runner is not self.runner]
         verdicts = []
         for watch, answer in zip(watches, window.answer.answers, strict=True):
             verdict = answered(span, watch, window, answer, blocks=blocks)
             verdict.untrained = models.is_untrained(self._listed, watch.question)
             verdict.degraded = any(member.degraded for member in loaded.records)
-            verdict.key_every = unit.chain.key_every
-            verdict.plan_digest = self._plan_digest
+            verdict.plan_digest = digest
+            if not window.alone:
+                verdict.key_every = unit.chain.key_every
             if watch.describe and not describe:
                 verdict.reason = self._overload.shed_reason if shed else "the model cannot write text"
             verdicts.append(verdict)
-        repeatable = self._repeatable(loaded.records, verdicts)
-        return DecidedWindow(verdicts, loaded.records, repeatable, window.plan)
+        return verdicts, window.plan
 
     def _repeatable(self, records: Sequence[WindowRecord], verdicts: Sequence[Verdict]) -> Answered | None:
         """Return the answers that later windows may repeat while nothing changes; None if they must not."""

@@ -235,7 +235,7 @@ class PrefillHandler(KeyedStage[OpenWindow]):
         )
 
     def _leave(self, camera: str, unit: OpenWindow) -> None:
-        unit.chain.plan = None
+        unit.chain.plan, unit.chain.strides = None, {}
         self._asker.leave(f"{camera}/{unit.epoch}")
 
     def _unanswered(self, unit: OpenWindow, span: WindowTime, refusal: NoAnswer, draft: Draft) -> OpenWindow:

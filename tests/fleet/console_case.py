@@ -79,10 +79,10 @@ def fill(page: Browser, label: str, value: str) -> None:
     """Write into the field of a label, once there is one."""
     script = f"""(() => {{
   const label = [...document.querySelectorAll("label")].find(one => one.innerText.startsWith({label!r}));
-  const field = label?.querySelector("input, textarea");
+  const field = label?.querySelector("input, textarea, select");
   if (!field) return false;
   field.value = {json.dumps(value)};
-  field.dispatchEvent(new Event("input", {{bubbles: true}}));
+  field.dispatchEvent(new Event(field.matches("select") ? "change" : "input", {{bubbles: true}}));
   return true;
 }})()"""
     eventually(lambda: page.evaluate(script))

@@ -784,10 +784,10 @@ def test_a_watch_is_made_changed_and_removed(page: Browser, client: httpx.Client
     show(page, "watch")
     fill(page, "Name", "bag-left")
     fill(page, "Question", "A bag was left")
-    eventually(lambda: "end it with a question mark" in text(page))
+    eventually(lambda: "End the question with a question mark" in text(page))
     fill(page, "Question", "Is a bag left behind?")
     fill(page, "Cameras", "gate, hall-*")
-    assert "end it with a question mark" not in text(page)
+    assert "End the question with a question mark" not in text(page)
     press(page, "Save")
     eventually(lambda: client.get("/v1/watches/bag-left").status_code == 200)
     made = client.get("/v1/watches/bag-left").json()["watch"]
@@ -796,16 +796,20 @@ def test_a_watch_is_made_changed_and_removed(page: Browser, client: httpx.Client
     eventually(lambda: page.evaluate("document.querySelector('textarea')?.value"))  # it is loaded
     fill(page, "Counts as yes from", "0.8")
     fill(page, "Cameras", "gate")
+    fill(page, "Asked of", "strides")
     press(page, "Save")
     shown = "[...document.querySelectorAll('dl')].map(list => list.innerText.split('\\n'))"
     changed = ["Cameras", "gate, hall-* → gate", "Counts as yes from", "60 % → 80 %"]
+    changed += ["Asked of", "windows → each stride alone"]
     eventually(lambda: page.evaluate(shown) == [changed])
+    assert client.get("/v1/watches/bag-left").json()["watch"]["asked"] == "strides"
     press(page, "Use this version again")
     eventually(lambda: "Version 1 is in the form. Save it to use it again." in text(page))
     assert page.evaluate(BUTTON.format("Pause") + ".disabled"), "it would say that something is saved"
     press(page, "Save it as version 3")
     eventually(lambda: client.get("/v1/watches/bag-left").json()["watch"]["cameras"] == ["gate", "hall-*"])
     back = ["Cameras", "gate → gate, hall-*", "Counts as yes from", "80 % → 60 %"]
+    back += ["Asked of", "each stride alone → windows"]
     eventually(lambda: page.evaluate(shown) == [back, changed])
     assert text(page).count("by local") == 3, "each version says who wrote it"
     assert "is in the form" not in text(page)

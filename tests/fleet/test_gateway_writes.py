@@ -67,9 +67,10 @@ def test_a_watch_is_added_changed_snoozed_and_removed(broker: KafkaServer, clien
     added = client.put(where, json={"question": QUESTION, "rule": {"threshold": 0.7}})
     assert added.status_code == 200, added.text
     assert (added.json()["watch"]["version"], added.json()["enabled"]) == (1, True)
-    changed = client.put(where, json={"question": "Is the door open?"}).json()
+    changed = client.put(where, json={"question": "Is the door open?", "asked": "strides"}).json()
     assert [version["version"] for version in changed["versions"]] == [1, 2]
-    again = client.put(where, json={"question": "Is the door open?"}).json()
+    assert [version["asked"] for version in changed["versions"]] == ["unspecified", "strides"]
+    again = client.put(where, json={"question": "Is the door open?", "asked": "strides"}).json()
     assert again["versions"] == changed["versions"], "saving an unchanged watch adds no version"
     until = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     snoozed = client.post(f"{where}/snooze", json={"until": until}).json()
@@ -112,6 +113,7 @@ def test_a_repeated_request_adds_one_version(broker: KafkaServer, client: httpx.
         ({"question": "How many? [0..5]"}, "a condition after them"),
         ({"question": "How many? [0..5] when count > 5"}, "holds for no allowed answer"),
         ({"question": "How many? [0..5] when count > 2", "describe": True}, "no text"),
+        ({"question": QUESTION, "asked": "stride"}, "asked: 'stride' is unknown; it is one of windows"),
     ],
 )
 def test_a_watch_that_cannot_be_followed_is_refused(

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.fleet
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SECONDS = 20
+STRIDES = "Is there a person?"
 COUNT = "How many people are in view? [0..5] when count != 5"
 CLASS = "Is a person sitting, standing or lying? [sitting, standing, lying] when class in {sitting, lying}"
 
@@ -58,7 +59,7 @@ def committed(fleet: Fleet, windows: int, questions: int) -> dict[tuple[int, str
     return found
 
 
-def back_tested(fleet: Fleet, question: str) -> list[str]:
+def back_tested(fleet: Fleet, question: str, *more: str) -> list[str]:
     """The cameras of incidents that a watch with the lowest threshold would have raised."""
     words = [
         "backtest",
@@ -70,7 +71,7 @@ def back_tested(fleet: Fleet, question: str) -> list[str]:
         "--anyway",
         "--json",
     ]
-    done = CliRunner().invoke(app, [*words, "--bootstrap", fleet.bootstrap])
+    done = CliRunner().invoke(app, [*words, *more, "--bootstrap", fleet.bootstrap])
     assert done.exit_code == 0, done.output
     return [past["camera"] for past in json.loads(done.stdout)["incidents"]]
 
@@ -101,16 +102,24 @@ def test_the_fleet_says_what_the_pipeline_says(tmp_path: Path) -> None:
         assert "--anyway" in str(untrained.exception)
         added = CliRunner().invoke(app, [*count, "--anyway"])
         assert added.exit_code == 0, added.output
+        by_strides = ["watch", "add", STRIDES, "--id", "strides", "--bootstrap", fleet.bootstrap]
+        advised = CliRunner().invoke(app, by_strides)
+        assert "strides answer this as well" in " ".join(advised.output.split())
+        added = CliRunner().invoke(app, [*by_strides, "--asked", "strides"])
+        assert (added.exit_code, "--asked" in added.output) == (0, False), added.output
         example("publish.py", clients, "room", str(path))
         alerts = example("alerts.py", clients, "1")
         windows = SECONDS // 2 - 1  # the last stride is open until the next segment
-        found = committed(fleet, windows, len(questions) + 1)
-        eventually(lambda: COUNT in opened(fleet) and opened(fleet) != {COUNT})
+        found = committed(fleet, windows, len(questions) + 2)
+        eventually(lambda: {COUNT, STRIDES} < opened(fleet))
         for question in (COUNT, CLASS):  # one that was asked live, and one that nobody asked
             assert back_tested(fleet, question) == ["room"]
+        assert back_tested(fleet, STRIDES, "--asked", "strides") == ["room"]
+        verified = CliRunner().invoke(app, ["verify", "--bootstrap", fleet.bootstrap])
+        assert verified.exit_code == 0, verified.output
     assert " opened room " in alerts
-    expected = lookout.Pipeline(questions=[*questions, COUNT], anyway=True).watch(path)
-    for verdict in expected:
-        window = round(verdict.time / 2) - 1
-        if window < windows:
-            assert found[window, verdict.question] == pytest.approx(verdict.p_yes, abs=2e-4)
+    for asked, preset in (([*questions, COUNT], "default"), ([STRIDES], "strides")):
+        for verdict in lookout.Pipeline(questions=asked, preset=preset, anyway=True).watch(path):
+            window = round(verdict.time / 2) - 1
+            if window < windows:
+                assert found[window, verdict.question] == pytest.approx(verdict.p_yes, abs=2e-4)

@@ -33,6 +33,7 @@ from lookout.cli.output import TerminalConsole, echo
 from lookout.cli.times import is_length, parse_span
 from lookout.cli.up import parse_settings
 from lookout.cli.watches import (
+    AskedOption,
     CameraOption,
     GateOption,
     MotionOption,
@@ -45,7 +46,7 @@ from lookout.cli.watches import (
     watch_rule,
 )
 from lookout.past.backtests.answers import backtest_message
-from lookout.rules import check_watch
+from lookout.rules import ASKED, check_watch
 from lookout.v1.labels_pb2 import Label
 from lookout.v1.recordings_pb2 import (
     BacktestJob,
@@ -91,6 +92,7 @@ def backtest(
     zone: ZoneOption = None,
     gate: GateOption = "",
     gate_motion: MotionOption = False,
+    asked_of: AskedOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     model: ModelOption = None,
     device: DeviceOption = None,
@@ -115,10 +117,8 @@ def backtest(
     check_page(page, WEB_PAGES)
     rule = watch_rule(threshold=threshold, of=of, schedule=schedule, zone=zone)
     cameras = [in_utf8("--camera", pattern) for pattern in camera or ()]
-    condition = gate_of(gate, gate_motion)
-    watch = Watch(
-        id="backtest", version=1, question=asked(question), cameras=cameras, rule=rule, gate=condition
-    )
+    watch = Watch(id="backtest", version=1, question=asked(question), cameras=cameras, rule=rule)
+    watch.MergeFrom(Watch(gate=gate_of(gate, gate_motion), asked=ASKED[asked_of or "windows"]))
     job = _job(watch, *parse_span(since, until), identity, tenant)
     if fleet:
         refuse_given(context, _OWN, "cannot be combined with --fleet, which uses the fleet's own")

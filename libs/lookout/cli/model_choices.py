@@ -134,7 +134,7 @@ def _show(console: Console, document: Mapping[str, Any]) -> None:
             + (f", of which {LEAST_TRUE} show what it asks for." if by == "f1" else ".")
         )
     if len({rows["preset"] for rows in document["questions"].values()}) > 1:
-        console.print("A preset is a whole deployment's: run a second one for the questions with the other.")
+        console.print("Add the watches that strides answer with `lookout watch add --asked strides`.")
     say(console, "settings: {}", document["line"])
 
 

@@ -19,7 +19,7 @@ from lookout.cli.connect import check_reachable, find_bootstrap, grpc_security, 
 from lookout.cli.model import AnywayOption, admit_questions
 from lookout.cli.options import BootstrapOption, CliError, Position, asked
 from lookout.cli.output import TerminalConsole, echo, say
-from lookout.rules import RuleError
+from lookout.rules import ASKED, RuleError, asks_strides
 from lookout.rules.messages import rule_of
 from lookout.rules.zones import parse_points
 from lookout.structured import structure_of, structured
@@ -102,6 +102,16 @@ VerifyWithOption = Annotated[
     typer.Option(
         metavar="NAME",
         help="Ask this one of several second models (LOOKOUT_OPINION_URL).  [default: the first]",
+        show_default=False,
+    ),
+]
+
+AskedOption = Annotated[
+    Literal["windows", "strides"] | None,
+    typer.Option(
+        "--asked",
+        help="What the question is asked of: windows, or each stride alone, which is cheaper.  "
+        "[default: windows]",
         show_default=False,
     ),
 ]
@@ -190,6 +200,7 @@ def add(
     verify_with: VerifyWithOption = "",
     answers: AnswersOption = "",
     when: WhenOption = "",
+    asked_of: AskedOption = None,
     anyway: AnywayOption = False,
     bootstrap: BootstrapOption = None,
 ) -> None:
@@ -203,7 +214,7 @@ def add(
         threshold=threshold, clear=clear, of=of, cooldown=cooldown, schedule=schedule, zone=zone
     )
     name, address = identity or slug(question), find_bootstrap(bootstrap)
-    _admit(address, question, describe, anyway)
+    _admit(address, question, describe, anyway, suggest=asked_of is None)
     standing = standing_watches(address)
     existing = _replaced(standing.watches, name, None if identity else question)
     watch = Watch(
@@ -220,12 +231,11 @@ def add(
         gate=gate_of(gate, gate_motion),
         verify=verify or bool(verify_with),
         verify_with=verify_with,
+        asked=ASKED[asked_of or "windows"],
     )
     if existing:  # a first version also covers footage recorded before; a change holds from now on
         watch.active_from.GetCurrentTime()
-    _check_others(address, watch, standing.watches)
-    _change(address, watch)
-    _confirm(watch)
+    _write(address, watch, standing.watches)
 
 
 def _structured(question: str, answers: str, when: str) -> str:
@@ -233,8 +243,11 @@ def _structured(question: str, answers: str, when: str) -> str:
     return structured(question, answers, when) if answers or when else question
 
 
-def _confirm(watch: Watch) -> None:
-    """Print what was added, and advice about its question."""
+def _write(address: str, watch: Watch, standing: Mapping[str, Watch]) -> None:
+    """Check a new watch against the others, write it, and print what was added and advice about its
+    question."""
+    _check_others(address, watch, standing)
+    _change(address, watch)
     where = f"{cameras_text(watch)}{priority_text(watch)}"
     said = "[green]✓[/] watch [bold]{}[/] version {}: “{}” on {}"
     say(out, said, watch.id, watch.version, watch.question, where)
@@ -269,8 +282,9 @@ def _advise(question: str) -> None:
         say(TerminalConsole(stderr=True), "[yellow]{}[/]", advice)
 
 
-def _admit(bootstrap: str, question: str, describe: bool, anyway: bool) -> None:
-    """Reject a question that the model of a fleet on this machine cannot answer or was not trained for.
+def _admit(bootstrap: str, question: str, describe: bool, anyway: bool, suggest: bool) -> None:
+    """Reject a question that the model of a fleet on this machine cannot answer or was not trained for. With
+    `suggest`, print whether the model answers it as well from strides.
 
     Raises:
         QuestionError: The question is rejected.
@@ -282,6 +296,10 @@ def _admit(bootstrap: str, question: str, describe: bool, anyway: bool) -> None:
             if describe:
                 models.check_question(Path(fleet.model), question, text=True)
             admit_questions(Path(fleet.model), [question], anyway=anyway)
+            if suggest and (share := models.strides_share(Path(fleet.model), question)) is not None:
+                words = "strides answer this as well, at {} of the windows' cost in the language model{}: {}"
+                only = " if all watches of a camera ask them"
+                say(TerminalConsole(stderr=True), words, f"{share:.0%}", only, "--asked strides")
             return
 
 
@@ -493,6 +511,8 @@ def rule_text(watch: Watch) -> str:
         words.append("in " + ", ".join(zone.name or "zone" for zone in rule.zones))
     if gate := gate_text(watch.gate):
         words.append(gate)
+    if asks_strides(watch):
+        words.append("asked of strides")
     if watch.verify:
         words.append(f"second opinion of {watch.verify_with}" if watch.verify_with else "second opinion")
     if watch.disabled:

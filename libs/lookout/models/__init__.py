@@ -24,6 +24,7 @@ from lookout.models.questions import (
     is_untrained as is_untrained,
     listed_questions as listed_questions,
     question_quality as question_quality,
+    strides_share as strides_share,
     writes_text as writes_text,
 )
 from lookout.models.window_defaults import (

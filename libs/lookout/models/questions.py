@@ -33,10 +33,13 @@ class ListedQuestion:
     Attributes:
         wordings: The ways to ask the question, the usual one first.
         f1: F1 by kind of footage ("rendered", "real"); a kind that was not measured is missing.
+        strides: What asking each stride alone costs in the language model as a share of windows, if it was
+            measured that strides answer the question as well; else None.
     """
 
     wordings: tuple[str, ...]
     f1: Mapping[str, float]
+    strides: float | None = None
 
     @property
     def quality(self) -> str:
@@ -62,6 +65,7 @@ def listed_questions(folder: Path) -> tuple[ListedQuestion, ...] | None:
             ListedQuestion(
                 tuple(str(wording) for wording in entry["wordings"]),
                 {str(kind): float(value) for kind, value in entry.get("f1", {}).items()},
+                float(entry["strides"]) if "strides" in entry else None,
             )
             for entry in entries
         )
@@ -77,6 +81,13 @@ def question_quality(folder: Path, question: str) -> str | None:
         return None
     found = find_listed(listed, question)
     return UNTRAINED if found is None else found.quality
+
+
+def strides_share(folder: Path, question: str) -> float | None:
+    """Return what asking a question of each stride alone costs in the language model as a share of windows,
+    if the folder lists that strides answer it as well; else None."""
+    found = find_listed(listed_questions(folder) or (), question)
+    return None if found is None else found.strides
 
 
 UNTRAINED: Final = "the model was not trained for this question"

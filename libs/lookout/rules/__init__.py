@@ -31,8 +31,10 @@ from lookout.rules.types import (
     Zone as Zone,
 )
 from lookout.rules.watches import (
+    ASKED as ASKED,
     NO_SECOND_MODEL as NO_SECOND_MODEL,
     asked_question as asked_question,
+    asks_strides as asks_strides,
     check_watch as check_watch,
     covers as covers,
     next_version as next_version,

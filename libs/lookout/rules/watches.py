@@ -29,6 +29,11 @@ _TAKEN = {CAMERA_HEALTH: "cameras' own incidents", SHIFT_REPORT: "scheduled repo
 #: why a watch with `verify` cannot ask a second model
 NO_SECOND_MODEL: Final = "no second model is configured: set LOOKOUT_OPINION_URL and LOOKOUT_OPINION_MODEL"
 _LAST_VERSION = 2**32 - 1  # uint32
+#: what a watch may be asked of, by the names in command line and resources; on the wire 0 stands for windows
+ASKED: Final[dict[str, Watch.Asked]] = {
+    "windows": Watch.ASKED_UNSPECIFIED,
+    "strides": Watch.ASKED_STRIDES,
+}
 
 
 def read_watch(key: str, value: bytes) -> tuple[Watch, Rule]:
@@ -97,6 +102,8 @@ def check_watch(watch: Watch) -> Rule:
     if 0 < watch.rule.threshold < LEAST_THRESHOLD:
         raise RuleError(f"threshold must be between {LEAST_THRESHOLD:g} and 1, not {watch.rule.threshold:g}")
     _check_gate(watch)
+    if watch.asked not in Watch.Asked.values():
+        raise RuleError(f"asked: {watch.asked} is unknown; it is one of {', '.join(ASKED)}")
     if watch.verify_with and not watch.verify:
         raise RuleError("verify_with: set verify as well, which asks the model named here")
     if watch.describe and structure_of(asked_question(watch)) is not None:
@@ -156,6 +163,11 @@ def asked_question(watch: Watch) -> str:
     if watch.id == CAMERA_OFFLINE and not watch.question:
         return ""
     return question_text(watch.question, RuleError)
+
+
+def asks_strides(watch: Watch) -> bool:
+    """Whether a watch is asked of each stride alone, not of windows."""
+    return watch.asked == Watch.ASKED_STRIDES
 
 
 def covers(watch: Watch, camera: str, tenant: str) -> bool:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         strides_of as strides_of,
     )
     from lookout.streams.chain import (
+        STRIDES as STRIDES,
         AnsweredWindow as AnsweredWindow,
         Answerer as Answerer,
         ChainRule as ChainRule,

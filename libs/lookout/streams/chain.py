@@ -28,6 +28,8 @@ from lookout.models.windows import Planner, StrideBlock, WindowPlan, reuses_fram
 
 #: attempts to answer a window: as planned, then as a key window
 TRIES: Final = 2
+#: basis of a window whose strides were asked alone
+STRIDES: Final = "strides"
 
 
 class Answerer(Protocol):
@@ -65,8 +67,9 @@ class WindowChain:
         key_every: Strides between key windows; at most those of the settings.
         plan: Plan of the newest window, whose KV the engine should have. None: the next window is a key
             window.
-        strides: If each stride is asked alone (`WindowSettings.alone`): the answers of the strides in the
-            newest window, by index. Missing ones are asked again, for example after a restart.
+        strides: The answers of strides that were asked alone (`WindowSettings.alone`) for the newest window,
+            by index. Missing ones are asked again, for example after a restart. A chain may have both: a
+            camera's watches may be asked of windows and of strides.
     """
 
     key_every: int
@@ -103,16 +106,18 @@ def basis_of(plan: WindowPlan, answer: WindowAnswer) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredWindow:
-    """An answered window: its plan, the engine's answer, and its audit if there was one."""
+    """An answered window: its plan, the engine's answer, and its audit if there was one. `alone`: each of
+    its strides was asked alone."""
 
     plan: WindowPlan
     answer: WindowAnswer
     audit: Audit | None = None
+    alone: bool = False
 
     @property
     def basis(self) -> str:
-        """How the window was computed: `key`, `full` or `incremental`."""
-        return basis_of(self.plan, self.answer)
+        """How the window was computed: `key`, `full`, `incremental` or `strides`."""
+        return STRIDES if self.alone else basis_of(self.plan, self.answer)
 
 
 #: the requests for one window, in the order in which the answers are needed; returns the answered window
@@ -139,6 +144,11 @@ class ChainRule:
         """Longest interval between key windows, in strides: the interval of a stream whose audits are within
         the limit."""
         return self.planner.settings.key_every
+
+    @property
+    def keeps(self) -> bool:
+        """Whether KV is kept between windows."""
+        return self.reuse and not self.planner.settings.alone
 
     def begin(self) -> WindowChain:
         """Return a new chain for a stream without KV."""
@@ -167,10 +177,10 @@ class ChainRule:
             EngineError: The window cannot be answered; the next one is a key window.
             WindowError: The blocks do not form a window.
         """
-        # A window that fails, or that the caller abandons, leaves the chain without a plan.
-        previous, chain.plan = chain.plan, None
         if self.planner.settings.alone:
             return (yield from self._alone(chain, blocks, questions))
+        # A window that fails, or that the caller abandons, leaves the chain without a plan.
+        previous, chain.plan = chain.plan, None
         if not self.reuse:
             plan = self.planner.plan(blocks)
             return AnsweredWindow(plan, (yield self._request(plan, blocks, questions)).unwrap())
@@ -227,9 +237,8 @@ class ChainRule:
         chain.strides = strides
         # The whole window's plan is never run; it only describes the window.
         plan = self.planner.plan(blocks)
-        return AnsweredWindow(
-            plan, WindowAnswer(plan.stream, plan.window, tuple(highest), reduce(add, costs))
-        )
+        answer = WindowAnswer(plan.stream, plan.window, tuple(highest), reduce(add, costs))
+        return AnsweredWindow(plan, answer, alone=True)
 
     def _answered(
         self, plan: WindowPlan, blocks: Sequence[StrideBlock], questions: Sequence[Question]
@@ -259,8 +268,7 @@ class ChainRule:
     def _request(
         self, plan: WindowPlan, blocks: Sequence[StrideBlock], questions: Sequence[Question]
     ) -> WindowRequest:
-        keep = self.reuse and not self.planner.settings.alone
-        return WindowRequest(plan, blocks, questions, keep=keep)
+        return WindowRequest(plan, blocks, questions, keep=self.keeps)
 
     def _interval(self, every: int, audit: Audit) -> int:
         if self.audit_limit is None:
@@ -293,6 +301,10 @@ class ChainRunner:
     def __init__(self, rule: ChainRule, answers: Answerer) -> None:
         self.rule, self._answers = rule, answers
 
+    def alone(self) -> ChainRunner:
+        """Return the runner that asks each stride of the same windows alone."""
+        return ChainRunner(replace(self.rule, planner=self.rule.planner.alone()), self._answers)
+
     def ask(
         self,
         chain: WindowChain,
@@ -319,7 +331,7 @@ class ChainRunner:
 
     def forget(self, stream: str) -> None:
         """Free a stream's KV."""
-        if self.rule.reuse:
+        if self.rule.keeps:
             self._answers.forget(stream)
 
 

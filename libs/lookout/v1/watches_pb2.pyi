@@ -23,7 +23,7 @@ SEVERITY_WARNING: Severity
 SEVERITY_CRITICAL: Severity
 
 class Watch(_message.Message):
-    __slots__ = ("id", "version", "question", "cameras", "active_from", "rule", "describe", "disabled", "priority", "tenant", "keep", "severity", "verify", "verify_with", "gate")
+    __slots__ = ("id", "version", "question", "cameras", "active_from", "rule", "describe", "disabled", "priority", "tenant", "keep", "severity", "verify", "verify_with", "gate", "asked")
     class Priority(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         PRIORITY_UNSPECIFIED: _ClassVar[Watch.Priority]
@@ -34,6 +34,14 @@ class Watch(_message.Message):
     PRIORITY_LOW: Watch.Priority
     PRIORITY_NORMAL: Watch.Priority
     PRIORITY_HIGH: Watch.Priority
+    class Asked(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        ASKED_UNSPECIFIED: _ClassVar[Watch.Asked]
+        ASKED_WINDOWS: _ClassVar[Watch.Asked]
+        ASKED_STRIDES: _ClassVar[Watch.Asked]
+    ASKED_UNSPECIFIED: Watch.Asked
+    ASKED_WINDOWS: Watch.Asked
+    ASKED_STRIDES: Watch.Asked
     ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     QUESTION_FIELD_NUMBER: _ClassVar[int]
@@ -49,6 +57,7 @@ class Watch(_message.Message):
     VERIFY_FIELD_NUMBER: _ClassVar[int]
     VERIFY_WITH_FIELD_NUMBER: _ClassVar[int]
     GATE_FIELD_NUMBER: _ClassVar[int]
+    ASKED_FIELD_NUMBER: _ClassVar[int]
     id: str
     version: int
     question: str
@@ -64,7 +73,8 @@ class Watch(_message.Message):
     verify: bool
     verify_with: str
     gate: Gate
-    def __init__(self, id: _Optional[str] = ..., version: _Optional[int] = ..., question: _Optional[str] = ..., cameras: _Optional[_Iterable[str]] = ..., active_from: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ..., describe: _Optional[bool] = ..., disabled: _Optional[bool] = ..., priority: _Optional[_Union[Watch.Priority, str]] = ..., tenant: _Optional[str] = ..., keep: _Optional[bool] = ..., severity: _Optional[_Union[Severity, str]] = ..., verify: _Optional[bool] = ..., verify_with: _Optional[str] = ..., gate: _Optional[_Union[Gate, _Mapping]] = ...) -> None: ...
+    asked: Watch.Asked
+    def __init__(self, id: _Optional[str] = ..., version: _Optional[int] = ..., question: _Optional[str] = ..., cameras: _Optional[_Iterable[str]] = ..., active_from: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ..., describe: _Optional[bool] = ..., disabled: _Optional[bool] = ..., priority: _Optional[_Union[Watch.Priority, str]] = ..., tenant: _Optional[str] = ..., keep: _Optional[bool] = ..., severity: _Optional[_Union[Severity, str]] = ..., verify: _Optional[bool] = ..., verify_with: _Optional[str] = ..., gate: _Optional[_Union[Gate, _Mapping]] = ..., asked: _Optional[_Union[Watch.Asked, str]] = ...) -> None: ...
 
 class Gate(_message.Message):
     __slots__ = ("watch", "motion")

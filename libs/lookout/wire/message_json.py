@@ -45,16 +45,22 @@ def to_json(message: Message) -> bytes:
     ).encode()
 
 
-def from_json(data: bytes, kind: type[M]) -> M:
+def from_json(data: bytes, kind: type[M], *, closed: bool = False) -> M:
     """Parse JSON in the form of `to_json`, or standard protobuf JSON, and check the ranges.
 
-    Unknown fields are ignored.
+    Unknown fields are ignored, and unknown names of enumeration values: a later release may have written
+    them.
+
+    Args:
+        data: The JSON.
+        kind: Type of the message.
+        closed: Reject unknown names of enumeration values, which in a request are mistakes.
 
     Raises:
         WireError: The bytes are not JSON, or a value does not fit its field or is outside its range. No other
             exception is raised, whatever the bytes are.
     """
-    message = from_own_json(data, kind)
+    message = from_own_json(data, kind, closed=closed)
     try:
         check_ranges(message)
     except RangeError as error:
@@ -62,7 +68,7 @@ def from_json(data: bytes, kind: type[M]) -> M:
     return message
 
 
-def from_own_json(data: bytes, kind: type[M]) -> M:
+def from_own_json(data: bytes, kind: type[M], *, closed: bool = False) -> M:
     """Parse a message that this process wrote: like `from_json`, but without checking ranges.
 
     Raises:
@@ -74,7 +80,7 @@ def from_own_json(data: bytes, kind: type[M]) -> M:
         if not isinstance(fields, dict):
             raise WireError(f"not a {name} in JSON: it must be an object, not {type(fields).__name__}")
         message = json_format.ParseDict(
-            _standard(fields, kind.DESCRIPTOR), kind(), ignore_unknown_fields=True
+            _standard(fields, kind.DESCRIPTOR, closed), kind(), ignore_unknown_fields=True
         )
     except WireError:
         raise
@@ -128,23 +134,29 @@ def _value(field: Descriptor, value: Any) -> Any:
     return base64.b64encode(value).decode() if isinstance(value, bytes) else value
 
 
-def _standard(fields: dict[str, Any], kind: Descriptor) -> dict[str, Any]:
-    """Return the fields with enumeration values renamed for protobuf's parser."""
+def _standard(fields: dict[str, Any], kind: Descriptor, closed: bool) -> dict[str, Any]:
+    """Return the fields with enumeration values renamed for protobuf's parser; reject unknown ones if
+    `closed`."""
     standard = dict(fields)
     for name, value in fields.items():
         field = kind.fields_by_name.get(name)
         if field is None:
             continue
         if field.is_repeated and isinstance(value, list):
-            standard[name] = [_standard_value(field, item) for item in value]
+            standard[name] = [_standard_value(field, item, closed) for item in value]
         else:
-            standard[name] = _standard_value(field, value)
+            standard[name] = _standard_value(field, value, closed)
     return standard
 
 
-def _standard_value(field: Descriptor, value: Any) -> Any:
+def _standard_value(field: Descriptor, value: Any, closed: bool) -> Any:
     if field.message_type is not None and isinstance(value, dict):
-        return _standard(value, field.message_type)
-    if field.enum_type is not None and isinstance(value, str) and value not in field.enum_type.values_by_name:
-        return enum_prefix(field.enum_type.name) + value.upper().replace("-", "_")
+        return _standard(value, field.message_type, closed)
+    enum = field.enum_type
+    if enum is not None and isinstance(value, str) and value not in enum.values_by_name:
+        name = enum_prefix(enum.name) + value.upper().replace("-", "_")
+        if closed and name not in enum.values_by_name:
+            known = ", ".join(enum_name(enum.name, entry) for entry in [*enum.values_by_name][1:])
+            raise WireError(f"{field.name}: {clean(value, 40)!r} is unknown; it is one of {known}")
+        return name
     return value

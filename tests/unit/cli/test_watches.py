@@ -62,6 +62,12 @@ def test_a_watch_is_shown_with_its_tenant_and_class() -> None:
     assert (cameras_text(Watch(cameras=["a", "b"])), priority_text(Watch())) == ("a, b", "")
 
 
+def test_a_watch_of_strides_is_shown_as_one() -> None:
+    assert (
+        rule_text(Watch(id="fall", question="Is it?", asked="ASKED_STRIDES")) == "p ≥ 0.5, asked of strides"
+    )
+
+
 def test_a_watch_is_shown_with_its_gate() -> None:
     watch = Watch(id="fall", question="Is it?", gate=gate_of("person", True))
     assert rule_text(watch) == "p ≥ 0.5, while person answers yes and something moves"

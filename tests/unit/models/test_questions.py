@@ -81,10 +81,31 @@ def test_every_wording_that_the_model_learnt_is_listed_with_its_committed_f1() -
     from bench.record import RESULTS, Record
     from watchbench.questions import QUESTIONS
 
-    record = Record.read(RESULTS / "sight-20.json")
-    assert (LISTED / QUESTIONS_FILE).read_text() == question_list(record)
+    records = {name: Record.read(RESULTS / f"{name}.json") for name in ("sight-20", "worth", "far")}
+    record = records["sight-20"]
+    assert (LISTED / QUESTIONS_FILE).read_text() == question_list(records)
     for question in QUESTIONS:
         for wording in question.wordings:
             assert models.check_question(LISTED, wording)
     listed = json.loads((LISTED / QUESTIONS_FILE).read_text())["questions"]
     assert {one["name"]: one["f1"].get("real") for one in listed}["lying"] == record.figures["real"]["lying"]
+
+
+def test_strides_are_offered_where_they_were_measured_to_be_as_good() -> None:
+    from bench.pages import strides_as_good
+
+    def row(low: float, f1: float = 0.9) -> dict[str, object]:
+        return {"strides": f1, "strides less default 95 %": [low, 0.05]}
+
+    worth = {
+        "better": row(0.01),
+        "as good": row(-0.019),
+        "unsure": row(-0.2),
+        "not learnt": row(0.0, 0.0),
+        "of several strides": row(0.01),
+    }
+    lost = {"of several strides": {"strides, max": [0.3, 0.5]}, "as good": {"strides, max": [-0.05, 0.1]}}
+    assert strides_as_good(worth, {"default less others": lost}) == {"better", "as good"}
+    assert models.strides_share(LISTED, "is a person in view") is not None
+    assert models.strides_share(LISTED, "Did a person appear before a vehicle?") is None  # order
+    assert models.strides_share(LISTED, "Is anyone climbing the fence?") is None

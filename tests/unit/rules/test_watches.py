@@ -44,6 +44,7 @@ def test_without_an_id_the_key_is_the_id() -> None:
         ({"gate": {"watch": "w"}}, "cannot wait for itself"),
         ({"gate": {"watch": "camera-offline"}}, "asks the model no question"),
         ({"gate": {"watch": "\u202eevil"}}, "not a valid id"),
+        ({"asked": 7}, "asked: 7 is unknown; it is one of windows, strides"),
         ({"pad": "x" * 700_000}, "the limit is 655360"),
     ],
 )

@@ -27,6 +27,7 @@ def test_a_watch_keeps_every_field() -> None:
             keep=True,
             tenant="acme",
             verifyWith="large",
+            asked="strides",
             gate={"watch": "person", "motion": True},
             schedule=[{"start": "22:00", "end": "06:00", "weekdays": [1, 2], "timeZone": "Europe/Berlin"}],
             zones=[{"name": "bed", "points": [[0, 0], [1, 0], [1, 1]]}],
@@ -39,6 +40,10 @@ def test_a_watch_keeps_every_field() -> None:
     assert found.keep
     assert found.tenant == "acme"
     assert (found.verify, found.verify_with) == (True, "large")
+    assert found.asked == Watch.ASKED_STRIDES
+    assert convert.watch(watch_resource(asked="windows")) == convert.watch(watch_resource())
+    with pytest.raises(ResourceError, match=r"^spec: asked: 'stride' is unknown; it is one of windows, str"):
+        convert.watch(watch_resource(asked="stride"))
     assert (found.gate.watch, found.gate.motion) == ("person", True)
     assert found.rule.schedule[0].time_zone == "Europe/Berlin"
     assert [(point.x, point.y) for point in found.rule.zones[0].points] == [(0, 0), (1, 0), (1, 1)]

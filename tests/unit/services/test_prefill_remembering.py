@@ -18,6 +18,7 @@ from lookout.runtime.worker import Result
 from lookout.services.prefill.batcher import Batcher
 from lookout.services.prefill.remembering import Captures, ChapterLanes
 from lookout.v1.verdicts_pb2 import Verdict
+from lookout.v1.watches_pb2 import Watch
 from lookout.wire import from_json
 from tests.eventually import eventually
 from tests.prefill_world import WALL_US, block_record, stream
@@ -103,6 +104,21 @@ def test_what_is_remembered_is_what_the_engine_computed(remembering: Remembering
     begin, end = rows[0].stop, rows[-1].stop
     assert np.array_equal(born.block.keys[0].numpy(), held.keys[0][:, begin:end].numpy())
     assert born.prefix.keys.shape[2] == begin
+
+
+@pytest.mark.slow
+def test_strides_that_are_asked_alone_are_not_remembered(remembering: Remembering) -> None:
+    """Blocks of windows are, whatever else is asked of the camera."""
+    world = remembering.world
+    world.publish(Watch(id="alone", version=1, question="Is it?", asked=Watch.ASKED_STRIDES))
+    for index in range(3):
+        assert remembering.decide(block_record("gate", index)).then is not None
+    for watch in (FALL, CROWD):
+        world.delete(watch.id)
+    assert remembering.decide(block_record("gate", 3)).then is None
+    eventually(lambda: remembering.lanes.waiting_bytes == 0)
+    remembering.folder.seal("gate")
+    assert blocks_of(remembering.folder) == [0, 1, 2]
 
 
 @pytest.mark.slow

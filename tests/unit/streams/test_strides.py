@@ -84,7 +84,7 @@ def test_a_window_answers_as_the_highest_of_its_strides_that_are_whole_windows(e
             exact = [_dense(engine, block, question) for block in _window(blocks, index)]
             assert got.p_yes == pytest.approx(max(exact), abs=1e-6)
             assert got.question == question.id
-        assert (window.plan.window, window.answer.window, window.basis) == (index, index, "key")
+        assert (window.plan.window, window.answer.window, window.basis) == (index, index, "strides")
         assert window.plan.blocks == tuple(block.index for block in _window(blocks, index))
     assert [request.plan.blocks for request in answers.requests] == [(index,) for index in range(WINDOWS)]
     assert engine.held("gate/0") is None  # no KV is kept

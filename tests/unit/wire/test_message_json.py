@@ -44,6 +44,15 @@ def test_names_of_enumeration_values_are_read_in_every_form(name: str | int) -> 
     assert from_json(data, verdicts_pb2.Verdict).outcome == verdicts_pb2.Verdict.OUTCOME_GAP
 
 
+def test_names_that_do_not_exist_are_a_later_releases_in_records_and_a_mistake_in_requests() -> None:
+    data = b'{"id": "fall", "asked": "stride", "severity": "info"}'
+    assert from_json(data, watches_pb2.Watch).asked == watches_pb2.Watch.ASKED_UNSPECIFIED
+    with pytest.raises(WireError, match="asked: 'stride' is unknown; it is one of windows, strides"):
+        from_json(data, watches_pb2.Watch, closed=True)
+    fine = from_json(data.replace(b"stride", b"strides"), watches_pb2.Watch, closed=True)
+    assert (fine.asked, fine.severity) == (watches_pb2.Watch.ASKED_STRIDES, watches_pb2.SEVERITY_INFO)
+
+
 @settings(deadline=None)
 @given(
     st.builds(

@@ -189,6 +189,20 @@ class Planner:
             return with_digest(plan)
         return with_digest(self._choose(replace(plan, departed=_departed(plan, base)), base, grid))
 
+    def alone(self) -> Planner:
+        """Return the planner that asks each stride of the same windows alone (the preset `strides`)."""
+        own = self.settings
+        settings = WindowSettings(
+            own.blocks,
+            Policy.PRUNE_ONLY,
+            own.key_every,
+            own.compact,
+            samples=own.samples,
+            stride_s=own.stride_s,
+            alone=True,
+        )
+        return replace(self, settings=settings)
+
     def hold(self, previous: WindowPlan) -> WindowPlan:
         """Plan the same window again with nothing to compute, to ask more questions."""
         return with_digest(held_window(previous))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Final
 
@@ -18,6 +18,7 @@ from lookout.streams.chains import (
     PastScope,
     computed_verdict,
     read_range,
+    strides_digest,
 )
 from lookout.v1.recordings_pb2 import (
     BacktestCost,
@@ -132,7 +133,7 @@ def run_part(
     clear = messages.rule_of(watch.rule).clear
     for epoch in records.epochs:
         numbers = records.windows[epoch.stream]
-        outcome.replanned += _replanned(epoch, numbers, plan_digest)
+        outcome.replanned += _replanned(epoch, numbers, {plan_digest, strides_digest(windows.planner)})
         stream = PastStream(camera=epoch.camera, epoch=epoch.epoch)
         for past in windows.verdicts(epoch, watch, scope, numbers):
             check()
@@ -178,10 +179,10 @@ def _slim(verdict: Verdict, clear: float) -> Verdict:
     return slim
 
 
-def _replanned(epoch: EpochRecords, chosen: Iterable[int], plan_digest: str) -> int:
+def _replanned(epoch: EpochRecords, chosen: Iterable[int], digests: Container[str]) -> int:
     """Count windows that the fleet planned with other settings."""
     computed = [computed_verdict(epoch.verdicts.get(index, ())) for index in chosen]
-    return sum(verdict is not None and verdict.plan_digest != plan_digest for verdict in computed)
+    return sum(verdict is not None and verdict.plan_digest not in digests for verdict in computed)
 
 
 def _gone(epoch: EpochRecords, chosen: Iterable[int]) -> Iterator[Verdict]:

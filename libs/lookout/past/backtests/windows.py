@@ -9,6 +9,7 @@ from typing import Final
 from lookout.models import ListedQuestion, is_untrained
 from lookout.models.engines import Engine, Question
 from lookout.models.windows import Planner
+from lookout.rules import asks_strides
 from lookout.runtime.worker import WindowPlanSettings
 from lookout.streams import Cause, ChainWindow, NoAnswer, ReplayedWindow, WindowRule
 from lookout.streams.chains import (
@@ -74,7 +75,8 @@ class PastWindows:
 
         A window is computed with the chain that the fleet used, if verdicts of other watches say which;
         otherwise with a chain of its own. If the fleet repeated an answer because nothing had changed, the
-        answer before is repeated here too. If the watch's gate is closed, nothing is computed.
+        answer before is repeated here too. If the watch's gate is closed, nothing is computed. A watch that
+        is asked of strides needs no chain.
 
         Args:
             epoch: The records of the epoch.
@@ -90,8 +92,11 @@ class PastWindows:
         ]
         question = Question(watch.id, watch.question)
         asked = [replace(windows[index], questions=[question]) for index in inside if index in epoch.blocks]
+        planner = self.planner
+        if asks_strides(watch):
+            planner, asked = planner.alone(), [replace(window, since_key=None) for window in asked]
         left_out: set[int] = set()
-        played = self._played(epoch, asked, left_out)
+        played = self._played(epoch, planner, asked, left_out)
         first = inside[0] if inside else 0
         gate = PastGate(watch, epoch, self._rule, self.settings.block_samples, first)
         before: Verdict | None = None
@@ -123,13 +128,17 @@ class PastWindows:
         return WindowRule(self.settings.window_blocks, self.settings.max_damage)
 
     def _played(
-        self, epoch: EpochRecords, windows: Sequence[ChainWindow], left_out: Container[int]
+        self,
+        epoch: EpochRecords,
+        planner: Planner,
+        windows: Sequence[ChainWindow],
+        left_out: Container[int],
     ) -> Iterator[ReplayedWindow]:
         return replay_epoch(
             epoch,
             windows,
             self.engine,
-            self.planner,
+            planner,
             self.load,
             model_digest=self.model_digest,
             sampling=self.settings.sampling,

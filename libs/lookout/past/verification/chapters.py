@@ -17,11 +17,12 @@ from lookout.past.erasures import read_fence
 from lookout.past.memory import Chapter, Keep, MemorySettings
 from lookout.past.memory.chapters import REBUILT, Born, ChapterFolder, ChapterRules
 from lookout.past.verification.fleet import FleetReplay, fleet_replay
+from lookout.streams import STRIDES
 from lookout.streams.chains import (
     EpochRecords,
     PastScope,
+    chain_verdict,
     chain_windows,
-    computed_verdict,
     read_epochs,
     replay_epoch,
 )
@@ -125,7 +126,7 @@ def born_again(epoch: EpochRecords, fleet: FleetReplay, wanted: Wanted) -> Itera
         replace(window, questions=_questions(epoch.verdicts[window.index]))
         for window in chain_windows(epoch)
         if window.index in epoch.blocks
-        and computed_verdict(epoch.verdicts.get(window.index, ())) is not None
+        and chain_verdict(epoch.verdicts.get(window.index, ())) is not None
         and wanted(epoch, window.index)
     ]
     for played in replay_epoch(
@@ -147,12 +148,12 @@ def born_again(epoch: EpochRecords, fleet: FleetReplay, wanted: Wanted) -> Itera
 
 
 def _questions(verdicts: Sequence[Verdict]) -> list[Question]:
-    """Return the questions of a window that were computed, from its verdicts."""
+    """Return the questions of a window that were computed in its chain, from its verdicts."""
     answered = Verdict.OUTCOME_ANSWERED
     return [
         Question(verdict.watch, verdict.question)
         for verdict in verdicts
-        if verdict.outcome == answered and verdict.basis != "idle"
+        if verdict.outcome == answered and verdict.basis not in {"idle", STRIDES}
     ]
 
 

@@ -10,7 +10,13 @@ from types import MappingProxyType
 from lookout.models.engines import Engine, Question
 from lookout.models.windows import Planner
 from lookout.streams import MAX_DAMAGE, BlockGoneError, ReplayedWindow, WindowRule
-from lookout.streams.chains import EpochRecords, LoadTokens, chain_windows, replay_epoch
+from lookout.streams.chains import (
+    EpochRecords,
+    LoadTokens,
+    chain_windows,
+    replay_epoch,
+    strides_digest,
+)
 from lookout.streams.chains.gates import PastGate
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
@@ -71,18 +77,13 @@ class Replayer:
         self._watches = watches
         self._rule = WindowRule(planner.settings.blocks, max_damage)
         self._planner, self._engine, self._load = planner, engine, load
-        self._model, self._plan_digest, self._tolerance = model_digest, plan_digest, tolerance
+        self._model, self._tolerance = model_digest, tolerance
+        # By the digest in verdicts; a fleet with the preset `strides` has only one.
+        self._planners = {plan_digest: planner, strides_digest(planner): planner.alone()}
 
     def replay(self, epoch: EpochRecords) -> Iterator[Finding]:
         """Check every verdict of an epoch, in the order of its windows."""
-        windows = [
-            replace(window, questions=[Question(verdict.id, verdict.question) for verdict in computed])
-            for window in chain_windows(epoch)
-            if (computed := self._computable(epoch, window.index))
-        ]
-        played = replay_epoch(
-            epoch, windows, self._engine, self._planner, self._load, model_digest=self._model
-        )
+        played = {digest: self._played(epoch, digest) for digest in self._planners}
         before: dict[tuple[str, int], Verdict] = {}
         for index in sorted(epoch.verdicts):
             group = epoch.verdicts[index]
@@ -94,10 +95,12 @@ class Replayer:
                     yield self._gated(epoch, verdict)
                 elif not _computed(verdict):
                     yield Finding(verdict, Kind.UNANSWERED)
-            if computed and (reason := self._other(computed[0])):
-                yield from (Finding(verdict, Kind.UNVERIFIED, reason=reason) for verdict in computed)
-            elif computed:
-                yield from self._compared(next(played), computed)
+            for verdict in computed:
+                if reason := self._other(verdict):
+                    yield Finding(verdict, Kind.UNVERIFIED, reason=reason)
+            for digest, windows in played.items():
+                if verdicts := self._computable(epoch, index, digest):
+                    yield from self._compared(next(windows), verdicts)
             before.update({(verdict.watch, verdict.watch_version): verdict for verdict in computed})
 
     def _gated(self, epoch: EpochRecords, verdict: Verdict) -> Finding:
@@ -111,16 +114,33 @@ class Replayer:
             return Finding(verdict, Kind.VERIFIED)
         return Finding(verdict, Kind.UNVERIFIED, reason="it was not asked, but its gate was open")
 
-    def _computable(self, epoch: EpochRecords, window: int) -> list[Verdict]:
-        """Return the verdicts of a window that this model and these settings can compute."""
-        computed = [verdict for verdict in epoch.verdicts.get(window, ()) if _computed(verdict)]
-        return [] if computed and self._other(computed[0]) else computed
+    def _played(self, epoch: EpochRecords, digest: str) -> Iterator[ReplayedWindow]:
+        """Compute the windows again that were asked in one way."""
+        planner = self._planners[digest]
+        windows = [
+            replace(
+                window,
+                questions=[Question(verdict.id, verdict.question) for verdict in verdicts],
+                since_key=None if planner.settings.alone else window.since_key,
+            )
+            for window in chain_windows(epoch)
+            if (verdicts := self._computable(epoch, window.index, digest))
+        ]
+        return replay_epoch(epoch, windows, self._engine, planner, self._load, model_digest=self._model)
+
+    def _computable(self, epoch: EpochRecords, window: int, digest: str) -> list[Verdict]:
+        """Return the verdicts of a window with this digest that this model can compute."""
+        return [
+            verdict
+            for verdict in epoch.verdicts.get(window, ())
+            if _computed(verdict) and verdict.plan_digest == digest and not self._other(verdict)
+        ]
 
     def _other(self, verdict: Verdict) -> str:
         """Return why this model or these settings cannot compute a verdict; empty if they can."""
         if verdict.model_digest != self._model:
             return f"answered by model {verdict.model_digest}, this is {self._model}"
-        if verdict.plan_digest != self._plan_digest:
+        if verdict.plan_digest not in self._planners:
             return "windows were planned with other settings: give those of the fleet"
         return ""
 

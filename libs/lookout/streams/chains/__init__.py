@@ -27,9 +27,10 @@ from lookout.streams.chains.partition import (
     token_partitions as token_partitions,
     token_ranges as token_ranges,
 )
-from lookout.streams.chains.plans import plan_digest as plan_digest
+from lookout.streams.chains.plans import plan_digest as plan_digest, strides_digest as strides_digest
 from lookout.streams.chains.replay import (
     LoadTokens as LoadTokens,
+    chain_verdict as chain_verdict,
     chain_windows as chain_windows,
     computed_verdict as computed_verdict,
     is_repeated as is_repeated,

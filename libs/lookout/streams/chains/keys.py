@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lookout.models.windows import Planner
 from lookout.streams.chains.epochs import EpochRecords
-from lookout.streams.chains.replay import computed_verdict, is_repeated
+from lookout.streams.chains.replay import chain_verdict, computed_verdict, is_repeated
 
 
 def chain_keys(epoch: EpochRecords, planner: Planner) -> dict[int, int]:
@@ -15,7 +15,7 @@ def chain_keys(epoch: EpochRecords, planner: Planner) -> dict[int, int]:
 
     A computed verdict states its key window. A repeated answer belongs to the chain of the previous answer,
     and a window without a record to the chain of the previous window. A window without an answer is a chain
-    by itself. If no watch asked, the stream's key strides decide.
+    by itself. If no watch asked, or strides were asked alone, the stream's key strides decide.
 
     Args:
         epoch: The epoch's records.
@@ -25,12 +25,12 @@ def chain_keys(epoch: EpochRecords, planner: Planner) -> dict[int, int]:
     before: int | None = None  # the key window of the previous window
     for index in sorted(epoch.blocks.keys() | epoch.verdicts.keys()):
         verdicts = epoch.verdicts.get(index, ())
-        computed = computed_verdict(verdicts)
+        computed = chain_verdict(verdicts)
         if computed is not None:
             before = index - computed.since_key
         elif index not in epoch.blocks or is_repeated(epoch, index):
             before = -1 if before is None else before  # the chain began before the records that were read
-        elif verdicts:
+        elif verdicts and computed_verdict(verdicts) is None:
             keys[index] = index
             continue
         else:

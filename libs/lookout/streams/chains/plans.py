@@ -13,3 +13,8 @@ def plan_digest(planner: Planner, *, reuse: bool) -> str:
     answer is recomputed with the same settings."""
     settings = planner.settings
     return digest(*(getattr(settings, field.name) for field in fields(settings)), reuse)
+
+
+def strides_digest(planner: Planner) -> str:
+    """Return the digest in verdicts of watches that are asked of strides (`Planner.alone`)."""
+    return plan_digest(planner.alone(), reuse=True)

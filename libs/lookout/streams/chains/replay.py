@@ -9,6 +9,7 @@ from lookout.models.engines import Engine
 from lookout.models.windows import Planner, StrideBlock
 from lookout.runtime.store import LineageBrokenError
 from lookout.streams import (
+    STRIDES,
     BlockGoneError,
     ChainWindow,
     ReplayedWindow,
@@ -72,6 +73,12 @@ def computed_verdict(verdicts: Sequence[Verdict]) -> Verdict | None:
     )
 
 
+def chain_verdict(verdicts: Sequence[Verdict]) -> Verdict | None:
+    """Return the first verdict that was computed as one of a chain, not of strides alone; None without
+    one."""
+    return computed_verdict([verdict for verdict in verdicts if verdict.basis != STRIDES])
+
+
 def is_repeated(epoch: EpochRecords, index: int) -> bool:
     """Whether the fleet repeated the answers of a window, because nothing had changed."""
     verdicts = epoch.verdicts.get(index, ())
@@ -82,7 +89,8 @@ def chain_windows(epoch: EpochRecords) -> list[ChainWindow]:
     """Return the windows of an epoch, without questions, to be computed as they were originally, if their
     verdicts say how.
 
-    The planner decides about windows that no watch asked, because these have no verdict.
+    The planner decides about windows that no watch asked, because these have no verdict, and about windows
+    of which strides were asked alone.
     """
     windows = []
     for index in sorted(epoch.blocks.keys() | epoch.verdicts.keys()):
@@ -92,7 +100,8 @@ def chain_windows(epoch: EpochRecords) -> list[ChainWindow]:
         if verdict is not None and record is not None:
             length_us = record.block.end_us - record.block.start_us
             first = round(verdict.stream_start_s * 1e6 / length_us)
-        since = None if verdict is None else verdict.since_key
+        chained = chain_verdict(epoch.verdicts.get(index, ()))
+        since = None if chained is None else chained.since_key
         windows.append(ChainWindow(index, first=first, since_key=since))
     return windows
 

@@ -188,7 +188,8 @@ def answered(
     verdict.p_yes = round(answer.p_yes, DIGITS)
     verdict.answers.extend(share_messages(named_shares(watch.question, answer.shares)))
     verdict.basis = asked.basis
-    verdict.since_key = asked.plan.since_key
+    if not asked.alone:
+        verdict.since_key = asked.plan.since_key
     verdict.description = answer.text or ""
     verdict.cost.CopyFrom(cost_of(asked.plan, asked.answer.cost, blocks, answer))
     if asked.audit is not None:

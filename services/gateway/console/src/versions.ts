@@ -48,6 +48,7 @@ const FIELDS: [string, (watch: Watch) => unknown, (watch: Watch) => string][] = 
   [text.watches.keep, (one) => one.keep ?? false, (one) => yes(one.keep)],
   [text.watches.verify, (one) => one.verify ?? false, (one) => yes(one.verify)],
   [text.watches.verifyWith, (one) => one.verify_with ?? "", (one) => one.verify_with || text.watches.firstModel],
+  [text.watches.askedOf, (one) => one.asked === "strides", (one) => (one.asked === "strides" ? text.watches.askedOfStrides : text.watches.askedOfWindows)],
   [text.watches.asks, (one) => !one.disabled, (one) => (one.disabled ? text.watches.paused : text.watches.on)],
   [text.watches.priority, (one) => one.priority || "normal", (one) => one.priority || "normal"],
   [text.watches.severity, (one) => one.severity || "warning", (one) => one.severity || "warning"],

@@ -179,6 +179,29 @@ def test_another_question_says_what_it_would_have_said() -> None:
     both.close()
 
 
+@pytest.mark.slow
+def test_watches_of_strides_and_of_windows_say_what_they_said_together() -> None:
+    encoded, values = STREAMS["key windows"]
+    strides = Watch(id="crowd", version=1, question=CROWD.question, asked=Watch.ASKED_STRIDES)
+    fleet = run(encoded, [strides, FALL], values)
+    committed = {name: [v for v in fleet.verdicts if v.watch == name] for name in ("crowd", "fall")}
+    assert {v.basis for v in committed["crowd"]} >= {"strides"}
+    for watch in (strides, FALL):
+        past, _ = replayed(fleet, watch)
+        compare(past, committed[watch.id])
+        assert [v.basis for v in past] == [v.basis for v in committed[watch.id]]
+    # A question that was asked of strides, asked of windows afterwards: the chains are those of the watch of
+    # windows, or where there was none those of the stream's key strides.
+    asked_else = Watch(id="crowd", version=1, question=CROWD.question)
+    expected = run(encoded, [asked_else], values)
+    for watches in (fleet, run(encoded, [strides], values)):
+        compare(replayed(watches, asked_else)[0], expected.verdicts)
+        if watches is not fleet:
+            watches.close()
+    expected.close()
+    fleet.close()
+
+
 @pytest.mark.long
 def test_structured_questions_raise_the_incidents_that_they_raised_live() -> None:
     encoded, values = STREAMS["key windows"]

@@ -23,6 +23,7 @@ from lookout.runtime.store import LineageBrokenError, Peers, StoreSettings, Tens
 from lookout.streams.chains import EpochRecords, load_block
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
+from lookout.v1.watches_pb2 import Watch
 from lookout.wire import from_json
 from tests.eventually import eventually
 from tests.prefill_world import block_record
@@ -42,6 +43,9 @@ class Lost:
         for record in records:
             if record.block.index == 9:
                 self.prefill.batcher.forget("gate/0")  # a key window in the middle
+            if record.block.index == 3:
+                alone = Watch(id="alone", version=1, question="Is it?", asked=Watch.ASKED_STRIDES)
+                self.prefill.world.publish(alone)
             for output in self.prefill.decide(record).outputs:
                 if output.topic == "verdicts.v1":
                     verdict = from_json(output.value, Verdict)

@@ -55,6 +55,8 @@ REPLACED = (
     "nvidia/nccl/lib/libnccl.so.*",
     "nvidia/nvshmem/lib/libnvshmem_host.so.*",
 )
+#: a function that returns 1, by processor
+RETURNS_1 = {"x86_64": "mov $1, %eax\nret\n", "aarch64": "mov w0, #1\nret\n"}
 CHECK = """
 import torch, torchvision, transformers
 assert not torch.cuda.is_available()
@@ -69,14 +71,13 @@ def main() -> None:
     """Replace and remove the files, and run a model's operations once."""
     packages = Path(sys.argv[1] if len(sys.argv) > 1 else site.getsitepackages()[0])
     before = size(packages)
-    if platform.machine() == "x86_64":
-        called = {
-            symbol for lib in (packages / "torch/lib").glob("*.so*") for symbol in _symbols(lib, "undefined")
-        }
-        for pattern in REPLACED:
-            for path in packages.glob(pattern):
-                replace(path, called)
-        blank(packages / "torch/lib/libtorch_cuda.so", ".nv_fatbin")
+    called = {
+        symbol for lib in (packages / "torch/lib").glob("*.so*") for symbol in _symbols(lib, "undefined")
+    }
+    for pattern in REPLACED:
+        for path in packages.glob(pattern):
+            replace(path, called)
+    blank(packages / "torch/lib/libtorch_cuda.so", ".nv_fatbin")
     for pattern in UNUSED:
         for path in packages.glob(pattern):
             if path.is_dir():
@@ -107,7 +108,7 @@ def replace(library: Path, called: set[str]) -> None:
         if symbol in called:
             versions.setdefault(version, []).append(symbol)
     names = sorted(name for each in versions.values() for name in each)
-    code = "mov $1, %eax\nret\n"
+    code = RETURNS_1[platform.machine()]
     lines = [f".globl {name}\n.type {name}, @function\n{name}:\n{code}" for name in names]
     with tempfile.TemporaryDirectory() as folder:
         source, linked, script = (Path(folder) / name for name in ("stub.s", "stub.so", "versions"))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -287,3 +289,21 @@ def test_what_is_installed_without_bytecode_is_compiled_when_it_is_slim(tmp_path
     slim.compile_bytecode(tmp_path)
     assert [path.name.partition(".")[0] for path in (tmp_path / "__pycache__").iterdir()] == ["good"]
     assert "compile_bytecode(packages)" in (ROOT / "docker/slim_torch.py").read_text()
+
+
+@pytest.mark.skipif(not all(map(shutil.which, ("gcc", "as", "ld", "nm"))), reason="no compiler is installed")
+def test_a_library_that_a_cpu_does_not_need_becomes_a_small_one(tmp_path: Path) -> None:
+    slim, library = loaded("slim_torch"), tmp_path / "libwhole.so"
+    source = b"int used(void) { return 7; } int other(void) { return 8; }"
+    compiler = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(library)]
+    subprocess.run(compiler, input=source, check=True)
+    slim.replace(library, {"used", "elsewhere"})
+    small = ctypes.CDLL(str(library))
+    assert small.used() == 1
+    assert not hasattr(small, "other")
+
+
+def test_libraries_are_replaced_for_every_processor_of_a_release() -> None:
+    """What is removed is linked with what is replaced: torch cannot be imported with one of the two alone."""
+    machines = {"amd64": "x86_64", "arm64": "aarch64"}
+    assert set(loaded("slim_torch").RETURNS_1) == {machines[each] for each in loaded("oci").ARCHITECTURES}

@@ -123,25 +123,7 @@ def prune() -> float:
 
 def build_base() -> None:
     """Make images that a registry would give elsewhere, from Debian packages: Python's base image, pause."""
-    if not have_image(PYTHON_IMAGE):
-        say("making the Python base image from Debian packages ...")
-        folder = HOME / "base"
-        folder.mkdir(parents=True, exist_ok=True)
-        _run(
-            [
-                "mmdebstrap",
-                "--variant=minbase",
-                "--include=python3,python3-venv,ca-certificates,tzdata",
-                "--dpkgopt=path-exclude=/usr/share/man/*",
-                "--dpkgopt=path-exclude=/usr/share/doc/*",
-                "--dpkgopt=path-exclude=/usr/share/locale/*",
-                "bookworm",
-                str(folder / "rootfs.tar"),
-            ],
-            {**os.environ},
-        )
-        build(folder, PYTHON_IMAGE, _BASE)
-        (folder / "rootfs.tar").unlink()
+    _build_python(PYTHON_IMAGE)
     if not have_image(PAUSE_IMAGE):
         folder = HOME / "pause"
         folder.mkdir(parents=True, exist_ok=True)
@@ -152,6 +134,39 @@ def build_base() -> None:
             PAUSE_IMAGE,
             'FROM scratch\nCOPY pause /pause\nUSER 65535:65535\nENTRYPOINT ["/pause"]\n',
         )
+
+
+def build_base_for(architecture: str) -> str:
+    """Make Python's base image for another processor, whose programs the kernel can run; return its name."""
+    name = f"localhost/python-{architecture}:3.11"
+    _build_python(name, architecture)
+    return name
+
+
+def _build_python(name: str, architecture: str = "") -> None:
+    if have_image(name):
+        return
+    say(f"making the Python base image {architecture or 'for this processor'} from Debian packages ...")
+    folder = HOME / f"base{architecture}"
+    folder.mkdir(parents=True, exist_ok=True)
+    options = [f"--architectures={architecture}"] if architecture else []
+    _run(
+        [
+            "mmdebstrap",
+            "--variant=minbase",
+            *options,
+            "--include=python3,python3-venv,ca-certificates,tzdata",
+            "--dpkgopt=path-exclude=/usr/share/man/*",
+            "--dpkgopt=path-exclude=/usr/share/doc/*",
+            "--dpkgopt=path-exclude=/usr/share/locale/*",
+            "bookworm",
+            str(folder / "rootfs.tar"),
+        ],
+        {**os.environ},
+    )
+    platform = [f"--platform=linux/{architecture}"] if architecture else []
+    build(folder, name, _BASE, *platform)
+    (folder / "rootfs.tar").unlink()
 
 
 def build_base_with_headers() -> str:
@@ -211,12 +226,12 @@ def _keep_only(folder: Path, images: set[str]) -> None:
             blob.unlink()
 
 
-def build(folder: Path, name: str, dockerfile: str) -> None:
+def build(folder: Path, name: str, dockerfile: str, *platform: str) -> None:
     """Build an image from a Dockerfile's text and the files of a folder."""
     path = folder / "Dockerfile"
     path.write_text(dockerfile)
     options = environment()["LOOKOUT_BUILD_OPTIONS"].split()
-    buildah("build", *options, "--quiet", "--tag", name, "--file", str(path), str(folder))
+    buildah("build", *options, *platform, "--quiet", "--tag", name, "--file", str(path), str(folder))
 
 
 def _run(command: Sequence[str], env: Mapping[str, str]) -> str:

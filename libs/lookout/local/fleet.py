@@ -222,7 +222,7 @@ class Fleet(Startable):
         partitions: int = 4,
         settings: Mapping[str, str] | None = None,
         stage_settings: Mapping[str, Mapping[str, str]] | None = None,
-        stages: Sequence[Stage] = tuple(Stage),
+        stages: Sequence[str] = tuple(Stage),
         modules: Mapping[str, Sequence[str]] | None = None,
         python_path: Path | None = None,
         announced: bool = False,

@@ -222,6 +222,19 @@ def finetune(
     _learn(trainer, name, initial, estimate=estimate, output=output, install=install)
 
 
+@app.command("eye")
+def eye_(
+    part: Annotated[Path, typer.Argument(help="Folder of a tower on its own, such as bench/photographs.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Checkpoint folder to write.")],
+) -> None:
+    """Write the bundled model with another vision tower and projector."""
+    from watchbench import model as vlm
+
+    if not (part / vlm.EYE).is_file():
+        raise typer.BadParameter(f"{part} has no {vlm.EYE}", param_hint="PART")
+    print(vlm.with_eye(part, output))
+
+
 @app.command("real")
 def real_(
     output: Annotated[Path, typer.Option("--output", "-o", help="Checkpoint folder to write.")],

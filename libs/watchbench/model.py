@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from lookout.models import TINY
 from lookout.models.completeness import check_loaded
+from lookout.models.questions import QUESTIONS_FILE
 from watchbench import qwen
 from watchbench.questions import QUESTIONS
 from watchbench.shape import Shape
@@ -604,6 +606,29 @@ def weights(name: str = "tolerant") -> Path:
     if not (folder / "model.safetensors").is_file():
         known = [each for each in ("dense", "tolerant") if (_folder(each) / "model.safetensors").is_file()]
         raise FileNotFoundError(f"no weights called {name!r}; there are: {', '.join(known) or 'none'}")
+    return folder
+
+
+EYE = "eye.safetensors"
+
+
+def with_eye(part: Path, folder: Path) -> Path:
+    """Write a checkpoint folder: the bundled model with the vision tower and projector of `part`.
+
+    The F1 that the bundled model's questions list is not this model's, so it is left out.
+
+    Args:
+        part: A folder with ``eye.safetensors``, tensors named as in the bundled checkpoint, and
+            ``watchbench.json``.
+        folder: The folder to write.
+    """
+    shutil.copytree(weights(), folder, dirs_exist_ok=True)
+    state = load_file(folder / "model.safetensors") | load_file(part / EYE)
+    save_file(state, folder / "model.safetensors", {"format": "pt"})
+    shutil.copy(part / "watchbench.json", folder)
+    listed = json.loads((weights() / QUESTIONS_FILE).read_text())
+    questions = [{key: entry[key] for key in ("name", "wordings")} for entry in listed["questions"]]
+    (folder / QUESTIONS_FILE).write_text(json.dumps({"questions": questions}, indent=1) + "\n")
     return folder
 
 

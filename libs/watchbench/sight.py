@@ -307,8 +307,12 @@ def report(  # noqa: PLR0917
     return {"rendered": shown.f1(), "pruned": pruned.f1(), "real": seen}
 
 
-def _weights(name: str) -> Path:
-    return Path(name) if Path(name).is_dir() else vlm.weights(name)
+def _weights(name: str, folder: Path) -> Path:
+    """Return a checkpoint folder; one that holds a tower alone is completed below `folder`."""
+    path = Path(name)
+    if (path / vlm.EYE).is_file():
+        return vlm.with_eye(path, folder / path.name)
+    return path if path.is_dir() else vlm.weights(name)
 
 
 def main() -> None:
@@ -321,7 +325,9 @@ def main() -> None:
         description="F1 per question on unseen rendered cameras and on real clips."
     )
     parser.add_argument(
-        "--weights", default="tolerant", help="name of committed weights, or a checkpoint folder"
+        "--weights",
+        default="tolerant",
+        help="name of committed weights, a checkpoint folder, or bench/photographs",
     )
     parser.add_argument("--clips", type=int, default=120, help="rendered cameras")
     parser.add_argument("--first", type=int, default=HELD_BACK, help="seed of the first of them")
@@ -344,13 +350,19 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    weights = _weights(options.weights)
+    weights = _weights(options.weights, options.folder)
     if options.harmless:
         watched = (options.harmless, options.folder, options.first, options.frames)
         print(json.dumps(hard.report(vlm.load(weights), *watched)))
         return
     if options.against is not None:
-        told = (options.folder, _weights(options.against), weights, options.clips, options.first)
+        told = (
+            options.folder,
+            _weights(options.against, options.folder),
+            weights,
+            options.clips,
+            options.first,
+        )
         print(json.dumps({name: asdict(gain) for name, gain in beside(*told, options.frames).items()}))
         return
     given = (options.folder, weights, options.clips, folder(), options.first, options.frames)

@@ -132,14 +132,14 @@ def page(price: float = PRICE) -> str:
         "",
         "## A stride of 16 frames",
         "",
-        "The table shows the FLOPs of one stride in three clips: people walking through a lobby, a bedroom "
-        "at "
-        "night, and a fall",
-        "at night. `strides`: all watches of the camera ask",
+        "The table shows the FLOPs of one stride in three clips: people walking through a lobby "
+        '("walk"), a bedroom at night',
+        '("night") and a fall at night ("fall"). In the columns "with `strides`", all watches of the '
+        "camera ask about",
         "[each stride alone](windows.md#strides-asked-alone), so no KV is kept.",
         "",
-        "| model | every token computed | a walk | a night | a fall | `strides`, a walk | `strides`, a night "
-        "| `strides`, a fall | KV of a stream, a night, in bf16 |",
+        "| model | every token computed | walk | night | fall | walk with `strides` | night with `strides` "
+        "| fall with `strides` | KV per stream in bf16 (night) |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     costs: dict[str, dict[str, float]] = {}
@@ -154,17 +154,16 @@ def page(price: float = PRICE) -> str:
         "",
         "## Live streams for each GPU",
         "",
-        "The columns from `whole` to `strides` show how many streams a GPU has time for, with windows of 40 "
-        "s "
-        "that slide by",
-        "8 s at 2 FPS and at the share of the peak given above; `whole` computes every window in full. The "
-        "columns `held` show",
-        "how many streams' KV fits into memory in the clip of a night, with KV in bf16 and in FP8. If a "
-        "stream's KV does not fit,",
-        "each of its windows is computed in full.",
+        "The columns from `whole` to the last one with `strides` show how many streams a GPU has time for, "
+        "with windows of 40 s",
+        "that slide by 8 s at 2 FPS and at the share of the peak given above; `whole` computes every window "
+        "in full. The columns",
+        '`held` show how many streams\' KV fits into memory in the clip "night", with KV in bf16 and in '
+        "FP8. If a stream's KV does",
+        "not fit, each of its windows is computed in full.",
         "",
-        "| GPU | model | weights | whole | a walk | a night | a fall | `strides`, a walk "
-        "| `strides`, a night | `strides`, a fall | held, KV bf16 | held, KV FP8 |",
+        "| GPU | model | weights | whole | walk | night | fall | walk with `strides` "
+        "| night with `strides` | fall with `strides` | held, KV bf16 | held, KV FP8 |",
         f"| {' | '.join(['---'] * 12)} |",
     ]
     rows = window_rows(shares["night"])

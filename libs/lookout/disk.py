@@ -68,7 +68,7 @@ def read_file(path: Path, *, limit: int | None = None, links: bool = False) -> b
 
     Args:
         path: The file.
-        limit: Most bytes to read; None: any number.
+        limit: Maximum bytes to read; None: any number.
         links: Whether to follow a link.
 
     Raises:

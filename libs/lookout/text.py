@@ -41,7 +41,7 @@ def clean(text: object, limit: int = CHARACTERS) -> str:
 
     Args:
         text: Any object; it is converted with `str`.
-        limit: Most characters to show.
+        limit: Maximum number of characters to show.
 
     Returns:
         The first `limit` characters, with invisible ones as escapes (\\x1b, \\u202e). If the text is longer,
@@ -69,7 +69,7 @@ def question_text(
     Args:
         question: The question, from a caller, a record or a resource.
         error: The exception to raise.
-        limit: Most characters; None: any number.
+        limit: Maximum number of characters; None: any number.
 
     Returns:
         The question on one line: line ends and tabs, with the blanks around them, become one blank.

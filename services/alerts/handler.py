@@ -200,8 +200,8 @@ class AlertsHandler(Handler[CameraState]):
         return self._result(state, closed) if closed else None
 
     def tick(self, state: CameraState, now: float) -> Result | None:
-        """Close the incidents of watches that no longer cover the camera, once no more of their verdicts
-        arrive.
+        """Close the incidents of watches that no longer cover the camera and had no verdict since the
+        previous tick.
         """
         closed: list[_IncidentEntry] = []
         for watch, watched in list(state.watches.items()):

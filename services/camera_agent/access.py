@@ -27,8 +27,8 @@ def allowed_hosts(folder: Path, secret: str) -> list[str]:
         hosts = []
     if not hosts:
         raise AccessError(
-            f"secret {secret!r} does not say to which hosts it may be sent: add the key hosts with names, "
-            "patterns (*.cameras.example) or networks (10.20.0.0/16), one per line"
+            f"secret {secret!r} does not say which hosts it may be sent to: add a key named 'hosts' that "
+            "lists host names, patterns (*.cameras.example) or networks (10.20.0.0/16), one per line"
         )
     return hosts
 

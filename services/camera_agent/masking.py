@@ -26,7 +26,7 @@ class Masking:
 
     Args:
         masks: The masks of all cameras.
-        max_bytes: Most bytes of a masked segment.
+        max_bytes: Maximum bytes of a masked segment.
     """
 
     def __init__(self, masks: Masks, max_bytes: int) -> None:

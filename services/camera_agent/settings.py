@@ -50,7 +50,7 @@ class AgentSettings(ServiceSettings):
     buffer_bytes: int = Field(
         256 << 20,
         ge=1 << 20,
-        description="most bytes that wait to be sent to Kafka, all cameras together; raise it to bridge "
+        description="maximum bytes that wait to be sent to Kafka, all cameras together; raise it to bridge "
         "longer outages of Kafka",
     )
     #: seconds without renewal after which an agent loses its cameras

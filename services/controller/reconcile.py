@@ -45,7 +45,7 @@ class Reconciler:
         watch_status: Returns a watch's activity, given its id and first version.
         camera_status: Returns the agent's report on a camera, given its id.
         status_s: Shortest time in seconds between two writes of a status whose conditions stay the same.
-        status_writes_s: Most status writes per second, all resources together.
+        status_writes_s: Maximum number of status writes per second, all resources together.
         round_s: Longest time of one round, in seconds.
         clock: Monotonic seconds.
 

@@ -249,8 +249,8 @@ def conditions_before(resource: Resource) -> dict[str, Condition]:
 
 
 def _new_status(kind: Kind, resource: Resource, fields: Mapping[str, Any]) -> Waiting | None:
-    """Return the status to write, marked urgent if more than numbers changed; None if the resource already
-    has it.
+    """Return the status to write, or None if the resource already has it. It is urgent unless only numbers
+    changed.
     """
     generation = int(resource["metadata"]["generation"])
     before = resource.get("status", {})

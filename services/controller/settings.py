@@ -36,8 +36,8 @@ class ControllerSettings(ServiceSettings):
         20.0,
         ge=1,
         le=1000,
-        description="most status updates per second, all resources together; raise it for fleets of "
-        "thousands of cameras",
+        description="maximum number of status updates per second, all resources together; raise it for "
+        "fleets of thousands of cameras",
     )
     recordings: bool = Field(
         False, description="handle Recording resources; set it if the fleet answers jobs about recordings"

@@ -55,7 +55,7 @@ class StatusQueue:
 
     Args:
         write: Writes a status to the API server.
-        writes_s: Most writes per second, all resources together.
+        writes_s: Maximum number of writes per second, all resources together.
         resource_s: Shortest time in seconds between two writes of one resource's numbers.
         clock: Monotonic seconds.
     """
@@ -71,60 +71,60 @@ class StatusQueue:
         self._write = write
         self._resource_s = resource_s
         self._clock = clock
-        self._all = Bucket(writes_s, clock())
-        self._numbers = Bucket(writes_s / 2, clock())
+        self._all_writes = Bucket(writes_s, clock())
+        self._number_writes = Bucket(writes_s / 2, clock())
         self._urgent: dict[tuple[str, str], Waiting] = {}
-        self._others: dict[tuple[str, str], Waiting] = {}
-        self._written: dict[tuple[str, str], float] = {}
+        self._not_urgent: dict[tuple[str, str], Waiting] = {}
+        self._last_write_s: dict[tuple[str, str], float] = {}
 
     def put(self, entry: Waiting) -> None:
         """Queue a status, to be written as soon as the rates allow."""
         urgent = entry.urgent or entry.key in self._urgent
         self.drop(entry.key)
-        (self._urgent if urgent else self._others)[entry.key] = entry
+        (self._urgent if urgent else self._not_urgent)[entry.key] = entry
 
     def drop(self, key: tuple[str, str]) -> None:
         """Remove a resource's waiting status, because the resource already has the right one."""
         self._urgent.pop(key, None)
-        self._others.pop(key, None)
+        self._not_urgent.pop(key, None)
 
     def forget(self, key: tuple[str, str]) -> None:
         """Forget a resource that is gone."""
         self.drop(key)
-        self._written.pop(key, None)
+        self._last_write_s.pop(key, None)
 
     def is_due(self, kind: Kind, name: str) -> bool:
         """Return whether a resource's numbers may be written again."""
-        return self._clock() - self._written.get((kind.name, name), -1e9) >= self._resource_s
+        return self._clock() - self._last_write_s.get((kind.name, name), -1e9) >= self._resource_s
 
     def spare(self) -> int:
-        """Return how many more statuses can be written now of which only numbers changed."""
-        self._numbers.fill(self._clock())
-        return int(self._numbers.tokens) - len(self._others)
+        """Return how many more statuses in which only numbers changed can be written now."""
+        self._number_writes.fill(self._clock())
+        return int(self._number_writes.tokens) - len(self._not_urgent)
 
     def write(self) -> str | None:
-        """Write as many statuses as the rates allow. Stop at the first failure and return its reason; None:
-        all worked.
+        """Write as many statuses as the rates allow, up to the first failure. Return the failure's reason, or
+        None if all writes worked.
         """
         now = self._clock()
-        self._all.fill(now)
-        self._numbers.fill(now)
-        for waiting, pause_s in ((self._urgent, _SHORTEST_S), (self._others, self._resource_s)):
-            bucket = self._numbers if waiting is self._others else self._all
+        self._all_writes.fill(now)
+        self._number_writes.fill(now)
+        for waiting, pause_s in ((self._urgent, _SHORTEST_S), (self._not_urgent, self._resource_s)):
+            bucket = self._number_writes if waiting is self._not_urgent else self._all_writes
             if bucket.tokens < 1:
                 continue
-            for key in [key for key in waiting if now - self._written.get(key, -1e9) >= pause_s]:
-                if min(bucket.tokens, self._all.tokens) < 1:
+            for key in [key for key in waiting if now - self._last_write_s.get(key, -1e9) >= pause_s]:
+                if min(bucket.tokens, self._all_writes.tokens) < 1:
                     break
-                self._all.tokens -= 1
-                if bucket is not self._all:
+                self._all_writes.tokens -= 1
+                if bucket is not self._all_writes:
                     bucket.tokens -= 1
                 if (why := self._write_one(waiting.pop(key), now)) is not None:
                     return why
         return None
 
     def _write_one(self, entry: Waiting, now: float) -> str | None:
-        self._written[entry.key] = now
+        self._last_write_s[entry.key] = now
         try:
             self._write(entry.kind, entry.resource, entry.status)
         except Exception as error:  # whatever fails, the remaining statuses are written in the next round

@@ -105,7 +105,7 @@ class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
     )
     #: most CPU seconds for one segment
     decoder_cpu_s: ClassVar[float] = 60.0
-    #: most seconds (wall clock) for one segment
+    #: maximum seconds (wall clock) for one segment
     decoder_wall_s: ClassVar[float] = 90.0
 
     store: StoreSettings = Field(default_factory=StoreSettings, description="the tensor store")

@@ -57,7 +57,7 @@ def composed(
         end_ms: End of the range, after `begin_ms`.
         prose: Whether a model writes prose too, if one is configured.
         zone: The time zone for the template sentences; prose uses UTC.
-        stretches: Most stretches without answers to list.
+        stretches: Maximum number of stretches without answers to list.
     """
     with parts.database.reading() as connection:
         message = shift_report(connection, principal, camera, begin_ms, end_ms, stretches=stretches)

@@ -67,7 +67,9 @@ class GatewaySettings(FetchSettings):
     #: days for which buckets shorter than a minute are available
     detail_days: ClassVar[float] = 7.0
     history_bytes: int = Field(
-        20 << 30, ge=1 << 20, description="most bytes of the database; the oldest details are removed first"
+        20 << 30,
+        ge=1 << 20,
+        description="maximum bytes of the database; the oldest details are removed first",
     )
     notify: str | None = Field(
         None,
@@ -105,7 +107,8 @@ class GatewaySettings(FetchSettings):
     keep_bytes: int = Field(
         10 << 30,
         ge=1 << 20,
-        description="most bytes of kept pictures and clips; when they are used up, nothing more can be kept",
+        description="maximum bytes of kept pictures and clips; when they are used up, nothing more can be "
+        "kept",
     )
     masked_clips: MaskedClips = Field(
         "encode",
@@ -120,13 +123,14 @@ class GatewaySettings(FetchSettings):
     upload_bytes: int = Field(
         50 << 30,
         ge=1 << 20,
-        description="most bytes of uploaded recordings, all together; when they are "
+        description="maximum bytes of uploaded recordings, all together; when they are "
         "used up, uploads are rejected",
     )
     calls_per_minute: int = Field(
         1200,
         ge=1,
-        description="most calls per minute from one person or token at each gateway; further calls get 429",
+        description="maximum number of calls per minute from one person or token at each gateway; further "
+        "calls get 429",
     )
     price_per_hour: float | None = Field(
         None, ge=0, description="price of one device hour, for the cost report; unset: no prices"

@@ -30,7 +30,7 @@ class Uploads:
 
     Args:
         url: A URL such as `s3://bucket/prefix`, or a folder. The recordings services must use the same one.
-        limit: Most bytes of all uploads together.
+        limit: Maximum bytes of all uploads together.
 
     Raises:
         StartupError: The store cannot be used.

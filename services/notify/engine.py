@@ -101,7 +101,7 @@ class Engine:
         fence: The erasures in force; nothing about erased times is delivered.
         verifies: Returns whether a watch asks for a second opinion before anyone is told.
         fault: Returns why a watch cannot ask its second model; None if it can.
-        daily: Most second opinions within 24 hours.
+        daily: Maximum number of second opinions within 24 hours.
     """
 
     def __init__(

@@ -52,9 +52,14 @@ def _by_name(setting: str, entries: tuple[str, ...], pattern: str, what: str) ->
     values: dict[str, str] = {}
     for name, value in map(_named, entries):
         if not re.fullmatch(pattern, value):
-            raise ValueError(f"{setting}: {value[:60]!r} is not {what}; for several, give NAME=...,NAME=...")
+            raise ValueError(
+                f"{setting}: {value[:60]!r} is not {what}; to give several values, write "
+                "NAME=VALUE,NAME=VALUE"
+            )
         if name in values:
-            raise ValueError(f"{setting}: give each value a different name: NAME=...,NAME=...")
+            raise ValueError(
+                f"{setting}: two values have the same name; write NAME=VALUE,NAME=VALUE with different names"
+            )
         values[name] = value
     return values
 
@@ -116,12 +121,14 @@ class NotifySettings(ServiceSettings):
         8,
         ge=1,
         le=16,
-        description="most pictures of an incident that a second model sees; 1: only the best one",
+        description="maximum number of pictures of an incident that a second model sees; 1: only the best "
+        "one",
     )
     opinion_daily: int = Field(
         200,
         ge=1,
-        description="most second opinions within 24 hours; further incidents are delivered without one",
+        description="maximum number of second opinions within 24 hours; further incidents are delivered "
+        "without one",
     )
     push_key_file: Path | None = Field(
         None,

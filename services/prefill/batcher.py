@@ -25,9 +25,10 @@ class KeyRoom:
     instance already has; with only one per batch, the last camera would wait very long.
 
     Args:
-        limit: Most key windows per batch; None: no limit.
-        rows: Most rows of a batch's key windows, which must fit into one forward pass; None: no limit.
-        delay_s: Most seconds by which key windows may delay other waiting windows; None: no limit.
+        limit: Maximum number of key windows per batch; None: no limit.
+        rows: Maximum number of rows of a batch's key windows, which must fit into one forward pass; None: no
+            limit.
+        delay_s: Maximum seconds by which key windows may delay other waiting windows; None: no limit.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Batcher:
 
     Args:
         engine: Runs the batches; splits a batch that does not fit in memory.
-        limit: Most windows per batch.
+        limit: Maximum number of windows per batch.
         keys: Limits the key windows per batch; None: no limit.
         supervisor: Told when the thread dies.
         busy: Called with the seconds that each batch took.
@@ -191,7 +192,7 @@ def choose_windows(
 
     Args:
         waiting: Requests in order of arrival.
-        limit: Most windows per batch.
+        limit: Maximum number of windows per batch.
         keys: Limits how many key windows the batch may contain.
         order: Indices into `waiting` in the order in which to consider the requests; None: order of arrival.
 

@@ -62,7 +62,9 @@ def engine_numbers(batcher: Batcher, cache: BlockCache, budget: KvBudget) -> Ite
         "lookout_kv_bytes", "bytes of KV that cameras hold between windows", value=budget.total
     )
     yield GaugeMetricFamily(
-        "lookout_kv_limit_bytes", "most bytes of KV that cameras may hold between windows", value=budget.limit
+        "lookout_kv_limit_bytes",
+        "maximum bytes of KV that cameras may hold between windows",
+        value=budget.limit,
     )
 
 

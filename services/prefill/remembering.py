@@ -102,7 +102,7 @@ class ChapterLanes:
         captures: Holds the KV of computed windows.
         folder: The folder of chapters.
         lanes: Number of writing threads; a camera always uses the same thread.
-        queue_bytes: Most bytes of waiting blocks.
+        queue_bytes: Maximum bytes of waiting blocks.
         idle_s: Seconds without a block after which a camera's chapter is sealed.
         fence: The erasures in force; blocks of erased times are not written.
         supervisor: Told when a thread dies.

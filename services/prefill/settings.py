@@ -41,26 +41,26 @@ class PrefillSettings(WindowPlanSettings, CanarySettings, TenantSettings):
         8,
         ge=1,
         le=256,
-        description="most windows in one batch, each from a different camera; raise it on a GPU with memory "
-        "to spare",
+        description="maximum number of windows in one batch, each from a different camera; raise it on a "
+        "GPU with memory to spare",
     )
     batch_rows: int = Field(
         PASS_ROWS,
         ge=256,
-        description="most rows (tokens) in one pass; a larger batch takes several passes; lower it if a pass "
-        "does not fit the device",
+        description="maximum number of rows (tokens) in one pass; a larger batch takes several passes; "
+        "lower it if a pass does not fit the device",
     )
     window_rows: int = Field(
         WINDOW_ROWS,
         ge=256,
-        description="most rows (tokens) of one window with a question; device memory is reserved for that "
-        "many; vllm refuses longer windows",
+        description="maximum number of rows (tokens) of a window with its question; device memory is "
+        "reserved for this many; vllm refuses longer windows",
     )
     kv_bytes: int | None = Field(
         None,
         ge=1,
-        description="most bytes of KV kept on the device between windows, all cameras together; unset: 1 GiB "
-        "on the CPU; on a GPU the memory left by the weights and one pass",
+        description="maximum bytes of KV kept on the device between windows, all cameras together; unset: 1 "
+        "GiB on the CPU; on a GPU the memory left by the weights and one pass",
     )
     kv_spill_dir: Path | None = Field(
         None,
@@ -72,7 +72,7 @@ class PrefillSettings(WindowPlanSettings, CanarySettings, TenantSettings):
         "computing is faster",
     )
 
-    #: most seconds by which key windows may delay other cameras' windows, by the measured time per row; a
+    #: maximum seconds by which key windows may delay other cameras' windows, by the measured time per row; a
     #: batch may always contain one key window
     key_delay_s: ClassVar[float] = 0.5
     audit_limit: float | None = Field(
@@ -82,7 +82,7 @@ class PrefillSettings(WindowPlanSettings, CanarySettings, TenantSettings):
         description="if p(yes) of a key window and of its incremental answer differ by more than this, the "
         "camera's interval between key windows is halved; unset: no audits",
     )
-    #: most bytes of open windows' tokens in memory, all cameras together
+    #: maximum bytes of open windows' tokens in memory, all cameras together
     block_bytes: ClassVar[int] = 256 << 20
     describe_tokens: int = Field(
         32,
@@ -91,7 +91,7 @@ class PrefillSettings(WindowPlanSettings, CanarySettings, TenantSettings):
         description="longest description that a watch may ask for, in tokens; each token takes one step of "
         "the model",
     )
-    #: most seconds that a window waits for missing tokens, all its blocks together
+    #: maximum seconds that a window waits for missing tokens, all its blocks together
     give_up_s: ClassVar[float] = 300.0
     skip_after_s: float | None = Field(
         None,
@@ -125,7 +125,7 @@ class PrefillSettings(WindowPlanSettings, CanarySettings, TenantSettings):
         "mount; unset: chapters exist only in memory_dir",
     )
     memory_disk_bytes: int = Field(
-        20 << 30, ge=1 << 20, description="most bytes of chapters on disk, all cameras together"
+        20 << 30, ge=1 << 20, description="maximum bytes of chapters on disk, all cameras together"
     )
     memory_chapter_s: float = Field(
         600.0,
@@ -135,13 +135,13 @@ class PrefillSettings(WindowPlanSettings, CanarySettings, TenantSettings):
     )
     #: bytes of KV after which a chapter is sealed
     memory_chapter_bytes: ClassVar[int] = 256 << 20
-    #: most bytes of blocks waiting to be written to chapters; a block beyond this is not written
+    #: maximum bytes of blocks waiting to be written to chapters; a block beyond this is not written
     memory_queue_bytes: ClassVar[int] = 256 << 20
-    #: most questions that may read this instance's chapters at the same time
+    #: maximum number of questions that may read this instance's chapters at the same time
     memory_readers: ClassVar[int] = 4
-    #: most seconds that a read of chapters waits while windows are computed
+    #: maximum seconds that a read of chapters waits while windows are computed
     memory_yield_s: ClassVar[float] = 0.1
-    #: most bytes of a camera's cluster indexes in Redis; older indexes are read from their holder
+    #: maximum bytes of a camera's cluster indexes in Redis; older indexes are read from their holder
     memory_redis_bytes: ClassVar[int] = 32 << 20
     #: threads that write chapters
     memory_lanes: ClassVar[int] = 1

@@ -59,10 +59,10 @@ class Watches:
         self._crowded: dict[str, str] = {}
 
     def active(self, camera: str, start_wall_ms: int, tenant: str = DEFAULT_TENANT) -> Active:
-        """Return the watches of a camera for a window that starts at a time (Unix milliseconds).
+        """Return a camera's watches for a window that starts at `start_wall_ms` (Unix milliseconds).
 
-        These are the watches that cover the camera and belong to its tenant or to none, each in its highest
-        active version.
+        These are the watches that cover the camera and belong to its tenant or to no tenant, each in its
+        highest version that is active at that time.
         """
         view = self._view()
         with self._lock:

@@ -43,7 +43,7 @@ class Encoder:
 
     Args:
         tower: Encodes the frames.
-        limit: Most frames per batch; a single request may have more.
+        limit: Maximum number of frames per batch; a single request may have more.
         supervisor: Told when the thread dies.
         busy: Called with the seconds that each batch took.
     """

@@ -228,7 +228,7 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
             return self.closer.close(camera, unit, index, [], source=source, draft=draft)
 
     def _compare_sampling(self, camera: str, sampling: Sampling) -> None:
-        """Warn if this service's sampling settings differ from the records' sampling, which is used."""
+        """Warn if the records' sampling, which is used, differs from this service's settings."""
         if sampling == self._settings.sampling:
             self._warned.discard((camera, "sampling"))
         elif self._warns(camera, "sampling"):
@@ -241,7 +241,7 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
             )
 
     def _compare_vectors(self, camera: str, message: FramesRecord) -> None:
-        """Warn if the policy needs motion vectors that decode did not gather, so that luma is used."""
+        """Warn if luma is used because decode did not gather the motion vectors that the policy needs."""
         needed, gathered = self._policy.gathers, message.segment.facts.gather
         if needed is not None and gathered != needed.value and self._warns(camera, "vectors"):
             _log.warning(

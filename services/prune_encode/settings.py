@@ -22,8 +22,8 @@ class PruneEncodeSettings(CanarySettings, PruningSettings):
         64,
         ge=1,
         le=4096,
-        description="most temporal patches in one batch, all cameras together; raise it on a GPU with memory "
-        "to spare",
+        description="maximum number of temporal patches in one batch, all cameras together; raise it on a "
+        "GPU with memory to spare",
     )
     frame_replicas: Listed = Field(
         (), description="decode's gRPC addresses, comma-separated, used if the directory does not answer"

@@ -74,7 +74,7 @@ class Asked:
         traffic: Bytes and calls that fetching chapters took.
         list_s: Seconds that listing the chapters took.
         tries: Number of attempts; more than one if chapters were lost.
-        budget: Most tokens that each layer could read.
+        budget: Maximum number of tokens that each layer could read.
         cheap: Whether the camera was asked with a small budget only.
     """
 
@@ -107,7 +107,7 @@ class Asker:
         engine: The engine with the model.
         sources: Finds and fetches chapters.
         model_digest: The model's digest; chapters of other models are reported as missing.
-        cache_bytes: Most bytes of chapters cached in memory.
+        cache_bytes: Maximum bytes of chapters cached in memory.
         retrieval: Retrieval budgets. The number of frames comes from each question instead.
         foresee: Whether to predict and prefetch what the next layer reads.
         fence: The erasures in force; a chapter that still contains erased frames is not read.

@@ -29,15 +29,16 @@ class RecallSettings(WindowPlanSettings, TenantSettings):
     frames: ClassVar[int] = 64
     #: in a question about many cameras, number of the best ones to answer again with all frames
     best: ClassVar[int] = 4
-    #: most tokens of a text answer, if the question does not say
+    #: maximum number of tokens of a text answer, if the question does not say
     words: ClassVar[int] = 64
     cache_bytes: int = Field(
         512 << 20,
         ge=1 << 20,
-        description="most bytes of chapters cached in memory; raise it if the same hours are asked about "
+        description="maximum bytes of chapters cached in memory; raise it if the same hours are asked about "
         "often",
     )
-    #: most questions and searches at a time, including the running one; further ones are rejected
+    #: maximum number of questions and searches at a time, including the running one; further ones are
+    #: rejected
     queue: ClassVar[int] = 32
     #: `nice` value, so that recall yields to other processes on its machine
     niceness: ClassVar[int] = 10

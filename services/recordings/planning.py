@@ -102,11 +102,11 @@ class PlanHandler(Handler[JobState]):
         sources: Opens recordings.
         ranges: Returns the offset ranges of tokens.v1 for a span of Kafka's time (Unix milliseconds), by
             partition.
-        reach_s: Most seconds by which a chain of windows may begin before one of its windows.
+        reach_s: Maximum seconds by which a chain of windows may begin before one of its windows.
         stride_s: Seconds of footage per record of tokens.v1.
         quotas: Quotas by tenant; None: no job is rejected for its size.
         running_jobs: The running jobs, which count towards quotas; None: they do not count.
-        patience_s: Most seconds for which a request is planned synchronously.
+        patience_s: Maximum seconds for which a request is planned synchronously.
         retry_limit_s: Seconds for which planning is retried while a dependency is unavailable.
         clock: Unix seconds.
     """

@@ -20,7 +20,7 @@ from lookout.wire import WireError, from_bytes, tenant_of
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What jobs use.
+    """How much of a quota jobs use.
 
     Attributes:
         jobs: Number of jobs.
@@ -81,7 +81,7 @@ def quota_of(quotas: Mapping[str, JobQuota], tenant: str) -> JobQuota:
 
 
 def use_of(plan: RecordingPlan) -> Use:
-    """Return what a plan's job needs."""
+    """Return how much of its tenant's quota a planned job uses."""
     return Use(1, plan.parts, plan.seconds, len(plan.job.questions) or 1)
 
 

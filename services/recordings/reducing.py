@@ -99,8 +99,8 @@ class ReduceHandler(Handler[Reduction]):
     Args:
         records: Rereads plans and outcomes.
         partitions: Number of partitions of the topic of parts.
-        most_parts: Most parts of one tenant that are queued or running at a time. Its jobs share this limit;
-            each may always have one part.
+        most_parts: Maximum number of parts of one tenant that are queued or running at a time. The tenant's
+            jobs share this limit, but each may always have one part.
         running_jobs: The running jobs; None: each job counts as its tenant's only one.
         hidden: Returns the current erasures.
         tick_every: Seconds between checks for expired jobs.

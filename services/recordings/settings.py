@@ -27,8 +27,8 @@ class RecordingsSettings(FetchSettings, WindowPlanSettings):
     fetch_bytes: int = Field(
         512 << 20,
         ge=1,
-        description="most bytes fetched into the temporary folder: for one part, or for the whole recording "
-        "if its host does not support ranges",
+        description="maximum bytes fetched into the temporary folder: for one part, or for the whole "
+        "recording if its host does not support ranges",
     )
     #: time limit of one fetch in seconds; fetching a range may take at most 60 s
     uri_timeout_s: ClassVar[float] = 600.0
@@ -52,8 +52,8 @@ class RecordingsSettings(FetchSettings, WindowPlanSettings):
     threads: int = Field(1, ge=1, le=256, description="jobs planned, or outcomes collected, at the same time")
     job_quotas: JobQuotas = Field(
         default_factory=dict,
-        description="most that a tenant's running jobs may use together, by tenant, as JSON; * stands for "
-        'every tenant that is not named: {"*": {"jobs": 20, "parts": 5000, "seconds": 86400, '
+        description="the most that a tenant's running jobs may use together, by tenant, as JSON; * stands "
+        'for every tenant that is not named: {"*": {"jobs": 20, "parts": 5000, "seconds": 86400, '
         '"questions": 200}}; unset: no limit',
     )
     work_limit_s: float = Field(

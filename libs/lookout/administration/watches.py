@@ -131,7 +131,10 @@ def check_gate(watch: Watch, standing: Mapping[str, Watch]) -> None:
     while gate:
         if gate == watch.id:
             circle = " waits for ".join(clean(name, 60) for name in (*path, gate))
-            raise WatchError(f"gate: {circle}, so none of them would be asked: choose another gate")
+            raise WatchError(
+                f"gate: these watches would wait for each other and never be asked ({circle}); "
+                "choose another gate"
+            )
         path.append(gate)
         gate_watch = standing.get(gate)
         if gate_watch is None:

@@ -80,12 +80,12 @@ def _clock(client: Any) -> CheckResult:
     _, _, headers = client.VersionApi().get_code_with_http_info(_request_timeout=_CALL_S)
     off = time.time() - parsedate_to_datetime(headers["Date"]).timestamp()
     if abs(off) <= _CLOCK_S:
-        return CheckResult("clock", State.GOOD, "this machine's and the API server's agree")
+        return CheckResult("clock", State.GOOD, "this machine and the API server agree on the time")
     return CheckResult(
         "clock",
         State.BAD,
-        f"this machine's is {off:+.0f} s from the API server's",
-        "synchronise them (NTP): segments carry the time at which they were captured",
+        f"this machine is {abs(off):.0f} s {'ahead of' if off > 0 else 'behind'} the API server",
+        "synchronise the clocks (NTP): segments carry the time at which they were captured",
     )
 
 

@@ -178,9 +178,9 @@ def _asked(gateway: str | None, query: dict[str, str]) -> dict[str, Any]:
         advice = ": set LOOKOUT_GATEWAY_TOKEN to a token of a viewer" if error.code in (401, 403) else ""
         raise CliError(f"{clean(url)} answers {error.code} {clean(str(error.reason))}{advice}") from None
     except (OSError, ValueError) as error:
-        raise CliError(f"{clean(url)} does not answer as a gateway: {clean(str(error))}") from None
+        raise CliError(f"{clean(url)} did not give a gateway's answer: {clean(str(error))}") from None
     if not isinstance(found, dict):
-        raise CliError(f"{clean(url)} does not answer as a gateway")
+        raise CliError(f"{clean(url)} did not give a gateway's answer: is this the gateway's URL?")
     return found
 
 

@@ -114,7 +114,7 @@ def cancel_job(identity: JobArgument, bootstrap: BootstrapOption = None) -> None
     if job.answers is not None and job.answers.state in OVER:
         raise CliError(f"job {clean(identity)} has ended already ({job.state})")
     if job.request is None:
-        raise CliError(f"the request of job {clean(identity)} no longer exists, so it cannot be cancelled")
+        raise CliError(f"job {clean(identity)} cannot be cancelled, because its request no longer exists")
     job.request.cancelled = True
     send_and_confirm(where, RECORDINGS.name, {identity: to_json(job.request)})
     say(out, "job {} is cancelled", identity)

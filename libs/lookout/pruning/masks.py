@@ -143,7 +143,8 @@ class PrunePolicy:
         luma_tau: grey levels by which a patch must differ; None: learned from the camera's noise.
         learning: how the learned threshold follows the noise.
         anchors: which frames are encoded whole.
-        anchor_samples: most samples from one anchor to the next of the same block; None: no limit.
+        anchor_samples: maximum number of samples from one anchor to the next of the same block; None: no
+            limit.
         accumulation: the reference with which a patch is compared.
         everything: prune nothing.
     """

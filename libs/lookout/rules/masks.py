@@ -237,7 +237,7 @@ def check_masks(masks: CameraMasks) -> None:
         RuleError: The masks are invalid; the text names the field and why.
     """
     if not masks.versions:
-        raise RuleError("versions: give at least one; a version without polygons hides nothing")
+        raise RuleError("versions: give at least one; to hide nothing, give a version without polygons")
     for place, version in enumerate(masks.versions):
         if version.version != masks.versions[0].version + place or not version.version:
             raise RuleError(f"versions[{place}]: version {version.version} does not follow the previous one")

@@ -156,7 +156,7 @@ def answered_windows(
         planner: Plans the windows.
         streams: Blocks of each stream, in ascending order.
         questions: Asked at the end of every window.
-        batch: Most streams in one call of the engine.
+        batch: Maximum number of streams in one call of the engine.
         key: Whether every window that continues another is a key window; None: the planner decides.
 
     Raises:

@@ -40,7 +40,7 @@ class Ingest:
     Args:
         settings: How to reach Kafka.
         database: The history's database.
-        batch: Most records per transaction.
+        batch: Maximum number of records per transaction.
     """
 
     def __init__(self, settings: ServiceSettings, database: Database, batch: int = _BATCH) -> None:

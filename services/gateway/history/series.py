@@ -1,4 +1,4 @@
-"""All cameras' and watches' sums, kept in memory across transactions."""
+"""The history's cameras and series (sums for a camera and a watch), kept in memory across transactions."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def shift_report(
         camera: An id or glob; None: all.
         begin_ms: Begin of the range, Unix milliseconds.
         end_ms: End of the range, after `begin_ms`.
-        stretches: Most stretches without answers to list.
+        stretches: Maximum number of stretches without answers to list.
     """
     criteria = queries.IncidentFilter(camera=camera, since_ms=begin_ms, until_ms=end_ms)
     rows, next_page = queries.incidents(connection, principal, criteria, "", _INCIDENTS)

@@ -36,7 +36,7 @@ class Keeping:
         store: Stores them.
         media: Makes them.
         fence: Returns the erasures in force.
-        limit: Most bytes to keep.
+        limit: Maximum bytes to keep.
         days: Days after an incident's end for which to keep its evidence.
         masks: The cameras' privacy masks.
         newest: Returns an incident's newest alert; None if the history has none.

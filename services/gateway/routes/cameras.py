@@ -108,7 +108,10 @@ def remove_camera(
     with parts.writes.once(principal, asked, CAMERAS.name) as written:
         if written is None:
             if not _camera(parts, principal, camera).HasField("source"):
-                raise ProblemError(409, f"camera {camera} publishes by itself, so there is nothing to remove")
+                raise ProblemError(
+                    409,
+                    f"camera {camera} publishes by itself: no agent pulls it, so it cannot be removed here",
+                )
             audit = entry("camera.remove", camera, camera=camera)
             parts.writes.write(principal, asked, CAMERAS.name, {camera: None}, audit)
     return Response(status_code=204)

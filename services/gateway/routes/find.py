@@ -91,7 +91,7 @@ def find_moments(
     camera: Annotated[str, Query(max_length=200, description="id or glob")] = "*",
     since: Annotated[str | None, Query(max_length=40)] = None,
     until: Annotated[str | None, Query(max_length=40)] = None,
-    limit: Annotated[int, Query(ge=1, le=1000, description="most hits")] = 20,
+    limit: Annotated[int, Query(ge=1, le=1000, description="maximum number of hits")] = 20,
     threshold: Annotated[float, Query(gt=0, le=1, description="lowest p(yes) of a hit")] = 0.5,
     anyway: Annotated[
         bool,
@@ -151,7 +151,7 @@ def find_similar(
     camera: CameraGlob = None,
     since: Moment = None,
     until: Moment = None,
-    limit: Annotated[int, Query(ge=1, le=1000, description="most spans")] = 20,
+    limit: Annotated[int, Query(ge=1, le=1000, description="maximum number of spans")] = 20,
     *,
     picture: OwnPicture,
 ) -> Response:

@@ -47,7 +47,7 @@ CLIPS: Final[dict[str, Any]] = route(
 )
 _Incident = Annotated[str, Path(max_length=64)]
 _Camera = Annotated[str, Path(max_length=200)]
-_Width = Annotated[int, Query(ge=64, le=4096, description="most pixels of the picture's width")]
+_Width = Annotated[int, Query(ge=64, le=4096, description="maximum pixels of the picture's width")]
 _Overlay = Annotated[
     Literal["patches"] | None, Query(description="patches: dim the parts that were not given to the model")
 ]

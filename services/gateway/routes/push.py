@@ -39,8 +39,8 @@ def put_push(
     asked: Asked,
     target: Annotated[Notification, Depends(body_of(Notification))],
 ) -> Response:
-    """Notify one of the caller's browsers of incidents, only of cameras that the caller may see. `push` is
-    the browser's subscription.
+    """Subscribe one of the caller's browsers to incidents of the cameras that the caller may see. `push` is
+    the subscription that the browser created.
     """
     parts = parts_of(request)
     _key(parts)

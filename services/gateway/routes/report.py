@@ -37,7 +37,7 @@ def report(
         str, Query(max_length=64, description="time zone of the sentences, such as Europe/Berlin")
     ] = "UTC",
     stretches: Annotated[
-        int, Query(ge=1, le=_STRETCHES, description="most stretches without answers to list")
+        int, Query(ge=1, le=_STRETCHES, description="maximum number of stretches without answers to list")
     ] = STRETCHES,
 ) -> Response:
     """Report what happened on cameras: by default in the last 8 hours, at most in 31 days.

@@ -124,7 +124,7 @@ class Channels:
 
         Args:
             alert: The incident.
-            count: Most pictures; 1: only the best one.
+            count: Maximum number of pictures; 1: only the best one.
         """
         until = time.monotonic() + _FRAMES_S
         event = NotificationEvent(alert=alert, picture_url="wanted")

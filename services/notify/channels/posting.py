@@ -47,7 +47,7 @@ def request(
         headers: Further headers.
         body: The body.
         method: HTTP method.
-        limit: Most bytes of the response's body; 0: it is not read.
+        limit: Maximum bytes of the response's body; 0: it is not read.
         deadline: Time limit of the whole request; None: the timeout of `allowed`, from now on.
 
     Returns:

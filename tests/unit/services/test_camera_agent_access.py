@@ -36,7 +36,7 @@ def answering(reply: bytes) -> Iterator[str]:
 
 def test_a_secret_says_which_hosts_it_is_for(tmp_path: Path) -> None:
     (tmp_path / "yard").mkdir()
-    with pytest.raises(AccessError, match="does not say to which hosts"):
+    with pytest.raises(AccessError, match="does not say which hosts"):
         allowed_hosts(tmp_path, "yard")
     (tmp_path / "yard" / "hosts").write_text("10.20.0.0/16\n*.cameras.example\n")
     hosts = allowed_hosts(tmp_path, "yard")

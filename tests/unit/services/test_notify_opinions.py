@@ -288,7 +288,7 @@ def test_second_models_are_listed_by_name_and_in_order() -> None:
     ("setting", "value", "words"),
     [
         ("opinion_url", "large=ftp://a/v1", "'ftp://a/v1' is not an http or https URL"),
-        ("opinion_url", "http://a/v1,http://b/v1", "give each value a different name"),
+        ("opinion_url", "http://a/v1,http://b/v1", "two values have the same name"),
         ("opinion_model", "large=a,hostd=b", "no second model called 'hostd'"),
         ("opinion_model", "large=a", "give the name of the model at https://models.example/v1?a=b"),
         ("opinion_key", "key", "no second model called ''"),

@@ -27,7 +27,7 @@ TITLE = "What the question would have reported"
 _WATCH = "backtest"
 _OUTCOMES = {
     Outcome.ANSWERED: Verdict.OUTCOME_ANSWERED,
-    Outcome.IDLE: Verdict.OUTCOME_ANSWERED,  # an answer that was repeated, since nothing had changed
+    Outcome.IDLE: Verdict.OUTCOME_ANSWERED,  # a repeated answer, because nothing had changed
     Outcome.GAP: Verdict.OUTCOME_GAP,
     Outcome.SKIPPED: Verdict.OUTCOME_SKIPPED,
     Outcome.DEGRADED: Verdict.OUTCOME_DEGRADED,

@@ -30,12 +30,13 @@ class HeldKv(Protocol):
 
     @property
     def window(self) -> int:
-        """The window to which the rows belong."""
+        """Number of the window that the rows belong to."""
         ...
 
     @property
     def digest(self) -> str:
-        """The digest of that window's plan; empty while a window is computed, and after one failed."""
+        """The digest of the plan of `window`; empty while a window is being computed and after a window has
+        failed."""
         ...
 
     @property

@@ -29,7 +29,7 @@ class KvBudget:
     equal windows, b - 1 streams keep their KV, and the other streams take turns in the remaining place.
 
     Args:
-        limit: Most bytes for all streams together.
+        limit: Maximum bytes for all streams together.
     """
 
     def __init__(self, limit: int) -> None:

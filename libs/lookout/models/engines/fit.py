@@ -27,6 +27,9 @@ def memory_text(folder: Path) -> str:
         raise ModelError(str(error)) from error
     if sizing is None:
         weights = count_weights(path) * 4 / GIB
-        return f"CPU, float32: weights {weights:.2g} GiB, KV of streams 1 GiB"
+        return f"CPU, float32: weights {weights:.2g} GiB, stream KV 1 GiB"
     weights, work, kv = (size / GIB for size in (sizing.weight_bytes, sizing.work_bytes, sizing.kv_bytes))
-    return f"GPU, {dtype}: weights {weights:.1f} GiB, a pass {work:.1f} GiB, KV of streams {kv:.1f} GiB"
+    return (
+        f"GPU, {dtype}: weights {weights:.1f} GiB, working memory for a pass {work:.1f} GiB, "
+        f"stream KV {kv:.1f} GiB"
+    )

@@ -25,7 +25,8 @@ class Qwen3VL(QwenVL):
         label={"counts": "seconds", "head": "<", "width": 3, "point": ".", "tail": " seconds>"},
     )
     usual = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
-    # The language model takes DeepStack levels; vLLM's registry has only the whole model.
+    # vLLM's registry lists only the whole model, so the class of its language model, which accepts DeepStack
+    # features, is named here.
     text_models: ClassVar[Mapping[str, TextModel]] = {
         "qwen3_vl_text": TextModel(
             "Qwen3ForCausalLM", "vllm.model_executor.models.qwen3_vl", "Qwen3LLMForCausalLM"

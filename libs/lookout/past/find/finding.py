@@ -64,7 +64,9 @@ class Quota(Protocol):
     """Limits how many windows searches compute for each tenant (`lookout.runtime.tenants.TenantUsage`)."""
 
     def add(self, tenant: str, kind: Literal["searched"], amount: float) -> None:
-        """Count windows that were computed for a tenant's cameras."""
+        """Add `amount` computed windows to what a tenant's searches have used. `kind` is always
+        "searched".
+        """
         ...
 
     def refusal(self, tenant: str) -> str | None:

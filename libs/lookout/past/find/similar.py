@@ -103,9 +103,11 @@ def region_keys(windows: PastWindows, epochs: Sequence[EpochRecords], region: Re
 def compared_with(
     keys: torch.Tensor, pasts: Mapping[str, CameraPast]
 ) -> tuple[dict[str, CameraPast], torch.Tensor]:
-    """Return pasts and queries with which `ranked_spans` ranks by likeness: their dot products are cosines.
+    """Return copies of the pasts and the region's keys as queries, so that `ranked_spans` ranks by cosine
+    similarity.
 
-    The mean of all clusters is subtracted first, because it makes up most of every key.
+    All keys are largely the same vector, the mean key of all clusters. It is subtracted from keys and
+    queries, which are then scaled to unit length.
 
     Args:
         keys: The region's mean keys [layers, width], from `region_keys`.

@@ -216,20 +216,20 @@ class Head:
         )
 
     @classmethod
-    def of(cls, shot: Snapshot, shape: KVShape, about: Mapping[str, Any], **places: Any) -> Head:
+    def of(cls, snapshot: Snapshot, shape: KVShape, about: Mapping[str, Any], **places: Any) -> Head:
         """Return the head of a snapshot; `places` say where the rest lies, and whether it is sealed."""
-        prefix = packed_prefix(shot.prefix)
+        prefix = packed_prefix(snapshot.prefix)
         return cls(
             about=dict(about),
-            version=shot.version,
+            version=snapshot.version,
             shape=shape,
             prefix=ByteRange(PREFIX, 0, len(prefix), checksum(prefix)),
-            times_us=shot.times_us,
-            present=shot.covered_frames(),
-            tokens=len(shot.token_frame),
-            step=shot.step,
-            extent=shot.extent,
-            forgotten=shot.forgotten,
+            times_us=snapshot.times_us,
+            present=snapshot.covered_frames(),
+            tokens=len(snapshot.token_frame),
+            step=snapshot.step,
+            extent=snapshot.extent,
+            forgotten=snapshot.forgotten,
             **places,
         )
 
@@ -438,13 +438,13 @@ class IndexRange:
         )
 
 
-def index_range(shot: Snapshot, layer: int, visual: int, slabs: Sequence[ByteRange]) -> IndexRange:
+def index_range(snapshot: Snapshot, layer: int, visual: int, slabs: Sequence[ByteRange]) -> IndexRange:
     """Return the semantic clusters of a visual cluster; `slabs` say where their KV lies."""
-    index = shot.layers[layer]
+    index = snapshot.layers[layer]
     rows, _ = index.table.rows(np.array([visual], np.int64))
     clusters, table = index.clusters(rows), index.table
     tokens = np.concatenate([np.zeros(0, np.int64), *(cluster.slab.tokens for cluster in clusters)])
-    frame, place = shot.lookup(tokens)
+    frame, place = snapshot.lookup(tokens)
     return IndexRange(
         ids=table.ids[rows],
         counts=table.counts[rows],
@@ -462,20 +462,21 @@ class Catalogue:
     """The catalogue of a snapshot. Its records are built on demand.
 
     Attributes:
-        shot: the snapshot of the memory.
+        snapshot: the snapshot of the memory.
         shape: shape of its KV.
         about: facts about the memory, as in `Head.about`.
     """
 
-    shot: Snapshot
+    snapshot: Snapshot
     shape: KVShape
     about: Mapping[str, Any]
     starts: Ints = field(init=False)
     lengths: Ints = field(init=False)
 
     def __post_init__(self) -> None:
-        layers, shape = self.shot.layers, self.shape
+        layers, shape = self.snapshot.layers, self.shape
         sizes = [scenes_bytes(len(index.counts), shape) for index in layers]
+        # Layer and visual cluster of each record; -1: the layer's scenes.
         self.homes = [(number, -1) for number in range(len(layers))]
         for number, index in enumerate(layers):
             clusters = np.diff(index.table.starts)
@@ -499,15 +500,15 @@ class Catalogue:
     @cached_property
     def head(self) -> Head:
         """The head of the memory."""
-        shot, shape = self.shot, self.shape
+        snapshot, shape = self.snapshot, self.shape
         scenes = []
-        for layer, index in enumerate(shot.layers):
+        for layer, index in enumerate(snapshot.layers):
             place = ByteRange(
                 CATALOGUE, int(self.starts[layer]), int(self.lengths[layer]), checksum(self._scenes(layer))
             )
             scenes.append((place, len(index.counts)))
         window, offset = [], 0
-        for entry in shot.window:
+        for entry in snapshot.window:
             size = entry.block.rows * shape.token_bytes
             data = tuple(ByteRange(WINDOW, offset + layer * size, size) for layer in range(shape.layers))
             offset += shape.layers * size
@@ -515,7 +516,7 @@ class Catalogue:
             block = WindowBlock(entry.first_frame, entry.block.frames, frame, entry.block.places, data)
             window.append(block)
         return Head.of(
-            shot,
+            snapshot,
             shape,
             self.about,
             sealed=False,
@@ -526,18 +527,18 @@ class Catalogue:
         )
 
     def _scenes(self, layer: int) -> bytes:
-        index: LayerIndex = self.shot.layers[layer]
-        begun = len(self.shot.layers) + sum(len(other.counts) for other in self.shot.layers[:layer])
+        index: LayerIndex = self.snapshot.layers[layer]
+        begun = len(self.snapshot.layers) + sum(len(other.counts) for other in self.snapshot.layers[:layer])
         clusters, offsets = np.diff(index.table.starts), self.starts[begun : begun + len(index.counts)]
         return LayerScenes(index.keys, index.counts, index.frames, clusters, offsets).packed()
 
     def _range(self, layer: int, visual: int) -> bytes:
-        table = self.shot.layers[layer].table
+        table = self.snapshot.layers[layer].table
         rows, _ = table.rows(np.array([visual], np.int64))
         starts = self.slab_starts[self.slab_layers[layer] + rows].tolist()
         sizes = (table.counts[rows] * self.shape.token_bytes).tolist()
         slabs = [ByteRange(SLABS, start, size) for start, size in zip(starts, sizes, strict=True)]
-        return index_range(self.shot, layer, visual, slabs).packed()
+        return index_range(self.snapshot, layer, visual, slabs).packed()
 
 
 @dataclass(frozen=True, eq=False)
@@ -564,14 +565,14 @@ class SnapshotFiles:
             row = _number(catalogue.slab_starts, place.offset)
             if row is not None:
                 layer = int(np.searchsorted(catalogue.slab_layers, row, side="right")) - 1
-                index = catalogue.shot.layers[layer]
+                index = catalogue.snapshot.layers[layer]
                 (cluster,) = index.clusters(np.array([row - catalogue.slab_layers[layer]], np.int64))
                 if cluster.slab.bytes == place.length:
                     return bytes(raw(cluster.slab.data))
         elif place.file == PREFIX and place.length == catalogue.head.prefix.length:
-            return packed_prefix(catalogue.shot.prefix)
+            return packed_prefix(catalogue.snapshot.prefix)
         elif place.file == WINDOW:
-            for entry, block in zip(catalogue.shot.window, catalogue.head.window, strict=True):
+            for entry, block in zip(catalogue.snapshot.window, catalogue.head.window, strict=True):
                 if place.length and block.data[0].offset <= place.offset <= block.data[-1].offset:
                     layer = (place.offset - block.data[0].offset) // place.length
                     if block.data[layer] == place:
@@ -581,7 +582,7 @@ class SnapshotFiles:
             return b""
         raise HistoryError(
             f"{place.file}: bytes {place.offset} to {place.offset + place.length} are not a record of "
-            f"version {catalogue.shot.version} of this memory"
+            f"version {catalogue.snapshot.version} of this memory"
         )
 
 

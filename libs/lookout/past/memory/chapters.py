@@ -457,14 +457,14 @@ class ChapterFolder:
         )
 
     def _read_open(self, chapter: _Open) -> tuple[Chapter, Files]:
-        shot = chapter.folder.memory.snapshot()
-        if shot.version not in chapter.recent:
-            catalogue = Catalogue(shot, self.shape, chapter.folder.about)
+        snapshot = chapter.folder.memory.snapshot()
+        if snapshot.version not in chapter.recent:
+            catalogue = Catalogue(snapshot, self.shape, chapter.folder.about)
             reading = Chapter(chapter.name, catalogue.head, chapter.origin_us), SnapshotFiles(catalogue)
-            chapter.recent[shot.version] = reading
+            chapter.recent[snapshot.version] = reading
             while len(chapter.recent) > VERSIONS:
                 del chapter.recent[min(chapter.recent)]
-        return chapter.recent[shot.version]
+        return chapter.recent[snapshot.version]
 
 
 def _is_refusal(error: BaseException | None) -> bool:

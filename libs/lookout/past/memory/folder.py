@@ -248,8 +248,8 @@ class MemoryFolder:
             try:
                 with self.memory.change():
                     self.memory.seal()
-                    shot = self.memory.snapshot()
-                    head = write_sealed(self.folder, shot, self.memory.shape, self.about, self.fed_s)
+                    snapshot = self.memory.snapshot()
+                    head = write_sealed(self.folder, snapshot, self.memory.shape, self.about, self.fed_s)
             except Exception:
                 raise
             except BaseException:

@@ -44,13 +44,13 @@ Scene = tuple[IndexRange, Iterable[memoryview]]
 
 
 def write_sealed(
-    folder: Path, shot: Snapshot, shape: KVShape, about: Mapping[str, Any], fed_s: float
+    folder: Path, snapshot: Snapshot, shape: KVShape, about: Mapping[str, Any], fed_s: float
 ) -> Head:
     """Write a snapshot as a sealed memory, and return its head.
 
     Args:
         folder: its folder.
-        shot: the snapshot; it has no block that is read whole.
+        snapshot: the snapshot; it has no block that is read whole.
         shape: shape of one token's KV.
         about: facts about the memory.
         fed_s: when it last took in a block.
@@ -60,13 +60,16 @@ def write_sealed(
     """
 
     def layer_of(layer: int) -> Iterator[Scene]:
-        for visual, part in enumerate(shot.layers[layer].partitions):
+        for visual, part in enumerate(snapshot.layers[layer].partitions):
             clusters = () if part is None else part.clusters
-            yield index_range(shot, layer, visual, ()), [raw(cluster.slab.data).data for cluster in clusters]
+            yield (
+                index_range(snapshot, layer, visual, ()),
+                [raw(cluster.slab.data).data for cluster in clusters],
+            )
 
-    head = Head.of(shot, shape, about, sealed=True, catalogue="", slabs="", scenes=(), window=())
+    head = Head.of(snapshot, shape, about, sealed=True, catalogue="", slabs="", scenes=(), window=())
     try:
-        replace_file(folder / PREFIX, packed_prefix(shot.prefix))
+        replace_file(folder / PREFIX, packed_prefix(snapshot.prefix))
     except OSError as error:
         raise HistoryError(f"{folder}: could not be sealed ({error.strerror})") from error
     return _write(folder, head, map(layer_of, range(shape.layers)), fed_s)

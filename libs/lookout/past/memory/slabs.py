@@ -32,8 +32,8 @@ class _Buffer:
 class Slab:
     """The first `size` tokens of a buffer; immutable, so that an answer may read it while the memory grows.
 
-    `data` is [size, 2, kv_heads, head_dim] (K, then V) and contiguous; `tokens` int64 [size] are the
-    members' numbers in the memory, ascending within each append.
+    `data` is [size, 2, kv_heads, head_dim] (K, then V) and contiguous; `tokens`, int64 [size], are the
+    tokens' numbers in the memory, ascending within each append.
     """
 
     buffer: _Buffer
@@ -60,12 +60,12 @@ class Slab:
 
     @property
     def tokens(self) -> Ints:
-        """int64 [size], the members' numbers."""
+        """The numbers of the slab's tokens in the memory, int64 [size]."""
         return self.buffer.tokens[: self.size]
 
     @property
     def bytes(self) -> int:
-        """KV bytes of the members."""
+        """Bytes of the slab's KV."""
         return self.size * self.buffer.token_bytes
 
     def appended(self, data: torch.Tensor, tokens: Ints) -> Slab:
@@ -85,7 +85,7 @@ class Slab:
         return Slab(buffer, size + added)
 
     def taken(self, rows: Ints) -> Slab:
-        """Return a new slab of some of the members."""
+        """Return a new slab that contains only some of the tokens."""
         return Slab.of(self.data[torch.from_numpy(rows)], self.tokens[rows])
 
 

@@ -22,7 +22,7 @@ def cut_parts(
     Args:
         reader: The recording.
         settings: The sample rate and the time range.
-        size: Most samples of a part.
+        size: Maximum number of samples of a part.
 
     Raises:
         AnalysisError: The range has no sample.

@@ -47,7 +47,7 @@ class AnalysisSettings:
         threads: Decoding threads; None: the cores that this process may use.
         fit: How a picture is fitted to the model's input.
         evidence: How many times are listed for each answer.
-        describe: Most tokens of text for an answer that is yes; 0: no text.
+        describe: Maximum number of tokens of text for an answer that is yes; 0: no text.
     """
 
     fps: float = 2.0

@@ -46,7 +46,7 @@ class RangedRecording(RangedSource):
     Args:
         name: The recording's name in messages.
         ranges: Reads the recording's bytes.
-        limit: Most bytes that may be fetched until `renew`.
+        limit: Maximum bytes that may be fetched until `renew`.
         pause: Waits between attempts.
         away: Called when the host is given up.
     """

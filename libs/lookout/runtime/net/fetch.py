@@ -62,7 +62,7 @@ class UriFetcher:
         schemes: allowed schemes.
         hosts: globs of allowed hosts. A host given as an address must be listed without wildcards.
         networks: private networks (CIDR) that are allowed although they are not public.
-        limit: most bytes of one answer.
+        limit: maximum bytes of one answer.
         timeout_s: seconds for one whole fetch, from the first look-up to the last byte.
         settings: prefix of the settings that allow schemes, hosts and networks, for messages.
     """

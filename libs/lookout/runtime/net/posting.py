@@ -26,7 +26,7 @@ def request(
         body: The body.
         deadline: When everything must have ended.
         method: HTTP method.
-        limit: Most bytes of an answer; 0: none are read.
+        limit: Maximum bytes of an answer; 0: none are read.
 
     Returns:
         The target's host, the status of its answer, and the answer.

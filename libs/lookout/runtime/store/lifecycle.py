@@ -1,4 +1,4 @@
-"""Tells a producing stage's store what became of the records that carry its tensors."""
+"""Keeps or releases a stage's tensors, depending on what happened to the records that reference them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from lookout.runtime.worker import Delivery, Output
 
 
 class StoreLifecycle:
-    """The store's half of a `lookout.runtime.worker.Handler`; list it before the handler among the bases.
+    """A mixin that implements the methods of `lookout.runtime.worker.Handler` that concern the tensor store.
 
-    `Output.tensors` are the references that a record carries. All methods return at once.
+    Put it before the handler in the list of base classes. It reads a record's tensor references from
+    `Output.tensors`. No method blocks.
     """
 
     _store: TensorStore

@@ -18,13 +18,13 @@ class StoreSettings(BaseModel):
     memory_bytes: int = Field(
         default=512 * MIB,
         gt=0,
-        description="most bytes of tensors in process memory; raise it, within the pod's limit, for more "
+        description="maximum bytes of tensors in process memory; raise it, within the pod's limit, for more "
         "cameras",
     )
     disk_bytes: int = Field(
         default=2048 * MIB,
         ge=0,
-        description="most bytes of tensors in the spool folder; raise it to bridge longer outages of the "
+        description="maximum bytes of tensors in the spool folder; raise it to bridge longer outages of the "
         "next stage",
     )
     spool: Path | None = Field(

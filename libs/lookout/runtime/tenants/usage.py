@@ -69,7 +69,7 @@ class TenantUsage:
         self._stop = threading.Event()
 
     def add(self, tenant: str, kind: Kind, amount: float) -> None:
-        """Count an amount as used."""
+        """Add `amount` of `kind` to what a tenant has used."""
         with self._lock:
             key = (self._counted(tenant), kind)
             self.totals[key] += amount

@@ -22,7 +22,8 @@ from lookout.runtime.worker.takeover import Takeover
 from lookout.text import clean
 
 Letter = Callable[[int, int, str, bytes, str], Output | None]
-_FOREIGN = "another configuration"
+_UNREADABLE = "it cannot be parsed"
+_FOREIGN = "it was written with another configuration"
 
 
 class RequestsTakeovers(Protocol):
@@ -161,7 +162,7 @@ class Ownership:
 
     def _set_aside(self, partition: Partition, takeover: Takeover, foreign: frozenset[str]) -> None:
         """Report checkpoints that cannot be used; each becomes a dead letter and is deleted."""
-        unusable = dict.fromkeys(takeover.unreadable, "no message") | dict.fromkeys(foreign, _FOREIGN)
+        unusable = dict.fromkeys(takeover.unreadable, _UNREADABLE) | dict.fromkeys(foreign, _FOREIGN)
         self._unusable[partition.number] = unusable
         for camera, why in sorted(unusable.items()):
             self._metrics.unreadable.labels(self._metrics.stage).inc()

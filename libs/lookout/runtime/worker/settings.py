@@ -155,7 +155,7 @@ class ServiceSettings(Connections, SamplingSettings):
     work_limit_s: float = Field(
         900.0,
         gt=1,
-        description="seconds that a compute thread may take for one record; then the record becomes a dead "
+        description="seconds that a compute thread may take for one record, before the record becomes a dead "
         "letter; if the work cannot be stopped, the process ends with exit code 1",
     )
     latency_s: float = Field(
@@ -182,14 +182,14 @@ class ServiceSettings(Connections, SamplingSettings):
     retry_limit_s: float = Field(
         3600.0,
         gt=0,
-        description="seconds for which a record is tried again while a dependency is unavailable; then it "
-        "becomes a dead letter; raise it if outages last longer and late answers are still wanted",
+        description="seconds for which a record is retried while a dependency is unavailable, before it "
+        "becomes a dead letter; raise this limit if outages last longer and late answers are still wanted",
     )
     #: seconds of device failures after which the process ends (exit code 4)
     device_retry_s: ClassVar[float] = 10.0
     #: seconds without a poll after which the process counts as dead
     stall_s: ClassVar[float] = 30.0
-    #: seconds of loading its model after which a process counts as dead
+    #: seconds after which a process that is still loading its model counts as dead
     load_limit_s: ClassVar[float] = 1800.0
     start_timeout_s: float = Field(
         60.0,
@@ -197,7 +197,7 @@ class ServiceSettings(Connections, SamplingSettings):
         description="seconds that dependencies may take to answer at start-up; raise it if Kafka or Redis "
         "may start later than the services",
     )
-    #: seconds of waiting to take a partition over after which the process ends (exit code 1); longer than
+    #: seconds to wait for the takeover of a partition before the process ends (exit code 1); longer than
     #: transactions may last (the brokers' transaction.max.timeout.ms)
     takeover_limit_s: ClassVar[float] = 1200.0
     outage_s: float = Field(

@@ -286,7 +286,8 @@ class Committer:
                     self._broken = 0
                     self._may_fence_itself = self._may_fence_itself and not alone
                     return TransactionResult.COMMITTED
-                # After a rejected record, a client skips sequence numbers in its next transactions.
+                # An abort that this process did not ask for: Kafka may have rejected a record. The client
+                # would then skip sequence numbers in its next transactions, so it has to be replaced.
                 self._suspect = self._suspect or not transaction.abandoned
                 return TransactionResult.ABORTED
             except KafkaException as error:

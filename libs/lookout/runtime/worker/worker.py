@@ -1,9 +1,9 @@
-"""The Kafka worker: one thread polls and commits, others compute; every record counts exactly once.
+"""The Kafka worker: one thread polls and commits, others compute. Every record takes effect exactly once.
 
-The polling thread reads records into their partition's order and hands each camera's next one to a compute
-thread. A partition's finished prefix, the results without an unfinished record before them, is committed in
-one short transaction together with its offsets. Nothing else writes. The polling thread never waits for
-compute; calls to Kafka return after a second and continue in the next round.
+The polling thread reads records, keeps the order of each partition, and hands each camera's next record to a
+compute thread. The results up to a partition's first unfinished record are committed, with their offsets, in
+one short transaction. Nothing else writes. The polling thread never waits for compute threads. Its calls to
+Kafka return after at most a second, and it resumes them in its next loop.
 
 This module puts the parts together: `polling` reads, `lanes` decides which camera computes next, `processing`
 tries a record, `ownership` takes partitions over and gives them back, `committing` and `transactions` write,
@@ -412,7 +412,9 @@ class Worker:
         self._unreadable.tell()
 
     def on_record(self, record: Record) -> None:
-        """Take a record that was read."""
+        """Queue a record from Kafka in its camera's lane; a record that must be refused becomes a dead
+        letter.
+        """
         self._health.clear("topic")
         partition = self._ownership.current.get(record.partition)
         if partition is None or not partition.in_place or self._stopping.is_set():
@@ -436,7 +438,7 @@ class Worker:
         self._commits.may_have(partition)
 
     def on_end(self, number: int, offset: int) -> None:
-        """Note that a partition is read to its end, at an offset."""
+        """Note that a partition has been read to its end, which is at `offset`."""
         partition = self._ownership.current.get(number)
         if partition is not None and partition.in_place and not self._unreadable.passed(partition):
             partition.at_end, partition.end = True, offset

@@ -307,13 +307,13 @@ class _RangeReader:
         return [epoch.epoch for epoch in self.epochs.values() if epoch.camera == camera and epoch.blocks]
 
     def _lacks_beginning(self, epoch: EpochRecords) -> bool:
-        """Whether Kafka may have an earlier block of a window, which was not read."""
+        """Whether a window may begin in Kafka with an earlier block that was not read."""
         keys, blocks = self.keys[epoch.stream], self.planner.settings.blocks
         oldest = min(epoch.blocks, default=0)
         return any(max(0, keys[index] - blocks + 1) < oldest for index in self.windows[epoch.stream])
 
     def _lacks_end(self, epoch: EpochRecords) -> bool:
-        """Whether Kafka may have a later window of the newest chain, which was not read."""
+        """Whether the newest chain may continue in Kafka with a window that was not read."""
         chains, keys = self.chains[epoch.stream], self.keys[epoch.stream]
         newest = max(epoch.blocks, default=-1)
         if newest < 0 or keys[newest] not in chains or epoch.end_ms(newest) >= self.scope.until_ms:

@@ -137,7 +137,7 @@ class Planes:
 
     Args:
         fd: The shared file.
-        limit: Most bytes to read from it.
+        limit: Maximum bytes to read from it.
     """
 
     def __init__(self, fd: int, limit: int) -> None:

@@ -173,8 +173,11 @@ def to_rgb(planes: Planes, size: tuple[int, int], depth: int, colour: Colour) ->
 
 
 def _converted(sums: Sequence[torch.Tensor], rounded: bool, colour: Colour) -> torch.Tensor:
-    """Convert 27-bit sums, colour at half the columns: everything is rounded to 8 bits, and colour is added
-    to luma in whole steps."""
+    """Convert 27-bit Y, U and V sums to RGB when U and V have half as many columns as Y.
+
+    As in libswscale, each sum is first rounded or cut to 8 bits, and the share of colour in a channel is
+    added to Y as a whole number of luma steps.
+    """
     luma, red, blue, green_u, green_v, black = colour.matrix()
     y, u, v = ((s + (rounded << 18)) >> 19 for s in sums)
     u, v = (plane.clamp(0, 255).repeat_interleave(2, dim=1) for plane in (u, v))
@@ -194,7 +197,8 @@ def _converted(sums: Sequence[torch.Tensor], rounded: bool, colour: Colour) -> t
 
 
 def _converted_fully(sums: Sequence[torch.Tensor], rounded: bool, colour: Colour) -> torch.Tensor:
-    """Convert 27-bit sums, colour for each pixel: 17 bits until the end."""
+    """Convert 27-bit Y, U and V sums to RGB when every pixel has its own U and V. Sums keep 17 bits until the
+    result is cut to 8."""
     luma, red, blue, green_u, green_v = (_13_bits(factor) for factor in colour.matrix()[:5])
     # For colours outside any valid picture, libswscale's 32-bit sums overflow; these int32 sums overflow
     # alike.
@@ -206,7 +210,8 @@ def _converted_fully(sums: Sequence[torch.Tensor], rounded: bool, colour: Colour
 
 
 def _unscaled(planes: Sequence[torch.Tensor], colour: Colour) -> torch.Tensor:
-    """Convert 8-bit planes of the result's own size: colour samples are repeated."""
+    """Convert 8-bit planes to RGB when Y already has the size of the result. U and V samples are repeated to
+    that size."""
     luma, red, blue, green_u, green_v = (_13_bits(factor) for factor in colour.matrix()[:5])
     rows, cols = planes[0].shape
     down, across = rows // planes[1].shape[0], -(-cols // planes[1].shape[1])
@@ -218,5 +223,5 @@ def _unscaled(planes: Sequence[torch.Tensor], colour: Colour) -> torch.Tensor:
 
 
 def _13_bits(factor: int) -> int:
-    """Return a factor in 1/8192."""
+    """Convert a factor to units of 1/8192."""
     return (factor * 8192 + 32768) >> 16

@@ -248,7 +248,7 @@ def _in_range(pictures: list[_Picture], from_us: int, to_us: int) -> list[_Pictu
     earlier = [place for place in keys if pictures[place].wall_us <= from_us]
     first, last = max(earlier, default=keys[0] if keys else len(pictures)), inside[-1]
     if first > last:
-        raise CodecError(Reason.NO_KEYFRAME, "there is no keyframe before this time or within it")
+        raise CodecError(Reason.NO_KEYFRAME, "there is no keyframe before or within this range of time")
     while True:
         # Include every picture shown before the newest one.
         newest = max(picture.order for picture in pictures[first : last + 1])

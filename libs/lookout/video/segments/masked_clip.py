@@ -124,7 +124,7 @@ class _Encoder:
         out: The container.
         mask: The hidden areas.
         time_base: Seconds per tick of the pictures' times.
-        longest: Most pixels of the longer side; 0: any size.
+        longest: Maximum pixels of the longer side; 0: any size.
         rate: Usual pictures a second; 0: unknown.
         size: (width, height) of the result, set by the first picture.
         frames: Pictures encoded so far.

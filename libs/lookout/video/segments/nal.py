@@ -97,7 +97,8 @@ def may_lead(keyframe: bytes, codec: str, length: int) -> bool:
         return all(nal[0] & 0x1F != IDR for nal in nal_units(keyframe, length))
     if codec in ("mpeg1video", "mpeg2video"):
         header = keyframe.find(GROUP_HEADER)
-        # closed_gop in the group's header: they refer to nothing before it (ISO/IEC 13818-2, 6.3.8).
+        # With closed_gop set in the group's header, no such picture refers to anything before the keyframe
+        # (ISO/IEC 13818-2, 6.3.8).
         return not (0 <= header < len(keyframe) - 7 and keyframe[header + 7] & 0x40)
     return codec == "hevc"
 

@@ -48,7 +48,14 @@ FORMATS = frozenset({"yuv420p", "yuvj420p", "yuv422p", "yuvj422p", "yuv444p", "y
 
 @dataclass(frozen=True, slots=True)
 class NvdecSettings:
-    """gpu: ordinal; vector_units: vector steps per pixel; trust: whether to use vectors from statistics."""
+    """Settings of the NVDEC decoder.
+
+    Attributes:
+        gpu: Ordinal of the GPU.
+        vector_units: Units of a motion vector per pixel (4: quarter pixels).
+        trust: Whether to use the motion vectors in the driver's decode statistics; if not, segments have no
+            vectors, and luma is used instead.
+    """
 
     gpu: int = 0
     vector_units: float = 4.0
@@ -61,8 +68,14 @@ def parse_decode_stats(
     """Convert `DecodedFrame.ParseDecodeStats()` to a block map with intra blocks included (dx = dy = 0,
     source 0).
 
-    stats: equally long lists, one entry per block, row by row; width, height: coded picture. Errors:
-    `CodecError` UNREADABLE if fields are missing or their number fits no grid of blocks.
+    Args:
+        stats: Equally long lists, one entry per block, row by row.
+        width: Width of the coded picture.
+        height: Height of the coded picture.
+        vector_units: Units of a motion vector per pixel.
+
+    Raises:
+        CodecError: With UNREADABLE: fields are missing, or their length fits no grid of blocks.
     """
     missing = [name for name in FIELDS if name not in stats]
     if missing:

@@ -1,4 +1,4 @@
-"""Converts time stamps to segment time, which always rises."""
+"""Converts a container's time stamps to times within a segment, which strictly increase."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ JUMP_US = 86_400_000_000
 
 
 class Timeline:
-    """Container time of frames in presentation order -> segment time in microseconds, strictly rising.
+    """Converts the container times of frames, in presentation order, to segment times in microseconds, which
+    strictly increase.
 
     A step back by more than 0.3 s, or forward by more than `max_gap_us`, is a jump of the clock and not a
     real pause: time continues by one nominal frame. Smaller steps back and repeated stamps advance by one
@@ -66,5 +67,7 @@ class Timeline:
 
 
 def usual_step(times: Sequence[int], otherwise: int) -> int:
-    """Return the median distance between rising times, microseconds."""
+    """Return the median distance between increasing times, in microseconds; `otherwise` if there are fewer
+    than three.
+    """
     return int(np.median(np.diff(times))) if len(times) > 2 else otherwise

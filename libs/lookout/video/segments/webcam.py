@@ -25,7 +25,7 @@ def webcam_frames(path: str, fps: float, *, driver: str = "video4linux2") -> Ite
 
     Args:
         path: The device, such as /dev/video0.
-        fps: Most pictures a second.
+        fps: Maximum number of pictures a second.
         driver: FFmpeg's name of the input format that reads the device.
 
     Yields:

@@ -255,7 +255,9 @@ def test_offsets_of_this_configuration_tell_a_forged_checkpoint_from_a_change_of
     (note,) = world.health.notes().values()
     assert note == {
         "cameras": 3,
-        "reasons": dict.fromkeys(("strange", "stranger", "strangest"), "another configuration"),
+        "reasons": dict.fromkeys(
+            ("strange", "stranger", "strangest"), "it was written with another configuration"
+        ),
     }
     # Each is a dead letter once: the same transaction deletes the record. Not where nothing was committed.
     (slot,) = three.finished(10)

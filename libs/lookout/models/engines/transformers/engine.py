@@ -82,7 +82,7 @@ def load_engine(
         budget_bytes: Limit on the KV of all streams on the device. If it is too small for all, a stable
             subset stays (`lookout.models.engines.budget`). None: `lookout.models.engines.sizing.kv_budget`.
         spill_dir: Folder for evicted streams' KV, which is read back bit for bit. None: that KV is dropped.
-        rows_per_pass: Most rows of one pass; a larger batch runs in several passes.
+        rows_per_pass: Maximum number of rows of one pass; a larger batch runs in several passes.
         layout: Replaces the checkpoint's prompt layout.
 
     Raises:

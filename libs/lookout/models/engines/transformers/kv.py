@@ -44,9 +44,8 @@ class StreamKV:
 
     Attributes:
         stream: Name of the stream.
-        window: The last window begun.
-        digest: Digest of the last finished plan, if the rows are still its result; empty while a later window
-            is in progress.
+        window: Number of the last window that was started.
+        digest: Digest of the plan that produced the rows; empty while a later window is in progress.
         placed: Digest of the plan in progress, once all the rows that it reuses are in place; otherwise
             empty.
         rows: Number of rows in use: rows [0, rows) hold the window.
@@ -176,10 +175,11 @@ class StreamKV:
         self.keys, self.values = [], []
 
     def restore(self, device: torch.device) -> None:
-        """Read a spilled window back. If the device has no memory for it, the file stays.
+        """Read a spilled window back to the device and delete its file. If the device runs out of memory, the
+        error is raised and the file is kept.
 
         Raises:
-            StreamLostError: The file cannot be read, or has other bytes than were written.
+            StreamLostError: The file cannot be read, or its contents have changed since it was written.
         """
         spilled = self.spilled
         if spilled is None:
@@ -194,7 +194,7 @@ class StreamKV:
                         raise OSError("the file is cut short")
                     state.update(data)
                     parts.append(part.to(device))
-            # A disk that returns other bytes must cost a key window, never a wrong answer.
+            # If a disk returns changed bytes, plan a key window instead of giving a wrong answer.
             if state.digest() != spilled.checksum:
                 raise OSError("the checksum does not match")
         except OSError as error:

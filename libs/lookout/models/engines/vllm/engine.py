@@ -408,7 +408,7 @@ class VllmEngine:
         return causes
 
     def _abandon(self, works: Sequence[_Work], error: Exception) -> None:
-        log.warning("a batch failed", error=str(error), streams=len(works), again=len(works) > 1)
+        log.warning("a batch failed", error=str(error), streams=len(works))
         self.backend.abort()
         self.backend.call("lookout_release", [work.key for work in works], [])
 

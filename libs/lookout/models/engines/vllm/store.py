@@ -57,7 +57,8 @@ class WindowInputs:
         return torch.cat([self.positions[:, start : min(stop, self.rows)], after], dim=1)
 
     def visual(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the places of the visual rows among ascending `rows`, and their rows in `embeddings`."""
+        """Return which of the ascending `rows` are visual, as indices into `rows`, and their rows in
+        `embeddings`."""
         if not len(self.visual_rows):
             none = torch.zeros(0, dtype=torch.int64)
             return none, none
@@ -74,7 +75,15 @@ class Captured:
     filled: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def put(self, name: str, count: int, where: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
-        """Store rows of one layer at the places `where` among the computed rows."""
+        """Store the K and V of some of a layer's computed rows.
+
+        Args:
+            name: Name of the layer.
+            count: Number of rows that the window computes.
+            where: Indices of the stored rows among the computed rows, int64 [n].
+            key: Canonical K, [n, kv_heads, head_dim].
+            value: V, same shape.
+        """
         if name not in self.layers:
             shape = (count, *key.shape[1:])
             self.layers[name] = (key.new_empty(shape), value.new_empty(shape))
@@ -86,7 +95,7 @@ class Captured:
         self.filled[name][where] = True
 
     def has_all(self, name: str) -> bool:
-        """Whether every computed row of a layer was captured."""
+        """Whether every computed row of a layer has been stored."""
         return name in self.filled and bool(self.filled[name].all())
 
 

@@ -13,8 +13,8 @@ from lookout.models.vision.vit import PlainTower
 
 
 class LlavaTower(PlainTower):
-    """The encoder up to the checkpoint's feature layer, on squares of the size for which its position table
-    is made."""
+    """The vision encoder, up to the checkpoint's feature layer. It takes only square pictures of one size,
+    the size of its position table."""
 
     strategy: ClassVar[str]
     """The only `vision_feature_select_strategy` that the tower computes."""

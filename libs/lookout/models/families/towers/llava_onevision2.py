@@ -26,7 +26,9 @@ class LlavaOnevision2Tower(QwenTower):
         kinds = (config.layer_norm_type, config.hidden_act, bool(config.use_head), config.temporal_patch_size)
         if kinds != ("layer_norm", "gelu", False, 1):
             raise VisionError(
-                f"{self.family}: supported are layer_norm, gelu, no head and one frame per patch, not {kinds}"
+                f"{self.family}: only layer_norm, gelu, no head and one frame per patch are supported, but "
+                "the checkpoint has layer_norm_type, hidden_act, use_head, temporal_patch_size = "
+                f"{', '.join(map(str, kinds))}"
             )
         head = int(config.hidden_size) // int(config.num_attention_heads)
         if head % (2 * sum(AXES)):

@@ -290,7 +290,7 @@ def test_a_memory_that_is_lost_with_its_disk_is_made_again(tmp_path: Path) -> No
         out = lookout(fleet, *rebuild)
         assert out.endswith("past the retention of Kafka: 0\n"), out
         again, _ = asked(fleet, "--camera", "room")
-        assert "blocks made again: 0" in lookout(fleet, *rebuild)  # all is there
+        assert "blocks rebuilt: 0" in lookout(fleet, *rebuild)  # all is there
     # What was lost was growing. It is sealed first, as its holder would have done: a block that is read whole
     # stands elsewhere than one that is retrieved.
     sealed_copies(tmp_path / "copies", next(tier.glob("*/*/head-*.bin")).parent).close()

@@ -42,7 +42,7 @@ def alerts(
     since: Annotated[
         str,
         typer.Option(
-            help="Begin with alerts of this moment: now, start, how long ago (90s, 15m, 6h, 2d), or a time "
+            help="Show alerts from this time on: now, start, how long ago (90s, 15m, 6h, 2d), or a time "
             "(2026-05-01T13:30)."
         ),
     ] = "now",
@@ -61,8 +61,8 @@ def alerts(
 ) -> None:
     """Follow alerts until Ctrl-C.
 
-    An incident keeps its id from opening to closing. The score is p(yes) of its newest window, the peak its
-    highest p(yes).
+    An incident keeps its id from its first alert to its last. The score is the p(yes) of its newest window;
+    the peak is its highest p(yes).
     """
     address = find_bootstrap(bootstrap)
     check_reachable(address, ALERTS.name)

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from lookout.video.files import RecordingReader, Source
     from lookout.video.segments import CodecError
 
-#: most decoding threads or sandboxed processes of a command; a larger number is taken for a typing error
+#: maximum decoding threads or sandboxed processes per command; a larger number is rejected as a typing error
 THREADS = 1024
 
 STOPPED = "stopped; run the same command again to continue"
@@ -73,7 +73,7 @@ BeginsOption = Annotated[
         show_default=False,
     ),
 ]
-RhoOption = Annotated[float, typer.Option(help="Share of the KV cache that is kept: above 0, at most 1.")]
+RhoOption = Annotated[float, typer.Option(help="Share of the KV cache to keep: above 0, at most 1.")]
 GroupOption = Annotated[
     int, typer.Option(min=1, help="Encoded frames in a group; smaller groups need less memory.")
 ]
@@ -86,7 +86,7 @@ PartOption = Annotated[
 DescribeOption = Annotated[
     int,
     typer.Option(
-        min=0, metavar="TOKENS", help="Longest description, written where the answer is yes; 0: none."
+        min=0, metavar="TOKENS", help="Maximum length of the description that follows a yes; 0: none."
     ),
 ]
 ThreadsOption = Annotated[
@@ -100,8 +100,8 @@ ClipsOption = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Write a clip of every range that says yes into this folder: cut at keyframes, not encoded "
-        "again, without sound, at most a minute each.",
+        help="Write a clip of each range whose answer is yes into this folder. Clips are cut at keyframes, "
+        "not encoded again, and have no sound; each lasts at most a minute.",
     ),
 ]
 QuestionOption = Annotated[
@@ -111,21 +111,24 @@ JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object per line, one for each recording.")
 ]
 FreshOption = Annotated[
-    bool, typer.Option("--fresh", help="Start again; ignore what an earlier run has answered or downloaded.")
+    bool, typer.Option("--fresh", help="Start over: ignore the answers and downloads of earlier runs.")
 ]
 SandboxOption = Annotated[bool, typer.Option(help="Decode in sandboxed processes.")]
 FleetOption = Annotated[
     bool,
     typer.Option(
-        "--fleet", help="Let a fleet answer, as a job; the source is a file or folder that it may read."
+        "--fleet", help="Let a fleet answer, as a job. The fleet must be able to read the file or folder."
     ),
 ]
 WaitOption = Annotated[
-    bool, typer.Option("--wait", help="With --fleet: wait for the answers; later: `lookout recordings show`.")
+    bool,
+    typer.Option(
+        "--wait", help="With --fleet: wait for the answers (`lookout recordings show` prints them later)."
+    ),
 ]
 IdOption = Annotated[
     str | None,
-    typer.Option("--id", help="With --fleet: name of the job.  [default: a new one]", show_default=False),
+    typer.Option("--id", help="With --fleet: the job's id.  [default: a new one]", show_default=False),
 ]
 
 
@@ -161,7 +164,7 @@ def analyze(
 ) -> None:
     """Ask yes/no questions about recordings.
 
-    Several questions cost hardly more than one. A stopped run continues when the same command is given again.
+    Several questions cost hardly more than one. To continue a stopped run, run the same command again.
     Files are decoded in sandboxed processes. A URL is downloaded first; the download stays in the cache
     folder for a day after its last use, 16 GiB of downloads at most. Progress goes to standard error. With
     --fleet a fleet answers: it reads the file itself, and keeps the answers.
@@ -251,7 +254,7 @@ _OPTIONS = {
     "preset": "--preset",
     "policy": "--policy",
 }
-"""Options by the setting that each of them gives."""
+"""The options, by the name of the setting that each one gives."""
 
 
 def _settings(options: Mapping[str, Any]) -> AnalysisSettings:
@@ -382,7 +385,7 @@ class _Batch:
 
 
 def _opened(name: str, sandbox: bool, threads: int | None, fresh: bool, files: ExitStack) -> RecordingReader:
-    """Open a recording; it is closed with `files`.
+    """Open a recording; closing `files` closes the recording.
 
     Raises:
         CliError: It cannot be read.

@@ -54,7 +54,7 @@ def _root(
 
 
 class _NamedOutput(TextIOWrapper):
-    """Standard output that names itself in its errors, such as a full disk."""
+    """Standard output whose errors (a full disk, for example) say that standard output failed."""
 
     def __init__(self, output: TextIOWrapper) -> None:
         encoding, errors = output.encoding, output.errors  # not available after `detach`
@@ -63,12 +63,12 @@ class _NamedOutput(TextIOWrapper):
         super().__init__(buffer, encoding, errors, line_buffering=lines, write_through=through)
 
     def write(self, text: str, /) -> int:
-        """Write text; an error names standard output."""
+        """Write text; an error says that standard output failed."""
         with _named():
             return super().write(text)
 
     def flush(self) -> None:
-        """Flush the output; an error names standard output."""
+        """Flush the output; an error says that standard output failed."""
         with _named():
             super().flush()
 
@@ -149,8 +149,8 @@ def _check_words(words: Sequence[str]) -> None:
 
 
 def _is_kafka(error: Exception) -> bool:
-    """Whether Kafka's client raised `error`. The client is not imported for this check: a command without it
-    has no such error.
+    """Whether Kafka's client raised `error`. The check does not import the client: a command that has not
+    imported it cannot have raised its errors.
     """
     kafka = sys.modules.get("confluent_kafka")
     return kafka is not None and isinstance(error, kafka.KafkaException)

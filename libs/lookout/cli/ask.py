@@ -39,7 +39,7 @@ app = typer.Typer(
 )
 app.command("rebuild")(rebuild)
 _TEXT_TOKENS = 64
-#: seconds; a memory that ends earlier than this before its file's end is incomplete
+#: a memory that ends more than this many seconds before the end of its file is incomplete
 _EARLY_S = 4.0
 FolderArgument = Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of memories.")]
 
@@ -95,7 +95,7 @@ FleetOption = Annotated[
 RecallOption = Annotated[
     str | None,
     typer.Option(
-        help="Recall's address (host:port).  [default: LOOKOUT_RECALL, else of the fleet that runs here]",
+        help="Recall's address (host:port).  [default: LOOKOUT_RECALL, else the fleet that runs here]",
         show_default=False,
     ),
 ]
@@ -149,7 +149,7 @@ def ask(
         )
     refuse_given(context, ("recall", "bootstrap"), "is for a fleet: give --fleet as well")
     if (path := Path(source)).is_dir():
-        refuse_given(context, ("memory", "keep"), "is for a file: a folder of memories is asked as it is")
+        refuse_given(context, ("memory", "keep"), "is for a file: a folder's memories are used as they are")
     _ask_files(
         path,
         asked(question),
@@ -184,12 +184,12 @@ def _ask_files(
     if not source.exists():
         raise CliError(f"{source} is neither a file nor a folder")
     if source.is_file() and camera is not None:
-        raise CliError("--camera names one of a folder's memories, or of a fleet: a file is one camera")
+        raise CliError("--camera is for a folder of memories or a fleet: leave it out for a file")
     _check_options(options, {"--keep": keep, "--frames": frames})
     if not as_json:
         options["on_text"] = lambda piece: echo(piece, nl=False)
     if keep is not None and source.is_file() and (entry := _remembered(keep, source)) is not None:
-        note = "{} holds the memory of {} already: asking it as it is{}"
+        note = "{} already holds the memory of {}: using it as it is{}"
         say(TerminalConsole(stderr=True), note, keep, source.name, _early_end(entry, source))
         source, camera = keep, entry.camera
     # These checks come before the imports and the model, which take seconds.
@@ -267,7 +267,7 @@ def _early_end(entry: Entry, file: Path) -> str:
     if end_s is None or whole_s - end_s < _EARLY_S:
         return ""
     return (
-        f"; it ends at {clock(end_s)} of {clock(whole_s)}: remove it first to have the file watched whole "
+        f"; it ends at {clock(end_s)} of {clock(whole_s)}: to watch the whole file, first remove the memory "
         f"(`lookout memory remove {entry.path.parent.parent} --camera {entry.camera}`)"
     )
 
@@ -453,8 +453,8 @@ def remove(
 @app.command("trim")
 def trim(
     folder: FolderArgument,
-    size: Annotated[str | None, typer.Option(help="Limit of the bytes on disk, such as 2GB.")] = None,
-    age: Annotated[str | None, typer.Option(help="Limit of a frame's age, such as 7d.")] = None,
+    size: Annotated[str | None, typer.Option(help="Maximum size on disk, such as 2GB.")] = None,
+    age: Annotated[str | None, typer.Option(help="Maximum age of a frame, such as 7d.")] = None,
 ) -> None:
     """Keep a folder within a size and an age. The oldest recordings are removed first."""
     from lookout.past.memory import Keep, shelf

@@ -111,8 +111,8 @@ def tell_answer(
 
     Args:
         answer: The answer.
-        incidents: Those of its incidents that are shown.
-        labels: Those of its labels that count.
+        incidents: The incidents of the answer to show.
+        labels: The labels of the answer that count.
         precision: Also find the threshold that reaches this precision.
         as_json: Print JSON.
         job: The job's id; empty: it ran in this process.
@@ -139,7 +139,7 @@ def answer_facts(answer: BacktestAnswer, watch: Watch | None) -> PastFacts:
     notices = [f"part {gap.samples} has no answer: {gap.reason}" for gap in answer.unanswered]
     if answer.replanned:
         notices.append(
-            f"{count_text(answer.replanned, 'window')} planned with other settings: answers may differ"
+            f"{count_text(answer.replanned, 'window')} planned with other settings, so answers may differ"
         )
     notices += [_other_tenant(camera) for camera in answer.other_tenants]
     return PastFacts(
@@ -176,7 +176,7 @@ def _show_answer(
     if answer.cameras:
         echo(
             f"{count_text(answer.incidents_total, 'incident')} on {count_text(answer.cameras, 'camera')} "
-            f"in {hours:.2f} hours ({often:.1f} a day and camera); windows: {counts or 'none'}"
+            f"in {hours:.2f} hours ({often:.1f} per camera and day); windows: {counts or 'none'}"
         )
     cost = answer.cost
     if cost.flops_dense:
@@ -184,7 +184,7 @@ def _show_answer(
         shares = cost.flops_question / live, cost.flops / live, cost.flops / cost.flops_dense
         _show_cost(*shares, cost.cpu_s, cost.device_s)
     if answer.replanned:
-        echo(f"{count_text(answer.replanned, 'window')} planned with other settings: answers may differ")
+        echo(f"{count_text(answer.replanned, 'window')} planned with other settings, so answers may differ")
     for camera in answer.other_tenants:
         echo(clean(_other_tenant(camera)))
     for gap in answer.unanswered:

@@ -57,7 +57,7 @@ def add(
     ] = False,
     bootstrap: BootstrapOption = None,
 ) -> None:
-    """Pull a camera from now on. The fleet connects again whenever the stream breaks.
+    """Pull a camera from now on. The fleet reconnects whenever the stream breaks.
 
     A user name and password go into a file in the local fleet's folder, not into Kafka, and are sent only to
     the host of this address.
@@ -116,7 +116,7 @@ def time_zone(
 ) -> None:
     """Set a camera's time zone: the console shows its times next to the viewer's.
 
-    Works for cameras that publish by themselves, too.
+    Also works for cameras that publish by themselves.
 
     Example:
 
@@ -139,7 +139,7 @@ def remove(name: NameArgument, bootstrap: BootstrapOption = None) -> None:
     address = find_bootstrap(bootstrap)
     if name not in (cameras := _cameras(address)):
         names = ", ".join(clean(camera, 60) for camera in sorted(cameras)[:10]) or "none"
-        raise CliError(f"no camera {clean(name, 60)}; there are: {names}")
+        raise CliError(f"there is no camera {clean(name, 60)}; the cameras are: {names}")
     send_and_confirm(address, CAMERAS.name, {name: None})
     for fleet in running_fleets():
         if fleet.bootstrap == address:
@@ -168,13 +168,13 @@ def _fleet_at(address: str) -> FleetAddress:
     """Return the fleet of this machine whose Kafka has this address.
 
     Raises:
-        CliError: No such fleet runs here. Elsewhere, Camera resources say what is pulled.
+        CliError: No such fleet runs here. On Kubernetes, Camera resources say which cameras are pulled.
     """
     fleet = next((fleet for fleet in running_fleets() if fleet.bootstrap == address), None)
     if fleet is None:
         raise CliError(
             f"the fleet at {address} does not run on this machine: start one with `lookout up`; on "
-            "Kubernetes a Camera resource says what is pulled"
+            "Kubernetes, use a Camera resource instead"
         )
     return fleet
 
@@ -203,7 +203,7 @@ def _without_secret(url: str) -> tuple[str, tuple[str, str] | None]:
 def _check_id(name: str) -> None:
     if not is_camera_id(name):
         raise CliError(
-            f"{name[:40]!r} is not a valid camera id: printable, 1 to {CAMERA_ID_BYTES} bytes in UTF-8"
+            f"{name[:40]!r} is not a valid camera id: give printable text of 1 to {CAMERA_ID_BYTES} bytes"
         )
 
 
@@ -217,8 +217,8 @@ def _check(camera: Camera) -> None:
 
     if url_fault(camera.url):
         raise CliError(
-            f"{public_url(camera.url)}: the address holds a password; write it as rtsp://USER:PASSWORD@HOST, "
-            "with {username} and {password} where the camera wants them in the path or query"
+            f"{public_url(camera.url)}: the address holds a password; write it as rtsp://USER:PASSWORD@HOST; "
+            "if the camera expects them in the path or query, put {username} and {password} there"
         )
 
 

@@ -24,15 +24,15 @@ _CODES = {Decision.PROMOTE: 0, Decision.ROLL_BACK: 1, Decision.WAIT: os.EX_TEMPF
 
 def canary(
     windows: Annotated[
-        int, typer.Option(min=1, help="Windows that are compared before anything is decided.")
+        int, typer.Option(min=1, help="Number of windows to compare before deciding.")
     ] = CanaryRule.windows,
     differ: Annotated[
         float,
-        typer.Option(min=0.0, max=1.0, help="Largest share of windows in which the answers may differ."),
+        typer.Option(min=0.0, max=1.0, help="Maximum share of windows whose answers may differ."),
     ] = CanaryRule.differ,
     unanswered: Annotated[
         float,
-        typer.Option(min=0.0, max=1.0, help="Largest share of the fleet's answers that the canary may lack."),
+        typer.Option(min=0.0, max=1.0, help="Maximum share of the fleet's answers that the canary may lack."),
     ] = CanaryRule.unanswered,
     camera: CameraPattern = None,
     watch: WatchPattern = None,
@@ -48,8 +48,8 @@ def canary(
     check_reachable(address, VERDICTS.name)
     if not has_topic(address, CANARY_VERDICTS.name):
         raise CliError(
-            f"no topic {CANARY_VERDICTS.name}: start a canary first (lookout up --canary, or canary.enabled "
-            "of the chart)"
+            f"no topic {CANARY_VERDICTS.name}: start a canary first (lookout up --canary, or the chart's "
+            "canary.enabled)"
         )
     comparison, begin = CanaryComparison(), parse_since(since)
     for verdict in _verdicts(address, CANARY_VERDICTS.name, begin, camera, watch):

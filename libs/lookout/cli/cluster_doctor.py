@@ -140,7 +140,7 @@ def _security(client: Any, namespace: str) -> CheckResult:
         "pod security",
         State.NOTE,
         f"{namespace} enforces {level or 'nothing'}",
-        f"kubectl label namespace {namespace} {label}=restricted (the chart fits it)",
+        f"kubectl label namespace {namespace} {label}=restricted (the chart complies)",
     )
 
 

@@ -35,8 +35,8 @@ class CommandPlace:
         module: Its module in `lookout.cli`.
         name: A function, or with `group` an app.
         text: The first line of its help.
-        logs: Whether to call `log_plainly` before it runs. If not, structlog is not imported, whose import
-            takes longer than everything else in a small command; such a command calls `log_plainly` itself
+        logs: Whether to call `log_plainly` before it runs. If not, structlog is not imported; its import
+            takes longer than everything else in a small command. Such a command calls `log_plainly` itself
             before it opens anything that logs.
     """
 
@@ -59,7 +59,9 @@ COMMANDS = {
         "Run a whole fleet on this machine: Kafka, Redis, the services and the HTTP API. Ctrl-C ends it.",
     ),
     "sign-in": CommandPlace(
-        "sign_in", "sign_in", "Print a link that signs in to the HTTP API of the fleet that runs here, once."
+        "sign_in",
+        "sign_in",
+        "Print a one-time link that signs in to the HTTP API of the fleet that runs here.",
     ),
     "publish": CommandPlace("publish", "publish", "Publish footage to camera.segments.v1."),
     "alerts": CommandPlace("alerts", "alerts", "Follow alerts until Ctrl-C."),

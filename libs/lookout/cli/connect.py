@@ -30,7 +30,7 @@ _NO_LEADER_YET = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVA
 _ANSWER_S = 10.0
 #: seconds for all requests to Kafka together before records are read
 _OPEN_S = 30.0
-#: seconds after a failed connection until Kafka counts as lost, and then between checks whether it is back
+#: seconds from a failed connection until Kafka counts as lost, and then between checks whether it is back
 _OUTAGE_S = 2.0
 #: milliseconds that Kafka holds a fetch while it has no record
 _WAIT_MS = 100
@@ -348,8 +348,8 @@ class CommittedReader:
     def poll(self, timeout: float) -> Message | None:
         """Return the next record, or None if there was none within `timeout` seconds.
 
-        Connection errors are waited out. Standard error says when Kafka cannot be reached and when it is
-        back.
+        If the connection fails, it waits until Kafka is back; standard error says when Kafka is lost and when
+        it is back.
         """
         message = self._reader.record(timeout)
         self._outage.tell()
@@ -416,7 +416,7 @@ class CommittedReader:
         }
 
     def _ask(self, ask: Callable[..., T], *about: object) -> T:
-        """Ask Kafka; again if a partition was just created and has no leader yet.
+        """Return the answer of `ask`; ask again if a partition was just created and has no leader yet.
 
         Raises:
             CliError: Kafka does not answer in time.

@@ -40,10 +40,10 @@ class CostLine:
 
 def cost(
     month: Annotated[
-        str, typer.Option(metavar="YYYY-MM", help="Month in UTC.  [default: this one]", show_default=False)
+        str, typer.Option(metavar="YYYY-MM", help="Month in UTC.  [default: this month]", show_default=False)
     ] = "",
     price: Annotated[float, typer.Option(min=0.0, help="Price of one device hour.")] = 2.5,
-    currency: Annotated[str, typer.Option(help="Currency of the price; printed only.")] = "USD",
+    currency: Annotated[str, typer.Option(help="Currency of the price, which is only printed.")] = "USD",
     form: Annotated[
         Literal["markdown", "csv", "json"], typer.Option("--format", help="Output format.")
     ] = "markdown",
@@ -58,8 +58,8 @@ def cost(
 ) -> None:
     """Print what each tenant, camera and watch cost in a month.
 
-    A cost is the measured device seconds (the vision tower's and the model's) times the price. Time in which
-    a device waits is charged to nobody, so the sum is less than the machines' bill.
+    A cost is the measured device seconds (the vision tower's and the model's) times the price. Idle device
+    time is charged to nobody, so the sum is less than the machines' bill.
     """
     begin, end = month_span(month, now := datetime.now(UTC))
     until = min(end, now)
@@ -70,7 +70,7 @@ def cost(
 
 
 def month_span(month: str, now: datetime) -> tuple[datetime, datetime]:
-    """Return the begin of a month and of the next one, in UTC.
+    """Return the start of a month and the start of the next one, in UTC.
 
     Args:
         month: YYYY-MM; empty: the month of `now`.
@@ -90,7 +90,7 @@ def month_span(month: str, now: datetime) -> tuple[datetime, datetime]:
 
 
 def cost_lines(rows: Any, price: float) -> list[CostLine]:
-    """Return the lines of a sheet, the most expensive first.
+    """Return the lines of the cost sheet, most expensive first.
 
     Args:
         rows: `rows` of the gateway's `/v1/costs`.
@@ -105,7 +105,7 @@ def cost_lines(rows: Any, price: float) -> list[CostLine]:
 
 
 def markdown_sheet(lines: list[CostLine], month: str, price: float, currency: str) -> str:
-    """Format two Markdown tables: the sums of each tenant, and the watches of each camera."""
+    """Format two Markdown tables: the sums per tenant, and the cost of each watch of each camera."""
     tenants = defaultdict(list)
     for line in lines:
         tenants[line.tenant].append(line)
@@ -175,7 +175,7 @@ def _asked(gateway: str | None, query: dict[str, str]) -> dict[str, Any]:
         with opener.open(request, timeout=_ANSWER_S) as answer:
             found = json.load(answer)
     except urllib.error.HTTPError as error:
-        advice = ": set LOOKOUT_GATEWAY_TOKEN to a token of a viewer" if error.code in (401, 403) else ""
+        advice = ": set LOOKOUT_GATEWAY_TOKEN to a viewer's token" if error.code in (401, 403) else ""
         raise CliError(f"{clean(url)} answers {error.code} {clean(str(error.reason))}{advice}") from None
     except (OSError, ValueError) as error:
         raise CliError(f"{clean(url)} did not give a gateway's answer: {clean(str(error))}") from None

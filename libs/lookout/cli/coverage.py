@@ -72,8 +72,8 @@ def _nothing(camera: str | None, watch: str | None, since: str) -> str:
         f"since {since}",
     ]
     return (
-        f"No verdict of {', '.join(asked)}. A camera has none until it sends segments, and a watch gives "
-        "none for cameras that it does not ask: lookout coverage and lookout watch list show all."
+        f"No verdict for {', '.join(asked)}. A camera has none until it sends segments, and a watch has "
+        "none for cameras that it does not ask. `lookout coverage` and `lookout watch list` show all."
     )
 
 

@@ -17,7 +17,7 @@ from lookout.runtime.worker.topic_reader import END, ClientOptions, TopicReader
 from lookout.text import clean
 from lookout.wire import PIPELINE, RECORDING_FLOWS, headers
 
-_LIMIT = 500  # most records read in one call
+_LIMIT = 500  # maximum number of records read per call
 _AGAIN_S = 30.0  # seconds until the same problem of a camera is reported again
 
 Trouble = tuple[str, str, str]  # topic, camera, reason
@@ -62,7 +62,7 @@ class DeadLetterNews:
         camera = key.decode(errors="replace") if isinstance(key, bytes) else str(key)
         reason = headers.text(pairs, headers.REASON) or "unknown"
         trouble = (message.topic() or "", camera, reason)
-        # Only quota letters: in others the header came from the record's sender, who could invent a number.
+        # Only in quota letters: in others the record's sender set the header and could invent a number.
         records = headers.number(pairs, headers.RECORDS) if reason == headers.QUOTA else None
         self._counts[trouble] += records or 1
         self._details[trouble] = headers.text(pairs, headers.DETAIL) or ""

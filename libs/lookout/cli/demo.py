@@ -47,7 +47,7 @@ _SILENCE_S = 4.0  # seconds of silence after which a camera's last window closes
 _CLOSING_S = 20.0
 _STALL_S = 300.0
 _TEND_EVERY_S = 1.0
-_NAMED = 6  # most cameras named
+_NAMED = 6  # maximum number of cameras named
 _KEPT = (GATEWAY, CAMERA_AGENT, NOTIFY.name, RECALL, *RECORDINGS_ROLES)
 _MEMORY = "2h"  # past of each camera that the console can search
 
@@ -83,8 +83,8 @@ KeepOption = Annotated[
     bool | None,
     typer.Option(
         "--keep/--end",
-        help="Keep the fleet and its console running afterwards, until Ctrl-C; or end. In a terminal the "
-        "default is to keep them.",
+        help="Keep the fleet and its console running afterwards until Ctrl-C, or end both. In a terminal the "
+        "default is --keep.",
     ),
 ]
 
@@ -109,8 +109,8 @@ def demo(
 
     Starts Kafka, Redis and the four services, asks the product's questions of every camera, publishes
     everything as fast as possible, prints each incident with its score, and writes one HTML page. In a
-    terminal it ends with a link to the console, with everything that `lookout up` offers: cameras can be
-    added, their past is searched, watches are tried on it. Fails if no window was answered.
+    terminal it ends with a link to the console, which offers everything that `lookout up` does: add cameras,
+    search their past, try watches on it. Fails if no window was answered.
     """
     keep = sys.stdin.isatty() and sys.stdout.isatty() if keep is None else keep
     check_page(out, WEB_PAGES, "--out")
@@ -448,7 +448,7 @@ def _keep(fleet: Fleet, page: Path) -> None:
     console.print(f"\n[green]✓[/] the page: {escaped(page)}")
     console.print("The fleet keeps running: lookout publish, watch and alerts use it. Ctrl-C stops it.")
     console.print(
-        "The films are over, so the console shows these cameras as offline; their clocks are drawn."
+        "The films are over, so the console shows these cameras as offline. Clocks in the films are drawn."
     )
     console.print("The incidents with their pictures and clips (this link signs you in once):")
     console.print(escaped(str(fleet.address.sign_in_link())), soft_wrap=True)

@@ -164,14 +164,14 @@ def _erase(
     for request in requests:  # printed at once: receipts are found by id
         echo(request.id)
     for request in requests[1:]:
-        text = "the camera's clock is ahead: its footage from {} to {} is erased as well, as {}"
+        text = "the camera's clock is ahead: its footage from {} to {} is erased as well (erasure {})"
         say(console, text, _utc(request.begin_us), _utc(request.end_us), request.id)
     deadline = time.monotonic() + wait_s
     waiting = {name for request in requests for name in _wait(address, request.id, deadline)}
     if waiting:
         say(
             console,
-            "not confirmed yet: {}; they continue, check later with --receipt",
+            "not confirmed yet: {}. They continue; check later with --receipt",
             ", ".join(sorted(waiting)),
         )
         raise typer.Exit(1)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     )
 
 _LISTED = 20
-"""Limit of the times that were not searched and are printed one by one."""
+"""Maximum number of times not searched that are printed one by one."""
 
 
 def find(
@@ -54,9 +54,9 @@ def find(
     ] = None,
     until: Annotated[str | None, typer.Option(help="Only before this time.  [default: now]")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Stop after this many hits.")] = 20,
-    threshold: Annotated[float, typer.Option(min=0.01, max=1.0, help="Lowest p(yes) of a hit.")] = 0.5,
+    threshold: Annotated[float, typer.Option(min=0.01, max=1.0, help="Minimum p(yes) of a hit.")] = 0.5,
     share: Annotated[
-        float, typer.Option(min=0.001, max=1.0, help="Most windows to compute, as a share of all.")
+        float, typer.Option(min=0.001, max=1.0, help="Maximum share of all windows to compute.")
     ] = SHARE,
     like: Annotated[
         str | None, typer.Option(help="Look for what a picture of this camera shows (with --at).")
@@ -127,7 +127,7 @@ def _region(like: str | None, at: str | None, zone: str | None) -> PictureRegion
     """
     if like is None:
         if at is not None or zone is not None:
-            raise CliError("--at belongs to --like CAMERA, and --zone to it or to --picture FILE")
+            raise CliError("--at needs --like CAMERA, and --zone needs --like CAMERA or --picture FILE")
         return None
     if at is None:
         raise CliError("--like needs --at: when the picture was taken")
@@ -206,7 +206,7 @@ def _similar(
     for span in response.spans:
         begin, end = local_time(span.begin_us), local_time(span.end_us).partition(" ")[2]
         echo(f"{span.score:6.2f}  {begin}  {end}  {span.camera}")
-    echo(f"{len(response.spans)} times look like it; a question verifies them")
+    echo(f"{len(response.spans)} times look like it; add a question to verify them")
     if response.note:
         echo(f"there may be more: {response.note}")
 
@@ -260,7 +260,7 @@ def _summary(summary: FindSummary, shown: dict[int, FindHit], as_json: bool) -> 
         begin, end = local_time(entry.begin_us), local_time(entry.end_us).partition(" ")[2]
         echo(f"likely: {entry.proposed:.3f}  {begin}  {end}  {entry.camera} (by its memory, not verified)")
     if likely:
-        echo(f"likely moments: {len(likely)}; --camera and --since with --share 1 verify one")
+        echo(f"likely moments: {len(likely)}; to verify one, add --camera, --since and --share 1")
     left_out = [one for one in summary.not_searched if not one.HasField("proposed")]
     for entry in left_out[:_LISTED]:
         times = (

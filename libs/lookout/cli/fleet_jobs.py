@@ -56,7 +56,7 @@ class Job:
 
     @property
     def refusal(self) -> RecordingAnswers | None:
-        """Its answers if it was rejected, else None. A corrected request may reuse its id."""
+        """The job's answers if it was rejected, else None. A corrected request may reuse the id."""
         refused = self.answers is not None and self.answers.state == RecordingAnswers.STATE_REFUSED
         return self.answers if refused else None
 
@@ -100,7 +100,7 @@ def send_job(
 
     Args:
         job: The request; its time is set here.
-        named: Whether its id was given, so that a job with this id may exist already.
+        named: Whether the user gave the id, so that a job with this id may exist already.
         bootstrap: Kafka's address.
         wait: Wait until the job has ended.
         page: File to write a page to.

@@ -96,15 +96,15 @@ def set_(
     newest = masks.versions[-1]
     say(out, "[green]✓[/] [bold]{}[/] hides {} (version {})", name, _words(newest), newest.version)
     if uncovers(before, masks):
-        say(out, "what was filmed under the version before stays hidden")
+        say(out, "what was filmed under the previous version stays hidden")
 
 
 @app.command()
 def history(name: NameArgument, bootstrap: BootstrapOption = None) -> None:
-    """Show what was hidden of a camera, since when, and by whom."""
+    """Show which parts of a camera's pictures were hidden, since when, and by whom."""
     masks = _read(find_bootstrap(bootstrap)).get(name)
     if masks is None:
-        raise CliError(f"nothing was ever hidden of camera {clean(name, 60)}")
+        raise CliError(f"camera {clean(name, 60)} has never had a mask")
     table = _table()
     for version in reversed(masks.versions):
         _row(table, str(version.version), version)
@@ -112,7 +112,7 @@ def history(name: NameArgument, bootstrap: BootstrapOption = None) -> None:
 
 
 def _read(address: str) -> dict[str, CameraMasks]:
-    """Read the masks in the topic. After a record that cannot be used, the one before it stays in force."""
+    """Read the masks in the topic. If a record cannot be used, the one before it stays in force."""
     check_reachable(address, MASKS.name)
     return signed_masks(address).cameras
 

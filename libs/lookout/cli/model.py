@@ -27,7 +27,7 @@ DeviceOption = Annotated[
     str | None,
     typer.Option(
         "--device",
-        help="Where models run: cpu, cuda, cuda:1; of services as --set device=.  [default: cpu]",
+        help="Where models run: cpu, cuda, cuda:1. For services the same as --set device=...  [default: cpu]",
         show_default=False,
     ),
 ]

@@ -153,7 +153,7 @@ def vision(
 ) -> None:
     """Write the half of a checkpoint that prune-encode pods need: tower and projector, no language layers.
 
-    It counts as the whole checkpoint and has its digest. The last line is JSON.
+    The half has the digest of the whole checkpoint and counts as the same model. The last line is JSON.
     """
     from lookout.models.vision_half import write_vision_half
 

@@ -29,9 +29,9 @@ from lookout.text import clean
 from lookout.video.sandbox import SandboxPool, SandboxSettings
 from lookout.video.segments.stills import film
 
-#: bytes of a request: pictures in base64 and a question
+#: maximum bytes of a request: pictures in base64 and a question
 _BODY: Final = 16 << 20
-#: most pictures of a request
+#: maximum number of pictures in a request
 _PICTURES: Final = 16
 #: seconds within which a request must arrive
 _RECEIVE_S: Final = 30.0
@@ -71,7 +71,7 @@ def read_request(body: bytes) -> Asked:
     if not 0 < len(pictures) <= _PICTURES:
         raise AskedError(f"messages: give 1 to {_PICTURES} image_url, not {len(pictures)}")
     if any(kind != "data:image/jpeg" for kind, _, _ in addresses):
-        raise AskedError("image_url: give data:image/jpeg;base64,...; nothing is fetched")
+        raise AskedError("image_url: give data:image/jpeg;base64,...; URLs are not fetched")
     if match := _ONE_OF.fullmatch(text):
         first = match[2].split(",")[0].strip()
         return Asked(structured(match[1], match[2], f"answer = {first}"), pictures)

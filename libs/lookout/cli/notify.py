@@ -59,8 +59,8 @@ TokenOption = Annotated[
 SecretOption = Annotated[
     list[str] | None,
     typer.Option(
-        help="Name of a file in the fleet's folder of secrets, instead of a secret here; with --webhook "
-        "twice while a key is being replaced."
+        help="Name of a file in the fleet's secrets folder, instead of a secret here. With --webhook, give "
+        "two while a key is being replaced."
     ),
 ]
 WatchOption = Annotated[

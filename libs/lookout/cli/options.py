@@ -36,7 +36,7 @@ Preset = Literal["default", "faithful", "codecsight", "strides"]
 PresetOption = Annotated[
     Preset,
     typer.Option(
-        help="Masks and windows together. faithful: smaller errors for more arithmetic; "
+        help="Settings of masks and windows. faithful: smaller errors for more arithmetic; "
         "codecsight: the paper's; strides: each stride alone, for a third of the arithmetic."
     ),
 ]

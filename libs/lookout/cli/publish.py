@@ -234,8 +234,7 @@ def publish(
 
 
 def _past_start_s(pool: SandboxPool, files: Iterable[Path | None], rate: Rate, *, together: bool) -> float:
-    """Choose the begin (Unix seconds) of footage whose time was not given, so that none of it lies in the
-    future.
+    """Choose when footage without a given time begins (Unix seconds), so that none of it lies in the future.
 
     Args:
         pool: Reads how long the files are.
@@ -367,8 +366,8 @@ def camera_of(camera: str, path: Path | None) -> str:
     name = camera.replace("{name}", path.stem if path else "stdin")
     if not is_camera_id(name):
         raise CliError(
-            f"--camera: {name[:40]!r} is not a valid camera id: printable, 1 to {CAMERA_ID_BYTES} bytes "
-            "in UTF-8"
+            f"--camera: {name[:40]!r} is not a valid camera id: give printable text of 1 to "
+            f"{CAMERA_ID_BYTES} bytes"
         )
     return name
 
@@ -433,7 +432,7 @@ def publish_one(
 
 
 def cutter() -> SandboxPool:
-    """Start a process that cuts files and pipes, confined to that on Linux (less elsewhere)."""
+    """Start a process that cuts files and pipes. On Linux it can do nothing else (elsewhere, more)."""
     return SandboxPool(1, SandboxSettings(strict=sys.platform == "linux"))
 
 

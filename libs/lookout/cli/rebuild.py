@@ -1,4 +1,4 @@
-"""`lookout memory rebuild`: computes chapters whose holder is lost again from Kafka."""
+"""`lookout memory rebuild`: recomputes from Kafka the chapters whose holder is lost."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def rebuild(
 ) -> None:
     """Recompute lost chapters while Kafka still holds their segments, and put them into the durable tier.
 
-    Windows are computed again in the same chains as in the fleet. Give the settings of the fleet with
+    Windows are recomputed in the same chains as in the fleet. Give the settings of the fleet with
     --preset and --set.
     """
     from lookout.cli.connect import check_reachable, find_bootstrap, grpc_security, kafka_settings
@@ -94,7 +94,7 @@ def _present(sources: ChapterSources, name: str) -> list[Chapter]:
 
 def _sentence(rebuilt: Rebuilt) -> str:
     return (
-        f"blocks made again: {rebuilt.blocks}, in chapters: {rebuilt.chapters}; past the retention of Kafka: "
+        f"blocks rebuilt: {rebuilt.blocks}, in chapters: {rebuilt.chapters}; past the retention of Kafka: "
         f"{rebuilt.gone}"
     )
 

@@ -7,7 +7,7 @@ from lookout.cli.output import echo
 
 
 def sign_in(bootstrap: BootstrapOption = None) -> None:
-    """Print a link that signs in to the HTTP API of the fleet that runs here, once."""
+    """Print a one-time link that signs in to the HTTP API of the fleet that runs here."""
     from lookout.local.addresses import running_fleets
 
     fleets = [fleet for fleet in running_fleets() if bootstrap in (None, fleet.bootstrap)]

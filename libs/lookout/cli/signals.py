@@ -12,8 +12,8 @@ _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def ending_quietly() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the `with` block as Ctrl-C does; further signals are ignored during its
-    cleanup.
+    """Let SIGTERM and SIGHUP end the `with` block as Ctrl-C does; further signals are ignored while the block
+    cleans up.
     """
 
     def ask(number: int, frame: FrameType | None) -> None:

@@ -30,7 +30,10 @@ def _group() -> None:
 @app.command()
 def grow(
     partitions: Annotated[
-        int, typer.Option("--partitions", "-p", help="Partitions of each of the cameras' topics.")
+        int,
+        typer.Option(
+            "--partitions", "-p", help="Number of partitions that each of the cameras' topics gets."
+        ),
     ],
     own: Annotated[
         list[str] | None,
@@ -40,8 +43,8 @@ def grow(
         float,
         typer.Option(
             min=0.0,
-            help="Seconds to follow cameras that move: a producer sees new partitions when its client asks "
-            "again, by default within five minutes.",
+            help="Seconds to follow cameras that move. A producer sees new partitions at its client's next "
+            "metadata refresh, by default within five minutes.",
         ),
     ] = 600.0,
     bootstrap: BootstrapOption = None,

@@ -155,7 +155,9 @@ def _check_servers(context: typer.Context, kafka: str | None, redis: str | None)
             context, ("port",), "is for a Kafka that is started here: not with --kafka or LOOKOUT_KAFKA"
         )
         if redis is not None:
-            refuse_given(context, ("open_servers",), "is for servers that are started here: both are given")
+            refuse_given(
+                context, ("open_servers",), "is for servers that are started here, but both servers are given"
+            )
 
 
 def _say_unread(ignored: list[str]) -> None:

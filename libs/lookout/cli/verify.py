@@ -1,4 +1,4 @@
-"""`lookout verify`: computes committed verdicts again from Kafka."""
+"""`lookout verify`: recomputes committed verdicts from Kafka."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def verify(
     check_reachable(address, VERDICTS.name)
     scope = PastScope(camera, parse_since(since).at_ms or 0)
     with inference_only(), Progress(console=TerminalConsole(stderr=True), transient=True) as bar:
-        task = bar.add_task("computing verdicts again", total=None)
+        task = bar.add_task("recomputing verdicts", total=None)
         tally = verification.verify(
             folder,
             address,

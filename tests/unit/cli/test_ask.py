@@ -140,7 +140,9 @@ def test_a_memory_that_ends_before_its_file_says_so(
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
     told = " ".join(result.stderr.split())
-    assert re.search(r"it ends at 0:\d+\.\d of 0:26\.0: remove it first to have the file watched whole", told)
+    assert re.search(
+        r"it ends at 0:\d+\.\d of 0:26\.0: to watch the whole file, first remove the memory", told
+    )
     assert f"lookout memory remove {tmp_path} --camera yard" in told
 
 

@@ -115,7 +115,7 @@ def test_a_page_of_files_shows_the_frames_of_the_incidents(tmp_path: Path) -> No
     assert (len(lane["points"]), lane["question"]) == (past.outcomes["answered"], QUESTION)
     text = page.read_text()
     assert f"“{QUESTION}” asked of 0.2 minutes of 1 camera." in text
-    assert "incidents a day and camera" in text
+    assert "incidents per camera and day" in text
     assert "never computed" not in text, "what was pruned of a file is not known"
     assert "picture gone" not in text
 

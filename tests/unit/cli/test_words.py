@@ -91,7 +91,7 @@ def test_a_locale_of_ascii_is_no_traceback(name: str, message: str, tmp_path: Pa
             "--model cannot be combined with --fleet",
         ),
         (["ask", "--fleet", "Is it?", "-c", "gate", "--memory", "2h"], "--memory is for a file: not with"),
-        (["ask", ".", "Is it?", "--memory", "2h"], "--memory is for a file: a folder of memories is asked"),
+        (["ask", ".", "Is it?", "--memory", "2h"], "--memory is for a file: a folder's memories"),
         (["analyze", "a.mp4", "-q", "Is it?", "--wait"], "--wait is for a fleet: give --fleet as well"),
         (
             ["analyze", "--fleet", "/a", "-q", "Is it?", "--no-sandbox"],

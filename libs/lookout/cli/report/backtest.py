@@ -194,7 +194,7 @@ def _length(seconds: float) -> str:
 def _page_facts(facts: PastFacts, shown: int, curves: bool, command: str) -> PageFacts:
     rule, hours = facts.rule, facts.watched_s / 3600
     often = 24 * facts.incidents / hours if hours else 0.0
-    tiles = {"incidents a day and camera": f"{often:.1f}"}
+    tiles = {"incidents per camera and day": f"{often:.1f}"}
     if facts.question_share is not None and facts.dense_share is not None:
         tiles["is what the question adds to the cost of watched cameras"] = f"{facts.question_share:.1%}"
         tiles["of the cost of computing every window in full"] = f"{facts.dense_share:.1%}"

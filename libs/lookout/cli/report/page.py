@@ -25,8 +25,8 @@ from lookout.v1.verdicts_pb2 import Verdict
 Span = tuple[float, float]
 
 SHOTS = 14
-_INCIDENTS_SHOWN = 8  # incidents of a camera; further ones are folded
-_CAMERAS_SHOWN = 24  # cameras with incidents; further ones are folded
+_INCIDENTS_SHOWN = 8  # incidents shown per camera; further ones are folded
+_CAMERAS_SHOWN = 24  # cameras with incidents shown; further ones are folded
 _INCIDENT_SHOTS = 8
 _LETTERS = 100  # unusable records shown per camera: a flooded topic must not fill the page
 _NEAR_US = 1_500_000

@@ -47,8 +47,8 @@ def find(
         until: Only windows that end before this time. None: up to now.
         limit: Number of hits after which the search ends.
         recall: Recall's gRPC address (host:port).
-        threshold: Least p(yes) of a hit's best window.
-        share: The most windows that are computed, as a share of all windows in the time range.
+        threshold: Minimum p(yes) of a hit's best window.
+        share: Maximum share of the windows in the time range to compute.
         anyway: Ask a question that the model was not trained for; hits then say `untrained`.
         like: Rank by likeness to this region (`region`, `picture`); None: by the question.
         security: Certificates and token of the fleet; None: neither.
@@ -124,7 +124,7 @@ def similar(
         cameras: An id or a pattern with `*`, or several.
         since: Only spans that end after this time; a time without a zone is local. None: all.
         until: Only spans that begin before this time. None: all.
-        limit: Most spans to return.
+        limit: Maximum number of spans to return.
         recall: Recall's gRPC address (host:port).
         security: Certificates and token of the fleet; None: neither.
         timeout_s: Seconds that the call may take.

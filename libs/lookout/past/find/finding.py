@@ -271,7 +271,7 @@ class _Search:
         self._leave_out(left_out, "ranked below the spans that the memory was asked about", kind="ranked")
         left = [span for _, span in proposals if not self._is_of_hit(span)]
         likely = self._not_erased([span for span in left if self._says_yes(span)])
-        self._leave_out(likely, "the memory says yes; its windows were not computed", self.scores)
+        self._leave_out(likely, "the memory says yes, but its windows were not computed", self.scores)
         weaker = [span for span in left if not self._says_yes(span)]
         self._leave_out(weaker, "proposed below the spans that were verified", kind="doubted")
 

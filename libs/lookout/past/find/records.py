@@ -28,7 +28,7 @@ from lookout.streams.chains import (
 from lookout.v1.verdicts_pb2 import Verdict
 
 MOST_RECORDS: Final = 100_000
-"""Most records of tokens.v1 that a walk reads: those of five cameras in eleven hours at a stride of 2 s."""
+"""Maximum records of tokens.v1 that a walk reads: five cameras for eleven hours at a stride of 2 s."""
 _SLACK_MS: Final = 60_000
 LAG_MS: Final = 3_600_000
 """Milliseconds after a window in which its records are looked for if none came within a minute: the fleet may

@@ -14,7 +14,7 @@ from lookout.v1.memory_pb2 import FindProgress, FindSummary
 from lookout.v1.verdicts_pb2 import Verdict
 
 PICTURE_BYTES: Final = 1 << 20
-"""Most bytes of a caller's own picture, which is also what the gateway accepts as a body."""
+"""Maximum bytes of a caller's own picture, which is also what the gateway accepts as a body."""
 JPEG: Final = b"\xff\xd8\xff"
 """How every JPEG begins (ITU-T T.81, B.1.1.3)."""
 

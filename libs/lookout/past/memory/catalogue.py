@@ -1,6 +1,6 @@
 """A memory as byte ranges for readers in other processes: a head, scenes, index ranges and slabs.
 
-A memory is one catalogue file and one of slabs. The head, which is read first and whole, names the byte range
+A memory is two files: a catalogue and slabs. The head, which is read first and whole, names the byte range
 and checksum of each layer's scenes (which the first stage of retrieval compares). The scenes name the index
 range of each visual cluster; the index range names the slab of each of its clusters. So anyone who can read
 byte ranges (of a file, from another pod, from an object store) reads the same memory, bit for bit.
@@ -114,10 +114,10 @@ class Head:
         shape: shape of one token's KV.
         prefix: where the system prefix lies.
         times_us: int64 [frames], stream time of every frame.
-        present: bool [frames], whether KV of the frame is there, or it never had a token.
-        tokens: number of tokens of all frames, those no longer held included.
+        present: bool [frames], whether the KV of the frame is held, or the frame never had a token.
+        tokens: number of tokens of all frames, including frames no longer held.
         step: int64 [axes]; `extent` likewise (of the newest block).
-        catalogue: name of the file of scenes and index ranges; `slabs`: of that of slabs.
+        catalogue: name of the file with scenes and index ranges; `slabs`: name of the file with slabs.
         scenes: where each layer's scenes lie, and how many visual clusters they have.
         window: the blocks that are read whole, oldest first.
         forgotten: ranges of stream time that were erased.
@@ -217,7 +217,7 @@ class Head:
 
     @classmethod
     def of(cls, snapshot: Snapshot, shape: KVShape, about: Mapping[str, Any], **places: Any) -> Head:
-        """Return the head of a snapshot; `places` say where the rest lies, and whether it is sealed."""
+        """Return the head of a snapshot; `places` are the other fields: where the rest lies, and `sealed`."""
         prefix = packed_prefix(snapshot.prefix)
         return cls(
             about=dict(about),

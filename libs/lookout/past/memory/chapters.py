@@ -37,8 +37,7 @@ log = structlog.get_logger(__name__)
 REBUILT = "rebuilt"
 """Key in a chapter's facts: it was rebuilt from records."""
 VERSIONS = 4
-"""Number of versions of a growing chapter that stay readable, so that an answer that is being computed can
-finish."""
+"""Number of versions of a growing chapter that stay readable, so that an answer in progress can finish."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +157,7 @@ class ChapterFolder:
     # Writing.
 
     def add(self, born: Born) -> bool:
-        """Add a block, once: a block that is not newer than the chapter's last one is left out.
+        """Add a block once: a block that is not newer than the chapter's last one is ignored.
 
         Returns:
             Whether it was added.
@@ -214,15 +213,17 @@ class ChapterFolder:
                 log.warning("a chapter could not be sealed", camera=camera, error=str(error))
 
     def expire(self) -> list[ChapterFacts]:
-        """Drop sealed chapters beyond the horizon and the limits, oldest first, and those that cannot be read
-        once the horizon has passed since they were written.
+        """Drop sealed chapters beyond the horizon and the limits, oldest first. A chapter that cannot be read
+        is dropped once the horizon has passed since it was written.
 
         Returns:
-            The chapters dropped that could be read.
+            The dropped chapters that could be read.
         """
         with self._lock:
             for path in [path for path in self.left_out if self._is_past(path)]:
-                log.warning("a chapter that cannot be read is removed: its time is over", folder=str(path))
+                log.warning(
+                    "a chapter that cannot be read is removed: it is older than the horizon", folder=str(path)
+                )
                 shutil.rmtree(path, ignore_errors=True)
                 del self.left_out[path]
             dropped = []

@@ -75,7 +75,7 @@ class MemoryFolder:
     def __init__(
         self, folder: Path, memory: CameraMemory, about: Mapping[str, Any], *, every: int = 64
     ) -> None:
-        """Use `create` or `open`. `every` is the number of records between checkpoints."""
+        """Call `create` or `open` instead. `every` is the number of records between checkpoints."""
         self.folder, self.memory, self.about, self.every = folder, memory, dict(about), every
         self.version = 0
         self.fed_s = time.time()
@@ -151,7 +151,7 @@ class MemoryFolder:
 
         Args:
             folder: made by `create`.
-            owner: continue it; else only read it, while another process may own it.
+            owner: open the memory to continue it; else only to read it, while another process may own it.
             every: records between checkpoints.
             verify: check every slab against its checksum.
             salvage: continue without what is damaged; `damage` lists it. As the owner, the folder is

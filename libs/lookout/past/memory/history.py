@@ -708,7 +708,7 @@ class CameraMemory:
         return [cluster for part in parts if part is not None for cluster in part.clusters]
 
     def size(self, shape: KVShape | None = None) -> IndexSize:
-        """Compare the index with the KV that it indexes, for tokens of `shape` (default: this memory's).
+        """Return the sizes of the index and of its KV, for tokens of `shape` (default: this memory's).
 
         The index has, per cluster, the mean key and mean value in the KV's dtype and 40 bytes of counters;
         the same per visual cluster and layer. Maintenance needs a unit mean per cluster in the same dtype.

@@ -557,8 +557,8 @@ class Past:
 
 @contextmanager
 def _readable(chapter: Chapter) -> Iterator[None]:
-    """Turn errors from invalid data into the loss of its chapter alone: a holder may make up anything,
-    checksums included."""
+    """Turn errors from invalid data into a LostChapterError for that chapter alone: a holder can send
+    anything, even with checksums that match."""
     try:
         yield
     except (ValueError, LookupError, TypeError, HistoryError) as error:

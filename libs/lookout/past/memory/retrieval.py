@@ -49,7 +49,7 @@ class RetrievalSettings:
                 "frames must be at least 0, span and breadth at least 1"
             )
         if not 0 <= self.whole <= 1:
-            raise HistoryError(f"retrieval settings: whole={self.whole} must be 0 to 1")
+            raise HistoryError(f"retrieval settings: whole={self.whole} must be from 0 to 1")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

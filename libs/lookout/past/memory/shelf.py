@@ -52,8 +52,8 @@ class Entry:
 
 
 def place_of(root: Path | str, camera: str, epoch: int) -> Path:
-    """Return where a camera's epoch lies in a folder of memories; one of an earlier release keeps its
-    place."""
+    """Return where a camera's epoch lies in a folder of memories; a memory of an earlier release stays where
+    it is."""
     own = f"{epoch:06d}"
     earlier = Path(root) / re.sub(r"^\.+$|[^A-Za-z0-9._-]", lambda part: "_" * len(part[0]), camera) / own
     with contextlib.suppress(HistoryError):

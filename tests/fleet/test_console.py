@@ -171,7 +171,7 @@ def test_a_notification_is_added_changed_and_removed(page: Browser, client: http
     press(page, "New notification")
     fill(page, "Name", "guards")
     fill(page, "Address to which messages", "https://hooks.example.org/lookout")
-    fill(page, "Files with the keys", "guards-key")
+    fill(page, "Files with the signing keys", "guards-key")
     fill(page, "Cameras", "gate*, yard")
     press(page, "Save")
     eventually(lambda: "https://hooks.example.org/lookout" in text(page))
@@ -213,7 +213,7 @@ def test_a_browser_is_told_and_told_no_more(
         )
         eventually(lambda: "Get notifications in this browser" in text(page))
         press(page, "Get notifications in this browser")
-        eventually(lambda: "This browser is told" in text(page))
+        eventually(lambda: "This browser is now notified" in text(page))
         (view,) = client.get("/v1/push").json()["notifications"]
         assert view["notification"]["push"]["endpoint"] == service.subscription.endpoint
         eventually(lambda: "Get notifications in this browser" not in text(page))
@@ -529,7 +529,7 @@ def test_a_report_tells_links_and_prints(page: Browser, client: httpx.Client) ->
     assert "Unusual spans are available only in a fleet with memory" in text(page)
     assert page.evaluate("document.querySelectorAll('.grid a[href^=\"#/incidents/\"]').length") == 3
     press(page, "Have a model write it")
-    eventually(lambda: "no prose: no model writes reports here" in text(page))
+    eventually(lambda: "no prose: no model is configured" in text(page))
     page.call("Emulation.setEmulatedMedia", media="print")
     assert page.evaluate("getComputedStyle(document.querySelector('header')).display") == "none"
     page.call("Emulation.setEmulatedMedia", media="")
@@ -645,7 +645,7 @@ def test_a_network_camera_is_tried_corrected_and_removed(
             ({"state": "connecting", "error": ""}, "An agent is connecting"),
             ({"state": "connecting", "error": "cannot reach 10.0.0.9: timed out"}, "cannot reach 10.0.0.9"),
             ({"state": "no-room", "error": ""}, "Every agent has as many cameras"),
-            ({"state": "streaming", "error": ""}, "its first picture is decoded"),
+            ({"state": "streaming", "error": ""}, "Decoding its first picture"),
         ):
             directory.hset(CAMERA_REPORT.format(camera="yard"), mapping=said)
             if said["error"] == "" and said["state"] == "connecting":
@@ -656,7 +656,7 @@ def test_a_network_camera_is_tried_corrected_and_removed(
             eventually(lambda shown=shown: shown in text(page))  # type: ignore[misc]
         directory.delete(CAMERA_REPORT.format(camera="yard"))
     page.evaluate("window.today = Date.now; Date.now = () => today() + 30_000; undefined")
-    eventually(lambda: "No agent has taken it up" in text(page))
+    eventually(lambda: "No agent has taken the camera" in text(page))
     page.evaluate("Date.now = today; undefined")
     assert "An agent" not in text(page), "what was tried gives way to what became of it"
     assert client.get("/v1/cameras/yard").json()["source"]["url"] == "rtsp://10.0.0.9/live"
@@ -943,7 +943,7 @@ def test_a_backtest_is_judged_and_a_threshold_chosen(
     left = [one.get("right", False) for one in labels if one["question"] == "Is the gate open?"]
     assert left == [True, True, True]
     page.evaluate("document.querySelector('section li button').click()")
-    eventually(lambda: "Picture of " in page.evaluate("document.querySelector('section li').innerText"))
+    eventually(lambda: "Picture from " in page.evaluate("document.querySelector('section li').innerText"))
     assert "judged by what became of its incident" not in text(page)
     raised = alert("gate", 5, watch="gate-open")
     raised.question = "Is the gate open?"
@@ -1074,7 +1074,7 @@ def test_a_file_is_uploaded_asked_about_and_cut(
     with av.open(io.BytesIO(cut.content)) as clip:
         assert sum(1 for _ in clip.decode(video=0)) == 10, "ten pictures a second, a keyframe each second"
     for span, status, words in (
-        ({"recording": 1, "start_s": 0, "end_s": 1}, 409, "of uploads and of web addresses alone"),
+        ({"recording": 1, "start_s": 0, "end_s": 1}, 409, "only from uploads and web addresses"),
         ({"recording": 2, "start_s": 0, "end_s": 1}, 404, "about 2 recordings"),
         ({"recording": 0, "start_s": 0, "end_s": 301}, 400, "at most 300 seconds"),
         ({"recording": 0, "start_s": 90, "end_s": 95}, 400, "no clip of"),

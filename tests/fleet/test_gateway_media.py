@@ -212,7 +212,7 @@ def test_a_second_model_sees_pictures_of_the_whole_incident(
         assert anybody.get(link).status_code == 200
         assert anybody.get(link.replace("/frames/2", "/frames/1")).status_code == 401
         refused = anybody.get(signed_link(LINK_KEY, str(client.base_url), path, 60))
-        assert (refused.status_code, "it was not at" in refused.text) == (404, True)
+        assert (refused.status_code, "is not within its clip" in refused.text) == (404, True)
 
 
 def test_an_overlay_dims_what_was_not_computed(

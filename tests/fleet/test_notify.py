@@ -241,7 +241,7 @@ def test_a_link_shows_its_own_path_until_it_ends(gateway: httpx.Client, broker: 
         # There is no footage: what answers is the picture's route, which found the incident.
         shown = anybody.get(f"{path}?{query}")
         assert shown.status_code == 404
-        assert "Kafka no longer holds a picture of it" in shown.json()["detail"]
+        assert "Kafka no longer has a picture of it" in shown.json()["detail"]
         assert anybody.get(f"/v1/shared/incidents/incident-7/clip.mp4?{query}").status_code == 401
         assert anybody.get(f"{path}?{query[:-3]}abc").status_code == 401
         ended = urlsplit(signed_link(LINK_KEY, "http://host", path, -1)).query

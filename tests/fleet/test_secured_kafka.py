@@ -223,4 +223,4 @@ def test_the_topics_job_gives_up_on_a_wrong_password(
         monkeypatch.setenv(f"LOOKOUT_{name.upper()}", value)
     monkeypatch.setattr(topics, "_CALL_S", 2.0)
     assert topics.main(["--partitions=2", "--replication=1"]) == topics.MISCONFIGURED
-    assert "Kafka refuses the connection" in capsys.readouterr().err
+    assert "Kafka rejects the connection" in capsys.readouterr().err

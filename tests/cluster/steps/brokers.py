@@ -80,7 +80,7 @@ def refuse_wrong_password(world: World, values: list[str]) -> None:
     options = [*values, "--set", "kafka.sasl.secret=wrong-user", "--set", f"image.tag={tag()}"]
     command = ("install", RELEASE, str(CHART), "--namespace", NAMESPACE, *options)
     said = world.cluster.helm(*command, "--wait", "--timeout", "600s", check=False)
-    world.check(said, "failed pre-install", "Kafka refuses the connection")
+    world.check(said, "failed pre-install", "Kafka rejects the connection")
     world.tell(f"a wrong password is refused: {said.strip()[-600:]}")
     world.cluster.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", check=False)
     world.kubectl("delete", "job", "-l", "app.kubernetes.io/part-of=lookout", check=False)

@@ -92,7 +92,7 @@ def _refused(world: World, *options: str) -> None:
     log = until(
         "an archive with another digest is refused",
         lambda: world.kubectl("logs", f"{RELEASE}-prefill-0", "-c", "model", "--tail=5", check=False),
-        lambda text: "the file has SHA-256" in text,
+        lambda text: "its SHA-256 is" in text,
     )
     world.check(log, "not used")
     world.tell(f"a wrong digest is refused: {log.strip().splitlines()[-1][:250]}")

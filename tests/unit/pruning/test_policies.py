@@ -89,8 +89,8 @@ def test_every_policy_has_one_whole_anchor_and_decides_the_same_again(name: str,
 def test_masks_that_do_not_fit_are_refused_with_the_policys_name() -> None:
     (mask,), _ = prune_block(samples(1), GRID, PrunePolicy())
     for given, words in [
-        ((), r"Fixed\(given=\(\)\) gives masks of frames \[\] for a block of frames \[\(0,\)\]"),
-        ((replace(mask, frames=(1,)),), r"masks of frames \[\(1,\)\]"),
+        ((), r"Fixed\(given=\(\)\) gives masks for frames \[\], but the block has frames \[\(0,\)\]"),
+        ((replace(mask, frames=(1,)),), r"masks for frames \[\(1,\)\]"),
         ((replace(mask, keep=mask.keep[:3]),), r"a mask of bool \(3, 4\) for frames \(0,\).*bool \(4, 4\)"),
         ((replace(mask, keep=mask.keep.astype(np.uint8)),), r"a mask of uint8 \(4, 4\)"),
     ]:

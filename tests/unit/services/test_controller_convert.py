@@ -104,7 +104,7 @@ def test_what_is_no_tenant_is_refused(tenant: object) -> None:
 
 def test_a_camera_from_before_the_schema_refused_passwords_is_not_followed() -> None:
     with pytest.raises(
-        ResourceError, match=r"^spec\.url: it holds a password: write \{password\}"
+        ResourceError, match=r"^spec\.url: it contains a password: write \{password\}"
     ) as refused:
         convert.camera(camera_resource(url="rtsp://10.1.2.3/live?psw=hush"))
     assert "hush" not in str(refused.value)

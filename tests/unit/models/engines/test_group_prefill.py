@@ -363,7 +363,7 @@ def test_requests_that_do_not_fit() -> None:
         run.ask([ASKED])
     with pytest.raises(PlanError, match="group 0 is next"):
         run.add(plans[1], shown[2:])
-    with pytest.raises(PlanError, match="but 1 frames came"):
+    with pytest.raises(PlanError, match="but 1 frames were given"):
         run.add(plans[0], shown[:1])
     with pytest.raises(EngineError, match="needs the questions"):
         GroupPrefill(engine("internvl"), PrefillSettings(score=Score.ATTENTION))

@@ -92,7 +92,7 @@ def test_hosts_are_globs_and_addresses() -> None:
 def test_a_window_is_whole_strides_of_whole_samples() -> None:
     with pytest.raises(StartupError, match=r"LOOKOUT_WINDOW_S=9 .* LOOKOUT_STRIDE_S=2"):
         load_settings(StageSettings, {**LOCAL, "LOOKOUT_WINDOW_S": "9"})
-    with pytest.raises(StartupError, match=r"LOOKOUT_STRIDE_S=1 holds 0\.5 samples"):
+    with pytest.raises(StartupError, match=r"LOOKOUT_STRIDE_S=1 has 0\.5 samples"):
         load_settings(StageSettings, {**LOCAL, "LOOKOUT_STRIDE_S": "1", "LOOKOUT_FPS": "0.5"})
 
 

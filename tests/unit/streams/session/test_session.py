@@ -175,7 +175,7 @@ def test_settings_of_text_are_checked(session: Session) -> None:
     played(session)
     with pytest.raises(SessionError, match="warmth is not a text setting"):
         session.ask("What?", warmth=1)
-    with pytest.raises(SessionError, match="tokens is for an answer in words"):
+    with pytest.raises(SessionError, match="tokens is only for answers in words"):
         session.ask(FIRST, tokens=3)
     with pytest.raises(UnsupportedModelError, match="JSON schema needs the vLLM engine"):
         session.ask("What?", schema={"type": "object"})

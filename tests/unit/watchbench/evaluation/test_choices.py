@@ -104,7 +104,7 @@ def test_a_preset_of_one_question_is_not_the_deployments() -> None:
     assert told["line"] == "lookout up --model /m; lookout analyze --model /m"
     console = Console(record=True, width=200)
     _show(console, json.loads(json.dumps(told)))
-    assert "A preset is a whole deployment's" in console.export_text()
+    assert "Add the watches that strides answer" in console.export_text()
 
 
 def test_every_setting_is_one_that_the_fleet_takes() -> None:

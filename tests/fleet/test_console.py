@@ -944,7 +944,7 @@ def test_a_backtest_is_judged_and_a_threshold_chosen(
     assert left == [True, True, True]
     page.evaluate("document.querySelector('section li button').click()")
     eventually(lambda: "Picture from " in page.evaluate("document.querySelector('section li').innerText"))
-    assert "judged by what became of its incident" not in text(page)
+    assert "from how its incident was closed" not in text(page)
     raised = alert("gate", 5, watch="gate-open")
     raised.question = "Is the gate open?"
     publish(broker.bootstrap, [raised])

@@ -123,7 +123,7 @@ def test_a_mask_is_drawn_saved_and_lifted(page: Browser, client: httpx.Client) -
     (saved,) = eventually(lambda: versions(client))
     points = [(point["x"], point["y"]) for point in saved["hide"][0]["points"]]
     assert points == [pytest.approx(corner, abs=0.01) for corner in CORNERS]
-    eventually(lambda: "In force" in text(page))
+    eventually(lambda: "A mask is in force" in text(page))
     eventually(lambda: page.evaluate("document.querySelectorAll('.frame .masked').length") == 2)
     clip = client.get(
         "/v1/cameras/yard/clip.mp4", params={"from": moment(BEGIN_MS), "to": moment(BEGIN_MS + 5000)}

@@ -197,6 +197,6 @@ def test_residuals_are_measured_where_the_pictures_are() -> None:
 
 
 def test_pictures_in_a_format_that_is_not_read_are_left_to_the_software_decoder() -> None:
-    with pytest.raises(CodecError, match="pictures of the format gbrp are not read from NVDEC") as caught:
+    with pytest.raises(CodecError, match="pictures of the format gbrp cannot be read from NVDEC") as caught:
         NvdecDecoder(library=fake_library()).decode(coloured("libx264rgb", "rgb24"), DecodeRequest(28, 28))
     assert caught.value.reason is Reason.NO_DECODER

@@ -158,7 +158,7 @@ def test_an_opinion_of_a_fault_of_a_camera_teaches_nothing_and_is_refused(
     path = f"/v1/incidents/{fault.incident}"
     eventually(lambda: client.get(path).status_code == 200, 60)
     refused = client.post(f"{path}/actions", json={"kind": "false-positive"})
-    assert (refused.status_code, "Resolve it" in refused.json()["detail"]) == (409, True)
+    assert (refused.status_code, "resolve the incident instead" in refused.json()["detail"]) == (409, True)
     assert client.post(f"{path}/actions", json={"kind": "resolve"}).json()["state"] == "resolved"
     assert not client.get("/v1/labels").json().get("labels")  # of no watch that answers
 
@@ -252,7 +252,7 @@ def test_films_of_a_camera_do_not_overlap(broker: KafkaServer, client: httpx.Cli
     first = send(short).json()
     refused = send(clip(600, fps=1))
     assert refused.status_code == 409, refused.text
-    assert "overlap the newest footage of camera twice: send it again in " in refused.json()["detail"]
+    assert "overlap camera twice's newest footage: send it again in " in refused.json()["detail"]
     assert 0 < int(refused.headers["retry-after"]) <= 601
     second = eventually(
         lambda: answer.json() if (answer := send(short)).status_code == 201 else None, every=0.5

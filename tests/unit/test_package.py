@@ -92,7 +92,7 @@ def test_every_error_has_one_root() -> None:
 
 
 def test_wrong_settings_of_a_pipeline_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(lookout.PipelineError, match=r"holds 2\.6 samples"):
+    with pytest.raises(lookout.PipelineError, match=r"has 2\.6 samples"):
         lookout.Pipeline(fps=2, stride_s=1.3)
     with pytest.raises(lookout.PipelineError, match="preset"):
         lookout.Pipeline(preset="nothing")

@@ -35,20 +35,29 @@ WORKDIR /tmp
 HEALTHCHECK --interval=10s --timeout=3s --start-period=600s CMD ["python", "-c", \
     "import os, urllib.request as u; u.urlopen('http://127.0.0.1:' + os.environ['LOOKOUT_METRICS_PORT'] + '/livez', timeout=2)"]
 
-# vLLM, and the part of torch that prune-encode needs, in one layer. The layer has ten gigabytes, so it is
-# installed in place: copied from another stage, with a cache of wheels, it would be on the builder's disk
-# four times. --no-deps: the list is complete, and vLLM requires packages that it leaves out (pyproject.toml,
-# override-dependencies). Triton compiles C at its first kernel: a compiler and the C library's headers stay
-# in the image.
+# vLLM, and the part of torch that prune-encode needs. They have ten gigabytes, so they are installed in place:
+# copied from another stage, with a cache of wheels, they would be on the builder's disk four times. They are
+# three layers because a layer is on that disk four times while it is committed, and because registries limit a
+# layer's size (GitHub's: ten gigabytes). --no-deps: the list is complete, and vLLM requires packages that it
+# leaves out (pyproject.toml, override-dependencies). Triton compiles C at its first kernel: a compiler and the
+# C library's headers stay in the image.
 FROM base AS model
 USER 0:0
 RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 COPY --from=builder /opt/lookout /opt/lookout
 RUN --mount=type=bind,from=builder,source=/usr/local/bin,target=/build \
     --mount=type=bind,source=docker/requirements,target=/requirements \
-    SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt UV_CACHE_DIR=/opt/lookout/wheels UV_LINK_MODE=hardlink \
-    UV_PYTHON=/opt/lookout/bin/python \
-    /build/uv pip install --quiet --no-deps --require-hashes -r /requirements/prefill-gpu.txt && rm -rf /opt/lookout/wheels
+    --mount=type=bind,source=docker/gpu_packages.sh,target=/gpu_packages.sh \
+    sh /gpu_packages.sh prefill-gpu.txt nvidia-
+RUN --mount=type=bind,from=builder,source=/usr/local/bin,target=/build \
+    --mount=type=bind,source=docker/requirements,target=/requirements \
+    --mount=type=bind,source=docker/gpu_packages.sh,target=/gpu_packages.sh \
+    sh /gpu_packages.sh prefill-gpu.txt "torch|triton"
+# what is there already is left alone
+RUN --mount=type=bind,from=builder,source=/usr/local/bin,target=/build \
+    --mount=type=bind,source=docker/requirements,target=/requirements \
+    --mount=type=bind,source=docker/gpu_packages.sh,target=/gpu_packages.sh \
+    sh /gpu_packages.sh prefill-gpu.txt .
 COPY docker/compile_check.py /tmp/compile_check.py
 USER 10001:10001
 RUN python /tmp/compile_check.py

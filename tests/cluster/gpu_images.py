@@ -3,7 +3,7 @@
 In each image what its service imports where CUDA is there is imported, with fakes of the driver's libraries
 (`tests.cluster.fake_driver`), and Triton's module of C is compiled. Then the services run on the CPU, with a
 Kafka, a Redis and the rest of a fleet of this machine, until a film has a verdict. Needs 10 minutes, root and
-the disk that it names first: decode-gpu alone needs least, those with vLLM have their layers in common. The
+the disk that it names first: decode-gpu alone needs less, those with vLLM have their layers in common. The
 images are removed afterwards. The last line is JSON, which `bench.record` keeps.
 """
 
@@ -42,7 +42,7 @@ STAGES = {Stage.DECODE: "decode-gpu", Stage.PRUNE_ENCODE: "prune-encode-gpu", St
 #: of the images; with LOOKOUT_IMAGE_TAG those that are there are tried, and stay
 TAG = os.environ.get("LOOKOUT_IMAGE_TAG") or "gpu-test"
 #: GB of disk while images are built: those with vLLM have layers in common
-MODEL_GB, NEEDS_GB = 25, {"decode-gpu": 5}
+MODEL_GB, NEEDS_GB = 25, {"decode-gpu": 14}
 _FAKE = {
     "LD_LIBRARY_PATH": "/fake",
     "TRITON_LIBCUDA_PATH": "/fake",

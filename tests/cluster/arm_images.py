@@ -30,7 +30,17 @@ from lookout.local.fleet import Fleet, service_module
 from lookout.wire import Stage
 from tests.cluster import arm_probe, workshop
 from tests.cluster.arm_machine import GIVEN, PROGRAMS, on_machine
-from tests.cluster.in_image import MODELS, Here, containers, described, model_folder, mounted, run, service
+from tests.cluster.in_image import (
+    MODELS,
+    Here,
+    containers,
+    described,
+    ending,
+    model_folder,
+    mounted,
+    run,
+    service,
+)
 from tests.cluster.outside import QUESTIONS, ExternalClient, Outcomes, films
 from tests.cluster.tools import CACHE, ToolError, say
 from tests.cluster.world import settle
@@ -53,8 +63,6 @@ ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     "recordings": ("-m", service_module("recordings"), "parts"),
     "tryout": ("-c", _SERVERS),
 }
-#: what buildah prints last when a program fails
-_BUILDAH: Final = ("subprocess exited with status", "Error: exit status")
 #: of the base image, Debian 12
 _PLATFORM: Final = "aarch64-manylinux_2_36"
 _QEMU: Final = Path("/usr/bin/qemu-aarch64-static")
@@ -312,11 +320,8 @@ def film(fleet: Fleet, least: int) -> tuple[Outcomes, float]:
 
 def asked(container: str, words: Sequence[str], bootstrap: str) -> str:
     """Run Python in an image, with a Kafka where the words need one; its exit code and its last line."""
-    settings = {"LOOKOUT_BOOTSTRAP": bootstrap} if "controller" in words[1] else {}
-    said = run(container, ["python", *words], settings)
-    printed = (said.stdout + said.stderr).strip().splitlines()
-    lines = [line for line in printed if not line.startswith(_BUILDAH)]
-    return f"exit code {said.returncode}: {lines[-1][-300:] if lines else ''}"
+    settings = {"LOOKOUT_BOOTSTRAP": bootstrap, "LOOKOUT_MODE": "local"} if "controller" in words[1] else {}
+    return ending(run(container, ["python", *words], settings))
 
 
 def _first_line(command: Sequence[str]) -> str:

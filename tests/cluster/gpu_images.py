@@ -30,6 +30,7 @@ from tests.cluster.in_image import (
     Here,
     containers,
     described,
+    ending,
     model_folder,
     mounted,
     run,
@@ -144,7 +145,7 @@ def refused(container: str) -> str:
     said = run(container, ["python", "-m", service_module(Stage.PREFILL)], settings)
     if not said.returncode:
         raise ToolError("prefill did not refuse vLLM without a driver")
-    return f"exit code {said.returncode}: {(said.stderr or said.stdout).strip().splitlines()[-1][-300:]}"
+    return ending(said)
 
 
 def play(names: Mapping[str, str]) -> dict[str, Any]:

@@ -22,6 +22,8 @@ from tests.cluster.cluster import Cluster
 USER = "10001:10001"
 PACKAGES = "opt/lookout/lib/python3.11/site-packages"
 PATIENCE_S = 300.0
+#: what buildah prints last when a program fails
+_BUILDAH = ("subprocess exited with status", "Error: exit status")
 #: stages that load a checkpoint
 MODELS = (Stage.PRUNE_ENCODE, Stage.PREFILL)
 
@@ -90,6 +92,13 @@ def run(
         text=True,
         timeout=PATIENCE_S,
     )
+
+
+def ending(done: subprocess.CompletedProcess[str]) -> str:
+    """How a program in a container ended: its exit code and its last line."""
+    printed = (done.stdout + done.stderr).strip().splitlines()
+    lines = [line for line in printed if not line.startswith(_BUILDAH)]
+    return f"exit code {done.returncode}: {lines[-1][-300:] if lines else ''}"
 
 
 def command(container: str, words: Sequence[str], settings: Mapping[str, str], *options: str) -> list[str]:

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lookout.local.fleet import Fleet, service_module
+from lookout.local.fleet import Fleet
 from lookout.wire import Stage
 from tests.cluster import fake_driver, workshop
 from tests.cluster.in_image import (
@@ -30,7 +30,6 @@ from tests.cluster.in_image import (
     Here,
     containers,
     described,
-    ending,
     model_folder,
     mounted,
     run,
@@ -78,8 +77,6 @@ def main() -> None:
             for stage, image in stages.items():
                 facts[image] = {**described(names[stage]), **imported(names[stage], stage, fakes)}
                 say(f"{image}: {json.dumps(facts[image])}")
-            if Stage.PREFILL in names:
-                facts["prefill-gpu"]["vllm without a driver"] = refused(names[Stage.PREFILL])
             facts["film"] = play(names)
             facts["functions of the fake libcuda"] = functions
     finally:
@@ -132,20 +129,6 @@ def imported(container: str, stage: str, fakes: Path) -> dict[str, Any]:
     if said.returncode:
         raise ToolError(f"{container}: {said.stderr[-1500:]}")
     return dict(json.loads(said.stdout.splitlines()[-1]))
-
-
-def refused(container: str) -> str:
-    """Return the message with which prefill refuses to run vLLM without a driver.
-
-    Raises:
-        ToolError: It did not end by itself.
-    """
-    model = f"/{PACKAGES}/lookout/models/tiny"
-    settings = {"LOOKOUT_BOOTSTRAP": "127.0.0.1:1", "LOOKOUT_MODEL_DIR": model, "LOOKOUT_MODE": "local"}
-    said = run(container, ["python", "-m", service_module(Stage.PREFILL)], settings)
-    if not said.returncode:
-        raise ToolError("prefill did not refuse vLLM without a driver")
-    return ending(said)
 
 
 def play(names: Mapping[str, str]) -> dict[str, Any]:

@@ -718,7 +718,7 @@ def test_a_camera_that_publishes_by_itself_is_erased_on_its_page(
     show(page, "cameras/shed")
     eventually(lambda: "a program sends it, or it came from a file" in text(page))
     press(page, "Erase this camera")
-    assert "Erase shed? All it has sent goes for good" in confirm(page, sure=False)
+    assert "Erase shed? Everything it has sent is deleted everywhere, for good" in confirm(page, sure=False)
     assert client.get("/v1/cameras/shed").is_success
     press(page, "Erase this camera")
     confirm(page, sure=True)
@@ -731,7 +731,7 @@ def test_a_camera_that_publishes_by_itself_is_erased_on_its_page(
 def test_the_timeline_leads_to_what_a_camera_sent_last(page: Browser, broker: KafkaServer) -> None:
     publish(broker.bootstrap, [verdict("attic", window) for window in range(3)])
     show(page, "cameras/attic?span=60")
-    last = "[...document.querySelectorAll('button')].find(one => one.innerText.includes('sent last'))"
+    last = "[...document.querySelectorAll('button')].find(one => one.innerText.includes('last footage'))"
     eventually(lambda: page.evaluate(f"Boolean({last})"))
     page.evaluate(f"{last}.click()")
     eventually(lambda: page.evaluate("document.querySelector('.halves canvas') !== null"))
@@ -767,7 +767,7 @@ def test_what_needs_memory_is_not_offered_without_it(page: Browser) -> None:
     eventually(lambda: "Timeline" in text(page))
     assert "Find what looks like this" not in text(page)
     show(page, "find")
-    eventually(lambda: "keeps no memory" in text(page))
+    eventually(lambda: "memory, which this fleet does not keep" in text(page))
     assert page.evaluate("document.querySelector('main form') === null")
 
 
@@ -859,7 +859,7 @@ def test_what_was_typed_into_a_watch_is_there_on_return(page: Browser) -> None:
     assert "Your changes are not saved." in text(page)
     press(page, "Discard the changes")
     eventually(lambda: page.evaluate(question) == before)
-    eventually(lambda: "is not saved" not in text(page))
+    eventually(lambda: "are not saved" not in text(page))
     assert not page.evaluate(asks)
 
 
@@ -911,16 +911,16 @@ def test_a_backtest_is_judged_and_a_threshold_chosen(
         row = f"document.querySelectorAll('section li')[{place}]"
         page.evaluate(f"{row}.querySelectorAll('.row button')[{button}].click()")
     told = "document.querySelector('section dl').innerText"
-    eventually(lambda: "2 of 3 reported and judged" in page.evaluate(told))
-    eventually(lambda: "2 of 3 that are right" in page.evaluate(told))
+    eventually(lambda: "2 of 3 reported and marked" in page.evaluate(told))
+    eventually(lambda: "2 of 3 right moments" in page.evaluate(told))
     assert "No threshold separates these" in text(page)
     assert "6.0" in page.evaluate(told)  # three reach 60 % in half a day
     fill(page, "Counts as yes from", "0.8")
-    eventually(lambda: "1 of 1 reported and judged" in page.evaluate(told))
-    assert "1 of 3 that are right" in page.evaluate(told)
+    eventually(lambda: "1 of 1 reported and marked" in page.evaluate(told))
+    assert "1 of 3 right moments" in page.evaluate(told)
     assert "2.0" in page.evaluate(told)
     fill(page, "Counts as yes from", "0.4")
-    eventually(lambda: "2 of 4 reported and judged" in page.evaluate(told))  # with the earlier opinion
+    eventually(lambda: "2 of 4 reported and marked" in page.evaluate(told))  # with the earlier opinion
     # Another try of the same question knows what was judged; the same button takes it back.
     press(page, "Try it on the last day")
     (job,) = eventually(
@@ -934,11 +934,11 @@ def test_a_backtest_is_judged_and_a_threshold_chosen(
     for one in judged:
         past.labels.add(camera="gate", watch=one["watch"], incident=one["incident"], right=True, score=0.9)
     Writer({"bootstrap.servers": broker.bootstrap}).write(ANSWERS.name, {answers.id: to_json(answers)})
-    eventually(lambda: "2 of 4 reported and judged" in text(page))
+    eventually(lambda: "2 of 4 reported and marked" in text(page))
     pressed = "[...document.querySelectorAll('section li [aria-pressed=true]')].map(one => one.innerText)"
     assert page.evaluate(pressed) == ["✓ Right", "✓ Right", "✗ Wrong", "✓ Right"]
     page.evaluate("document.querySelectorAll('section li [aria-pressed=true]')[2].click()")
-    eventually(lambda: "2 of 3 reported and judged" in page.evaluate(told))
+    eventually(lambda: "2 of 3 reported and marked" in page.evaluate(told))
     labels = client.get("/v1/labels").json()["labels"]
     left = [one.get("right", False) for one in labels if one["question"] == "Is the gate open?"]
     assert left == [True, True, True]

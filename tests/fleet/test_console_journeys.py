@@ -285,8 +285,8 @@ def test_a_watch_is_tried_on_its_past_judged_changed_and_taken_back(
     scores = [one["score"] for one in past["incidents"]]
     press(page, "✓ Right")
     fill(page, "Counts as yes from", "0.3")
-    eventually(lambda: "1 of 1 reported and judged" in page.evaluate(told))
-    assert "1 of 1 that are right" in page.evaluate(told)
+    eventually(lambda: "1 of 1 reported and marked" in page.evaluate(told))
+    assert "1 of 1 right moments" in page.evaluate(told)
     assert "Cost per day" in page.evaluate(told)
     fill(page, "Counts as yes from", "0.99")
     reported = sum(score >= 0.99 for score in scores)

@@ -1075,7 +1075,7 @@ def test_a_file_is_uploaded_asked_about_and_cut(
         assert sum(1 for _ in clip.decode(video=0)) == 10, "ten pictures a second, a keyframe each second"
     for span, status, words in (
         ({"recording": 1, "start_s": 0, "end_s": 1}, 409, "only from uploads and web addresses"),
-        ({"recording": 2, "start_s": 0, "end_s": 1}, 404, "about 2 recordings"),
+        ({"recording": 2, "start_s": 0, "end_s": 1}, 404, "about only 2 recordings"),
         ({"recording": 0, "start_s": 0, "end_s": 301}, 400, "at most 300 seconds"),
         ({"recording": 0, "start_s": 90, "end_s": 95}, 400, "no clip of"),
     ):
@@ -1102,7 +1102,7 @@ def test_a_file_becomes_footage_of_a_camera(page: Browser, broker: KafkaServer, 
     (hours := tmp_path / "hours.ts").write_bytes(clip(600, fps=1))
     choose(page, hours)
     press(page, "Send it")
-    eventually(lambda: "it would overlap the newest footage of camera stage: send it again in " in text(page))
+    eventually(lambda: "would overlap camera stage's newest footage: send it again in " in text(page))
     assert len(sent()) == 2
     choose(page, film)
     again = BUTTON.format("Send it again")

@@ -60,6 +60,7 @@ TITLES = {
     "windows_fidelity-20": "How reuse changes answers in windows of 20 frames",
     "masks": "What each policy keeps, and how it changes answers",
     "bits": "Masks from the number of bits that a codec spent on each block",
+    "bits-answers": "Answers under masks from bits, vectors and luma, with as many tokens",
     "masking": "What privacy masks cost, by picture size",
     "memory": "What a memory reads, and how good its answers are",
     "memory-rules": "Retrieval rules, on questions about the past of other streams",

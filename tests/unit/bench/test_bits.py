@@ -6,6 +6,10 @@ import numpy as np
 import pytest
 
 from bench.bits import recall, spread, summary
+from bench.codecsight.bits import RULE, AsMany
+from bench.motion import GRID
+from lookout.pruning import Sample
+from lookout.streams import ClipFrames, StrideFrame
 
 
 @pytest.mark.parametrize("shape", [(30, 40), (17, 15), (16, 16), (8, 10)])
@@ -43,3 +47,20 @@ def test_codecs_without_vectors_have_no_row_of_them() -> None:
     assert "vectors" not in found
     assert "4 x 4 less vectors 95 %" not in found
     assert found["4 x 4 less random 95 %"] == pytest.approx([0.4, 0.4])
+
+
+def test_places_follow_a_signal_and_their_number_the_default() -> None:
+    still = np.full((448, 448, 3), 90, np.uint8)
+    moved = still.copy()
+    moved[:112, :112] = 200
+    frames = [StrideFrame(Sample(one), 500_000 * n, n) for n, one in enumerate([still] * 2 + [moved] * 2)]
+    scores = np.zeros((4, 16, 16), np.float32)
+    scores[:, 12:] = 1.0
+    samples = [frame.sample for frame in frames]
+    usual, _ = RULE.masks(samples, GRID)
+    masks, _ = AsMany(ClipFrames(frames, 500_000), scores).masks(samples, GRID)
+    assert [mask.anchor for mask in masks] == [mask.anchor for mask in usual]
+    assert [mask.keep.sum() for mask in masks] == [mask.keep.sum() for mask in usual]
+    (change,) = (n for n, mask in enumerate(usual) if not mask.anchor and mask.keep.any())
+    assert not usual[change].keep[12:].any()
+    assert masks[change].keep[12:].sum() == masks[change].keep.sum()

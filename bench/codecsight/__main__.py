@@ -38,7 +38,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,7 +45,6 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from bench.answered import Cut
 from bench.codecsight import sweeps
 from bench.codecsight.paper import beside_paper
 from bench.codecsight.policies import REFERENCES
@@ -54,6 +52,7 @@ from bench.codecsight.rules import rules
 from bench.codecsight.scores import Answers
 from bench.codecsight.streams import (
     EVERY_POLICY,
+    SECONDS,
     Camera,
     Outcome,
     Workplace,
@@ -73,13 +72,8 @@ from bench.codecsight.table import (
     thirds,
 )
 from bench.motion import footage
-from bench.results import Results
-from lookout.models import find_model
-from lookout.models.digest import folder_digest
-from lookout.models.engines import load_engine
-from lookout.models.families import load_tower
 
-SECONDS, QUICK_SECONDS = 80.5, 56.5  # of a film: six and three whole windows
+QUICK_SECONDS = 56.5  # of a film: three whole windows
 PARTS = ("policies", "flops", "rules", "figure 14", "figure 16", "figure 17", "figure 18")
 
 
@@ -155,16 +149,8 @@ def main() -> None:
     cameras, swept, seconds = options.cameras, options.sweep_cameras, SECONDS
     if options.quick:
         cameras, swept, seconds = 2, 1, QUICK_SECONDS
-    model = options.model or find_model()
-    results = Results(options.keep / f"answers-{folder_digest(model)[:12]}.jsonl", fresh=options.fresh)
-    place = Workplace(
-        load_tower(model),
-        load_engine(model),
-        results,
-        options.keep / "films",
-        Cut(16, 100, 1),
-        seconds,
-        time.monotonic() + 60 * options.minutes,
+    place = Workplace.at(
+        options.keep, seconds, model=options.model, fresh=options.fresh, minutes=options.minutes
     )
     where = footage()
     parts: dict[str, Callable[[], dict[str, Any]]] = {

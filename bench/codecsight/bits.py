@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -28,18 +27,12 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from bench.answered import Cut, chains_of, default
+from bench.answered import chains_of, default
 from bench.bits import spread, timed
-from bench.codecsight.__main__ import SECONDS
 from bench.codecsight.policies import PAPER, WHOLE, of_groups
 from bench.codecsight.streams import Camera, Outcome, Workplace, camera, outcome, truth_of
-from bench.results import Results
 from bench.workplace import print_tables
 from bench.worth import Found, counted, less_others, per_camera, rivals
-from lookout.models import find_model
-from lookout.models.digest import folder_digest
-from lookout.models.engines import load_engine
-from lookout.models.families import load_tower
 from lookout.pruning import Carry, MaskPolicy, PrunePolicy, Sample, TemporalMask
 from lookout.streams import ClipFrames, read_clip
 from lookout.video.motion.grids import GroupedPatches, spread as over_patches
@@ -51,8 +44,10 @@ P = NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class AsMany(MaskPolicy):
-    """The default's anchors, and behind them as many groups of each sample as it keeps: those with the
-    largest scores, added up since a group was last encoded. Equal scores are drawn.
+    """Keeps the default's anchors and, in every other sample, as many groups as the default keeps.
+
+    The groups with the largest scores are kept. A group's score is the sum since it was last encoded; among
+    equal scores, groups are drawn.
 
     Attributes:
         clip: Whose samples are masked.
@@ -164,17 +159,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, default=Path("out/codecsight"), help="films and answers")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    model = find_model()
-    results = Results(options.keep / f"answers-{folder_digest(model)[:12]}.jsonl")
-    place = Workplace(
-        load_tower(model),
-        load_engine(model),
-        results,
-        options.keep / "films",
-        Cut(16, 100, 1),
-        SECONDS,
-        time.monotonic() + 1e9,
-    )
+    place = Workplace.at(options.keep)
     shown = [camera(number, place) for number in range(options.cameras)]
     if options.films:
         print(*(one.path for one in shown), sep="\n")

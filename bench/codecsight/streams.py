@@ -37,7 +37,10 @@ from bench.codecsight.scores import Answers
 from bench.results import Results
 from bench.shapes import VIT_300M
 from bench.windows import VIT_PATCHES, WHOLE as TOKENS
-from lookout.models.engines import Engine
+from lookout.models import find_model
+from lookout.models.digest import folder_digest
+from lookout.models.engines import Engine, load_engine
+from lookout.models.families import load_tower
 from lookout.models.vision import Tower
 from lookout.models.windows import StrideBlock
 from lookout.pruning import MaskPolicy
@@ -49,6 +52,7 @@ from watchbench.questions import QUESTIONS, answers
 from watchbench.training import STEP_S
 
 EVERY_POLICY: Final = (*WAYS, *REFERENCES)
+SECONDS: Final = 80.5  # of a film: six whole windows
 FIRST: Final = HELD_BACK + 70_000
 GRADE: Final = 0.2  # of disturbances: with the noise of training's scenes, vectors keep every patch
 #: what each camera shows for sure, in turns, so that no question is without a case
@@ -99,6 +103,31 @@ class Workplace:
     seconds: float
     until: float
     blocks: dict[str, list[StrideBlock]] = field(default_factory=dict)
+
+    @classmethod
+    def at(
+        cls,
+        keep: Path,
+        seconds: float = SECONDS,
+        *,
+        model: Path | None = None,
+        fresh: bool = False,
+        minutes: float = 1e6,
+    ) -> Workplace:
+        """Load a model and open what is kept of its answers.
+
+        Args:
+            keep: Folder of films and answers.
+            seconds: Length of a film.
+            model: A checkpoint folder; None: the bundled model.
+            fresh: Forget earlier answers.
+            minutes: Begin nothing new after so long.
+        """
+        model = model or find_model()
+        results = Results(keep / f"answers-{folder_digest(model)[:12]}.jsonl", fresh=fresh)
+        until = time.monotonic() + 60 * minutes
+        tower, engine = load_tower(model), load_engine(model)
+        return cls(tower, engine, results, keep / "films", Cut(16, 100, 1), seconds, until)
 
     @property
     def late(self) -> bool:

@@ -86,6 +86,10 @@ Muon = Annotated[bool, typer.Option(help="Muon for matrices; else AdamW: shorter
 Threads = Annotated[int, typer.Option(min=1, help="Threads for learning; drawing has one of its own.")]
 Seed = Annotated[int, typer.Option(help="Seed; another one gives other scenes.")]
 Device = Annotated[str, typer.Option(help="Where losses and updates run: cpu, cuda, cuda:1.")]
+Minutes = Annotated[
+    float | None,
+    typer.Option(min=0.1, help="Train for this long, however many steps that is; the rate falls until then."),
+]
 Estimate = Annotated[bool, typer.Option(help="Only print steps, FLOPs and minutes on an H100, as JSON.")]
 Begin = Annotated[
     str | None, typer.Option(help="Begin with these weights: a committed name, or a checkpoint folder.")
@@ -243,12 +247,7 @@ def real_(
     ],
     folder: Progress = OUT,
     steps: Annotated[int, typer.Option(min=1, help="Steps of 64 frames.")] = 1200,
-    minutes: Annotated[
-        float | None,
-        typer.Option(
-            min=0.1, help="Learn for so long, however many steps that is; the rate falls until then."
-        ),
-    ] = None,
+    minutes: Minutes = None,
     threads: Threads = 1,
     seed: Seed = 301,
     begin: Begin = "tolerant",
@@ -305,12 +304,7 @@ def smol(
     folder: Progress = OUT,
     steps: Annotated[int, typer.Option(min=1, help="Steps.")] = 2400,
     rows: Annotated[int, typer.Option(min=80, help="Frames of a step.")] = 640,
-    minutes: Annotated[
-        float | None,
-        typer.Option(
-            min=0.1, help="Learn for so long, however many steps that is; the rate falls until then."
-        ),
-    ] = None,
+    minutes: Minutes = None,
     helpers: Annotated[
         int, typer.Option(min=0, help="Processes that draw films and prepare steps ahead, for a GPU.")
     ] = 0,
@@ -361,12 +355,7 @@ def across(
     output: Output = None,
     folder: Progress = OUT,
     steps: Annotated[int, typer.Option(min=1, help="Steps of eight windows.")] = 2000,
-    minutes: Annotated[
-        float | None,
-        typer.Option(
-            min=0.1, help="Learn for so long, however many steps that is; the rate falls until then."
-        ),
-    ] = None,
+    minutes: Minutes = None,
     threads: Threads = 1,
     seed: Seed = 301,
     estimate: Estimate = False,

@@ -299,7 +299,10 @@ def turned(picture: Tensor, degrees: float, height: float, squash: float, flat: 
 def _paste(
     picture: NDArray[np.uint8], sprite: Tensor, centre: tuple[float, float], tint: list[float]
 ) -> tuple[float, float, float, float] | None:
-    """Paste in place; return the box, None if less than half of it lies in the picture."""
+    """Paste in place; return the box (x0, y0, x1, y1 in 0..1).
+
+    None, and nothing is pasted: less than 0.6 of the box lies in the picture.
+    """
     high, wide = sprite.shape[1:]
     x0, y0 = round(centre[0] * SIDE - wide / 2), round(centre[1] * SIDE - high / 2)
     left, top, right, bottom = max(0, x0), max(0, y0), min(SIDE, x0 + wide), min(SIDE, y0 + high)

@@ -82,7 +82,7 @@ def _together(results: Sequence[Result | None]) -> str:
     cells = (
         "**all**",
         f"{passed} of {len(found)} ok",
-        f"{committed} of {expected}, {doubled} doubled, {behind} objects left behind",
+        f"{committed} of {expected}; {doubled} committed twice, {behind} objects left behind",
         sum(result.seconds for result in found),
         found[0].commit,
         max(result.date for result in found),

@@ -119,8 +119,8 @@ def test_steps_that_ran_at_one_commit_are_counted_together() -> None:
     one, other = result("0a1b2c3d4", 156), result("0a1b2c3d4", 155)
     (row,) = results.table(["base", "nodes"], {"base": one, "nodes": other}).splitlines()[4:]
     assert row == (
-        "| **all** | 2 of 2 ok | 311 of 312, 0 doubled, 0 objects left behind | 120 | 0a1b2c3d4 | 2026-11-28 "
-        "|"
+        "| **all** | 2 of 2 ok | 311 of 312; 0 committed twice, 0 objects left behind "
+        "| 120 | 0a1b2c3d4 | 2026-11-28 |"
     )
     assert "all" not in results.table(["base", "nodes"], {"base": one, "nodes": result("1b2c", 156)})
     assert "all" not in results.table(["base", "nodes"], {"base": one})

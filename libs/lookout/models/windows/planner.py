@@ -191,14 +191,13 @@ class Planner:
 
     def alone(self) -> Planner:
         """Return the planner that asks each stride of the same windows alone (the preset `strides`)."""
-        own = self.settings
-        settings = WindowSettings(
-            own.blocks,
-            Policy.PRUNE_ONLY,
-            own.key_every,
-            own.compact,
-            samples=own.samples,
-            stride_s=own.stride_s,
+        settings = replace(
+            self.settings,
+            policy=Policy.PRUNE_ONLY,
+            anchors=None,
+            refresh_frames=None,
+            refresh_share=None,
+            refresh_surplus=None,
             alone=True,
         )
         return replace(self, settings=settings)

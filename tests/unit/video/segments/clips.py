@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
+from pathlib import Path
 
 import av
 import numpy as np
@@ -100,6 +101,15 @@ def encode(
             out.mux(stream.encode(frame))
         out.mux(stream.encode(None))
     return buffer.getvalue()
+
+
+def mixed_folder(folder: Path) -> Path:
+    """Write a clip, a text and, in a subfolder, an empty file; return the folder."""
+    (folder / "a.mp4").write_bytes(encode("mp4", frames=20, bframes=1))
+    (folder / "b.txt").write_text("no video")
+    (folder / "sub").mkdir()
+    (folder / "sub" / "c.ts").write_bytes(b"")
+    return folder
 
 
 def interlaced(speed: int, frames: int = 8) -> bytes:

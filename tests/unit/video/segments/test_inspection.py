@@ -6,16 +6,12 @@ from pathlib import Path
 import pytest
 
 from lookout.video.sandbox import SandboxPool, inspect, inspect_all
-from tests.unit.video.segments.clips import encode
+from tests.unit.video.segments.clips import mixed_folder
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "a.mp4").write_bytes(encode("mp4", frames=20, bframes=1))
-    (tmp_path / "b.txt").write_text("no video")
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "c.ts").write_bytes(b"")
-    return tmp_path
+    return mixed_folder(tmp_path)
 
 
 def test_a_file_is_counted(folder: Path) -> None:

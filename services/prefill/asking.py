@@ -215,7 +215,7 @@ class WindowAsker:
     ) -> DecidedWindow:
         """Compute the window's answers; with `shed`, without descriptions and audit.
 
-        Watches that are asked of windows and those that are asked of strides share nothing, so that the
+        Watches that are asked about windows and those that are asked about strides share nothing, so that the
         answers of one do not depend on whether there is another.
         """
         tenant = tenant_of(span.tenant)

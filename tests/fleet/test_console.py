@@ -796,11 +796,11 @@ def test_a_watch_is_made_changed_and_removed(page: Browser, client: httpx.Client
     eventually(lambda: page.evaluate("document.querySelector('textarea')?.value"))  # it is loaded
     fill(page, "Counts as yes from", "0.8")
     fill(page, "Cameras", "gate")
-    fill(page, "Asked of", "strides")
+    fill(page, "Asked about", "strides")
     press(page, "Save")
     shown = "[...document.querySelectorAll('dl')].map(list => list.innerText.split('\\n'))"
     changed = ["Cameras", "gate, hall-* → gate", "Counts as yes from", "60 % → 80 %"]
-    changed += ["Asked of", "windows → each stride alone"]
+    changed += ["Asked about", "windows → each stride alone"]
     eventually(lambda: page.evaluate(shown) == [changed])
     assert client.get("/v1/watches/bag-left").json()["watch"]["asked"] == "strides"
     press(page, "Use this version again")
@@ -809,7 +809,7 @@ def test_a_watch_is_made_changed_and_removed(page: Browser, client: httpx.Client
     press(page, "Save it as version 3")
     eventually(lambda: client.get("/v1/watches/bag-left").json()["watch"]["cameras"] == ["gate", "hall-*"])
     back = ["Cameras", "gate → gate, hall-*", "Counts as yes from", "80 % → 60 %"]
-    back += ["Asked of", "each stride alone → windows"]
+    back += ["Asked about", "each stride alone → windows"]
     eventually(lambda: page.evaluate(shown) == [back, changed])
     assert text(page).count("by local") == 3, "each version says who wrote it"
     assert "is in the form" not in text(page)

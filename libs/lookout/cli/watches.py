@@ -110,7 +110,7 @@ AskedOption = Annotated[
     Literal["windows", "strides"] | None,
     typer.Option(
         "--asked",
-        help="What the question is asked of: windows, or each stride alone, which is cheaper.  "
+        help="What the question is asked about: windows, or each stride alone, which costs less.  "
         "[default: windows]",
         show_default=False,
     ),
@@ -512,7 +512,7 @@ def rule_text(watch: Watch) -> str:
     if gate := gate_text(watch.gate):
         words.append(gate)
     if asks_strides(watch):
-        words.append("asked of strides")
+        words.append("asked about strides")
     if watch.verify:
         words.append(f"second opinion of {watch.verify_with}" if watch.verify_with else "second opinion")
     if watch.disabled:

@@ -29,7 +29,7 @@ _TAKEN = {CAMERA_HEALTH: "cameras' own incidents", SHIFT_REPORT: "scheduled repo
 #: why a watch with `verify` cannot ask a second model
 NO_SECOND_MODEL: Final = "no second model is configured: set LOOKOUT_OPINION_URL and LOOKOUT_OPINION_MODEL"
 _LAST_VERSION = 2**32 - 1  # uint32
-#: what a watch may be asked of, by the names in command line and resources; on the wire 0 stands for windows
+#: what a watch may be asked about, by its name in commands and resources; on the wire, 0 is windows
 ASKED: Final[dict[str, Watch.Asked]] = {
     "windows": Watch.ASKED_UNSPECIFIED,
     "strides": Watch.ASKED_STRIDES,
@@ -166,7 +166,7 @@ def asked_question(watch: Watch) -> str:
 
 
 def asks_strides(watch: Watch) -> bool:
-    """Whether a watch is asked of each stride alone, not of windows."""
+    """Whether a watch is asked about each stride alone, not about windows."""
     return watch.asked == Watch.ASKED_STRIDES
 
 

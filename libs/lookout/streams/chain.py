@@ -69,7 +69,7 @@ class WindowChain:
             window.
         strides: The answers of strides that were asked alone (`WindowSettings.alone`) for the newest window,
             by index. Missing ones are asked again, for example after a restart. A chain may have both: a
-            camera's watches may be asked of windows and of strides.
+            camera's watches may be asked about windows and about strides.
     """
 
     key_every: int

@@ -64,7 +64,8 @@ def test_a_watch_is_shown_with_its_tenant_and_class() -> None:
 
 def test_a_watch_of_strides_is_shown_as_one() -> None:
     assert (
-        rule_text(Watch(id="fall", question="Is it?", asked="ASKED_STRIDES")) == "p ≥ 0.5, asked of strides"
+        rule_text(Watch(id="fall", question="Is it?", asked="ASKED_STRIDES"))
+        == "p ≥ 0.5, asked about strides"
     )
 
 

@@ -1,4 +1,4 @@
-"""Watches that are asked of strides and watches that are asked of windows, on one camera."""
+"""Watches that are asked about strides and watches that are asked about windows, on one camera."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_a_camera_asked_of_strides_alone_holds_no_kv(batcher: Batcher) -> None:
 
 
 def test_each_stride_is_asked_once(batcher: Batcher) -> None:
-    """Also while another watch is asked of windows, and where the fleet's preset is strides."""
+    """Also while another watch is asked about windows, and where the fleet's preset is strides."""
     asked: list[WindowRequest] = []
 
     class Counted:

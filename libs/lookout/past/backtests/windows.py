@@ -76,7 +76,7 @@ class PastWindows:
         A window is computed with the chain that the fleet used, if verdicts of other watches say which;
         otherwise with a chain of its own. If the fleet repeated an answer because nothing had changed, the
         answer before is repeated here too. If the watch's gate is closed, nothing is computed. A watch that
-        is asked of strides needs no chain.
+        is asked about strides needs no chain.
 
         Args:
             epoch: The records of the epoch.

@@ -16,5 +16,5 @@ def plan_digest(planner: Planner, *, reuse: bool) -> str:
 
 
 def strides_digest(planner: Planner) -> str:
-    """Return the digest in verdicts of watches that are asked of strides (`Planner.alone`)."""
+    """Return the digest in verdicts of watches that are asked about strides (`Planner.alone`)."""
     return plan_digest(planner.alone(), reuse=True)

@@ -332,7 +332,7 @@ export const text = {
     noGate: "always ask",
     gateMotion: "something moves, in the zones if there are any",
     gateHelp: "Until then, nothing is computed for this question. That time counts as not asked, not as no.",
-    askedOf: "Asked of",
+    askedOf: "Asked about",
     askedOfWindows: "windows",
     askedOfStrides: "each stride alone",
     askedOfHelp: "Strides cost less. A question that needs more than one of them, such as what came first, needs windows.",

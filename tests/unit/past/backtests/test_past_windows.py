@@ -190,8 +190,8 @@ def test_watches_of_strides_and_of_windows_say_what_they_said_together() -> None
         past, _ = replayed(fleet, watch)
         compare(past, committed[watch.id])
         assert [v.basis for v in past] == [v.basis for v in committed[watch.id]]
-    # A question that was asked of strides, asked of windows afterwards: the chains are those of the watch of
-    # windows, or where there was none those of the stream's key strides.
+    # A question that was asked about strides is now asked about windows. Its chains are those of the watch
+    # that asked about windows or, if there was none, those of the stream's key strides.
     asked_else = Watch(id="crowd", version=1, question=CROWD.question)
     expected = run(encoded, [asked_else], values)
     for watches in (fleet, run(encoded, [strides], values)):

@@ -1,4 +1,4 @@
-"""Which chain a window belongs to, where watches are asked of windows and of strides."""
+"""Which chain a window belongs to, where watches are asked about windows and about strides."""
 
 from __future__ import annotations
 

@@ -335,7 +335,7 @@ export const text = {
     askedOf: "Asked about",
     askedOfWindows: "windows",
     askedOfStrides: "each stride alone",
-    askedOfHelp: "Strides cost less. A question that needs more than one of them, such as what came first, needs windows.",
+    askedOfHelp: "A window is the stretch of footage that one answer is about; a stride is a part of it. Asking about each stride alone costs less, but questions about what came first or how long it took need windows.",
     describe: "Write a sentence when the answer is yes",
     verify: "Ask a second model about each incident before anyone is notified",
     verifyWith: "Which second model",

@@ -4,8 +4,8 @@ stride.
 The films are those of `watchbench.far`, drawn with other seeds than the films that the weights were trained
 on. They are processed as in the product: encoded (224 x 224), decoded, sampled, masked. Five strides precede
 the window, so that the default reuses KV as in a long stream; in every second unit, a person came in the last
-of these strides and has left. The ways are those of `bench.worth`. The weights are the bundled ones with the
-layers of `bench/across` (which `watchbench across` trains), or another checkpoint (`--model`).
+of these strides and has left. The ways are those of `bench.worth`. The checkpoint is `bench/across`, which
+`watchbench across` trained, or another one (`--model`).
 
 - `accuracy`: share of right answers at p(yes) of 0.5; every second film is a Yes, so chance is 0.5. `auc`:
   share of pairs of a Yes and a No in which the Yes has the larger p(yes). Intervals are 95 % over units of
@@ -43,7 +43,7 @@ from lookout.models.engines import Question
 from lookout.models.windows import StrideBlock
 from lookout.pruning import PrunePolicy
 from lookout.streams import ClipFrames, read_clip
-from watchbench import across, cameras, encode, far, scenes
+from watchbench import cameras, encode, far, scenes
 from watchbench.evaluation.intervals import Drawn, edges
 from watchbench.films import HELD_BACK
 from watchbench.training import STEP_S
@@ -195,12 +195,10 @@ def options_of() -> argparse.Namespace:
     parser.add_argument("--films", type=int, default=40, help="of each kind")
     parser.add_argument("--others", type=int, default=16, help="films of each kind that the presets answer")
     parser.add_argument("--keep", type=Path, default=Path("out/far"), help="folder for films and answers")
-    parser.add_argument("--model", type=Path, help="folder of a checkpoint")
+    across = Path(__file__).parent / "across"
+    parser.add_argument("--model", type=Path, default=across, help="folder of a checkpoint")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
-    options = parser.parse_args()
-    if options.model is None:
-        options.model = across.checkpoint(Path(__file__).parent / "across", options.keep / "checkpoint")
-    return options
+    return parser.parse_args()
 
 
 def share(options: argparse.Namespace, part: int) -> None:

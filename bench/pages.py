@@ -18,7 +18,7 @@ from typing import Any
 
 from bench.beside import BESIDE
 from bench.plots import Bars, Lines, bar_chart, heat_map, line_chart
-from bench.record import RESULTS, ROOT, Record
+from bench.record import RESULTS, ROOT, Record, bundled
 from lookout.models import TINY
 from lookout.models.questions import QUESTIONS_FILE
 from watchbench.evaluation.choices import MARGINS
@@ -84,8 +84,8 @@ TITLES = {
     "sight-dense": "What weights trained further with every token kept see, in windows of 80 frames",
     "sight-mrope": "What weights of a second architecture see in windows of 20 frames",
     "sight-real": "What weights see whose tower was trained on real clips",
-    "sight-photographs": "What weights see whose tower was trained on photographs too",
-    "sight-photographs-gain": "The same weights compared with the bundled ones on rendered cameras",
+    "sight-before": "What the bundled model saw before it was trained on real clips",
+    "sight-gain": "The bundled model before and after training on real clips, on rendered cameras",
     "sight-20": "What the tiny model sees in windows of 20 frames",
     "sight-80": "What the tiny model sees in windows of 80 frames",
     "unreferenced": "What a camera saves by not sending pictures to which no other picture refers",
@@ -265,7 +265,8 @@ def origin(record: Record) -> str:
     trees = f" (libs and services: {record.trees})" if record.trees else ""
     state = f"commit {commit_text(record)}{trees}"
     gone = "" if runs(record.command) else "; the bench has since been removed, but is in that commit"
-    return f"`{record.command}` on {record.device}, {state}, {record.date}{beside}{gone}"
+    earlier = "" if record.weights == bundled() else "; the bundled model has had other weights since"
+    return f"`{record.command}` on {record.device}, {state}, {record.date}{beside}{gone}{earlier}"
 
 
 def runs(command: str) -> bool:

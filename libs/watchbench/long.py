@@ -16,10 +16,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from watchbench import model as vlm
+from watchbench import model as vlm, real
 from watchbench.clips import FRAMES, SHORT, STRIDES, Clip, ClipStore, Wanted, joined, part_of
 from watchbench.costs import summed
 from watchbench.questions import BY_NAME, NAMES
+from watchbench.real import RealWindows
 from watchbench.stage import LABELS, Lesson, QuestionStage, StagePlan, asked_of
 from watchbench.training import CPU
 
@@ -44,6 +45,7 @@ class LongPlan(StagePlan):
         short: The share of steps without history that learn from eight scenes of 20 frames.
         groups: Groups of eight such scenes drawn in all.
         chosen: Whether clips are chosen (:data:`CHOSEN`): crowds, objects left, and other rare things.
+        real: The share of steps about real windows, if there are any.
     """
 
     rows: int = 160
@@ -53,6 +55,7 @@ class LongPlan(StagePlan):
     short: float = 0.0
     groups: int = 300
     chosen: bool = False
+    real: float = 0.25
 
 
 class Clips(Protocol):
@@ -205,10 +208,19 @@ class LongTrainer(QuestionStage[LongPlan]):
 
     key = "long"
 
-    def __init__(self, plan: LongPlan, folder: Path, initial: Path, device: torch.device = CPU) -> None:
+    def __init__(
+        self,
+        plan: LongPlan,
+        folder: Path,
+        initial: Path,
+        device: torch.device = CPU,
+        windows: RealWindows | None = None,
+    ) -> None:
+        """``windows``: real ones, which are mixed in."""
         if not vlm.form_in(initial).labels:  # no frame numbers: snippets would share one grid
             plan = replace(plan, history=0.0)
         super().__init__(plan, folder, initial, device)
+        self.windows = windows
         self.store = self._clips(folder.parent, CHOSEN if plan.chosen else Wanted())
         self.lessons = self._lessons()
 
@@ -233,6 +245,10 @@ class LongTrainer(QuestionStage[LongPlan]):
         ]
 
     def _lesson(self, step: int) -> tuple[Lesson, Tensor | float]:
+        dice = random.Random(f"real-{self.plan.seed}-{step}")
+        if self.windows is not None and dice.random() < self.plan.real:
+            masked = dice.random() < self.plan.drop
+            return real.lesson(self.model, self.windows.group(dice, masked), masked, self.plan, dice)[0], 0.0
         return self.lessons.lesson(step), 0.0
 
     def estimate(self) -> dict[str, float]:

@@ -7,6 +7,7 @@ Pixels are 112 x 112, patches 14 x 14, and pixel shuffle gives 16 tokens a frame
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -17,12 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from lookout.models import TINY
 from lookout.models.completeness import check_loaded
-from lookout.models.questions import QUESTIONS_FILE
 from watchbench import qwen
 from watchbench.questions import QUESTIONS
 from watchbench.shape import Shape
@@ -609,27 +608,13 @@ def weights(name: str = "tolerant") -> Path:
     return folder
 
 
-EYE = "eye.safetensors"
-
-
-def with_eye(part: Path, folder: Path) -> Path:
-    """Write a checkpoint folder: the bundled model with the vision tower and projector of `part`.
-
-    The F1 that the bundled model's questions list is not this model's, so it is left out.
-
-    Args:
-        part: A folder with ``eye.safetensors``, tensors named as in the bundled checkpoint, and
-            ``watchbench.json``.
-        folder: The folder to write.
-    """
-    shutil.copytree(weights(), folder, dirs_exist_ok=True)
-    state = load_file(folder / "model.safetensors") | load_file(part / EYE)
-    save_file(state, folder / "model.safetensors", {"format": "pt"})
-    shutil.copy(part / "watchbench.json", folder)
-    listed = json.loads((weights() / QUESTIONS_FILE).read_text())
-    questions = [{key: entry[key] for key in ("name", "wordings")} for entry in listed["questions"]]
-    (folder / QUESTIONS_FILE).write_text(json.dumps({"questions": questions}, indent=1) + "\n")
-    return folder
+def eye_digest(model: Any) -> str:
+    """Hash of a model's vision tower and projector, 12 hexadecimal digits."""
+    digest = hashlib.sha256()
+    for part in eye(model):
+        for name, value in sorted(part.state_dict().items()):
+            digest.update(name.encode() + value.float().cpu().numpy().tobytes())
+    return digest.hexdigest()[:12]
 
 
 def replace_weights(model: Any, name: str, card: dict[str, object]) -> Path:

@@ -33,7 +33,7 @@ from watchbench.finetune import FinetunePlan, Finetuner, Group
 from watchbench.footage import SPRITE, load as load_footage
 from watchbench.questions import BY_NAME, NAMES
 from watchbench.scenes import FOREVER, Truth
-from watchbench.stage import LABELS as LAST_LABEL, Lesson
+from watchbench.stage import LABELS as LAST_LABEL, Lesson, StagePlan
 from watchbench.training import CPU, STEP_S
 
 LABELS: Final = Path(__file__).parent / "real.json"
@@ -403,14 +403,30 @@ ODDS: Final = {"person": 4, "lying": 5, "vehicle": 4, "many": 3, "left": 1, "now
 """How often questions are asked about real windows."""
 
 
-def asked_of(plan: RealPlan, dice: random.Random) -> tuple[list[vlm.Asked], Tensor]:
+def asked_of(plan: StagePlan, dice: random.Random) -> tuple[list[vlm.Asked], Tensor]:
     """The questions of a step, after the whole window and after shorter ones."""
     asked, which = [], []
-    for end in (FRAMES - 1, *dice.sample(range(1, FRAMES - 1), plan.prefixes - 1)):
+    shorter = range(1, FRAMES - 1)
+    for end in (FRAMES - 1, *dice.sample(shorter, min(plan.prefixes - 1, len(shorter)))):
         for name in dice.choices(list(ODDS), list(ODDS.values()), k=plan.questions):
             asked.append(vlm.Asked(dice.choice(BY_NAME[name].wordings), end))
             which.append(NAMES.index(name))
     return asked, torch.tensor(which)
+
+
+def lesson(
+    model: Any, group: Group, masked: bool, plan: StagePlan, dice: random.Random
+) -> tuple[Lesson, Tensor]:
+    """The lesson of a group of real windows, and the patches of all its frames [B * FRAMES, 16, hidden].
+
+    ``masked``: whether tokens are dropped by the group's masks.
+    """
+    keep = group.keep if masked else None
+    kept = None if keep is None else keep.flatten(0, 1)
+    states = vlm.patches(model, group.pixels.flatten(0, 1).float() / 255, kept)
+    asked, which = asked_of(plan, dice)
+    shaped = vlm.gather(model, states).view(*group.keep.shape, -1)
+    return Lesson(shaped, keep, group.truth, (), dice.randrange(1, LAST_LABEL), asked, which), states
 
 
 class RealTrainer(Finetuner):
@@ -442,17 +458,14 @@ class RealTrainer(Finetuner):
             part.requires_grad_(step >= plan.warm)
         masked = dice.random() < plan.drop
         group = self.windows.group(dice, masked).on(self.device)
-        keep = group.keep if masked else None
+        moved = plan.hold * self._moved(step, dice) if step >= plan.warm else 0.0
         with self.device:
-            kept = None if keep is None else keep.flatten(0, 1)
-            states = vlm.patches(self.model, group.pixels.flatten(0, 1).float() / 255, kept)
-            tokens = vlm.gather(self.model, states)
+            told, states = lesson(self.model, group, masked, plan, dice)
             coarse, fine = training.cell_labels(group.truth)
+            kept = None if told.keep is None else told.keep.flatten(0, 1)
+            tokens = told.tokens.flatten(0, 1)
             dense = self.heads.loss(tokens, states, (coarse.flatten(0, 1), fine.flatten(0, 1)), kept)
-        more = plan.dense * dense + (plan.hold * self._moved(step, dice) if step >= plan.warm else 0.0)
-        asked, which = asked_of(plan, dice)
-        shaped = tokens.view(*group.keep.shape, -1)
-        return Lesson(shaped, keep, group.truth, (), dice.randrange(1, LAST_LABEL), asked, which), more
+        return told, plan.dense * dense + moved
 
     def _moved(self, step: int, dice: random.Random) -> Tensor:
         """Return the distance of the tokens of rendered frames from those before training, relative to their

@@ -307,11 +307,9 @@ def report(  # noqa: PLR0917
     return {"rendered": shown.f1(), "pruned": pruned.f1(), "real": seen}
 
 
-def _weights(name: str, folder: Path) -> Path:
-    """Return a checkpoint folder; one that holds a tower alone is completed below `folder`."""
+def _weights(name: str) -> Path:
+    """Return a checkpoint folder, or committed weights by name."""
     path = Path(name)
-    if (path / vlm.EYE).is_file():
-        return vlm.with_eye(path, folder / path.name)
     return path if path.is_dir() else vlm.weights(name)
 
 
@@ -327,7 +325,7 @@ def main() -> None:
     parser.add_argument(
         "--weights",
         default="tolerant",
-        help="name of committed weights, a checkpoint folder, or bench/photographs",
+        help="name of committed weights, or a checkpoint folder",
     )
     parser.add_argument("--clips", type=int, default=120, help="rendered cameras")
     parser.add_argument("--first", type=int, default=HELD_BACK, help="seed of the first of them")
@@ -350,7 +348,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    weights = _weights(options.weights, options.folder)
+    weights = _weights(options.weights)
     if options.harmless:
         watched = (options.harmless, options.folder, options.first, options.frames)
         print(json.dumps(hard.report(vlm.load(weights), *watched)))
@@ -358,7 +356,7 @@ def main() -> None:
     if options.against is not None:
         told = (
             options.folder,
-            _weights(options.against, options.folder),
+            _weights(options.against),
             weights,
             options.clips,
             options.first,

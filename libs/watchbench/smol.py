@@ -480,11 +480,13 @@ class SmolTrainer(LongTrainer):
         return torch.where(count > 0, has @ word / count.clamp(min=1), nothing)
 
     def write(self, folder: Path, initial: dict[str, object]) -> None:
-        """Write only the projector and the low-rank matrices, in bfloat16, with their model card: 11 MB."""
+        """Write only the projector and the low-rank matrices, in bfloat16 (11 MB), with their model card,
+        which has the hash of the eye that they were trained with."""
         folder.mkdir(parents=True, exist_ok=True)
         state = {name: value.bfloat16().contiguous() for name, value in self.mean.items()}
         save_file(state, folder / ADAPTER)
-        (folder / "watchbench.json").write_text(json.dumps(self.card({}), indent=2) + "\n")
+        card = self.card({}) | {"eye": vlm.eye_digest(vlm.load(self.initial))}
+        (folder / "watchbench.json").write_text(json.dumps(card, indent=2) + "\n")
 
     def averaged(self) -> Any:
         """The whole model with the running mean of the weights that learn, in float32."""
@@ -502,8 +504,15 @@ def merged(eye: Path, with_language: Language, learnt: dict[str, Tensor]) -> Any
     return model
 
 
-def learnt_in(folder: Path) -> dict[str, Tensor]:
-    """Read the state of an :class:`Adapter` that :meth:`SmolTrainer.write` wrote."""
+def learnt_in(folder: Path, eye: Path) -> dict[str, Tensor]:
+    """Read the state of an :class:`Adapter` that :meth:`SmolTrainer.write` wrote.
+
+    Raises:
+        ValueError: It was trained with another eye than that of the checkpoint folder ``eye``.
+    """
+    wanted = json.loads((folder / "watchbench.json").read_text())["eye"]
+    if wanted != vlm.eye_digest(vlm.load(eye)):
+        raise ValueError(f"{folder} was trained with another vision tower; {eye} does not have it")
     return load_file(folder / ADAPTER)
 
 

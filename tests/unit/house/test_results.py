@@ -46,6 +46,13 @@ def test_a_page_says_that_its_bench_was_removed() -> None:
         assert ("the bench has since been removed" in pages.origin(run)) == gone
 
 
+@pytest.mark.parametrize("weights", [record.bundled(), "0123456789ab", ""])
+def test_a_page_says_that_the_bundled_weights_were_others(weights: str) -> None:
+    run = record.Record("python -m bench.x", "a machine", "abc", "2026-01-01", 0.1, {}, weights=weights)
+    others = "the bundled model has had other weights since" in pages.origin(run)
+    assert others == (weights != record.bundled())
+
+
 def test_figures_of_guides_are_read_from_results() -> None:
     """A row that links to a result holds no typed share or decimal: aims, bounds and settings alone."""
     typed = []

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from tests.unit.watchbench.groups import drawn, keep_group
 from watchbench import cli, encode, model as vlm, real, sight
 from watchbench.footage import SPRITE
+from watchbench.long import LongPlan, LongTrainer
 from watchbench.questions import NAMES, answers
 from watchbench.real import (
     AWAY,
@@ -200,3 +201,17 @@ def test_the_eye_learns_and_the_language_model_stays(
         True,
     ]
     assert trainer.estimate()["steps"] == 2
+
+
+def test_the_language_model_learns_about_real_windows_too(
+    tmp_path: Path, small: Path, windows: RealWindows
+) -> None:
+    plan = LongPlan(steps=2, real=1.0, muon=False)
+    trainer = LongTrainer(plan, tmp_path / "run", small, windows=windows)
+    before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+    assert trainer.run()
+    assert not list(trainer.store.folder.iterdir()), "no rendered clip was needed"
+    after = trainer.model.state_dict()
+    changed = {name for name, value in after.items() if not torch.equal(value, before[name])}
+    assert {name for name in after if name.endswith("proj.weight") and "language" in name} <= changed
+    assert all(name.startswith(("model.language_model", "lm_head")) for name in changed)  # the head is tied

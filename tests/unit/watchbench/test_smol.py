@@ -148,7 +148,7 @@ def test_training_continues_where_it_was_stopped_and_leaves_the_language_model(
     for name, value in whole.mean.items():
         assert torch.equal(halves.mean[name], value), name
     whole.write(tmp_path / "out", {})
-    told = smol.learnt_in(tmp_path / "out")
+    told = smol.learnt_in(tmp_path / "out", vlm.weights())
     assert told["low.0.out"].abs().max() > 0  # the language model's part has learnt, too
     for name, value in whole.mean.items():
         torch.testing.assert_close(told[name].float(), value, atol=1e-2, rtol=1e-2)
@@ -228,6 +228,16 @@ def test_training_learns_on_from_an_adapter(language: Language, tmp_path: Path) 
     assert trainer.step == 0
     for name, value in begin.items():
         assert torch.equal(trainer.mean[name], value), name
+
+
+def test_an_adapter_belongs_to_the_tower_that_it_was_trained_with(tmp_path: Path) -> None:
+    committed = Path(__file__).parents[3] / "bench"
+    assert "low.0.out" in smol.learnt_in(committed / "smol", committed / "across")
+    model = vlm.load(committed / "across")
+    model.model.multi_modal_projector.linear_1.bias.data += 1
+    vlm.save(model, tmp_path)
+    with pytest.raises(ValueError, match="another vision tower"):
+        smol.learnt_in(committed / "smol", tmp_path)
 
 
 def test_a_missing_package_is_said_with_its_remedy(tmp_path: Path) -> None:

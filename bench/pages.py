@@ -85,6 +85,7 @@ TITLES = {
     "sight-mrope": "What weights of a second architecture see in windows of 20 frames",
     "sight-real": "What weights see whose tower was trained on real clips",
     "sight-before": "What the bundled model saw before it was trained on real clips",
+    "sight-falls": "Falls in real clips that were not looked at when weights were chosen",
     "sight-gain": "The bundled model before and after training on real clips, on rendered cameras",
     "sight-20": "What the tiny model sees in windows of 20 frames",
     "sight-80": "What the tiny model sees in windows of 80 frames",

@@ -3,6 +3,7 @@ loss."""
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -68,7 +69,7 @@ def write(
         ValueError: There are no frames.
     """
     how = how or Encoding()
-    fresh = path.with_name(f".part-{path.name}")
+    fresh = path.with_name(f".part-{os.getpid()}-{path.name}")
     path.parent.mkdir(parents=True, exist_ok=True)
     every = max(1, round(how.gop_s * fps))
     first = every - round(how.phase * every) if how.phase else 0

@@ -67,6 +67,15 @@ CLIPS: tuple[Clip, ...] = (
 )
 
 
+FURTHER: tuple[str, ...] = (
+    *("Subject 1/Fall/14.mp4", "Subject 1/Fall/15.mp4", "Subject 2/Fall/13.mp4", "Subject 2/Fall/14.mp4"),
+    *("Subject 3/Fall/15.mp4", "Subject 3/Fall/19.mp4", "Subject 3/Fall/20.mp4", "Subject 1/ADL/16.mp4"),
+    *("Subject 3/ADL/07.mp4", "Subject 3/ADL/15.mp4", "Subject 3/ADL/18.mp4", "Subject 3/ADL/19.mp4"),
+)
+"""Falls and activities of daily living in the data set GMDCSA24 (MIT). Nobody looked at these clips when
+weights were chosen, and only the data set's Subject 4 is used in training."""
+
+
 @dataclass(slots=True)
 class Tally:
     """Counts of answers to one question, by answer and truth."""
@@ -199,6 +208,33 @@ def real(
                     score.add(name, bool(p[q] > 0.5), true)
         most[clip.path] = peaks
     return score, most
+
+
+def falls(model: Any, folder: Path) -> dict[str, Any]:
+    """Ask whether anyone is lying on the ground in :data:`FURTHER`.
+
+    Args:
+        model: The model.
+        folder: A clone of the repository of GMDCSA24.
+
+    Returns:
+        How many clips show a fall, and in how many of these some window's p(yes) is above 0.5; the same for
+        the other clips; and the largest p(yes) of each clip.
+    """
+    most: dict[str, float] = {}
+    for path in tqdm(FURTHER, desc="falls"):
+        pixels, _ = decode(folder / path)
+        asked = []
+        for end in _ends(len(pixels)):
+            begin = max(0, (end // STRIDE) * STRIDE + STRIDE - FRAMES)
+            asked.append(float(ask(model, pixels[begin : end + 1], ("lying",), (end - begin,))[0, 0]))
+        most[path] = round(max(asked), 3)
+
+    def said(name: str) -> dict[str, int]:
+        peaks = [peak for path, peak in most.items() if f"/{name}/" in path]
+        return {"clips": len(peaks), "answered yes": sum(peak > 0.5 for peak in peaks)}
+
+    return {"falls": said("Fall"), "no falls": said("ADL"), "largest p(yes)": most}
 
 
 def _ends(count: int) -> list[int]:
@@ -345,10 +381,19 @@ def main() -> None:
         metavar="N",
         help="instead, measure false positives on N films that resemble a fall",
     )
+    parser.add_argument(
+        "--falls", type=Path, metavar="FOLDER", help="instead, ask about falls in a clone of GMDCSA24"
+    )
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     weights = _weights(options.weights)
+    if options.falls is not None:
+        found = {Path(options.weights).name: falls(vlm.load(weights), options.falls)}
+        if options.against is not None:
+            found[Path(options.against).name] = falls(vlm.load(_weights(options.against)), options.falls)
+        print(json.dumps(found))
+        return
     if options.harmless:
         watched = (options.harmless, options.folder, options.first, options.frames)
         print(json.dumps(hard.report(vlm.load(weights), *watched)))

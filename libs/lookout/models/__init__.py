@@ -1,7 +1,7 @@
 """The model that comes with Lookout, and the questions it was trained for.
 
-The model is tiny and trained on rendered scenes (docs/watchbench.md): it shows that the system works, and is
-not meant for real footage.
+The model is tiny, trained on rendered scenes and some real clips (docs/watchbench.md): it shows that the
+system works, and is not meant for production.
 """
 
 from __future__ import annotations

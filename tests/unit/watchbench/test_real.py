@@ -52,6 +52,7 @@ def test_no_camera_that_is_scored_teaches() -> None:
     clips = json.loads(real.LABELS.read_text())["clips"]
     scored = {clip.path for clip in sight.CLIPS}
     assert not scored & {clip["path"] for clip in clips}
+    assert not [clip["path"] for clip in clips if clip["path"].endswith(sight.FURTHER)]
     for clip in clips:
         assert not any(clip["camera"] in path for path in scored), clip["camera"]
 

@@ -109,33 +109,34 @@ def page(price: float = PRICE) -> str:
     lines = [
         "# Capacity, counted",
         "",
-        "This page says how many live cameras fit on each GPU. Except for [one "
-        "section](#measured-on-one-gpu), "
-        "the",
-        "numbers are not measured but counted: they are FLOPs and bytes of window plans at full model size, "
-        "scaled by the",
+        "This page says how many live cameras fit on each GPU, and what one costs. Only [one "
+        "section](#measured-on-one-gpu) is",
+        "measured; all other numbers are counted. They are FLOPs and bytes of window plans at full model "
+        "size, scaled by the",
         "published throughput of VSS, NVIDIA's blueprint for video search and summarization. "
         "`make capacity` writes the page.",
+        "",
+        "## Assumptions",
         "",
         "| assumption | value | from |",
         "| --- | --- | --- |",
         f"| a chunk of VSS: 80 frames of {TOKENS} tokens, every frame encoded, 8B model | {chunk / 1e12:.0f} "
         "TFLOP "
         "| counted |",
-        f"| share of the FP8 peak that VSS reaches with {VSS_STREAMS} live streams on an H100 "
-        f"| {100 * used:.0f} % | VSS 3.1's page and the row above; used for all GPUs |",
+        f"| share of the FP8 peak that VSS reaches with {VSS_STREAMS} live streams on an H100; the same "
+        f"share is assumed for all GPUs | {100 * used:.0f} % | VSS 3.1's page and the row above |",
         f"| memory reserved for activations and the block table | {100 * RESERVED:.0f} % | assumed |",
         "| dense peaks, TFLOP/s (bf16, FP8) and memory | "
         + "; ".join(f"{g.name} {g.bf16:g}, {g.fp8:g}, {g.memory:g} GiB" for g in GPUS)
         + " | data sheets; for the RTX PRO 6000, half of its sparse peaks, assumed |",
         "| FP8 is twice as fast as bf16 | yes | data sheets; not measured |",
         "",
-        "## A stride of 16 frames",
+        "## What a stride costs",
         "",
-        "The table shows the FLOPs of one stride in three clips: people walking through a lobby "
-        '("walk"), a bedroom at night',
-        '("night") and a fall at night ("fall"). In the columns "with `strides`", all watches of the '
-        "camera ask about",
+        "The table shows the FLOPs of one stride of 16 frames in three clips: people walking through a "
+        'lobby ("walk"), a bedroom',
+        'at night ("night") and a fall at night ("fall"). In the columns "with `strides`", all watches of '
+        "the camera ask about",
         "[each stride alone](windows.md#strides-asked-alone), so no KV is kept.",
         "",
         "| model | every token computed | walk | night | fall | walk with `strides` | night with `strides` "
@@ -154,13 +155,15 @@ def page(price: float = PRICE) -> str:
         "",
         "## Live streams for each GPU",
         "",
-        "The columns from `whole` to the last one with `strides` show how many streams a GPU has time for, "
-        "with windows of 40 s",
-        "that slide by 8 s at 2 FPS and at the share of the peak given above; `whole` computes every window "
-        "in full. The columns",
-        '`held` show how many streams\' KV fits into memory in the clip "night", with KV in bf16 and in '
-        "FP8. If a stream's KV does",
-        "not fit, each of its windows is computed in full.",
+        "The table assumes windows of 40 s that slide by 8 s, at 2 FPS and at the share of the peak given "
+        "above.",
+        "",
+        "- **`whole` to `fall with strides`**: the number of streams that the GPU has time for. `whole` "
+        "computes every window in",
+        "  full; the other columns are the clips above.",
+        '- **`held`**: the number of streams whose KV fits into memory, in the clip "night", with KV in bf16 '
+        "and in FP8. If a",
+        "  stream's KV does not fit, each of its windows is computed in full. With `strides`, no KV is kept.",
         "",
         "| GPU | model | weights | whole | walk | night | fall | walk with `strides` "
         "| night with `strides` | fall with `strides` | held, KV bf16 | held, KV FP8 |",
@@ -215,23 +218,23 @@ def measured(record: Record) -> list[str]:
         "are not included",
         "([all figures](results/gpu.md)).",
         "",
-        "- With windows of 40 s that slide by 8 s and one question, the GPU has time for "
-        f"{whole:.0f} streams if every window is",
-        "  computed in full; the table shows the preset `default`.",
-        "- With VSS's workload, chunks of 10 s that are asked once, it has time for "
-        f"{chunks:.0f} streams with every token. VSS",
+        "- **Lookout's workload**: windows of 40 s that slide by 8 s, with one question. If every window is "
+        "computed in full, the",
+        f"  GPU has time for {whole:.0f} streams. The table shows the preset `default`.",
+        "- **VSS's workload**: chunks of 10 s, asked once. With every token, the GPU has time for "
+        f"{chunks:.0f} streams. For comparison, VSS",
         f"  reports {VSS_STREAMS} streams on an H100, in FP8.",
         "",
-        "| clip | streams, preset `default` | relative to full windows | streams in a batch "
-        "| share of time for the question | streams of VSS's chunks, pruned | the same, asked every 2 s |",
+        "| clip | streams, preset `default` | times as many as with full windows | streams in a batch "
+        "| share of time for the question | streams of VSS's chunks, pruned "
+        "| streams of VSS's chunks, pruned, as a sliding window asked every 2 s |",
         "| --- | --- | --- | --- | --- | --- | --- |",
         *rows,
         "",
         "Kernel launches probably take most of the time. A question has few rows but launches as many "
-        "kernels "
-        "as a window, so",
-        "its share of the time is far above its share of the FLOPs, and more than eight streams in a batch "
-        "gain little.",
+        "kernels as a window. So its",
+        "share of the time is far above its share of the FLOPs, and more than eight streams in a batch gain "
+        "little.",
     ]
 
 
@@ -242,12 +245,11 @@ def workload(cost: dict[str, float], used: float) -> list[str]:
     return [
         "## VSS's workload on an H100, 8B, FP8",
         "",
-        f"VSS reports {VSS_STREAMS} streams for chunks of 10 s with 80 frames, asked once per chunk; this "
-        "figure "
-        "sets the share of the",
-        "peak above. Suppose instead that a window of the same 80 frames slides by 16 frames and is asked "
-        "every 2 s, five times",
-        f"as often. Then the GPU has time for these numbers of streams: {', '.join(rows)}.",
+        f"VSS reports {VSS_STREAMS} streams for chunks of 10 s with 80 frames, asked once per chunk. (This "
+        "figure sets the share of the",
+        "peak above.) If a window of the same 80 frames instead slides by 16 frames, it is asked every 2 s, "
+        "five times as often.",
+        f"The GPU then has time for these numbers of streams: {', '.join(rows)}.",
     ]
 
 
@@ -266,21 +268,20 @@ def money(cost: dict[str, float], used: float, price: float) -> list[str]:
 
     streams = {
         f"VSS: chunks of {CHUNK_S:.0f} s, asked once": VSS_STREAMS,
-        "the same chunks as a sliding window, asked every 2 s; a walk": peak * 2.0 / cost["walk"],
+        "VSS's chunks as a sliding window, asked every 2 s; walk": peak * 2.0 / cost["walk"],
         "windows of 40 s, asked every 8 s, computed in full": live("whole"),
-        "the same, preset `default`, a walk": live("walk"),
-        "the same, preset `default`, a night": live("night"),
-        "the same, preset `default`, a fall": live("fall"),
-        **{f"the same, `strides`, a {level}": live(name) for level, name in STRIDES.items()},
+        "these windows, preset `default`, walk": live("walk"),
+        "these windows, preset `default`, night": live("night"),
+        "these windows, preset `default`, fall": live("fall"),
+        **{f"these windows, `strides`, {level}": live(name) for level, name in STRIDES.items()},
     }
     return [
         "## Cost per camera and month, 8B, FP8",
         "",
-        f"The table assumes an H100 for {price:g} dollars an hour, {HOURS} hours a month, with as many "
-        "cameras "
-        "as it has time and",
-        "memory for (KV in bf16). Storage, network and CPUs are not included. For comparison, a Verkada "
-        "licence costs",
+        f"The table assumes an H100 that costs {price:g} dollars an hour, {HOURS} hours a month, and carries "
+        "as many cameras as it has",
+        "time and memory for (KV in bf16). Storage, network and CPUs are not included. For comparison, a "
+        "Verkada licence costs",
         f"{LICENCE:.2f} dollars per camera and month. For another price, run "
         "`python -m bench.gpu_capacity --price DOLLARS`.",
         "",
@@ -301,28 +302,31 @@ def missing(cost: dict[str, float], used: float, layout: Layout) -> list[str]:
     keys = [sum(planner.is_key(name, stride) for name in names) for stride in range(windows.PERIOD)]
     burst = peak * windows.STRIDE_S / (cost["walk"] - BURSTS * cost["whole"])
     return [
-        f"## What stands between this and {AIM} live streams on an H100",
+        f"## What limits {AIM} live streams on an H100",
+        "",
+        f"The aim is {AIM} live streams on one H100. Numbers of streams are counted.",
         "",
         "| limit | effect | state |",
         "| --- | --- | --- |",
         "| matrix products of the language model in FP8 | without FP8, half as many streams: "
-        f"{peak / 2 * windows.STRIDE_S / cost['walk']:.0f} in a walk, 8B | part of vLLM; not run here |",
-        f"| windows computed again after a burst of motion | without them, {burst:.0f} streams in a walk, 8B "
+        f"{peak / 2 * windows.STRIDE_S / cost['walk']:.0f} in the clip walk, 8B "
+        "| part of vLLM; not run here |",
+        "| windows computed again after a burst of motion | without recomputing them, "
+        f"{burst:.0f} streams in the clip walk, 8B "
         "| needed: nothing cheaper gives the same answers ([windows](windows.md)) |",
-        "| KV of streams in FP8 | in bf16, half as many streams fit, which limits 32B on one H100, but not "
-        "8B. "
+        "| KV of streams in bf16 instead of FP8 | half as many streams fit. This limits 32B on one H100, but "
+        "not 8B. "
         "FP8 (e4m3, a scale for each head and row) changes p(yes) by 0.00025 (0.0002 to 0.0004) on eight "
         "real "
-        "clips, default preset, chains of 15 windows; the difference from windows computed in full stays at "
+        "clips, default preset, chains of 15 windows. The difference from windows computed in full stays at "
         "0.0030 "
-        "| off, because 8B does not need it |",
+        "| FP8 is off, because 8B does not need it |",
         "| paged KV instead of contiguous copies | costs half a page per stream, less than 1 % of memory "
         "| not built |",
-        "| questions with fewer kernel launches | in each layer, every stream has its own rotation, "
-        "concatenation and attention, so a batch launches as many kernels as its streams one by one "
-        "| not built: if keys were stored rotated and KV padded to a few lengths, attention would be one "
-        "call "
-        "per layer with static shapes, which a CUDA graph can replay |",
+        "| kernel launches of questions | in each layer, every stream has its own rotation, "
+        "concatenation and attention. So a batch launches as many kernels as its streams one by one "
+        "| fewer launches are not built. With keys stored rotated and KV padded to a few lengths, attention "
+        "would be one call per layer with static shapes, which a CUDA graph can replay |",
         "| CUDA graphs for vision towers | a pass over the patches of a few frames takes as long as "
         "launching its kernels | built, but off until it has run on a GPU ([towers](vision.md)) |",
         "| host reads of device values | one per batch, to check that the answers are finite | counted by a "
@@ -330,8 +334,8 @@ def missing(cost: dict[str, float], used: float, layout: Layout) -> list[str]:
         "| transfers of indices to the device | one per pass, and two per stream whose rows move "
         "| counted by a test |",
         f"| key windows that fall on the same stride | of {AIM} cameras at most {max(keys)}, "
-        f"{AIM / windows.PERIOD:.0f} on average; the camera's name decides the phase, so all instances agree "
-        "| done: key windows are spread |",
+        f"{AIM / windows.PERIOD:.0f} on average. The camera's name decides the strides, so all instances "
+        "agree | done: key windows are spread |",
     ]
 
 

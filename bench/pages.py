@@ -38,60 +38,60 @@ TITLES = {
     "codecsight-flops": "FLOPs saved at full model size, by number of questions and by key-window interval",
     "codecsight-gop": "Groups of pictures of 4, 8 and 16 samples, refreshed only at keyframes",
     "codecsight-motion": "CodecSight's figure 14: cameras in thirds by their motion",
-    "codecsight-sweeps": "Strides and thresholds, varied one at a time (its figure 18 is void)",
-    "crowds-choosing": "Masks that keep more where many people move: choosing one",
+    "codecsight-sweeps": "CodecSight's figures 16 and 17: stride and threshold (ignore its figure 18)",
+    "crowds-choosing": "Choosing a mask that keeps more where many people move",
     "crowds": "Masks that keep more where many people move",
     "capacity": "What the fleet costs compared with plain decoding",
     "console": "The console in a browser with a thousand cameras",
     "health": "Camera health: faults found, false alarms and CPU",
-    "find": "Find: recall, precision and cost on forty cameras, by how moments are proposed",
-    "far": "Films whose answers lie in no single stride, with every way of reading a stream",
+    "find": "Find on forty cameras: recall, precision and cost of several ways to propose moments",
+    "far": "Films whose answers lie in no single stride: accuracy of windows, strides and chosen frames",
     "find-smol": "Find with a real language model: recall, precision and cost",
-    "cuts": "How masks handle a cut",
-    "kept_tokens": "Which tokens and text bring a long window close to its dense answer",
+    "cuts": "Answers after a cut (the picture jumps), with masks and with every token",
+    "kept_tokens": "Which kept tokens and texts bring answers close to those with every token",
     "gates": "Gates and a second opinion: precision, recall and cost",
     "arm64-images": "Images for arm64, run under emulation",
     "gpu": "Whether a GPU gives the same results, and how fast it is",
-    "gpu-images": "Decode's GPU image: its size, and what runs of it without a GPU",
-    "gpu-images-vllm": "GPU images with vLLM: their sizes, and what runs of them without a GPU",
+    "gpu-images": "Decode's GPU image: its size, and which parts of it run without a GPU",
+    "gpu-images-vllm": "GPU images with vLLM: their sizes, and which parts of them run without a GPU",
     "gateway": "The gateway's history: rows per second, lists, timelines, clips",
     "motion": "How much of the changed content motion vectors find",
     "recordings-prefill": "Prefill time by length, and overlap with decoding",
     "windows_fidelity-20": "How reuse changes answers in windows of 20 frames",
-    "masks": "What each policy keeps, and how it changes answers",
-    "bits": "Masks from the number of bits that a codec spent on each block",
-    "bits-answers": "Answers under masks from bits, vectors and luma, with as many tokens",
+    "masks": "How many tokens each pruning policy keeps, and how it changes answers",
+    "bits": "Masks from the number of bits that a codec spent on each block: changes that they find",
+    "bits-answers": "Answers with masks from bits, motion vectors and luma, at the same number of tokens",
     "masking": "What privacy masks cost, by picture size",
     "memory": "What a memory reads, and how good its answers are",
-    "memory-rules": "Retrieval rules, on questions about the past of other streams",
-    "memory-rivals": "HERMES and SimpleStream, on questions about the past",
-    "memory-cuts": "A memory of a stream whose scene changes every minute",
+    "memory-rules": "Retrieval rules of the memory, compared on six more streams",
+    "memory-rivals": "Memory compared with HERMES and SimpleStream, on questions about the past",
+    "memory-cuts": "Memory of a stream whose scene changes every minute",
     "memory-schemes": "Time to the first token by scheme, and what deferred splits save",
     "memory_cost": "What a camera's memory costs",
-    "peers_engine": "Sliding windows compared with other methods",
-    "peers": "Samples of a recording, compared with torchcodec",
-    "recordings": "How pruned KV changes answers",
-    "recordings-long": "How pruned KV changes answers in clips of 128 and 256 frames",
+    "peers_engine": "Sliding windows compared with other methods: time, FLOPs and answers",
+    "peers": "Time to read samples of a recording, compared with torchcodec",
+    "recordings": "How pruning a recording's KV changes answers",
+    "recordings-long": "How pruning a recording's KV changes answers in clips of 128 and 256 frames",
     "gateway-faults": "Writes over the API while gateway, Kafka and PostgreSQL are killed",
     "notify-faults": "Notifications while notify and Kafka are killed and a target fails half the time",
     "recordings-faults": "Jobs about recordings while processes are killed",
     "recordings-fleet": "Recordings on several workers, with decode pods, and next to live cameras",
-    "saving": "Arithmetic saved on fixed cameras",
+    "saving": "Arithmetic saved on real clips of fixed cameras",
     "convergence": "A controller that reads ten thousand cameras for the first time",
     "scale": "Controller and agents at ten thousand cameras",
     "smol": "Other methods, reuse and pruned KV with a real language model",
     "sight-harmless": "Scenes that only resemble a fall",
-    "sight-dense": "What weights trained further with every token kept see, in windows of 80 frames",
-    "sight-mrope": "What weights of a second architecture see in windows of 20 frames",
-    "sight-real": "What weights see whose tower was trained on real clips",
+    "sight-dense": "What the tiny model sees in windows of 80 frames after more training with every token",
+    "sight-mrope": "What a tiny model of a second architecture sees in windows of 20 frames",
+    "sight-real": "What the tiny model sees if its tower was trained on real clips",
     "sight-before": "What the bundled model saw before it was trained on real clips",
     "sight-falls": "Falls in real clips that were not looked at when weights were chosen",
     "sight-gain": "The bundled model before and after training on real clips, on rendered cameras",
     "sight-20": "What the tiny model sees in windows of 20 frames",
     "sight-80": "What the tiny model sees in windows of 80 frames",
-    "unreferenced": "What a camera saves by not sending pictures to which no other picture refers",
+    "unreferenced": "Bytes that a camera saves by not sending pictures that no other picture refers to",
     "windows-flops": "FLOPs of sliding windows",
-    "worth": "Whether the default is worth its FLOPs",
+    "worth": "Whether the default is worth its FLOPs, compared with simpler choices of frames",
     "windows_fidelity-80": "How reuse changes answers in windows of 80 frames",
 }
 
@@ -115,7 +115,7 @@ def _less(saved: float) -> str:
 def _window(figures: Mapping[str, Any]) -> str:
     saved = figures["flops_saved"]["1 questions"]
     walk, night, fall = (_less(saved[f"default, {clip}"]) for clip in ("walk", "night", "fall"))
-    return f"{walk} less (a walk), {night} less (a night), {fall} less (a fall)"
+    return f"{walk} less (people walking), {night} less (a night), {fall} less (a fall at night)"
 
 
 def _hour(figures: Mapping[str, Any]) -> str:
@@ -134,7 +134,7 @@ def _right(name: str) -> Callable[[Mapping[str, Any]], str]:
 
 HEADLINES = (
     Headline(
-        "Arithmetic of a 7B model for a 40 s window every 8 s, one question (counted)",
+        "Arithmetic of a 7B model, a 40 s window every 8 s, one question (counted)",
         "codecsight-flops",
         _window,
         "every token of every window",
@@ -284,7 +284,7 @@ def commit_text(record: Record) -> str:
 
 def losses(record: Record) -> str:
     """What is better than ours at equal tokens, as a list for the top of the page."""
-    lines = ["What is better than ours, with as many tokens:", ""]
+    lines = ["Methods that are better than ours with the same number of tokens:", ""]
     for kind, footings in record.figures["tables"].items():
         rows = dict(footings["equal"])
         ours = rows.pop("ours")
@@ -307,8 +307,8 @@ def policy_losses(record: Record) -> str:
         return f"{row['FLOPs of full']:.0%} of the FLOPs" + ("" if tower is None else f", tower {tower:.0%}")
 
     lines = [
-        f"Where the default, at {cost(ours)}, loses (language model without its questions, and vision tower, "
-        "as shares of dense windows):",
+        "Policies that are better than the default. FLOPs are shares of dense windows: of the language "
+        f"model (without questions), then of the vision tower. The default needs {cost(ours)}.",
         "",
     ]
     for score in ("video F1", "event F1", "window F1", "product", "contextual"):
@@ -317,13 +317,13 @@ def policy_losses(record: Record) -> str:
             for name, row in rows.items()
             if (row[score] or 0) > (ours[score] or 0)
         ]
-        lines.append(f"- {score} ({ours[score]}): {', '.join(better) or 'to none'}")
+        lines.append(f"- {score} (default {ours[score]}): {', '.join(better) or 'none'}")
     cheaper = [
         f"{name} ({row['dp']})"
         for name, row in rows.items()
         if 0 < row["dp"] < ours["dp"] and row["FLOPs of full"] <= ours["FLOPs of full"]
     ]
-    lines.append(f"- difference of p(yes) ({ours['dp']}) at no more FLOPs: {', '.join(cheaper) or 'to none'}")
+    lines.append(f"- smaller |dp| (default {ours['dp']}) at no more FLOPs: {', '.join(cheaper) or 'none'}")
     return "\n".join(lines) + "\n\n"
 
 
@@ -429,10 +429,10 @@ def index(records: dict[str, Record]) -> str:
     lines = [
         "# Results",
         "",
-        "Every figure here was printed by a command and committed with its device, commit and date: "
-        "`python -m bench.record NAME`. `make results` writes these pages from the committed files. "
-        "To run a bench that has since been removed, check out the commit of its result. "
-        "[Which figures of the papers have a counterpart](../papers.md).",
+        "This page lists all results. A bench printed each figure, and `python -m bench.record NAME` "
+        "committed it with device, commit and date. `make results` writes these pages from the committed "
+        "files. To run a bench that has since been removed, check out the commit of its result. "
+        "[The three papers](../papers.md) says which figures of the papers are repeated.",
         "",
         "| result | command | device | commit | date |",
         "| --- | --- | --- | --- | --- |",

@@ -50,7 +50,8 @@ def main() -> None:
         print(f"{file}: {reason}", file=sys.stderr)
     print(f"{len(past.incidents)} incidents in {len(clip_cameras(given.recordings))} files")
     print(
-        f"{past.cpu_s:.1f} s of processor time, {past.dense_share:.0%} of the FLOPs of every window in full"
+        f"{past.cost.cpu_s:.1f} s of processor time, "
+        f"{past.dense_share:.0%} of the FLOPs of every window in full"
     )
 
 

@@ -67,17 +67,14 @@ class ApiServer:
         self._http.clear()
         self._log.close()
 
-    def create(
-        self, kind: Kind, names: Sequence[str], spec: Mapping[str, Any], *, followed: bool = True
-    ) -> list[dict[str, Any]]:
-        """Create resources: as the controller leaves them, with its finalizer, or as people do."""
-        finalizers = [FINALIZER] if followed else []
+    def create(self, kind: Kind, names: Sequence[str], spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Create resources as the controller leaves them, with its finalizer."""
 
         def one(name: str) -> dict[str, Any]:
             body = {
                 "apiVersion": f"{GROUP}/{VERSION}",
                 "kind": kind.name,
-                "metadata": {"name": name, "finalizers": finalizers},
+                "metadata": {"name": name, "finalizers": [FINALIZER]},
                 "spec": dict(spec),
             }
             return self._ask("POST", _path(kind), body)

@@ -28,7 +28,8 @@ class AgentSettings(ServiceSettings):
 
     credentials: Path | None = Field(
         None,
-        description="folder with one subfolder per secret, which holds the files username and password",
+        description="folder with one subfolder per secret; each subfolder has the files username, password "
+        "and hosts",
     )
     basic_auth: bool = Field(
         False,
@@ -44,8 +45,8 @@ class AgentSettings(ServiceSettings):
     stream_memory_bytes: int = Field(
         256 << 20,
         ge=128 << 20,
-        description="memory, in bytes, of the process that reads one camera, in addition to its libraries; "
-        "raise it for very large pictures",
+        description="maximum bytes of memory of a process that reads one camera, not counting its "
+        "libraries; raise it for very large pictures",
     )
     buffer_bytes: int = Field(
         256 << 20,
@@ -58,7 +59,8 @@ class AgentSettings(ServiceSettings):
     connect_s: float = Field(
         10.0,
         gt=0,
-        description="seconds that a camera may take to connect, and to send; raise it for slow cameras",
+        description="seconds within which a camera must connect, and then send something; raise it for slow "
+        "cameras",
     )
     #: longest pause before a camera is tried again, in seconds
     reconnect_max_s: ClassVar[float] = 30.0

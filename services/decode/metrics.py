@@ -9,7 +9,7 @@ EVENTS = {
     "frames": "frames sampled from segments",
     "damaged_frames": "frames that lost bytes, or were predicted from damaged frames",
     "gaps": "epochs that ended, for example because of silence or a clock jump",
-    "late": "segments whose time was already written",
+    "late": "segments whose whole time was already decided",
     "erased": "segments skipped because their time range was erased",
     "over_quota": "segments skipped because their camera had used up its quota",
     "two_cameras": "switches between two cameras that send under the same id",

@@ -83,15 +83,15 @@ class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
     quota_failures: int | None = Field(
         300,
         ge=1,
-        description="dead letters that one camera may cause in the interval; further segments are rejected "
-        "without being decoded; unset: no limit",
+        description="dead letters that one camera may cause in the interval; after that, the camera's "
+        "segments are rejected without being decoded; unset: no limit",
     )
 
     segment_bytes: int = Field(
         MAX_SEGMENT_BYTES,
         ge=1,
-        description="bytes of the largest segment accepted; a higher value only matters for segments given "
-        "as URIs, since a record cannot hold more",
+        description="maximum bytes of a segment; a value above the default matters only for segments given "
+        "as URIs, because a record cannot be larger",
     )
     #: seconds of the longest segment accepted
     segment_seconds: ClassVar[float] = 86_400.0
@@ -100,8 +100,7 @@ class DecodeSettings(FetchSettings, PruningSettings, TenantSettings):
     segment_pixels: int = Field(
         _USUAL_PIXELS,
         ge=256,
-        description="pixels of the largest picture accepted; decoder processes get more memory if it is "
-        "raised",
+        description="maximum pixels of a picture; if it is raised, decoder processes get more memory",
     )
     #: most CPU seconds for one segment
     decoder_cpu_s: ClassVar[float] = 60.0

@@ -73,7 +73,8 @@ class GatewaySettings(FetchSettings):
     )
     notify: str | None = Field(
         None,
-        description="notify's gRPC address (host:port), for test notifications; unset: no tests",
+        description="notify's gRPC address (host:port), for test notifications; unset: test notifications "
+        "are off",
     )
     link_key_file: Path | None = Field(
         None,
@@ -107,8 +108,8 @@ class GatewaySettings(FetchSettings):
     keep_bytes: int = Field(
         10 << 30,
         ge=1 << 20,
-        description="maximum bytes of kept pictures and clips; when they are used up, nothing more can be "
-        "kept",
+        description="maximum bytes of kept pictures and clips; when this limit is reached, nothing more can "
+        "be kept",
     )
     masked_clips: MaskedClips = Field(
         "encode",
@@ -123,8 +124,8 @@ class GatewaySettings(FetchSettings):
     upload_bytes: int = Field(
         50 << 30,
         ge=1 << 20,
-        description="maximum bytes of uploaded recordings, all together; when they are "
-        "used up, uploads are rejected",
+        description="maximum bytes of all uploaded recordings together; when this limit is reached, uploads "
+        "are rejected",
     )
     calls_per_minute: int = Field(
         1200,
@@ -138,7 +139,7 @@ class GatewaySettings(FetchSettings):
     report_times: str = Field(
         "",
         pattern=r"^$|^([01][0-9]|2[0-3]):[0-5][0-9](,([01][0-9]|2[0-3]):[0-5][0-9])*( [A-Za-z0-9_+/-]+)?$",
-        description="times of day at which a report is delivered on everything since the previous report: "
+        description="times of day at which a report on everything since the previous report is sent: "
         "06:00,18:00 Europe/Berlin (without a zone: UTC); empty: no reports",
     )
     currency: str = Field("EUR", pattern=r"^[A-Z]{3}$", description="currency of LOOKOUT_PRICE_PER_HOUR")

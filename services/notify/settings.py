@@ -72,7 +72,9 @@ class NotifySettings(ServiceSettings):
         description="hosts that messages may be sent to, comma-separated globs; empty: nothing is sent",
     )
     notify_networks: Listed = Field(
-        (), description="private networks (CIDR) that these hosts may resolve to, comma-separated"
+        (),
+        description="private networks (CIDR, comma-separated) that the hosts in LOOKOUT_NOTIFY_HOSTS "
+        "may resolve to",
     )
     notify_secrets: Path | None = Field(
         None,

@@ -30,7 +30,7 @@ EVENTS = {
     "key": "answers from key windows",
     "full": "answers whose window continued a chain but was computed in full",
     "incremental": "answers whose window reused KV of the previous window",
-    "strides": "answers of strides that were each asked alone",
+    "strides": "answers from windows whose strides were each asked alone",
     "idle": "answers repeated because nothing had changed",
     "unwatched": "windows that no watch asked about",
     "stale": "records of windows that were already decided",

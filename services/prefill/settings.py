@@ -96,9 +96,9 @@ class PrefillSettings(WindowPlanSettings, CanarySettings, TenantSettings):
     skip_after_s: float | None = Field(
         None,
         gt=0,
-        description="overload: age in seconds from which windows are skipped; every second window is skipped "
-        "from half this age, descriptions and audits from a quarter; set it if a late answer is worth less "
-        "than the next one; unset: never",
+        description="under overload, windows older than this many seconds are skipped; every second window "
+        "is skipped from half this age, and descriptions and audits from a quarter; set it if a late answer "
+        "is worth less than the next answer; unset: never",
     )
     #: overload, while several tenants use this device: age in seconds from which windows are skipped if their
     #: tenant is above its fair share of all prefill devices. At twice this age, a tenant above its fair share
@@ -130,8 +130,8 @@ class PrefillSettings(WindowPlanSettings, CanarySettings, TenantSettings):
     memory_chapter_s: float = Field(
         600.0,
         gt=0,
-        description="seconds of stream time after which a chapter is sealed and stored; a shorter time means "
-        "less is lost with a node, but more objects",
+        description="seconds of stream time after which a chapter is sealed and stored; with a shorter "
+        "time, less is lost with a node, but there are more objects",
     )
     #: bytes of KV after which a chapter is sealed
     memory_chapter_bytes: ClassVar[int] = 256 << 20

@@ -11,7 +11,7 @@ EVENTS = {
     "blocks": "stride blocks written",
     "empty_blocks": "blocks without a frame",
     "frames": "frames in stride blocks",
-    "lost_frames": "frames left out because their pixels were not available",
+    "lost_frames": "frames omitted from blocks because their pixels were not available",
     "patches": "patches in the frames",
     "patches_encoded": "patches that the vision tower encoded",
     "tokens": "tokens kept",

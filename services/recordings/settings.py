@@ -52,9 +52,9 @@ class RecordingsSettings(FetchSettings, WindowPlanSettings):
     threads: int = Field(1, ge=1, le=256, description="jobs planned, or outcomes collected, at the same time")
     job_quotas: JobQuotas = Field(
         default_factory=dict,
-        description="the most that a tenant's running jobs may use together, by tenant, as JSON; * stands "
-        'for every tenant that is not named: {"*": {"jobs": 20, "parts": 5000, "seconds": 86400, '
-        '"questions": 200}}; unset: no limit',
+        description='limits by tenant, as JSON, on what running jobs of the tenant may use together: {"*": '
+        '{"jobs": 20, "parts": 5000, "seconds": 86400, "questions": 200}}; * applies to every tenant that '
+        "is not named; unset: no limit",
     )
     work_limit_s: float = Field(
         7200.0,

@@ -7,18 +7,23 @@ import io
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import pytest
+import sqlalchemy
 
-from bench.gateway import CAMERAS_, WATCHES_, fill_incidents, ingest, messages
 from lookout.services.gateway.console_files import BUILT
 from lookout.services.gateway.history.database import Database
+from lookout.services.gateway.history.records import Records
+from lookout.services.gateway.history.tables import CAMERAS, INCIDENTS, QUESTIONS
+from lookout.wire import VERDICTS, to_json
 from tests.browser import CHROMIUM, Browser
 from tests.eventually import eventually
 from tests.fleet.console_case import console, press, show
 from tests.fleet.gateway_case import GatewayProcess, gateway
+from tests.fleet.gateway_records import BEGIN_MS, alert, verdict
 
 pytestmark = [
     pytest.mark.fleet,
@@ -26,7 +31,8 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium"),
     pytest.mark.skipif(not (BUILT / "index.html").exists(), reason="the console is not built: make console"),
 ]
-INCIDENTS = 100_000
+CAMERA_COUNT, WATCH_COUNT = 1000, 3
+INCIDENT_COUNT = 100_000
 #: rows that the page holds at a time
 SHOWN = 500
 CELLS = """[...document.querySelectorAll('.camera')].map(cell => {
@@ -36,13 +42,83 @@ CELLS = """[...document.querySelectorAll('.camera')].map(cell => {
 ROWS = "document.querySelectorAll('.list li a').length"
 
 
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A record as Kafka's client gives it."""
+
+    at: int
+    name: bytes
+    body: bytes
+
+    def topic(self) -> str:
+        return VERDICTS.name
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self.at
+
+    def key(self) -> bytes:
+        return self.name
+
+    def value(self) -> bytes:
+        return self.body
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, BEGIN_MS + 3_600_000
+
+
+def fill(database: Database) -> None:
+    """One verdict of every watch on every camera, and a year's incidents."""
+    names = [f"camera-{number:04d}" for number in range(CAMERA_COUNT)]
+    records = Records(database)
+    with database.writing() as connection:
+        transaction = records.begin(connection)
+        for number in range(CAMERA_COUNT * WATCH_COUNT):
+            camera, watch = divmod(number, WATCH_COUNT)
+            body = to_json(verdict(names[camera], 0, (camera % 100) / 100, watch=f"watch-{watch}"))
+            records.take(transaction, Message(number, names[camera].encode(), body))
+        records.end(transaction)
+    now_ms = round(time.time() * 1000)
+    with database.writing() as connection:
+        keys = {row.id: row.key for row in connection.execute(sqlalchemy.select(CAMERAS.c.id, CAMERAS.c.key))}
+        question = connection.execute(QUESTIONS.insert().values(text="Is anyone there?"))
+        question_key = (question.inserted_primary_key or (0,))[0]
+        rows = [
+            incident(number, names[number % CAMERA_COUNT], keys, question_key, now_ms)
+            for number in range(INCIDENT_COUNT)
+        ]
+        connection.execute(INCIDENTS.insert(), rows)
+
+
+def incident(number: int, camera: str, keys: dict[str, int], question: int, now_ms: int) -> dict[str, Any]:
+    """A row of the table of incidents."""
+    message = alert(camera, number)
+    start_ms = now_ms - 315_000 * number  # all of them: a year
+    return {
+        "id": message.incident,
+        "camera": keys[camera],
+        "watch": "watch-0",
+        "question": question,
+        "start_ms": start_ms,
+        "end_ms": start_ms + 10_000,
+        "closed": True,
+        "peak": 0.9,
+        "state": 1 + number % 5,
+        "assignee": "",
+        "right": None,
+        "notes": 0,
+        "alert": to_json(message),
+    }
+
+
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory, kafka: str, redis_url: str) -> Iterator[Browser]:
     folder = tmp_path_factory.mktemp("many")
     database = Database(f"sqlite:///{folder / 'history.db'}")
     database.migrate()
-    ingest(database, messages(CAMERAS_ * WATCHES_), 9000)
-    fill_incidents(database, round(time.time() * 1000))
+    fill(database)
     database.close()
     with ExitStack() as stack:
         process: GatewayProcess = gateway(stack, folder, kafka, redis_url)
@@ -66,11 +142,11 @@ def more(page: Browser) -> None:
 def test_a_wall_of_a_thousand_holds_few_cameras_each_in_its_place(page: Browser) -> None:
     page.resize(1440, 900)
     show(page, "")
-    eventually(lambda: f"{CAMERAS_} / {CAMERAS_}" in str(page.evaluate("document.body.innerText")))
-    names = sorted(f"camera-{number:04d}" for number in range(CAMERAS_))
+    eventually(lambda: f"{CAMERA_COUNT} / {CAMERA_COUNT}" in str(page.evaluate("document.body.innerText")))
+    names = sorted(f"camera-{number:04d}" for number in range(CAMERA_COUNT))
     for share in (0.0, 0.37, 1.0):
         page.evaluate(f"scrollTo(0, {share} * (document.documentElement.scrollHeight - innerHeight))")
-        wanted = names[round(share * (CAMERAS_ - 1))]
+        wanted = names[round(share * (CAMERA_COUNT - 1))]
         eventually(lambda name=wanted: name in dict(page.evaluate(CELLS)))  # type: ignore[misc]
         cells = page.evaluate(CELLS)
         assert len(cells) < 60
@@ -149,7 +225,7 @@ def test_the_table_has_every_incident(page: Browser) -> None:
     press(page, "CSV")
     eventually(lambda: page.evaluate("saved.length") == 1, seconds=300.0)
     table = list(csv.DictReader(io.StringIO(page.evaluate("saved[0].text()"))))
-    assert len({row["id"] for row in table}) == INCIDENTS
+    assert len({row["id"] for row in table}) == INCIDENT_COUNT
     page.evaluate("saved.length = 0")
     page.call("HeapProfiler.collectGarbage")
     heap = page.call("Runtime.getHeapUsage")["usedSize"]

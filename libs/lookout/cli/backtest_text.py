@@ -135,26 +135,17 @@ def answer_facts(answer: BacktestAnswer, watch: Watch | None) -> PastFacts:
     from lookout.cli.report import PastFacts
     from lookout.rules import Rule, messages
 
-    cost = answer.cost
     notices = [f"part {gap.samples} has no answer: {gap.reason}" for gap in answer.unanswered]
     if answer.replanned:
         notices.append(
             f"{count_text(answer.replanned, 'window')} planned with other settings, so answers may differ"
         )
     notices += [_other_tenant(camera) for camera in answer.other_tenants]
-    return PastFacts(
-        watch.question if watch is not None else "a question whose request no longer exists",
-        messages.rule_of(watch.rule, watch.question)
-        if watch is not None
-        else Rule(threshold=answer.threshold),
-        answer.incidents_total,
-        answer.cameras,
-        answer.watched_s,
-        {count.outcome: count.windows for count in answer.windows},
-        cost.flops_question / max(1, cost.flops_windows) if cost.flops_dense else None,
-        cost.flops / cost.flops_dense if cost.flops_dense else None,
-        notices,
-    )
+    if watch is None:
+        question, rule = "a question whose request no longer exists", Rule(threshold=answer.threshold)
+    else:
+        question, rule = watch.question, messages.rule_of(watch.rule, watch.question)
+    return PastFacts.of(answer, question, rule, notices)
 
 
 def _show_answer(

@@ -83,8 +83,8 @@ class PruningSettings(BaseModel):
         None,
         ge=1,
         le=MOST_ANCHOR_SAMPLES,
-        description="maximum number of samples from one anchor (a frame encoded whole) to the next within a "
-        "stride; more than a stride's samples: one anchor per stride; unset: the preset's value",
+        description="maximum number of samples between anchors (frames that are encoded whole) within a "
+        "stride; if it exceeds a stride's samples, each stride has one anchor; unset: the preset's value",
     )
     prune: bool = Field(True, description="prune patches; false keeps every patch, for comparison")
 

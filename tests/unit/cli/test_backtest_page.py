@@ -21,7 +21,7 @@ from lookout.cli.report import Album, PageFacts, PastFacts, write_clip_page, wri
 from lookout.cli.report.backtest import past_record
 from lookout.cli.report.page import page_data
 from lookout.past.backtests import Backtest, clip_backtest
-from lookout.past.backtests.answers import incident_message, incident_of
+from lookout.past.backtests.answers import backtest_message, incident_message, incident_of
 from lookout.rules import Outcome, Rule, WatchVerdict
 from lookout.rules.masks import Masks
 from lookout.v1.recordings_pb2 import BacktestAnswer, BacktestJob, RecordingAnswers, RecordingJob
@@ -85,7 +85,12 @@ def test_incidents_whose_windows_overlap_have_a_bar_each() -> None:
     assert other.opened_ms < one.end_ms
     again = incident_of(incident_message(other))
     assert (again.opened_ms, again.raised_ms, again.end_ms) == (24_000, 64_000, 72_000)
-    record = past_record(PastFacts.of(past, QUESTION), past.incidents, past.timeline or {}, wall=True)
+    record = past_record(
+        PastFacts.of(backtest_message(past), QUESTION, past.rule),
+        past.incidents,
+        past.timeline or {},
+        wall=True,
+    )
     (camera,) = page_data(record, None, PageFacts("", ""))["cameras"]
     bars = [(incident["a"], incident["b"]) for incident in camera["lanes"][0]["incidents"]]
     assert bars == [(40.0, 56.0), (64.0, 72.0)]
@@ -158,7 +163,7 @@ def records(fleet: OneProcessFleet, *topics: str) -> list[tuple[str, int, str | 
 def test_pictures_of_cameras_come_out_of_kafka_and_a_gone_one_is_named(
     fleet: OneProcessFleet, past: Backtest, tmp_path: Path
 ) -> None:
-    page, facts = tmp_path / "page.html", PastFacts.of(past, CROWD.question)
+    page, facts = tmp_path / "page.html", PastFacts.of(backtest_message(past), CROWD.question, past.rule)
     with mock_kafka(records(fleet, FRAMES.name, SEGMENTS.name)) as address:
         album = Album(address, masks=Masks())
         write_past_page(page, facts, past.incidents, past.timeline, album, "a test")

@@ -20,7 +20,9 @@ from lookout.cli.report.run import (
     place_of,
 )
 from lookout.past.backtests import Backtest, PastIncident, PastOutcome, clip_cameras
+from lookout.past.backtests.answers import backtest_message
 from lookout.rules import Outcome, Rule
+from lookout.v1.recordings_pb2 import BacktestAnswer
 from lookout.v1.verdicts_pb2 import Evidence, Verdict
 
 TITLE = "What the question would have reported"
@@ -62,24 +64,26 @@ class PastFacts:
     notices: Sequence[str] = ()
 
     @classmethod
-    def of(cls, past: Backtest, question: str) -> PastFacts:
-        """Return the facts of a back-test that ran in this process.
+    def of(cls, answer: BacktestAnswer, question: str, rule: Rule, notices: Sequence[str] = ()) -> PastFacts:
+        """Return the facts of a back-test's answer.
 
         Args:
-            past: The back-test.
-            question: Its question.
+            answer: The answer.
+            question: The question.
+            rule: When answers become an incident.
+            notices: Notes for the reader.
         """
-        known = past.dense_flops > 0
+        cost = answer.cost
         return cls(
             question,
-            past.rule,
-            len(past.incidents),
-            len(past.cameras),
-            past.watched_ms / 1000,
-            past.outcomes,
-            past.question_share if known else None,
-            past.dense_share if known else None,
-            [f"{file} could not be read to its end: {reason}" for file, reason in past.unread.items()],
+            rule,
+            answer.incidents_total,
+            answer.cameras,
+            answer.watched_s,
+            {count.outcome: count.windows for count in answer.windows},
+            cost.flops_question / max(1, cost.flops_windows) if cost.flops_dense else None,
+            cost.flops / cost.flops_dense if cost.flops_dense else None,
+            notices,
         )
 
 
@@ -96,7 +100,8 @@ def write_clip_page(
         command: The command that made the page.
     """
     album = FootageAlbum(clip_cameras(clips))
-    facts = PastFacts.of(past, question)
+    unread = [f"{file} could not be read to its end: {reason}" for file, reason in past.unread.items()]
+    facts = PastFacts.of(backtest_message(past), question, past.rule, unread)
     return write_past_page(path, facts, past.incidents, past.timeline, album, command, wall=False)
 
 

@@ -10,7 +10,6 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from lookout.past.backtests.labels import LabelScores
 from lookout.past.backtests.results import Backtest, PastIncident
 from lookout.rules import messages
 from lookout.v1 import recordings_pb2
@@ -79,28 +78,23 @@ def answer_of(
         hidden: Returns whether a time range was erased.
     """
     answer = BacktestAnswer()
-    watch = plan.job.backtest.watch
-    backtest = Backtest(messages.rule_of(watch.rule, watch.question), most_incidents=JOB_INCIDENTS)
-    scores = LabelScores(plan.job.backtest.labels, backtest.rule)
+    job = plan.job.backtest
+    rule = messages.rule_of(job.watch.rule, job.watch.question)
+    backtest = Backtest(rule, job.labels, most_incidents=JOB_INCIDENTS)
     first = 0
     for parts in plan.partition_parts:
         numbers = range(first, first + parts)
         first += parts
         windows: dict[str, CameraWindows] = defaultdict(CameraWindows)
         for outcome in outcomes(numbers):
-            _take(answer, outcome, windows, hidden)
+            _take(answer, backtest.cost, outcome, windows, hidden)
         for camera in sorted(windows):
             for verdict in windows.pop(camera).rising():
-                if verdict.HasField("p_yes"):
-                    scores.add(camera, verdict.end.ToMilliseconds(), verdict.p_yes)
-                if verdict.outcome:
-                    backtest.add(messages.verdict_of(verdict, backtest.rule))
-                else:
-                    backtest.outcomes["expired"] += 1
-    for label, score in zip(plan.job.backtest.labels, scores.scores(), strict=True):
-        if not hidden(label.camera, label.start.ToMilliseconds(), label.end.ToMilliseconds()):
-            backtest.labels.append(score)
+                backtest.take(verdict, expired=not verdict.outcome)
     answer.MergeFrom(backtest_message(backtest))
+    for place, label in reversed([*enumerate(job.labels)]):
+        if hidden(label.camera, label.start.ToMilliseconds(), label.end.ToMilliseconds()):
+            del answer.labels[place]
     return answer
 
 
@@ -112,14 +106,7 @@ def backtest_message(past: Backtest) -> BacktestAnswer:
         cameras=len(past.cameras),
         watched_s=past.watched_ms / 1000,
         windows=[OutcomeCount(outcome=name, windows=n) for name, n in sorted(past.outcomes.items())],
-        cost=BacktestCost(
-            flops=past.computed_flops,
-            flops_windows=past.window_flops,
-            flops_question=past.question_flops,
-            flops_dense=past.dense_flops,
-            cpu_s=past.cpu_s,
-            device_s=past.device_s,
-        ),
+        cost=past.cost,
         labels=past.labels,
         threshold=past.rule.threshold,
     )
@@ -158,6 +145,7 @@ class CameraWindows:
 
 def _take(
     answer: BacktestAnswer,
+    cost: BacktestCost,
     outcome: PartOutcome,
     windows: dict[str, CameraWindows],
     hidden: Hidden,
@@ -171,7 +159,7 @@ def _take(
     answer.replanned += past.replanned
     answer.other_tenants[:] = sorted({*answer.other_tenants, *past.other_tenants})
     for name in _COSTS:
-        setattr(answer.cost, name, getattr(answer.cost, name) + getattr(past.cost, name))
+        setattr(cost, name, getattr(cost, name) + getattr(past.cost, name))
     for stream in past.streams:
         for verdict in stream.verdicts:
             verdict.camera, verdict.epoch = stream.camera, stream.epoch

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from lookout.models.windows import StrideBlock
-from lookout.past.backtests.labels import LabelScores
 from lookout.past.backtests.results import Backtest
 from lookout.rules import Activity, Outcome, Rule, RuleError, WatchVerdict
 from lookout.streams.pipeline import Pipeline, PipelineError
@@ -59,8 +58,7 @@ def clip_backtest(
     _check_kinds(pipeline, rule)
     if not pipeline.questions:
         raise PipelineError("a back-test needs the pipeline's question: Pipeline(questions=[...])")
-    backtest = Backtest(rule, timeline={})
-    scores = LabelScores(labels, rule)
+    backtest = Backtest(rule, labels, timeline={})
     with backtest.measured(pipeline.device):
         for camera, clip in clip_cameras(clips).items():
             begin_ms = 0
@@ -68,12 +66,9 @@ def clip_backtest(
                 begin_ms = _begin_ms(clip, begins) if rule.schedule else 0
                 for verdict in _verdicts(backtest, pipeline, clip, camera, begin_ms):
                     backtest.add(verdict)
-                    if verdict.outcome is Outcome.ANSWERED:
-                        scores.add(camera, verdict.end_ms - begin_ms, verdict.p_yes)
             except (CodecError, OSError, RuleError) as error:
                 backtest.unread[str(clip)] = str(error)
             backtest.shift(camera, -begin_ms)
-    backtest.labels = scores.scores()
     return backtest
 
 
@@ -162,10 +157,10 @@ def _count(backtest: Backtest, window: SessionWindow) -> None:
     question_flops = sum(cost.flops.get(stage, 0) for stage in _QUESTIONS)
     question = round(question_flops * first.tokens / max(cost.question_tokens, 1))
     dense = plan.rows - window.tokens_kept + window.tokens_total
-    backtest.computed_flops += window.vision_flops + cost.total_flops
-    backtest.window_flops += window.vision_flops + cost.total_flops - question_flops
-    backtest.question_flops += question
-    backtest.dense_flops += window.vision_flops_dense + cost.full_flops(dense) + question
+    backtest.cost.flops += window.vision_flops + cost.total_flops
+    backtest.cost.flops_windows += window.vision_flops + cost.total_flops - question_flops
+    backtest.cost.flops_question += question
+    backtest.cost.flops_dense += window.vision_flops_dense + cost.full_flops(dense) + question
 
 
 def _activity(block: StrideBlock) -> Activity | None:

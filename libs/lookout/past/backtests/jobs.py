@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Final
 
 from lookout.past.backtests.answers import Hidden, nothing_hidden, remove_hidden
-from lookout.past.backtests.windows import HAD_FRAMES, PastVerdict, PastWindows
+from lookout.past.backtests.windows import HAD_FRAMES, PastWindows
 from lookout.recordings.jobs import JobError, check_job, expiry_of
 from lookout.rules import asked_question, messages
 from lookout.streams.chains import (
@@ -21,7 +21,6 @@ from lookout.streams.chains import (
     strides_digest,
 )
 from lookout.v1.recordings_pb2 import (
-    BacktestCost,
     BacktestJob,
     BacktestOutcome,
     BacktestPart,
@@ -137,7 +136,7 @@ def run_part(
         stream = PastStream(camera=epoch.camera, epoch=epoch.epoch)
         for past in windows.verdicts(epoch, watch, scope, numbers):
             check()
-            add_cost(cost, past)
+            past.add_cost(cost)
             verdict = _slim(past.verdict, clear)
             if past.expired:
                 verdict.ClearField("outcome")
@@ -149,16 +148,6 @@ def run_part(
     remove_hidden(outcome, hidden())
     cost.cpu_s = time.process_time() - began
     return _fitting(outcome)
-
-
-def add_cost(cost: BacktestCost, past: PastVerdict) -> None:
-    """Add what a window cost, and what it would cost without pruning and reuse."""
-    cost.flops += past.computed_flops
-    own = past.verdict.cost
-    if past.verdict.HasField("p_yes"):
-        cost.flops_windows += own.flops_vision + own.flops_prefill
-        cost.flops_question += own.flops_question
-        cost.flops_dense += own.flops_dense + own.flops_question
 
 
 def _slim(verdict: Verdict, clear: float) -> Verdict:

@@ -53,6 +53,11 @@ class LabelScores:
             answers[0].append(end_ms)
             answers[1].append(p_yes)
 
+    def shift(self, camera: str, by_ms: int) -> None:
+        """Move the times of a camera's answers to another clock."""
+        if (answers := self._answers.get(camera)) is not None:
+            answers[0][:] = array("q", (end_ms + by_ms for end_ms in answers[0]))
+
     def scores(self) -> list[LabelScore]:
         """Return the labels with their scores."""
         by_camera = {camera: _by_time(*answers) for camera, answers in self._answers.items()}

@@ -5,17 +5,18 @@ from __future__ import annotations
 import resource
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import InitVar, dataclass, field, replace
+from typing import Any
 
 from lookout import rules
-from lookout.rules import EventKind, Outcome, Rule, WatchVerdict, best_frames
+from lookout.past.backtests.labels import LabelScores
+from lookout.rules import EventKind, Outcome, Rule, WatchVerdict, best_frames, messages
 from lookout.rules.zones import inside_any
-
-if TYPE_CHECKING:
-    from lookout.v1.recordings_pb2 import LabelScore
+from lookout.v1.labels_pb2 import Label
+from lookout.v1.recordings_pb2 import BacktestCost, LabelScore
+from lookout.v1.verdicts_pb2 import Verdict
 
 _DAY_MS = 86_400_000
 
@@ -83,42 +84,42 @@ class Backtest:
 
     Attributes:
         rule: When answers become an incident.
+        given: People's labels of moments, which the answers score.
         incidents: The incidents in the order in which they opened, camera by camera.
         most_incidents: Maximum number of incidents to keep; None: all.
         opened: Number of incidents that opened.
         outcomes: Number of windows by outcome; `expired` ones have records past their retention.
         watched_ms: Time covered by answered windows, in milliseconds, summed over all cameras.
         cameras: Cameras with a window.
-        computed_flops: FLOPs of the language model for the back-test; for files, those of the tower too.
-        window_flops: FLOPs that the answered windows cost a fleet that watches them, without questions.
-        question_flops: FLOPs that this question adds to `window_flops`.
-        dense_flops: FLOPs that computing every answered window in full and without pruning would cost.
-        cpu_s: CPU seconds spent, in this process and in those that it started.
-        device_s: Seconds on a GPU; 0 on a CPU.
-        labels: People's labels with their scores (`lookout.past.backtests.labels`).
+        cost: What it cost, and what the answered windows cost a fleet that watches them. For files, `flops`
+            has the tower's too; `cpu_s` covers this process and those that it started.
         unread: Files that could not be read to their end, with the reason.
         timeline: Outcomes of windows by camera, for the report page; None: they are not kept.
     """
 
     rule: Rule
+    given: InitVar[Sequence[Label]] = ()
     incidents: list[PastIncident] = field(default_factory=list)
     most_incidents: int | None = None
     opened: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     watched_ms: int = 0
     cameras: set[str] = field(default_factory=set)
-    computed_flops: int = 0
-    window_flops: int = 0
-    question_flops: int = 0
-    dense_flops: int = 0
-    cpu_s: float = 0.0
-    device_s: float = 0.0
-    labels: list[LabelScore] = field(default_factory=list)
+    cost: BacktestCost = field(default_factory=BacktestCost)
     unread: dict[str, str] = field(default_factory=dict)
     timeline: dict[str, list[PastOutcome]] | None = None
     _states: dict[str, rules.WatchState] = field(default_factory=dict)
     _open: dict[str, PastIncident] = field(default_factory=dict)
     _recent: dict[str, deque[float]] = field(default_factory=dict)
+    _scores: LabelScores = field(init=False)
+
+    def __post_init__(self, given: Sequence[Label]) -> None:
+        self._scores = LabelScores(given, self.rule)
+
+    @property
+    def labels(self) -> list[LabelScore]:
+        """People's labels with their scores, in the order in which they were given."""
+        return self._scores.scores()
 
     @property
     def incidents_a_camera_day(self) -> float:
@@ -128,17 +129,24 @@ class Backtest:
     @property
     def question_share(self) -> float:
         """FLOPs that the question adds, as a share of those for watching the windows without it."""
-        return self.question_flops / max(1, self.window_flops)
+        return self.cost.flops_question / max(1, self.cost.flops_windows)
 
     @property
     def live_share(self) -> float:
         """FLOPs of the back-test, as a share of those that watching the windows costs a fleet."""
-        return self.computed_flops / max(1, self.window_flops)
+        return self.cost.flops / max(1, self.cost.flops_windows)
 
     @property
     def dense_share(self) -> float:
         """FLOPs of the back-test, as a share of those for every window in full and without pruning."""
-        return self.computed_flops / max(1, self.dense_flops)
+        return self.cost.flops / max(1, self.cost.flops_dense)
+
+    def take(self, verdict: Verdict, *, expired: bool) -> None:
+        """Add the next outcome of a camera, or a window whose records are past their retention."""
+        if expired:
+            self.outcomes["expired"] += 1
+        else:
+            self.add(messages.verdict_of(verdict, self.rule))
 
     def add(self, verdict: WatchVerdict) -> None:
         """Add the next outcome of a camera; the windows of one camera must come in order."""
@@ -154,6 +162,7 @@ class Backtest:
             if verdict.end_ms < begun_ms:  # the camera's clock was set back
                 begun_ms = 0
             self.watched_ms += verdict.end_ms - max(verdict.start_ms, begun_ms)
+            self._scores.add(camera, verdict.end_ms, verdict.p_yes)
         self._states[camera], events = rules.step(
             before, verdict, f"{camera}/{verdict.epoch}/{verdict.window}"
         )
@@ -168,6 +177,7 @@ class Backtest:
             if incident.camera == camera:
                 incident.opened_ms, incident.end_ms = incident.opened_ms + by_ms, incident.end_ms + by_ms
                 incident.raised_ms += by_ms
+        self._scores.shift(camera, by_ms)
         if self.timeline is not None and camera in self.timeline:
             self.timeline[camera] = [
                 replace(window, start_ms=window.start_ms + by_ms, end_ms=window.end_ms + by_ms)
@@ -185,9 +195,9 @@ class Backtest:
         try:
             yield
         finally:
-            self.cpu_s += processor_s() - begun_s
+            self.cost.cpu_s += processor_s() - begun_s
             if device != "cpu":
-                self.device_s += time.perf_counter() - began
+                self.cost.device_s += time.perf_counter() - began
 
     def _rate(self, verdict: WatchVerdict) -> None:
         """Raise the score of the camera's open incident to that of the newest answers."""

@@ -22,6 +22,7 @@ from lookout.streams.chains import (
 )
 from lookout.streams.chains.gates import PastGate
 from lookout.streams.chains.verdicts import WindowTime, answered, repeated_verdict, unanswered
+from lookout.v1.recordings_pb2 import BacktestCost
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
 
@@ -42,6 +43,15 @@ class PastVerdict:
     verdict: Verdict
     computed_flops: int = 0
     expired: bool = False
+
+    def add_cost(self, cost: BacktestCost) -> None:
+        """Add what the window cost, and what it would cost without pruning and reuse."""
+        cost.flops += self.computed_flops
+        own = self.verdict.cost
+        if self.verdict.HasField("p_yes"):
+            cost.flops_windows += own.flops_vision + own.flops_prefill
+            cost.flops_question += own.flops_question
+            cost.flops_dense += own.flops_dense + own.flops_question
 
 
 @dataclass(frozen=True, slots=True)

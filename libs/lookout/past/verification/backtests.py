@@ -9,8 +9,6 @@ from typing import Any
 
 from lookout.models import listed_questions
 from lookout.past.backtests import Backtest, PastWindows
-from lookout.past.backtests.labels import LabelScores
-from lookout.past.backtests.windows import PastVerdict
 from lookout.past.verification.fleet import fleet_replay
 from lookout.rules import messages
 from lookout.streams.chains import EpochRecords, PastScope, read_epochs
@@ -45,8 +43,7 @@ def fleet_backtest(
         LookoutError: The settings or the model cannot be used.
         TimeoutError: A topic cannot be read to its end.
     """
-    backtest = Backtest(messages.rule_of(watch.rule, watch.question), timeline={})
-    scores = LabelScores(labels, backtest.rule)
+    backtest = Backtest(messages.rule_of(watch.rule, watch.question), labels, timeline={})
     # Exited last: time counts from the loaded model until the decoder processes have ended.
     with ExitStack() as measured, fleet_replay(model, bootstrap, common, own) as fleet:
         settings = fleet.settings
@@ -58,26 +55,11 @@ def fleet_backtest(
         total, replayed = sum(len(_inside(epoch, scope)) for epoch in epochs), 0
         for epoch in epochs:
             for past in windows.verdicts(epoch, watch, scope):
-                _take(backtest, scores, past)
+                past.add_cost(backtest.cost)
+                backtest.take(past.verdict, expired=past.expired)
                 replayed += 1
                 progress(min(replayed, total), total)
-    backtest.labels = scores.scores()
     return backtest
-
-
-def _take(backtest: Backtest, scores: LabelScores, past: PastVerdict) -> None:
-    """Count a window, and apply the rule."""
-    verdict, cost = past.verdict, past.verdict.cost
-    backtest.computed_flops += past.computed_flops
-    if verdict.HasField("p_yes"):
-        backtest.window_flops += cost.flops_vision + cost.flops_prefill
-        backtest.question_flops += cost.flops_question
-        backtest.dense_flops += cost.flops_dense + cost.flops_question
-        scores.add(verdict.camera, verdict.end.ToMilliseconds(), verdict.p_yes)
-    if past.expired:
-        backtest.outcomes["expired"] += 1
-    else:
-        backtest.add(messages.verdict_of(verdict, backtest.rule))
 
 
 def _inside(epoch: EpochRecords, scope: PastScope) -> list[int]:

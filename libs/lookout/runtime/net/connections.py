@@ -77,7 +77,7 @@ class KafkaSecurity(BaseSettings):
         None, description="CA certificates (PEM) for LOOKOUT_KAFKA_TOKEN_URL; unset: the system's"
     )
     kafka_password: SecretStr | None = Field(
-        None, description="password for Kafka (SASL); better: LOOKOUT_KAFKA_PASSWORD_FILE"
+        None, description="password for Kafka (SASL); better: set LOOKOUT_KAFKA_PASSWORD_FILE"
     )
     kafka_password_file: Path | None = Field(None, description="file with the password for Kafka (SASL)")
     kafka_ca_file: Path | None = Field(
@@ -171,8 +171,8 @@ class RedisSecurity(BaseSettings):
 
     redis_cluster: bool = Field(
         False,
-        description="LOOKOUT_REDIS_URL names one node of a Redis Cluster, from which clients learn the other "
-        "nodes",
+        description="true: LOOKOUT_REDIS_URL names one node of a Redis Cluster, and clients learn the other "
+        "nodes from it",
     )
     redis_sentinel: str | None = Field(
         None,
@@ -181,11 +181,11 @@ class RedisSecurity(BaseSettings):
         "Sentinels (redis://host:26379,host:26379/db)",
     )
     redis_sentinel_auth: bool = Field(
-        False, description="the Sentinels require the same user name and password as the primary"
+        False, description="true: the Sentinels require the same user name and password as the primary"
     )
     redis_username: str | None = Field(None, description="user name for Redis (ACL); unset: the default user")
     redis_password: SecretStr | None = Field(
-        None, description="password for Redis; better: LOOKOUT_REDIS_PASSWORD_FILE"
+        None, description="password for Redis; better: set LOOKOUT_REDIS_PASSWORD_FILE"
     )
     redis_password_file: Path | None = Field(
         None, description="file with the password for Redis; read again at each connection"
@@ -274,13 +274,15 @@ class GrpcSecurity(BaseSettings):
     )
     grpc_key_file: Path | None = Field(None, description="private key (PEM) of LOOKOUT_GRPC_CERT_FILE")
     grpc_tls_name: str | None = Field(
-        None, description="DNS name that every service's certificate contains; unset: the host of the address"
+        None,
+        description="DNS name that every service's certificate contains; unset: a certificate must "
+        "contain the host name that the client connects to",
     )
     grpc_token: SecretStr | None = Field(
-        None, description="token that readers must send; better: LOOKOUT_GRPC_TOKEN_FILE"
+        None, description="token that gRPC callers must send; better: set LOOKOUT_GRPC_TOKEN_FILE"
     )
     grpc_token_file: Path | None = Field(
-        None, description="file with the token that readers must send; changes apply without a restart"
+        None, description="file with the token that gRPC callers must send; changes apply without a restart"
     )
     grpc_insecure: bool = Field(
         False,

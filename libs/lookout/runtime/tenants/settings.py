@@ -16,7 +16,8 @@ class TenantSettings(BaseModel):
         "",
         max_length=1 << 20,
         description="quotas by tenant as JSON, the same for decode, prefill and recall: bytes, cameras, "
-        "questions, device_s, searched and weight; * stands for every tenant that is not named; empty: none",
+        "questions, device_s, searched and weight; * applies to every tenant that is not named; empty: no "
+        "quotas",
     )
     tenant_interval_s: float = Field(
         60.0,

@@ -100,7 +100,8 @@ class ServiceSettings(Connections, SamplingSettings):
     static_member: bool | None = Field(
         None,
         description="static group membership: a restarted instance gets its partitions back, and no other "
-        "instance gets them before its session ends; unset: only if it loads within half a session",
+        "instance gets them before its session ends; unset: true for an instance that loads within half a "
+        "session",
     )
     session_timeout_s: float = Field(
         10.0,
@@ -129,8 +130,8 @@ class ServiceSettings(Connections, SamplingSettings):
     )
     advertise: str | None = Field(
         None,
-        description="host, or host:port, at which other instances reach this one's gRPC server; unset: the "
-        "host's name",
+        description="address (host, or host:port) at which other instances reach this instance's gRPC "
+        "server; unset: the host's name",
     )
 
     preset: Literal["default", "faithful", "codecsight", "strides"] = Field(
@@ -162,8 +163,8 @@ class ServiceSettings(Connections, SamplingSettings):
         0.3,
         ge=0,
         le=10,
-        description="age in seconds up to which a segment waits for others to share transactions and "
-        "batches; a larger value saves CPU but answers later",
+        description="seconds for which a segment may wait for other segments, to share transactions and "
+        "batches with them; a larger value saves CPU but answers later",
     )
     forget_after_days: float | None = Field(
         30.0,
@@ -210,8 +211,8 @@ class ServiceSettings(Connections, SamplingSettings):
     retention_margin_s: ClassVar[float] = 600.0
     on_config_change: Literal["refuse", "restart"] = Field(
         "refuse",
-        description="what to do with checkpoints written with other shared settings: refuse (stop the "
-        "service), or restart (start those cameras without checkpoints)",
+        description="what to do with checkpoints that were written with different shared settings: refuse "
+        "(the service stops), or restart (their cameras start without checkpoints)",
     )
 
     @field_validator("prefix")
@@ -327,7 +328,9 @@ class FetchSettings(ServiceSettings):
         json_schema_extra={"items": {"type": "string", "pattern": _HOST_PATTERN}},
     )
     uri_networks: Listed = Field(
-        (), description="private networks (CIDR) that these hosts may resolve to, comma-separated"
+        (),
+        description="private networks (CIDR, comma-separated) that the hosts in LOOKOUT_URI_HOSTS may "
+        "resolve to",
     )
     #: limit of seconds for one fetch
     uri_timeout_s: ClassVar[float] = 30.0
@@ -402,7 +405,7 @@ class WindowPlanSettings(ModelSettings):
     key_every: int = Field(
         30,
         ge=1,
-        description="strides from one key window, which is computed in full, to the next; a smaller number "
+        description="strides from one key window (which is computed in full) to the next; a smaller number "
         "gives smaller errors and costs more",
     )
     token_replicas: Listed = Field(
@@ -413,8 +416,8 @@ class WindowPlanSettings(ModelSettings):
         0.1,  # `lookout.streams.MAX_DAMAGE`
         ge=0,
         le=1,
-        description="greatest share of a window's samples that may be damaged or missing because of damage; "
-        "above it the outcome is degraded",
+        description="maximum share of a window's samples that may be damaged, or missing because of damage; "
+        "above this share, the outcome is degraded",
     )
 
 

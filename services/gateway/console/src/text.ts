@@ -308,7 +308,7 @@ export const text = {
     camerasHelp: "Ids or patterns such as gate-*, separated by commas. Empty: every camera.",
     threshold: "Counts as yes from",
     rule: (k: number, n: number, p: string, cooldown: string) =>
-      `Raises an incident when ${k === n ? (n === 1 ? "an answer is" : `${n} answers in a row are`) : `${k} of the last ${n} answers are`} ${p} or more.${cooldown ? ` After an incident closes, the watch stays quiet for ${cooldown}.` : ""}`,
+      `Raises an incident when ${k === n ? (n === 1 ? "an answer is" : `${n} answers in a row are`) : `${k} of the last ${n} answers are`} ${p} or more.${cooldown ? ` After an incident clears, the watch stays quiet for ${cooldown}.` : ""}`,
     atLeast: "Raise when at least",
     of: "of the last",
     windows: "answers are yes",

@@ -116,9 +116,8 @@ def replayed(
         for past in windows.verdicts(epoch, watch, scope or PastScope()):
             assert not past.expired
             verdicts.append(past.verdict)
-            backtest.add(messages.verdict_of(past.verdict, backtest.rule))
-            backtest.computed_flops += past.computed_flops
-            backtest.dense_flops += past.verdict.cost.flops_dense
+            past.add_cost(backtest.cost)
+            backtest.take(past.verdict, expired=past.expired)
     engine.close()
     return verdicts, backtest
 

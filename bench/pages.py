@@ -550,8 +550,9 @@ def strides_as_good(worth: Mapping[str, Any], far: Mapping[str, Any]) -> set[str
         worth: The table `families` of the result `worth`.
         far: The tables of the result `far`.
     """
-    # Its films are called as the families of their questions.
-    lost = {family for family, less in far["default less others"].items() if less["strides, max"][0] > 0}
+    less_strides = {kind: less["strides, max"] for kind, less in far["default less others"].items()}
+    # Kinds of films have the names of question families, apart from `thrice`, whose question counts.
+    lost = {"count" if kind == "thrice" else kind for kind, less in less_strides.items() if less[0] > 0}
     return {
         family
         for family, row in worth.items()

@@ -359,9 +359,7 @@ def main() -> None:
         description="F1 per question on unseen rendered cameras and on real clips."
     )
     parser.add_argument(
-        "--weights",
-        default="tolerant",
-        help="name of committed weights, or a checkpoint folder",
+        "--weights", default="tolerant", help="name of committed weights, or a checkpoint folder"
     )
     parser.add_argument("--clips", type=int, default=120, help="rendered cameras")
     parser.add_argument("--first", type=int, default=HELD_BACK, help="seed of the first of them")

@@ -59,7 +59,7 @@ def test_strides_differ_from_the_default_in_the_families_that_the_page_names() -
     families = pages.results()["worth"].figures["tables"]["families"]
     edges = {name: row["strides less default 95 %"] for name, row in families.items()}
     assert {name for name, edge in edges.items() if edge and edge[1] < 0} == {"static-only"}
-    assert {name for name, edge in edges.items() if edge and edge[0] > 0} == {"order"}
+    assert {name for name, edge in edges.items() if edge and edge[0] > 0} == {"count"}
 
 
 def test_intervals_of_the_simplest_rivals_can_be_drawn_again() -> None:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -116,18 +117,14 @@ def accuracy(found: dict[str, dict[str, dict[str, Any]]], score: Score) -> dict[
 @contextmanager
 def looked(rows: list[tuple[int, torch.Tensor, torch.Tensor]]) -> Iterator[None]:
     """Gather (layer, keys [kv_heads, n, dim], queries [heads, rows, dim]) of groups that are scored."""
-    handle = group_pass._GroupHandle
-    usual = handle._scores
+    usual = group_pass.GroupPass._scores
 
-    def scores(self: Any, state: Any, keys: Any, values: Any, queries: Any) -> torch.Tensor:
-        rows.append((self.layer, keys.float(), queries.float()))
-        return usual(self, state, keys, values, queries)
+    def scores(self: Any, layer: int, keys: Any, values: Any, queries: Any) -> torch.Tensor:
+        rows.append((layer, keys.float(), queries.float()))
+        return usual(self, layer, keys, values, queries)
 
-    handle._scores = scores  # type: ignore[method-assign]
-    try:
+    with patch.object(group_pass.GroupPass, "_scores", scores):
         yield
-    finally:
-        handle._scores = usual  # type: ignore[method-assign]
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:

@@ -336,7 +336,7 @@ class FolderMemory:
             fetch = fetch_from({chapter.name: files for chapter, files in reading})
             chapters = [chapter for chapter, _ in reading]
             try:
-                past = Past(chapters, self._cache.over(fetch), since_us=span.begin_us, until_us=span.end_us)
+                past = Past(chapters, self._cache, fetch=fetch, since_us=span.begin_us, until_us=span.end_us)
                 (answer,) = ask_many(engine(), [past], question)
             except HistoryError as error:
                 answer = error

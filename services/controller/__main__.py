@@ -120,10 +120,8 @@ class Controller:
         jobs, answers = _recording_jobs(settings, resources, tables, publish, reconciler.statuses)
 
         def changed(kind: Kind, name: str) -> None:
-            if kind is RECORDING:
-                jobs.mark(name)
-            else:
-                reconciler.mark(kind, name)
+            rounds = jobs if kind is RECORDING else reconciler
+            rounds.mark(kind, name)
             self._wake.set()
 
         self._follow_activity(activity, resources)

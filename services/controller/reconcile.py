@@ -12,7 +12,6 @@ from google.protobuf.message import Message
 
 from lookout.rules import RuleError
 from lookout.rules.notifications import target_text
-from lookout.runtime.observe import logs
 from lookout.runtime.worker import View
 from lookout.services.controller import convert
 from lookout.services.controller.cluster import CAMERA, NOTIFICATION, WATCH, Kind
@@ -33,8 +32,8 @@ Publish = Callable[[str, str, bytes | None], None]
 _TOPICS: Final = {CAMERA: CAMERAS.name, WATCH: WATCHES.name, NOTIFICATION: NOTIFICATIONS.name}
 
 
-class Reconciler:
-    """Compares resources with their records: `work_off` those that changed, `reconcile` all of them.
+class Reconciler(Rounds):
+    """Compares cameras, watches and notifications with their records.
 
     Records whose id has no resource are left alone, since other programs write to the same topics.
 
@@ -71,66 +70,26 @@ class Reconciler:
         self._publish = publish
         self._watch_status = watch_status
         self._camera_status = camera_status
-        self.statuses = StatusQueue(
-            api.set_status, writes_s=status_writes_s, resource_s=status_s, clock=clock
-        )
-        self._rounds = Rounds(
-            api,
-            (NOTIFICATION, WATCH, CAMERA),
-            self.statuses,
-            self._update,
-            self._remove,
-            round_s=round_s,
-            clock=clock,
-        )
-        self._log = logs.get("reconcile")
+        statuses = StatusQueue(api.set_status, writes_s=status_writes_s, resource_s=status_s, clock=clock)
+        super().__init__(api, (NOTIFICATION, WATCH, CAMERA), statuses, round_s=round_s, clock=clock)
 
-    def mark(self, kind: Kind, name: str) -> None:
-        """Have the next round update a resource, because it or its conditions changed. Callable from any
-        thread.
-        """
-        self._rounds.mark(kind, name)
-
-    def mark_news(self, kind: Kind, name: str) -> None:
-        """Note that only numbers of a status changed; they are written when the rates allow. Callable from
-        any thread.
-        """
-        self._rounds.mark_news(kind, name)
-
-    def reconcile(self) -> None:
-        """Do a round over every resource.
-
-        Raises:
-            RoundError: As for `work_off`.
-        """
-        self._rounds.mark_all()
-        self.work_off()
-
-    def work_off(self) -> None:
-        """Bring marked resources up to date for at most `round_s`; the next round continues with the rest.
-
-        If a resource fails, its status says so, and other resources are not affected.
-
-        Raises:
-            RoundError: Some resources failed or are left for the next round; the text says how many and why.
-        """
-        self._rounds.work_off()
-
-    def _update(self, kind: Kind, resource: Resource) -> None:
+    def update(self, kind: Kind, resource: Resource) -> None:
+        """See `Rounds.update`."""
         metadata = resource["metadata"]
         name = metadata["name"]
         if metadata.get("deletionTimestamp"):
             if is_held(resource):
-                self._remove(kind, name)
-                self._rounds.let_go(kind, resource)
+                self.remove(kind, name)
+                self.let_go(kind, resource)
             self.statuses.forget((kind.name, name))
             return
-        if not self._rounds.hold(kind, resource):
+        if not self.hold(kind, resource):
             return
         status = {CAMERA: self._camera, WATCH: self._watch, NOTIFICATION: self._notification}[kind]
-        self._rounds.tell(kind, resource, status(resource))
+        self.tell(kind, resource, status(resource))
 
-    def _remove(self, kind: Kind, name: str) -> None:
+    def remove(self, kind: Kind, name: str) -> None:
+        """See `Rounds.remove`."""
         topic = _TOPICS[kind]
         if self._views(topic).newest(name) is not None:
             self._publish(topic, name, None)

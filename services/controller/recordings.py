@@ -161,7 +161,7 @@ class JobAnswers(Follower):
         self._changed(key)
 
 
-class RecordingJobs:
+class RecordingJobs(Rounds):
     """Creates, cancels and follows the jobs of Recording resources.
 
     Args:
@@ -186,61 +186,37 @@ class RecordingJobs:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._request, self._publish, self._answers = request, publish, answers
-        self._statuses = statuses
-        self._rounds = Rounds(
-            api, (RECORDING,), statuses, self._update, self._remove, round_s=round_s, clock=clock
-        )
+        super().__init__(api, (RECORDING,), statuses, round_s=round_s, clock=clock)
         self._names: dict[str, str] = {}  # resources' names by job
         self._log = logs.get("recordings")
-
-    def mark(self, name: str) -> None:
-        """Have the next round update a resource. Callable from any thread."""
-        self._rounds.mark(RECORDING, name)
 
     def mark_job(self, job: str) -> None:
         """Have the next round update a job's resource. Callable from any thread."""
         if (name := self._names.get(job)) is not None:
-            self.mark(name)
+            self.mark(RECORDING, name)
 
-    def reconcile(self) -> None:
-        """Do one round over every resource.
-
-        Raises:
-            RoundError: As for `work_off`.
-        """
-        self._rounds.mark_all()
-        self.work_off()
-
-    def work_off(self) -> None:
-        """Bring marked resources up to date for at most `round_s`; the next round continues with the rest. If
-        a resource fails, its status says so.
-
-        Raises:
-            RoundError: Some resources failed or are left for the next round; the text says how many and why.
-        """
-        self._rounds.work_off()
-
-    def _update(self, _kind: Kind, resource: Resource) -> None:
+    def update(self, kind: Kind, resource: Resource) -> None:
+        """See `Rounds.update`."""
         metadata, job = resource["metadata"], job_id(resource)
         name = metadata["name"]
         if metadata.get("deletionTimestamp"):
             if is_held(resource):
-                self._remove(RECORDING, name)
+                self.remove(RECORDING, name)
                 self._cancel(job)
-                self._rounds.let_go(RECORDING, resource)
-            self._statuses.forget((RECORDING.name, name))
+                self.let_go(RECORDING, resource)
+            self.statuses.forget((RECORDING.name, name))
             return
-        if not self._rounds.hold(RECORDING, resource):
+        if not self.hold(RECORDING, resource):
             return
         if job not in self._names:
-            self._remove(RECORDING, name)  # an earlier resource of this name whose deletion went unnoticed
+            self.remove(RECORDING, name)  # an earlier resource of this name whose deletion went unnoticed
             self._names[job] = name
         try:
             wanted = job_of(resource)
         except (ValueError, TypeError) as error:
             why = clean(error, 1000)
             invalid = [Condition("Accepted", False, "Invalid", why)]
-            self._rounds.tell(RECORDING, resource, {"conditions": invalid})
+            self.tell(RECORDING, resource, {"conditions": invalid})
             return
         answers = self._answers(job)
         if answers is None and self._request(job) is None:
@@ -252,9 +228,9 @@ class RecordingJobs:
             Condition("Accepted", True, "Published"),
             Condition("Finished", over, status["state"].capitalize(), status.get("reason", "")),
         ]
-        self._rounds.tell(RECORDING, resource, {**status, "conditions": conditions})
+        self.tell(RECORDING, resource, {**status, "conditions": conditions})
 
-    def _remove(self, _kind: Kind, name: str) -> None:
+    def remove(self, kind: Kind, name: str) -> None:
         """Cancel a deleted resource's jobs."""
         for job in [job for job, known in self._names.items() if known == name]:
             self._cancel(job)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
@@ -63,17 +64,14 @@ class Marks:
             return keys
 
 
-class Rounds:
+class Rounds(ABC):
     """Brings marked resources up to date in limited time. A failing resource does not affect other
-    resources.
+    resources. `work_off` takes those that changed, `reconcile` all of them.
 
     Args:
         api: The Kubernetes API.
         kinds: The kinds of resources, in the order in which their changed numbers are written.
         statuses: The queue of statuses; several `Rounds` may share it and its rates.
-        update: Brings one resource up to date.
-        remove: Removes what was written for a resource that vanished without notice, which can happen if it
-            was deleted just as it got its finalizer.
         round_s: Longest time of one round, in seconds.
         clock: Monotonic seconds.
     """
@@ -83,18 +81,25 @@ class Rounds:
         api: ResourceApi,
         kinds: Sequence[Kind],
         statuses: StatusQueue,
-        update: Callable[[Kind, Resource], None],
-        remove: Callable[[Kind, str], None],
         *,
         round_s: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._api, self._statuses, self._update, self._remove = api, statuses, update, remove
+        self._api, self.statuses = api, statuses
         self._finalized: set[Key] = set()
         self._round_s, self._clock = round_s, clock
         self._changed = Marks()
         self._news = {kind: Marks() for kind in kinds}
         self._log = logs.get("reconcile")
+
+    @abstractmethod
+    def update(self, kind: Kind, resource: Resource) -> None:
+        """Bring one resource up to date."""
+
+    @abstractmethod
+    def remove(self, kind: Kind, name: str) -> None:
+        """Remove what was written for a resource that vanished without notice, which can happen if it was
+        deleted just as it got its finalizer."""
 
     def mark(self, kind: Kind, name: str) -> None:
         """Have the next round look at a resource that changed, or whose conditions changed. From any
@@ -105,11 +110,16 @@ class Rounds:
         """Note that numbers of a status changed: they are written when there is room. From any thread."""
         self._news[kind].add(kind, name)
 
-    def mark_all(self) -> None:
-        """Have the next round update every resource."""
+    def reconcile(self) -> None:
+        """Do a round over every resource.
+
+        Raises:
+            RoundError: As for `work_off`.
+        """
         for kind in self._news:
             for resource in self._api.known(kind):
                 self.mark(kind, resource["metadata"]["name"])
+        self.work_off()
 
     def hold(self, kind: Kind, resource: Resource) -> bool:
         """Give a resource the finalizer before anything is written for it; return whether it has the
@@ -146,9 +156,9 @@ class Rounds:
         name = resource["metadata"]["name"]
         status = _new_status(kind, resource, fields)
         if status is None:
-            self._statuses.drop((kind.name, name))
-        elif status.urgent or self._statuses.spare() > 0:
-            self._statuses.put(status)
+            self.statuses.drop((kind.name, name))
+        elif status.urgent or self.statuses.spare() > 0:
+            self.statuses.put(status)
         else:
             self.mark_news(kind, name)
 
@@ -177,32 +187,32 @@ class Rounds:
                 failed.append((kind, name))
                 failures.append(f"{kind.name} {clean(name, 100)}: {why}")
             if unwritten is None:  # after a failure, further writes might each wait for the API server
-                unwritten = self._statuses.write()
+                unwritten = self.statuses.write()
         # Failed resources go to the end, after those that were not reached, because a few that wait for Kafka
         # may take a whole round.
         for key in failed:
             self._changed.add(*key)
-        unwritten = unwritten or self._statuses.write()
+        unwritten = unwritten or self.statuses.write()
         failures += [unwritten] if unwritten else []
         if failures:
             raise RoundError(f"{len(failures)} failures, the first: {failures[0]}")
 
     def _take_news(self) -> list[Key]:
-        room, keys = max(0, self._statuses.spare()), list[Key]()
+        room, keys = max(0, self.statuses.spare()), list[Key]()
         last = list(self._news)[-1]
         for kind, marks in self._news.items():
             # Each kind but the last gets half of the remaining writes, so that many cameras do not use up
             # those for watches.
             share = room if kind is last else (room + 1) // 2
-            taken = marks.take(share, self._statuses.is_due)
+            taken = marks.take(share, self.statuses.is_due)
             room -= len(taken)
             keys += taken
         return keys
 
     def _went(self, kind: Kind, name: str) -> None:
-        self._statuses.forget((kind.name, name))
+        self.statuses.forget((kind.name, name))
         if (kind, name) in self._finalized:
-            self._remove(kind, name)
+            self.remove(kind, name)
             self._finalized.discard((kind, name))
 
     def _isolated(self, kind: Kind, name: str) -> str | None:
@@ -214,7 +224,7 @@ class Rounds:
             if resource is None:
                 self._went(kind, name)
             else:
-                self._update(kind, resource)
+                self.update(kind, resource)
             return None
         except Exception as error:  # whatever fails, other resources must go on
             why = clean(f"{type(error).__name__}: {in_words(error)}", 300)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 import transformers
@@ -20,7 +21,7 @@ from lookout.models.windows import Planner, StrideBlock
 from lookout.past.backtests import PastWindows
 from lookout.past.chapters.announcing import ScenesDirectory
 from lookout.past.chapters.landmarks import LandmarkReader
-from lookout.past.chapters.reading import ChapterSources, ChapterStore, Holders
+from lookout.past.chapters.reading import ChapterSources, Holders
 from lookout.past.erasures import Fence, join, live_fence
 from lookout.past.find.finding import Finder
 from lookout.past.find.moments import Hidden
@@ -42,6 +43,9 @@ from lookout.text import public_url
 from lookout.v1.erasures_pb2 import Erasure
 from lookout.v1.lineage_pb2 import STAGE_TOKENS
 from lookout.v1.tokens_pb2 import TokensRecord
+
+if TYPE_CHECKING:
+    from lookout.past.chapters.durable import DurableTier
 
 
 def add(context: Context[RecallSettings]) -> None:
@@ -145,7 +149,7 @@ def _sources(
     return ChapterSources(holders, directory, scenes, replicas=settings.holders, durable=_durable(settings))
 
 
-def _durable(settings: RecallSettings) -> ChapterStore | None:
+def _durable(settings: RecallSettings) -> DurableTier | None:
     if settings.memory_url is None:
         return None
     from lookout.past.chapters.durable import DurableTier

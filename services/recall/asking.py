@@ -263,11 +263,11 @@ class Asker:
         try:
             return Past(
                 resolved.chapters,
-                self.cache.over(self._sources.fetch(resolved)),
+                self.cache,
                 replace(self._retrieval, frames=question.frames, representatives=False),
+                fetch=self._sources.fetch(resolved),
                 since_us=question.since_us,
                 until_us=question.until_us,
-                traffic=Traffic(),
             )
         except LostChapterError:
             raise

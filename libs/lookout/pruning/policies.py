@@ -92,7 +92,7 @@ POLICIES: Final[Mapping[str, NamedPolicy]] = MappingProxyType(
     {
         "default": NamedPolicy(
             PrunePolicy(),
-            "patches whose luma differs from what was last encoded of them, and a whole frame at least every "
+            "patches whose luma differs from their last encoded version, and a whole frame at least every "
             "eight samples",
         ),
         "codecsight": NamedPolicy(

@@ -188,7 +188,7 @@ def test_a_resource_that_is_deleted_while_it_is_added_leaves_no_job() -> None:
 def test_a_resource_that_went_without_a_word_takes_its_job_along() -> None:
     world = World()
     world.api.resources[RECORDING] = []
-    world.jobs.mark("monday")
+    world.jobs.mark(RECORDING, "monday")
     world.jobs.work_off()
     assert world.request.cancelled
 
@@ -198,7 +198,7 @@ def test_a_resource_made_again_cancels_the_job_of_one_that_went_without_a_word()
     again = recording()
     again["metadata"]["uid"] = "456789ab-ffff"
     world.api.resources[RECORDING] = [again]
-    world.jobs.mark("monday")
+    world.jobs.mark(RECORDING, "monday")
     world.jobs.work_off()
     assert world.request.cancelled
     assert set(world.topics.rows[RECORDINGS.name]) == {JOB, job_id(again)}
@@ -295,9 +295,7 @@ def test_a_real_api_server_holds_the_schema_and_the_status(tmp_path: Path) -> No
         resources = Resources(NAMESPACE)
         world = World(resources)
         stopped = threading.Event()
-        follower = threading.Thread(
-            target=resources.follow, args=(RECORDING, lambda _, name: world.jobs.mark(name), stopped)
-        )
+        follower = threading.Thread(target=resources.follow, args=(RECORDING, world.jobs.mark, stopped))
         follower.start()
         try:
             eventually(lambda: resources.get(RECORDING, "monday") is not None)

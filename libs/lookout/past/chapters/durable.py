@@ -10,8 +10,8 @@ import datetime
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
@@ -170,7 +170,7 @@ class DurableTier:
         for number, part in enumerate(ranges):
             if part.length:
                 by_file.setdefault(part.file, []).append(number)
-        try:
+        with self._asking(f"chapter {chapter.name} cannot be read"):
             for name, numbers in by_file.items():
                 data = obstore.get_ranges(
                     self._store,
@@ -180,8 +180,6 @@ class DurableTier:
                 )
                 for number, content in zip(numbers, data, strict=True):
                     out[number] = bytes(content)
-        except (BaseError, OSError) as error:
-            raise HistoryError(f"{self.url}: chapter {chapter.name} cannot be read: {error}") from error
         return out
 
     def remove(self, place: str) -> None:
@@ -192,12 +190,10 @@ class DurableTier:
         """
         files = [name for folder in self._folders(place).values() for name in folder.files]
         heads = [name for name in files if name.startswith(HEADS)]
-        try:
+        with self._asking(f"{place} could not be removed"):
             for names in (heads, [name for name in files if name not in heads]):
                 if names:
                     obstore.delete(self._store, [f"{place}/{name}" for name in names])
-        except (BaseError, OSError) as error:
-            raise HistoryError(f"{self.url}: {place} could not be removed: {error}") from error
 
     def erase(self, camera: str, begin_us: int, end_us: int) -> int:
         """Erase a range of a camera's wall time from every chapter, completely. Erasing it again costs only
@@ -221,7 +217,7 @@ class DurableTier:
                 continue
             if not chapter.holds(begin_us, end_us):
                 # The writer of this version may have been killed before it removed the previous files.
-                self._swept(stored.place, file_names(chapter.head.version))
+                self._sweep(stored.place, file_names(chapter.head.version))
                 continue
             if begin_us <= stored.begin_us and stored.end_us < end_us:
                 self.remove(stored.place)
@@ -247,30 +243,23 @@ class DurableTier:
                 )
             self.remove(place)
 
-    def _swept(self, place: str, files: Iterable[str]) -> None:
-        try:
-            self._sweep(place, files)
-        except (BaseError, OSError) as error:
-            raise HistoryError(f"{self.url}: {place} could not be cleaned up: {error}") from error
-
     def _sweep(self, place: str, files: Iterable[str]) -> None:
         """Remove files of a chapter's earlier versions."""
         current = frozenset(files)
         names = (name for folder in self._folders(place).values() for name in folder.files)
         if stale := [f"{place}/{name}" for name in names if name not in current]:
-            obstore.delete(self._store, stale)
+            with self._asking(f"{place} could not be cleaned up"):
+                obstore.delete(self._store, stale)
 
     def _rewrite(self, stored: Stored, begin_us: int, end_us: int) -> None:
         """Replace a chapter with its next version, without a range."""
         with tempfile.TemporaryDirectory(prefix="lookout-erase-") as scratch:
             path = Path(scratch) / "chapter"
             path.mkdir(mode=0o700)
-            try:
+            with self._asking(f"{stored.place} cannot be read"):
                 for name in file_names(stored.chapter.head.version):
                     data = obstore.get(self._store, f"{stored.place}/{name}").bytes()
                     (path / name).write_bytes(bytes(data))
-            except (BaseError, OSError) as error:
-                raise HistoryError(f"{self.url}: {stored.place} cannot be read: {error}") from error
             if forget_range(stored.chapter, path, begin_us, end_us):
                 self.upload(facts_of(path))
             else:
@@ -324,12 +313,11 @@ class DurableTier:
             if (place, head) in self._heads:
                 return self._heads[place, head]
         path = f"{place}/{head}"
-        try:
-            data = bytes(obstore.get(self._store, path).bytes())
-        except FileNotFoundError:
-            return None  # removed since it was listed
-        except (BaseError, OSError) as error:
-            raise HistoryError(f"{self.url}: the durable tier does not answer: {error}") from error
+        with self._asking("the durable tier does not answer"):
+            try:
+                data = bytes(obstore.get(self._store, path).bytes())
+            except FileNotFoundError:
+                return None  # removed since it was listed
         try:
             chapter = checked_chapter(
                 lambda: Head.unpacked(data, path), lambda *names: _place(*names) == place, path
@@ -352,7 +340,7 @@ class DurableTier:
             HistoryError: the tier does not answer.
         """
         out: dict[str, _Folder] = {}
-        try:
+        with self._asking("the durable tier does not answer"):
             for chunk in obstore.list(self._store, prefix=prefix or None):
                 for entry in chunk:
                     place, _, name = str(entry["path"]).rpartition("/")
@@ -361,9 +349,15 @@ class DurableTier:
                     folder = out.setdefault(place, _Folder({}))
                     folder.files[name] = int(entry["size"])
                     folder.newest = max(folder.newest, when.timestamp())
-        except (BaseError, OSError) as error:
-            raise HistoryError(f"{self.url}: the durable tier does not answer: {error}") from error
         return out
+
+    @contextmanager
+    def _asking(self, what: str) -> Iterator[None]:
+        """Turn failures of the store within the block into a HistoryError that says what failed."""
+        try:
+            yield
+        except (BaseError, OSError) as error:
+            raise HistoryError(f"{self.url}: {what}: {error}") from error
 
 
 def _place(camera: str, name: str) -> str:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import google_crc32c
 import grpc
@@ -19,7 +19,7 @@ from lookout.past.chapters.announcing import ScenesDirectory
 from lookout.past.chapters.checking import checked_chapter
 from lookout.past.chapters.service import MemoryLimits, fits_batch, split_calls
 from lookout.past.memory import Chapter, HistoryError, LostChapterError
-from lookout.past.memory.catalogue import ByteRange, Head
+from lookout.past.memory.catalogue import Head
 from lookout.past.memory.chapters import without_doubles
 from lookout.past.memory.past import ChapterRange
 from lookout.runtime.net import Channels, GrpcSecurity, without_security
@@ -36,6 +36,9 @@ from lookout.v1.memory_pb2 import (
     SlabRange,
 )
 
+if TYPE_CHECKING:
+    from lookout.past.chapters.durable import DurableTier
+
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 CONNECT_S = 1.0
@@ -48,22 +51,6 @@ HEADER_BYTES = 64
 """Maximum bytes of an answer per range, not counting its data."""
 DURABLE = "durable"
 """Stands for the durable tier where a holder's address is expected."""
-
-
-class ChapterStore(Protocol):
-    """Sealed chapters outside any pod (the durable tier)."""
-
-    def listing(self, cameras: str) -> Iterable[Chapter]:
-        """Return the chapters of a camera, or of those that match a pattern with `*`."""
-        ...
-
-    def read(self, chapter: Chapter, ranges: Sequence[ByteRange]) -> list[bytes]:
-        """Read ranges of a chapter's files.
-
-        Raises:
-            HistoryError: they cannot be read.
-        """
-        ...
 
 
 class Holders:
@@ -341,7 +328,7 @@ class ChapterSources:
         scenes: ScenesDirectory | None = None,
         *,
         replicas: Sequence[str] = (),
-        durable: ChapterStore | None = None,
+        durable: DurableTier | None = None,
         threads: int = 16,
     ) -> None:
         self._holders, self._directory, self._scenes = holders, directory, scenes

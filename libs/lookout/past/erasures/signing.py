@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import json
 
-from lookout.runtime.net import GrpcSecurity
-from lookout.runtime.net.grpc_security import Token
 from lookout.runtime.store.signing import FleetSigner
 from lookout.v1.erasures_pb2 import Erasure, ErasureConfirmation, ErasureMember
 
@@ -14,38 +12,23 @@ ErasureMessage = Erasure | ErasureConfirmation | ErasureMember
 """The messages of `erasures.v1`."""
 
 
-class ErasureSigner:
-    """Signs records with the fleet's token, and checks them. Without a token every record counts.
+class ErasureSigner(FleetSigner):
+    """Signs records with the fleet's token, and checks them. Without a token every record counts."""
 
-    Args:
-        token: The fleet's token; None: it has none.
-    """
-
-    def __init__(self, token: Token | None) -> None:
-        self._signer = FleetSigner(token, "lookout-erasure")
-
-    @classmethod
-    def of(cls, security: GrpcSecurity | None) -> ErasureSigner:
-        """Make the signer that the settings describe."""
-        return cls(None if security is None else Token.of(security))
-
-    @property
-    def signs(self) -> bool:
-        """Whether the fleet has a token."""
-        return self._signer.signs
+    purpose = b"lookout-erasure"
 
     @property
     def key(self) -> str:
         """A text that changes whenever the token does."""
-        return self._signer.mark()
+        return self.mark()
 
     def sign(self, message: ErasureMessage) -> None:
         """Put the signature into a record."""
-        message.signature = self._signer.mark(_content(message))
+        message.signature = self.mark(_content(message))
 
     def check(self, message: ErasureMessage) -> bool:
         """Whether the fleet signed a record."""
-        return self._signer.is_right(message.signature, _content(message))
+        return self.is_right(message.signature, _content(message))
 
 
 def _content(message: ErasureMessage) -> bytes:

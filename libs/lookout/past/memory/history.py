@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +22,7 @@ from lookout.past.memory.clusters import (
     without,
 )
 from lookout.past.memory.errors import HistoryError
-from lookout.past.memory.frames import FrameNumbers, TableMark
+from lookout.past.memory.frames import FrameNumbers
 from lookout.past.memory.slabs import Residency
 from lookout.past.memory.spans import Span
 from lookout.past.memory.statistics import unit, unit_variance
@@ -245,33 +246,29 @@ class IndexSize:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _State:
-    """Everything that a change may alter, as it was before. Blocks, clusters and indexes are immutable, so
-    references to them are enough."""
-
-    table: TableMark
-    residency: tuple[tuple[int, int], ...]
-    visual: VisualLevel | None
-    scales: tuple[float, ...]
-    open: tuple[OpenBlock, ...]
-    layers: tuple[LayerIndex, ...]
-    frame_visual: dict[int, int]
-    count: MaintenanceCount
-    version: int
-    forgotten: tuple[tuple[int, int], ...]
-    held_from: int
-    wide: dict[int, tuple[int, int]]
-    ids: int
-    tail: BlockTail | None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class BlockTail:
     """Facts about a sealed memory's newest block: the distance to the next frame's slot, and the positions
     that a frame spans (`BornBlock.step` and `extent`)."""
 
     step: Ints
     extent: Ints
+
+
+_CHANGEABLE = (
+    "visual",
+    "scales",
+    "open",
+    "layers",
+    "frame_visual",
+    "count",
+    "version",
+    "forgotten",
+    "held_from",
+    "wide",
+    "_ids",
+    "tail",
+)
+"""Attributes that a change may alter, besides the table and the residency."""
 
 
 class CameraMemory:
@@ -323,42 +320,19 @@ class CameraMemory:
             if self._changing:
                 yield
                 return
-            before, self._changing = self._state(), True
+            # Blocks, clusters and indexes are immutable, so shallow copies of what holds them are enough.
+            before = {name: copy(getattr(self, name)) for name in _CHANGEABLE}
+            table, residency = self.table.mark(), self.residency.order()
+            self._changing = True
             try:
                 yield
             except BaseException:
-                self._take_back(before)
+                vars(self).update(before)
+                self.table.cut(table)
+                self.residency.restore(residency)
                 raise
             finally:
                 self._changing = False
-
-    def _state(self) -> _State:
-        return _State(
-            table=self.table.mark(),
-            residency=tuple(self.residency.order()),
-            visual=self.visual,
-            scales=tuple(self.scales),
-            open=tuple(self.open),
-            layers=tuple(self.layers),
-            frame_visual=dict(self.frame_visual),
-            count=replace(self.count),
-            version=self.version,
-            forgotten=tuple(self.forgotten),
-            held_from=self.held_from,
-            wide=dict(self.wide),
-            ids=self._ids,
-            tail=self.tail,
-        )
-
-    def _take_back(self, before: _State) -> None:
-        self.table.cut(before.table)
-        self.residency.restore(before.residency)
-        self.visual, self.scales = before.visual, list(before.scales)
-        self.open, self.layers = list(before.open), list(before.layers)
-        self.frame_visual, self.count = before.frame_visual, before.count
-        self.version, self.forgotten = before.version, list(before.forgotten)
-        self.held_from, self.wide, self._ids = before.held_from, before.wide, before.ids
-        self.tail = before.tail
 
     # Growing.
 

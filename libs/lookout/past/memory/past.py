@@ -130,10 +130,6 @@ class RangeCache:
         self._forgets = 0
         self.bytes = 0
 
-    def over(self, fetch: Fetch) -> RangeReader:
-        """Return this cache with another fetch function, which decides where one question may read from."""
-        return RangeReader(self, fetch)
-
     def get(
         self, requests: Sequence[ChapterRange], traffic: Traffic | None = None, fetch: Fetch | None = None
     ) -> list[bytes]:
@@ -142,7 +138,7 @@ class RangeCache:
         Args:
             requests: chapters and ranges.
             traffic: counts what was read.
-            fetch: used instead of the cache's own.
+            fetch: used instead of the cache's own: it decides where one question may read from.
 
         Raises:
             LostChapterError: a chapter cannot be read.
@@ -223,24 +219,6 @@ class RangeCache:
             for key in keys:
                 self.bytes -= len(self._data.pop(key))
         return len(keys)
-
-
-@dataclass(frozen=True, slots=True)
-class RangeReader:
-    """A cache that is filled through one question's own fetch function."""
-
-    cache: RangeCache
-    fetch: Fetch
-
-    def get(self, requests: Sequence[ChapterRange], traffic: Traffic | None = None) -> list[bytes]:
-        """As `RangeCache.get`."""
-        return self.cache.get(requests, traffic, self.fetch)
-
-
-class Ranges(Protocol):
-    """Reads ranges of chapters (`RangeCache`, `RangeReader`)."""
-
-    def get(self, requests: Sequence[ChapterRange], traffic: Traffic | None = None) -> list[bytes]: ...
 
 
 def _key(request: ChapterRange) -> tuple[str, str, int]:
@@ -357,14 +335,16 @@ class Past:
     def __init__(
         self,
         chapters: Sequence[Chapter],
-        ranges: Ranges,
+        ranges: RangeCache,
         settings: RetrievalSettings | None = None,
         *,
+        fetch: Fetch | None = None,
         since_us: int | None = None,
         until_us: int | None = None,
         traffic: Traffic | None = None,
     ) -> None:
-        """Read the scenes of all chapters that have a frame with since <= time < until.
+        """Read the scenes of all chapters that have a frame with since <= time < until. `fetch` is used
+        instead of the cache's own.
 
         Raises:
             HistoryError: no chapter has such a frame, they are of different models, or representatives are
@@ -374,7 +354,7 @@ class Past:
         self.settings = settings or RetrievalSettings()
         if self.settings.representatives:
             raise HistoryError("retrieval settings: chapters are read without representatives")
-        self.ranges, self.traffic = ranges, traffic or Traffic()
+        self.ranges, self._fetch, self.traffic = ranges, fetch, traffic or Traffic()
         self.chapters = [chapter for chapter in chapters if _meets(chapter, since_us, until_us)]
         if not self.chapters:
             raise HistoryError("nothing is remembered of that time")
@@ -498,8 +478,16 @@ class Past:
             LostChapterError: a chapter cannot be read.
         """
         window = [(block.chapter, block.facts.data[layer]) for block in self.window]
-        parts = self.ranges.get([*choice.slabs, *window], self.traffic)
+        parts = self.get([*choice.slabs, *window])
         return [self.tensor(part) for part in parts[: len(choice.slabs)]]
+
+    def get(self, requests: Sequence[ChapterRange]) -> list[bytes]:
+        """Read ranges of the chapters, and count them.
+
+        Raises:
+            LostChapterError: a chapter cannot be read.
+        """
+        return self.ranges.get(requests, self.traffic, self._fetch)
 
     def tensor(self, data: bytes) -> torch.Tensor:
         """Convert a slab from its bytes."""
@@ -517,9 +505,7 @@ class Past:
         for scene in scenes.tolist():
             chapter, number = int(joined.chapter[scene]), int(joined.number[scene])
             facts.append((self.chapters[chapter], self.scenes[chapter][layer], number))
-        data = self.ranges.get(
-            [(chapter, own.index_range(chapter.head, number)) for chapter, own, number in facts], self.traffic
-        )
+        data = self.get([(chapter, own.index_range(chapter.head, number)) for chapter, own, number in facts])
         out = []
         for part, (holder, own, number) in zip(data, facts, strict=True):
             with _readable(holder):
@@ -531,7 +517,7 @@ class Past:
         newest = self.chapters[-1]
         requests = [(newest, newest.head.prefix)]
         requests += [(chapter, place) for chapter in self.chapters for place, _ in chapter.head.scenes]
-        data = iter(self.ranges.get(requests, self.traffic))
+        data = iter(self.get(requests))
         with _readable(newest):
             prefix = unpacked_prefix(next(data))
         out = []
@@ -593,7 +579,7 @@ class PastBlock:
 
     def layer(self, number: int) -> torch.Tensor:
         """Return K and V of a layer [rows, 2, kv_heads, head_dim]."""
-        (data,) = self._past.ranges.get([(self.chapter, self.facts.data[number])], self._past.traffic)
+        (data,) = self._past.get([(self.chapter, self.facts.data[number])])
         return self._past.tensor(data)
 
 

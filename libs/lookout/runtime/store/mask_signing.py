@@ -8,8 +8,6 @@ from typing import Final
 
 from lookout.rules import RuleError
 from lookout.rules.masks import read_masks
-from lookout.runtime.net import GrpcSecurity
-from lookout.runtime.net.grpc_security import Token
 from lookout.runtime.store.signing import FleetSigner
 from lookout.v1.masks_pb2 import CameraMasks
 from lookout.v1.watches_pb2 import Zone
@@ -19,33 +17,19 @@ _KEPT: Final = "the previous mask stays in force"
 DELETED: Final = f"deleting a record does not lift a mask: {_KEPT}"
 
 
-class MaskSigner:
-    """Signs a camera's masks with the fleet's token and checks them. Without a token all masks are accepted.
+class MaskSigner(FleetSigner):
+    """Signs a camera's masks with the fleet's token and checks them. Without a token all masks are
+    accepted."""
 
-    Args:
-        token: The fleet's token, or None if it has none.
-    """
-
-    def __init__(self, token: Token | None) -> None:
-        self._signer = FleetSigner(token, "lookout-masks")
-
-    @classmethod
-    def of(cls, security: GrpcSecurity | None) -> MaskSigner:
-        """Make a signer from the settings."""
-        return cls(None if security is None else Token.of(security))
-
-    @property
-    def signs(self) -> bool:
-        """Whether the fleet has a token."""
-        return self._signer.signs
+    purpose = b"lookout-masks"
 
     def sign(self, masks: CameraMasks) -> None:
         """Put the signature into the masks."""
-        masks.signature = self._signer.mark(_content(masks))
+        masks.signature = self.mark(_content(masks))
 
     def check(self, masks: CameraMasks) -> bool:
         """Whether the fleet signed the masks."""
-        return self._signer.is_right(masks.signature, _content(masks))
+        return self.is_right(masks.signature, _content(masks))
 
     def read(self, key: str, value: bytes | None, before: CameraMasks | None) -> CameraMasks:
         """Return the masks in a record that replaces the camera's previous ones.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from typing import ClassVar, Self
 
 from lookout.runtime.net import GrpcSecurity
 from lookout.runtime.net.grpc_security import Token
@@ -18,13 +19,24 @@ from lookout.runtime.net.grpc_security import Token
 class FleetSigner:
     """Signs facts with the fleet's token; without the token nobody can make a valid signature.
 
+    Without a token nothing is signed, and every signature counts as valid.
+
     Args:
-        token: The fleet's token, read again when its file changes, or None: then nothing is signed.
+        token: The fleet's token, read again when its file changes; None: it has none.
+
+    Attributes:
         purpose: What is signed: a signature for one purpose is not valid for another.
     """
 
-    def __init__(self, token: Token | None, purpose: str) -> None:
-        self._token, self._purpose = token, purpose.encode()
+    purpose: ClassVar[bytes]
+
+    def __init__(self, token: Token | None) -> None:
+        self._token = token
+
+    @classmethod
+    def of(cls, security: GrpcSecurity | None) -> Self:
+        """Make the signer that the settings describe."""
+        return cls(None if security is None else Token.of(security))
 
     @property
     def signs(self) -> bool:
@@ -35,7 +47,7 @@ class FleetSigner:
         """Return the signature of facts; empty if there is no token."""
         if self._token is None:
             return ""
-        parts = (self._purpose, *facts)
+        parts = (self.purpose, *facts)
         # Each part is preceded by its length, so that no two lists of facts give the same bytes.
         message = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
         return hmac.new(self._token.value().encode(), message, hashlib.sha256).hexdigest()
@@ -45,31 +57,21 @@ class FleetSigner:
         return self._token is None or hmac.compare_digest(mark.encode(), self.mark(*facts).encode())
 
 
-class AddressSigner:
-    """Signs and checks addresses of holders. Without a token every address is accepted.
+class AddressSigner(FleetSigner):
+    """Signs and checks addresses of holders. Without a token every address is accepted."""
 
-    Args:
-        token: The fleet's token, or None if it has none.
-    """
-
-    def __init__(self, token: Token | None) -> None:
-        self._signer = FleetSigner(token, "lookout-address")
-
-    @classmethod
-    def of(cls, security: GrpcSecurity | None) -> AddressSigner:
-        """Make a signer from the settings."""
-        return cls(None if security is None else Token.of(security))
+    purpose = b"lookout-address"
 
     def sign(self, stage: int, pod: str, address: str) -> str:
         """Return the address with its signature, as it is written to the directory."""
-        if not self._signer.signs:
+        if not self.signs:
             return address
-        return f"{address} {self._signer.mark(*_facts(stage, pod, address))}"
+        return f"{address} {self.mark(*_facts(stage, pod, address))}"
 
     def check(self, stage: int, pod: str, signed: str) -> str | None:
         """Return the address of an entry; None if the fleet's signature is missing or wrong."""
         address, _, mark = signed.partition(" ")
-        return address if self._signer.is_right(mark, *_facts(stage, pod, address)) else None
+        return address if self.is_right(mark, *_facts(stage, pod, address)) else None
 
 
 def _facts(stage: int, pod: str, address: str) -> tuple[bytes, ...]:

@@ -13,6 +13,7 @@ the first row, and there chunks take 0.7 to 0.9 of the time of one causal call o
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -79,9 +80,51 @@ class StreamPass:
         return self.computed + self.question_rows
 
 
+class LayerCache(ABC):
+    """The cache object that the stock layers see. It computes their attention, with un-rotated keys."""
+
+    __slots__ = ()
+
+    def update(
+        self, key: torch.Tensor, value: torch.Tensor, layer_idx: int, *_: Any, **__: Any
+    ) -> tuple[Handle, torch.Tensor]:
+        """Return a handle in place of K; called by the stock attention module."""
+        return Handle(self, key[0], layer_idx), value
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Part of the cache protocol; positions are explicit here."""
+        return 0
+
+    @abstractmethod
+    def attend(
+        self, layer: int, key: torch.Tensor, query: torch.Tensor, value: torch.Tensor, scaling: float
+    ) -> torch.Tensor:
+        """Compute the attention of a layer.
+
+        Args:
+            layer: Its number.
+            key: [kv_heads, rows, head_dim], un-rotated.
+            query: [heads, rows, head_dim], un-rotated.
+            value: [1, kv_heads, rows, head_dim].
+            scaling: Factor of the scores.
+
+        Returns:
+            [rows, heads, head_dim].
+        """
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Handle:
+    """Stands in for K on the way from `LayerCache.update` to the attention function."""
+
+    owner: LayerCache
+    key: torch.Tensor
+    layer: int
+
+
 @dataclass(slots=True, eq=False)
-class Pass:
-    """The cache object that the layers see: streams packed into one sequence [1, heads, rows, head_dim]."""
+class Pass(LayerCache):
+    """Streams packed into one sequence [1, heads, rows, head_dim]."""
 
     streams: list[StreamPass]
     layers: int = 0
@@ -104,31 +147,22 @@ class Pass:
             stream.kv.values[layer_idx].index_copy_(1, stream.rows, value[0, :, part])
         return Handle(self, key[0], layer_idx), value
 
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Part of the cache protocol; positions are explicit here."""
-        return 0
-
-
-@dataclass(slots=True, eq=False)
-class Handle:
-    """Stands in for K on the way from `update` to the attention function."""
-
-    owner: Pass
-    key: torch.Tensor
-    layer: int
-
-    def attend(self, query: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
-        """Return outputs [rows, heads, head_dim] for un-rotated queries [heads, rows, head_dim]."""
+    def attend(
+        self, layer: int, key: torch.Tensor, query: torch.Tensor, value: torch.Tensor, scaling: float
+    ) -> torch.Tensor:
+        """See `LayerCache.attend`."""
         out = torch.empty(
             (query.shape[1], query.shape[0], query.shape[2]), dtype=query.dtype, device=query.device
         )
-        for stream in self.owner.streams:
-            self._window(stream, query, out, scaling, value)
+        for stream in self.streams:
+            self._window(stream, layer, key, query, out, scaling, value)
         return out
 
-    def _window(
+    def _window(  # noqa: PLR0917
         self,
         stream: StreamPass,
+        layer: int,
+        key: torch.Tensor,
         query: torch.Tensor,
         out: torch.Tensor,
         scaling: float,
@@ -138,8 +172,8 @@ class Handle:
             return
         n, begin, middle = stream.kv.rows, stream.offset, stream.offset + stream.computed
         end = middle + stream.question_rows
-        keys = Rotary.rotate(stream.kv.keys[self.layer][:, :n], stream.angles)
-        values = stream.kv.values[self.layer][:, :n]
+        keys = Rotary.rotate(stream.kv.keys[layer][:, :n], stream.angles)
+        values = stream.kv.values[layer][:, :n]
         if stream.computed:
             cos, sin = stream.angles
             angles = (cos.index_select(0, stream.rows), sin.index_select(0, stream.rows))
@@ -156,10 +190,10 @@ class Handle:
         if stream.question_rows:
             question = slice(middle, end)
             queries = Rotary.rotate(query[:, question], stream.question_angles)
-            own = Rotary.rotate(self.key[:, question], stream.question_angles)
+            own = Rotary.rotate(key[:, question], stream.question_angles)
             own_values = value[0, :, question]
             if stream.past is not None:
-                own, own_values = stream.past.joined(self.layer, own, own_values)
+                own, own_values = stream.past.joined(layer, own, own_values)
             keys = torch.cat([keys, own], 1)
             values = torch.cat([values, own_values], 1)
             out[question] = sdpa(queries, keys, values, stream.question_mask, scaling)
@@ -318,10 +352,10 @@ def window_attention(  # noqa: PLR0917 (the signature is transformers')
     scaling: float,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """The function that the stock attention modules call; `key` is the `Handle` from `Pass.update`."""
+    """The function that the stock attention modules call; `key` is the handle from `LayerCache.update`."""
     if not isinstance(key, Handle):
         raise TypeError(f"{NAME} attention needs a window pass as its cache, not {type(key).__name__}")
-    return key.attend(query[0], value, scaling)[None], None
+    return key.owner.attend(key.layer, key.key, query[0], value, scaling)[None], None
 
 
 def attend_through(config: Any) -> None:

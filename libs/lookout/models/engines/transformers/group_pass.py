@@ -8,12 +8,11 @@ KV is rectangular. Positions never change in a recording, so keys are stored rot
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
 
-from lookout.models.engines.transformers.attention import Chunk, Handle, sdpa
+from lookout.models.engines.transformers.attention import Chunk, LayerCache, sdpa
 from lookout.models.engines.transformers.model import LanguageModel
 from lookout.models.engines.transformers.question_kv import QuestionKV
 from lookout.models.windows.rotary import Angles, Rotary
@@ -75,8 +74,8 @@ class RecordingKV:
 
 
 @dataclass(slots=True, eq=False)
-class GroupPass:
-    """The cache object that the layers see: a group's rows, then the rows of questions."""
+class GroupPass(LayerCache):
+    """A group's rows, then the rows of questions."""
 
     kv: RecordingKV
     plan: GroupPlan | None
@@ -92,39 +91,26 @@ class GroupPass:
     attention: torch.Tensor | None = None  # float32 [weighed, prompt rows]
     past: QuestionKV | None = None  # KV of the questions from earlier passes; receives that of this pass
 
-    def update(
-        self, key: torch.Tensor, value: torch.Tensor, layer_idx: int, *_: Any, **__: Any
-    ) -> tuple[Handle, torch.Tensor]:
-        """Write the computed rows; called by the stock attention module."""
-        return _GroupHandle(self, key[0], layer_idx), value  # type: ignore[arg-type]
-
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Part of the cache protocol; positions are explicit here."""
-        return 0
-
     @property
     def group_rows(self) -> int:
         """Rows of the group in the pass."""
         return 0 if self.plan is None else self.plan.rows
 
-
-class _GroupHandle(Handle):
-    """Stands in for K on the way from `update` to the attention function."""
-
-    def attend(self, query: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
-        """Return outputs [rows, heads, head_dim] for un-rotated queries [heads, rows, head_dim]."""
-        state: GroupPass = self.owner  # type: ignore[assignment]
-        kv, layer, count = state.kv, self.layer, state.group_rows
+    def attend(
+        self, layer: int, key: torch.Tensor, query: torch.Tensor, value: torch.Tensor, scaling: float
+    ) -> torch.Tensor:
+        """See `LayerCache.attend`."""
+        kv, count = self.kv, self.group_rows
         before, end = kv.rows, kv.rows + count
         keys, values = kv.keys[layer], kv.values[layer]
         out = torch.empty(
             (query.shape[1], query.shape[0], query.shape[2]), dtype=query.dtype, device=query.device
         )
         if count:
-            keys[:, before:end] = Rotary.rotate(self.key[:, :count], state.angles)
+            keys[:, before:end] = Rotary.rotate(key[:, :count], self.angles)
             values[:, before:end] = value[0, :, :count]
-            placed = Rotary.rotate(query[:, :count], state.angles)
-            for chunk in state.chunks:
+            placed = Rotary.rotate(query[:, :count], self.angles)
+            for chunk in self.chunks:
                 visible = slice(0, chunk.limit)
                 out[chunk.start : chunk.stop] = sdpa(
                     placed[:, chunk.start : chunk.stop],
@@ -134,24 +120,24 @@ class _GroupHandle(Handle):
                     scaling,
                 )
         question: torch.Tensor | None = None
-        if state.question_rows:
-            question = Rotary.rotate(query[:, count:], state.question_angles)
-            own = Rotary.rotate(self.key[:, count:], state.question_angles)
+        if self.question_rows:
+            question = Rotary.rotate(query[:, count:], self.question_angles)
+            own = Rotary.rotate(key[:, count:], self.question_angles)
             own_values = value[0, :, count:]
-            if state.past is not None:
-                own, own_values = state.past.joined(layer, own, own_values)
+            if self.past is not None:
+                own, own_values = self.past.joined(layer, own, own_values)
             all_keys = torch.cat([keys[:, :end], own], 1)
             all_values = torch.cat([values[:, :end], own_values], 1)
-            out[count:] = sdpa(question, all_keys, all_values, state.question_mask, scaling)
-            if state.weigh is not None:
-                self._weigh(state, question, all_keys, scaling)
-        if state.plan is not None:
-            self._prune(state, question)
+            out[count:] = sdpa(question, all_keys, all_values, self.question_mask, scaling)
+            if self.weigh is not None:
+                self._weigh(layer, question, all_keys, scaling)
+        if self.plan is not None:
+            self._prune(layer, question)
         return out
 
-    def _prune(self, state: GroupPass, asked: torch.Tensor | None) -> None:
+    def _prune(self, layer: int, asked: torch.Tensor | None) -> None:
         """Keep the group's entries with the highest scores, in prompt order."""
-        kv, layer, plan = state.kv, self.layer, state.plan
+        kv, plan = self.kv, self.plan
         assert plan is not None
         before, count = kv.rows, plan.rows
         keys = kv.keys[layer][:, before : before + count]
@@ -161,10 +147,10 @@ class _GroupHandle(Handle):
             number = torch.arange(plan.before, plan.before + count, dtype=torch.int32, device=keys.device)
             entries[:, before : before + count] = number
             return
-        assert state.competing is not None
-        survivors = self._chosen(state, keys, values, asked)
-        if state.fixed is not None:
-            survivors = torch.cat([state.fixed.expand(keys.shape[0], -1), survivors], 1)
+        assert self.competing is not None
+        survivors = self._chosen(layer, keys, values, asked)
+        if self.fixed is not None:
+            survivors = torch.cat([self.fixed.expand(keys.shape[0], -1), survivors], 1)
         survivors = survivors.sort(1).values
         wide = survivors[..., None].expand(-1, -1, keys.shape[2])
         stop = before + plan.kept
@@ -173,10 +159,10 @@ class _GroupHandle(Handle):
         entries[:, before:stop] = (survivors + plan.before).to(torch.int32)
 
     def _chosen(
-        self, state: GroupPass, keys: torch.Tensor, values: torch.Tensor, asked: torch.Tensor | None
+        self, layer: int, keys: torch.Tensor, values: torch.Tensor, asked: torch.Tensor | None
     ) -> torch.Tensor:
         """Return the competing rows that stay, int64 [kv_heads, keep], unordered."""
-        plan, settings, rows = state.plan, state.settings, state.competing
+        plan, settings, rows = self.plan, self.settings, self.competing
         assert plan is not None
         assert rows is not None
         heads, keep, total = keys.shape[0], plan.keep, rows.shape[0]
@@ -185,14 +171,14 @@ class _GroupHandle(Handle):
         if settings.score is Score.UNIFORM:
             spread = (torch.arange(keep, device=rows.device) * total + total // 2) // keep
             return rows[spread].expand(heads, -1)
-        scores = self._scores(state, keys.index_select(1, rows), values.index_select(1, rows), asked)
+        scores = self._scores(layer, keys.index_select(1, rows), values.index_select(1, rows), asked)
         return rows[scores.topk(keep, dim=1, sorted=False).indices]
 
     def _scores(
-        self, state: GroupPass, keys: torch.Tensor, values: torch.Tensor, asked: torch.Tensor | None
+        self, layer: int, keys: torch.Tensor, values: torch.Tensor, asked: torch.Tensor | None
     ) -> torch.Tensor:
         """Return the scores [kv_heads, rows] of competing rows; the rows with the highest scores stay."""
-        plan, settings = state.plan, state.settings
+        plan, settings = self.plan, self.settings
         assert plan is not None
         if settings.score is Score.KEY_NORM:
             return -_norm(keys)
@@ -206,22 +192,22 @@ class _GroupHandle(Handle):
             mean = asked.float().mean(1).view(keys.shape[0], -1, keys.shape[2]).mean(1)
             return (keys.float() @ mean[..., None])[..., 0]
         draw = torch.Generator(device="cpu")
-        draw.manual_seed((settings.seed * 1_000_003 + plan.group) * 1_009 + self.layer)
+        draw.manual_seed((settings.seed * 1_000_003 + plan.group) * 1_009 + layer)
         return torch.rand(keys.shape[:2], generator=draw).to(keys.device)
 
-    def _weigh(self, state: GroupPass, asked: torch.Tensor, keys: torch.Tensor, scaling: float) -> None:
+    def _weigh(self, layer: int, asked: torch.Tensor, keys: torch.Tensor, scaling: float) -> None:
         """Add the attention of the weighed question rows to the prompt rows that receive it."""
-        assert state.weigh is not None
-        assert state.question_mask is not None
-        assert state.attention is not None
-        weighed = asked.index_select(1, state.weigh)
+        assert self.weigh is not None
+        assert self.question_mask is not None
+        assert self.attention is not None
+        weighed = asked.index_select(1, self.weigh)
         queries = weighed.view(keys.shape[0], -1, *weighed.shape[1:])
         scores = queries.float() @ keys.float().transpose(1, 2)[:, None] * scaling
-        scores = scores + state.question_mask.index_select(0, state.weigh).float()
-        weight = scores.softmax(-1)[..., : state.kv.rows].sum(1)  # [kv_heads, weighed, entries]
-        where = state.kv.entries[self.layer][:, : state.kv.rows].long()
+        scores = scores + self.question_mask.index_select(0, self.weigh).float()
+        weight = scores.softmax(-1)[..., : self.kv.rows].sum(1)  # [kv_heads, weighed, entries]
+        where = self.kv.entries[layer][:, : self.kv.rows].long()
         for head in range(where.shape[0]):
-            state.attention.index_add_(1, where[head], weight[head])
+            self.attention.index_add_(1, where[head], weight[head])
 
 
 def _norm(x: torch.Tensor) -> torch.Tensor:

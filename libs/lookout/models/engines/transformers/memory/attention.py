@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lookout.models.engines.transformers.attention import Handle, attend_through, few_rows
+from lookout.models.engines.transformers.attention import LayerCache, attend_through, few_rows
 from lookout.models.engines.transformers.memory.clock import clock
 from lookout.models.engines.transformers.memory.layout import AskLayout
 from lookout.models.engines.transformers.memory.reading import (
@@ -81,8 +81,8 @@ class _LayerState:
 
 
 @dataclass(slots=True, eq=False)
-class AskPass:
-    """The cache object that the layers see: one question over prefix, memory and window.
+class AskPass(LayerCache):
+    """One question over prefix, memory and window.
 
     `room` is the maximum number of rows of the question and its answer.
     """
@@ -111,15 +111,31 @@ class AskPass:
         prefix = np.full(layout.prefix_positions.shape[1], len(self.snapshot.times_us), np.int64)
         self.fixed_frames = np.concatenate([prefix, layout.window_frames])
 
-    def update(
-        self, key: torch.Tensor, value: torch.Tensor, layer_idx: int, *_: Any, **__: Any
-    ) -> tuple[AskHandle, torch.Tensor]:
-        """Return a handle; called by the stock attention module with un-rotated keys."""
-        return AskHandle(self, key[0], layer_idx), value  # type: ignore[arg-type]
-
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Part of the cache protocol; positions are explicit here."""
-        return 0
+    def attend(
+        self, layer: int, key: torch.Tensor, query: torch.Tensor, value: torch.Tensor, scaling: float
+    ) -> torch.Tensor:
+        """See `LayerCache.attend`."""
+        assert self.angles is not None
+        first = self.states[layer] is None
+        state = self.place(layer, query)
+        begun = clock()
+        rows = query.shape[1]
+        # Later rows of the same answer see these rows.
+        state.append(key, value[0], self.angles)
+        keys, values = state.keys[:, : state.size], state.values[:, : state.size]
+        bias = self.mask(state, rows)
+        turned = Rotary.rotate(query, self.angles)
+        if first:
+            state.last = turned[:, -1:] * scaling, bias[-1:]
+        if first and self.observer is not None:
+            self.observer(layer, turned, keys, bias, scaling)
+        if self.answering:
+            turned, bias = turned[:, -1:], bias[-1:]
+        out = few_rows(turned, keys, values, bias, scaling)
+        if len(out) < rows:
+            out = torch.cat([out.new_zeros(rows - len(out), *out.shape[1:]), out])
+        self.traces[layer].attend_s += clock() - begun
+        return out
 
     def place(self, layer: int, query: torch.Tensor) -> _LayerState:
         """Return a layer's keys and values, laid out once per question: the prefix, the window and what is
@@ -186,36 +202,6 @@ class AskPass:
         return out
 
 
-@dataclass(slots=True, eq=False)
-class AskHandle(Handle):
-    """Stands in for K on the way from `AskPass.update` to the attention function."""
-
-    def attend(self, query: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
-        """Return outputs [rows, heads, d] for un-rotated queries [heads, rows, d]."""
-        owner: Any = self.owner
-        trace: LayerTrace = owner.traces[self.layer]
-        first = owner.states[self.layer] is None
-        state: _LayerState = owner.place(self.layer, query)
-        begun = clock()
-        rows = query.shape[1]
-        # Later rows of the same answer see these rows.
-        state.append(self.key, value[0], owner.angles)
-        keys, values = state.keys[:, : state.size], state.values[:, : state.size]
-        bias = owner.mask(state, rows)
-        turned = Rotary.rotate(query, owner.angles)
-        if first:
-            state.last = turned[:, -1:] * scaling, bias[-1:]
-        if first and owner.observer is not None:
-            owner.observer(self.layer, turned, keys, bias, scaling)
-        if owner.answering:
-            turned, bias = turned[:, -1:], bias[-1:]
-        out = few_rows(turned, keys, values, bias, scaling)
-        if len(out) < rows:
-            out = torch.cat([out.new_zeros(rows - len(out), *out.shape[1:]), out])
-        trace.attend_s += clock() - begun
-        return out
-
-
 def causal_bias(keys: int, rows: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Build an additive mask [rows, keys].
 
@@ -253,9 +239,8 @@ def foreseen_query(model: LanguageModel, layer: int, hidden: torch.Tensor) -> to
 
 
 @dataclass(slots=True, eq=False)
-class ManyPass:
-    """The cache object for one question over several pasts: `rows` rows for each past, one past after the
-    other.
+class ManyPass(LayerCache):
+    """One question over several pasts: `rows` rows for each past, one past after the other.
 
     The layers' products are computed for all pasts together; each past is read on a thread of `pool`. `lost`
     has the error of each past that could not be read, by the past's number; the rows of a lost past are
@@ -267,37 +252,23 @@ class ManyPass:
     pool: Executor
     lost: dict[int, HistoryError] = field(default_factory=dict)
 
-    def update(
-        self, key: torch.Tensor, value: torch.Tensor, layer_idx: int, *_: Any, **__: Any
-    ) -> tuple[ManyHandle, torch.Tensor]:
-        """Return a handle; called by the stock attention module with un-rotated keys."""
-        return ManyHandle(self, key[0], layer_idx), value  # type: ignore[arg-type]
-
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Part of the cache protocol; positions are explicit here."""
-        return 0
-
-
-@dataclass(slots=True, eq=False)
-class ManyHandle(Handle):
-    """Stands in for K on the way from `ManyPass.update` to the attention function."""
-
-    def attend(self, query: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
-        """Return outputs [rows, heads, d] for un-rotated queries [heads, rows, d], of all pasts."""
-        owner: Any = self.owner
+    def attend(
+        self, layer: int, key: torch.Tensor, query: torch.Tensor, value: torch.Tensor, scaling: float
+    ) -> torch.Tensor:
+        """See `LayerCache.attend`."""
 
         def own_rows(number: int) -> torch.Tensor:
-            part = slice(number * owner.rows, (number + 1) * owner.rows)
-            handle = AskHandle(owner.passes[number], self.key[:, part], self.layer)
-            if number not in owner.lost:
+            part = slice(number * self.rows, (number + 1) * self.rows)
+            if number not in self.lost:
                 try:
                     with torch.inference_mode():  # must be set in each thread
-                        return handle.attend(query[:, part], value[:, :, part], scaling)
+                        own = self.passes[number]
+                        return own.attend(layer, key[:, part], query[:, part], value[:, :, part], scaling)
                 except HistoryError as error:
-                    owner.lost[number] = error
-            return query.new_zeros(owner.rows, query.shape[0], query.shape[2])
+                    self.lost[number] = error
+            return query.new_zeros(self.rows, query.shape[0], query.shape[2])
 
-        return torch.cat(list(owner.pool.map(own_rows, range(len(owner.passes)))))
+        return torch.cat(list(self.pool.map(own_rows, range(len(self.passes)))))
 
 
 def run_many(model: LanguageModel, many: ManyPass, ids: Sequence[int]) -> torch.Tensor:

@@ -393,7 +393,7 @@ def test_a_picture_that_cannot_be_looked_for_is_refused_by_name(service: Service
     for like, code, words in (
         (region("ward", SEEN, corner[:2]), "INVALID_ARGUMENT", "a polygon needs at least 3 points"),
         (region("ward", SEEN, [(0, 0), (2, 0), (1, 1)]), "INVALID_ARGUMENT", "from 0 to 1"),
-        (region("*", SEEN), "INVALID_ARGUMENT", "name a camera"),
+        (region("*", SEEN), "INVALID_ARGUMENT", "give the id of one camera"),
         (region("ward", SEEN, corner), "NOT_FOUND", "pruning kept no token in the region"),
         (region("ward", SEEN - timedelta(days=9)), "NOT_FOUND", "has no pictures of that time"),
     ):

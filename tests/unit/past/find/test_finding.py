@@ -412,7 +412,9 @@ def test_what_the_memory_found_beyond_the_limit_is_named() -> None:
     likely = [entry for entry in found.not_searched if entry.HasField("proposed")]
     assert likely
     assert all(entry.proposed >= 0.5 for entry in likely)
-    assert {entry.reason for entry in likely} == {"the memory says yes, but its windows were not computed"}
+    assert {entry.reason for entry in likely} == {
+        "the memory says yes, but the windows of this time were not computed"
+    }
 
 
 @pytest.mark.long

@@ -213,8 +213,11 @@ class CanaryComparison:
         if self.lost_share > rule.unanswered:
             kinds = Counter(self.unanswered) + Counter(missing=self.missing)
             named = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
-            why = f"the canary did not answer {self.lost_share:.2%} of the windows that the fleet answered
-            ({named})" return Decision.ROLL_BACK, why
+            why = (
+                f"the canary did not answer {self.lost_share:.2%} of the windows that the fleet answered "
+                f"({named})"
+            )
+            return Decision.ROLL_BACK, why
         why = f"yes and no differ in {self.differ_share:.2%} of {self.pairs} windows"
         return (Decision.ROLL_BACK if self.differ_share > rule.differ else Decision.PROMOTE), why
 

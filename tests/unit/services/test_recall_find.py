@@ -395,7 +395,7 @@ def test_a_picture_that_cannot_be_looked_for_is_refused_by_name(service: Service
         (region("ward", SEEN, [(0, 0), (2, 0), (1, 1)]), "INVALID_ARGUMENT", "from 0 to 1"),
         (region("*", SEEN), "INVALID_ARGUMENT", "give the id of one camera"),
         (region("ward", SEEN, corner), "NOT_FOUND", "pruning kept no token in the region"),
-        (region("ward", SEEN - timedelta(days=9)), "NOT_FOUND", "has no pictures of that time"),
+        (region("ward", SEEN - timedelta(days=9)), "NOT_FOUND", "no pictures of camera ward at that time"),
     ):
         with pytest.raises(grpc.RpcError) as caught:
             similar(like, recall=service.address)
@@ -504,7 +504,7 @@ def test_the_gateway_looks_for_a_part_of_a_picture(service: Service, tmp_path: P
             ({"at": None}, 400, "give the time of the picture"),
             ({"zone": "0,0 1,1"}, 400, "at least three corners"),
             ({"like": "unknown"}, 404, "camera unknown does not exist"),
-            ({"at": "2001-01-01T00:00:00Z"}, 404, "has no pictures of that time"),
+            ({"at": "2001-01-01T00:00:00Z"}, 404, "no pictures of camera ward at that time"),
         ):
             asked = {name: value for name, value in {**query, **change}.items() if value is not None}
             answer = httpx.get(address, params=asked, headers=headers, timeout=60.0)

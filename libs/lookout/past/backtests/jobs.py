@@ -91,7 +91,8 @@ def plan_backtest(
     if plan.parts > JOB_PARTS:
         raise JobError(
             f"the job would have {plan.parts} parts ({records} records of that time in {len(ranges)} "
-            f"partitions of tokens.v1), more than the limit of {JOB_PARTS}; divide the time between several jobs"
+            f"partitions of tokens.v1), more than the limit of {JOB_PARTS}; divide the time between several "
+            "jobs"
         )
     return plan
 

@@ -123,8 +123,8 @@ def _stored_erasures(file: Path) -> list[Erasure]:
         return []
     except (OSError, WireError) as error:
         raise StartupError(
-            f"{file}, which stores the erasures, cannot be read: {error}; restore it from a backup, or remove "
-            "it to use only the erasures in Kafka"
+            f"{file}, which stores the erasures, cannot be read: {error}; restore it from a backup, or "
+            "remove it to use only the erasures in Kafka"
         ) from error
 
 

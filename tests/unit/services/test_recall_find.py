@@ -392,7 +392,7 @@ def test_a_picture_that_cannot_be_looked_for_is_refused_by_name(service: Service
     corner = [(0.0, 0.0), (1e-6, 0.0), (1e-6, 1e-6)]
     for like, code, words in (
         (region("ward", SEEN, corner[:2]), "INVALID_ARGUMENT", "a polygon needs at least 3 points"),
-        (region("ward", SEEN, [(0, 0), (2, 0), (1, 1)]), "INVALID_ARGUMENT", "from 0 to 1"),
+        (region("ward", SEEN, [(0, 0), (2, 0), (1, 1)]), "INVALID_ARGUMENT", "between 0 and 1"),
         (region("*", SEEN), "INVALID_ARGUMENT", "give the id of one camera"),
         (region("ward", SEEN, corner), "NOT_FOUND", "pruning kept no token in the region"),
         (region("ward", SEEN - timedelta(days=9)), "NOT_FOUND", "no pictures of camera ward at that time"),
@@ -440,7 +440,7 @@ def test_a_picture_of_ones_own_finds_the_camera_that_shows_it(
 def test_a_picture_of_ones_own_that_is_none_is_refused_by_name(service: Service, tmp_path: Path) -> None:
     both = PictureRegion(camera="ward", time_us=1, picture=photograph())
     for like, words in (
-        (picture(b"\x89PNG not a JPEG"), "must be a JPEG of 1 MiB at most"),
+        (picture(b"\x89PNG not a JPEG"), "must be a JPEG of at most 1 MiB"),
         (picture(photograph()[:200]), "cannot be decoded"),
         (both, "a picture, or a camera and a time, not both"),
         (picture(photograph(), [(0.0, 0.0), (1e-6, 0.0), (1e-6, 1e-6)]), "too small to contain a token"),

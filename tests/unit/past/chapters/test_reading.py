@@ -449,7 +449,7 @@ def test_a_growing_chapter_may_grow_while_it_is_asked(world: World, tmp_path: Pa
 def test_chapters_of_another_model_are_named(world: World, three: ChapterFolder) -> None:
     world.hold(three)
     asking = Asker(engine(), world.sources(), model_digest="m2", retrieval=LITTLE)
-    with pytest.raises(NothingRememberedError, match="of another model, m1"):
+    with pytest.raises(NothingRememberedError, match="computed by another model, m1"):
         asking.ask("gate", QUESTION)
 
 

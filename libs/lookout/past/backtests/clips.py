@@ -38,9 +38,8 @@ def clip_backtest(
     question.
 
     Each file counts as a camera, named by `clip_cameras`. Times are milliseconds since the file's begin.
-    Files
-    that cannot be read are listed in `Backtest.unread`. An incident's evidence is the frames that its windows
-    attended to most, as references without a record.
+    Files that cannot be read are listed in `Backtest.unread`. An incident's evidence is the frames that its
+    windows attended to most, as references without a record.
 
     Every call decodes and encodes the files again, so a back-test costs as much as watching the files, and
     `live_share` is about 1.

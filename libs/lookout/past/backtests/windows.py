@@ -84,11 +84,9 @@ class PastWindows:
         """Yield the outcomes of a watch's windows in scope, in order.
 
         A window is computed with the fleet's chain if verdicts of other watches show it, and otherwise with a
-        new
-        chain. If the fleet repeated an answer because nothing had changed, the previous answer is repeated
-        here,
-        too. If the watch's gate is closed, nothing is computed. A watch that asks about strides needs no
-        chain.
+        new chain. If the fleet repeated an answer because nothing had changed, the previous answer is
+        repeated here, too. If the watch's gate is closed, nothing is computed. A watch that asks about
+        strides needs no chain.
 
         Args:
             epoch: The records of the epoch.

@@ -277,9 +277,8 @@ class ScenesDirectory:
 
         Returns:
             The scenes of the wanted layers, in the same order, by chapter. None: Redis does not have them.
-            The
-            mapping is empty if Redis does not answer. Scenes are untrusted; compare them with the checksums
-            in the chapter's head.
+            The mapping is empty if Redis does not answer. Scenes are untrusted; compare them with the
+            checksums in the chapter's head.
         """
 
         kinds: dict[str, Kind] = {scenes_key(camera, chapter): "hash" for chapter in layers}

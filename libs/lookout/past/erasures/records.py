@@ -58,9 +58,8 @@ def new_erasure(camera: str, begin_us: int | None, end_us: int | None, now_us: i
         camera: Id of the camera.
         begin_us: Begin of the range, Unix microseconds; None: from the beginning.
         end_us: End of the range, Unix microseconds; None: now. An end later than now becomes now, because
-            later
-            frames do not exist yet. If the range begins later than now, the end is not changed, because the
-            camera's clock must have been ahead.
+            later frames do not exist yet. If the range begins later than now, the end is not changed, because
+            the camera's clock must have been ahead.
         now_us: The current time, Unix microseconds.
         by: Who requests the erasure.
     """

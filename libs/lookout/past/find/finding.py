@@ -513,8 +513,8 @@ class _Search:
         """Yield a hit of the first clause if all later clauses also hold.
 
         Each later clause must hold in a window that begins no earlier than the previous clause's window, and
-        less
-        than `LATER_US` after that window ends. For the second clause, the hit counts as the previous window.
+        less than `LATER_US` after that window ends. For the second clause, the hit counts as the previous
+        window.
         """
         then, begin_us, end_us = list(hit.then), hit.begin_us, hit.end_us
         for clause in self.question.clauses[1 + len(then) :]:

@@ -141,9 +141,8 @@ class Moments:
         newest stride of the moment's middle window.
 
         An answer depends mostly on the window's newest stride. The frames that the window attended to most
-        are
-        no better choice: they are often in its oldest stride, which may show nothing yet (`make bench-find`
-        compares both).
+        are no better choice: they are often in its oldest stride, which may show nothing yet (`make
+        bench-find` compares both).
         """
         return middle.end.ToMicroseconds() - self.length_us // self.blocks // 2
 

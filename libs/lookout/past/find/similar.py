@@ -1,9 +1,8 @@
 """Finds spans that look like a marked region of a picture, by comparing the region's keys with landmarks.
 
 For a camera's picture, the region's tokens are those that its windows were computed from. A caller's own
-picture
-is encoded without pruning. The keys of the region's tokens are computed like those of a chapter's blocks, and
-compared with the mean keys of clusters.
+picture is encoded without pruning. The keys of the region's tokens are computed like those of a chapter's
+blocks, and compared with the mean keys of clusters.
 """
 
 from __future__ import annotations

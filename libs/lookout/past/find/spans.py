@@ -135,9 +135,8 @@ def ranked_spans(
     """Rank the spans of all cameras, the most promising first.
 
     A span has the score of the best cluster that overlaps it. Layers differ in scale, so a cluster's score in
-    each
-    layer is expressed in standard deviations over all clusters, then averaged over layers. A span without
-    landmarks has the average score, 0.
+    each layer is expressed in standard deviations over all clusters, then averaged over layers. A span
+    without landmarks has the average score, 0.
 
     Args:
         pasts: Pasts by camera.

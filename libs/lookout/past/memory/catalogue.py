@@ -2,11 +2,9 @@
 slabs.
 
 Readers start at the head, which they read whole. It has the byte range and checksum of each layer's scenes,
-which
-the first stage of retrieval compares. The scenes have the byte range of each visual cluster's index range,
-and an
-index range has the byte range of each semantic cluster's slab. Any source that can read byte ranges (a file,
-another pod, an object store) therefore gives the same memory, bit for bit.
+which the first stage of retrieval compares. The scenes have the byte range of each visual cluster's index
+range, and an index range has the byte range of each semantic cluster's slab. Any source that can read byte
+ranges (a file, another pod, an object store) therefore gives the same memory, bit for bit.
 
 A sealed memory consists of these files (`sealed`). For a memory that still grows, the ranges are built from a
 snapshot on demand. Byte order is little endian; integers have 64 bits unless stated otherwise.

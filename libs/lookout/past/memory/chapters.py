@@ -3,9 +3,8 @@ ones.
 
 A chapter is a `MemoryFolder` with a part of one camera's epoch. The camera's owner begins a chapter with the
 camera's first block. It seals the chapter when it hands the camera over, when the epoch ends, or when the
-chapter
-reaches a size or an age. A sealed chapter changes only by erasing, which writes its next version. `lookout
-ask` and `lookout memory` work on this folder as on any other folder of memories.
+chapter reaches a size or an age. A sealed chapter changes only by erasing, which writes its next version.
+`lookout ask` and `lookout memory` work on this folder as on any other folder of memories.
 """
 
 from __future__ import annotations

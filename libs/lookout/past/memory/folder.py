@@ -1,12 +1,10 @@
 """Stores a growing memory on disk. It survives SIGKILL at any instruction, full disks and damaged bytes.
 
 A folder contains a checkpoint and the records written since. The checkpoint consists of files of slabs, and
-an
-index with each cluster's byte range and checksum. The index is renamed into place last, when all files that
-it refers to have reached the disk. Records (added blocks, and clusters fetched by answers) are appended and
-synced.
-Opening the folder reads the newest index and replays the records, which restores the same memory, bit for
-bit.
+an index with each cluster's byte range and checksum. The index is renamed into place last, when all files
+that it refers to have reached the disk. Records (added blocks, and clusters fetched by answers) are appended
+and synced. Opening the folder reads the newest index and replays the records, which restores the same memory,
+bit for bit.
 
 Every file has checksums. Opening a damaged folder fails unless `salvage` is given, which continues without
 the damaged parts.

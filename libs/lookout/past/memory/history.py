@@ -704,9 +704,8 @@ class CameraMemory:
         """Return the sizes of the index and its KV, if tokens had `shape` (None: this memory's shape).
 
         For each semantic cluster, and for each visual cluster in each layer, the index has a mean key and a
-        mean
-        value in the KV's dtype, and 40 bytes of counters. Maintenance needs a unit mean per semantic cluster
-        in the same dtype.
+        mean value in the KV's dtype, and 40 bytes of counters. Maintenance needs a unit mean per semantic
+        cluster in the same dtype.
         """
         sizes = shape or self.shape
         row = sizes.width * sizes.dtype.itemsize

@@ -1,9 +1,8 @@
 """Reads a camera's chapters as one memory, wherever their bytes are.
 
 Each chapter is a separate memory (`lookout.past.memory.catalogue`). The frames, clusters and windows of all
-chapters
-are numbered consecutively, so that a question reads them as one memory. An answer does not depend on where a
-chapter's bytes come from, because heads, scenes and index ranges alone determine what is read.
+chapters are numbered consecutively, so that a question reads them as one memory. An answer does not depend on
+where a chapter's bytes come from, because heads, scenes and index ranges alone determine what is read.
 """
 
 from __future__ import annotations

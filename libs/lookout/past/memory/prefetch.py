@@ -1,9 +1,8 @@
 """Fetches clusters before the layer that needs them, and fetches the clusters that were not predicted.
 
 A prediction only decides when a cluster is moved to the device. Which clusters are read is decided by the
-layer's
-own query, and missing clusters are fetched before attention begins. An answer is therefore bit for bit the
-same with and without prefetching.
+layer's own query, and missing clusters are fetched before attention begins. An answer is therefore bit for
+bit the same with and without prefetching.
 """
 
 from __future__ import annotations

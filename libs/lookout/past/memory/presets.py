@@ -26,6 +26,5 @@ PRESETS = {
     ),
 }
 """`default` gave the best answers at equal budget and cost (docs/memory.md). `mosaic` is our reading of the
-paper:
-visual clusters are whole scenes (the paper gives no sizes), and all clusters that are not retrieved have
-representatives."""
+paper: visual clusters are whole scenes (the paper gives no sizes), and all clusters that are not retrieved
+have representatives."""

@@ -220,9 +220,8 @@ def first_stage(  # noqa: PLR0917
     """Return the candidates in the best visual clusters, and the data that `opened` returned with them.
 
     `opened` returns the candidates in some visual clusters, and any data about them. A visual cluster that
-    overlaps
-    the span may have few tokens inside it, so visual clusters are added until the budget can be filled or
-    none is left.
+    overlaps the span may have few tokens inside it, so visual clusters are added until the budget can be
+    filled or none is left.
     """
     tokens, total = budget * settings.breadth, int(index.counts.sum())
     while True:
@@ -344,8 +343,8 @@ class Slots:
     """Computes the positions of the frames that an answer reads in one layer.
 
     The frames are placed, in order, into a fixed number of slots that end where the window begins. If there
-    are fewer
-    frames than slots, they use the slots next to the window; if there are more, several frames share a slot.
+    are fewer frames than slots, they use the slots next to the window; if there are more, several frames
+    share a slot.
 
     Attributes:
         origin: int64 [axes], position of the first slot.

@@ -6,9 +6,8 @@
     head-VERSION.bin       is read first, and refers to the other files
 
 The head is renamed into place last, when the other files have reached the disk, so a version is either
-complete or
-absent. Afterwards, all other files in the folder are removed: those of the previous version, or those of the
-growing memory (`folder`). The durable tier stores the same files.
+complete or absent. Afterwards, all other files in the folder are removed: those of the previous version, or
+those of the growing memory (`folder`). The durable tier stores the same files.
 """
 
 from __future__ import annotations

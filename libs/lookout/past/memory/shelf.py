@@ -221,9 +221,8 @@ def trim(
     enough.
 
     A frame's age is the time since a block was last added to its memory, plus the difference between its
-    stream time
-    and that of the memory's newest frame. To reduce the size, whole memories are removed, starting with the
-    one that got its last block longest ago.
+    stream time and that of the memory's newest frame. To reduce the size, whole memories are removed,
+    starting with the one that got its last block longest ago.
 
     Args:
         root: the folder.

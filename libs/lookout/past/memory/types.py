@@ -40,8 +40,8 @@ class SplitMode(StrEnum):
         DEFERRED: At once if the cluster is on the device; otherwise when a question next fetches it (the
             paper).
         RESTING: Like `DEFERRED`, but a cluster on the device continues to grow. It is split once, into as
-            many parts
-            as needed, when it has come to rest, when it leaves the device, or when a question fetches it.
+            many parts as needed, when it has come to rest, when it leaves the device, or when a question
+            fetches it.
     """
 
     EAGER = "eager"

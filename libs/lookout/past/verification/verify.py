@@ -81,8 +81,8 @@ def verify(
         own: Settings of single services that differ from the defaults, by service name.
         tolerance: Maximum difference of p(yes) of a verified verdict. None: 1e-4 for models in float32; for
             others, twice the difference that `rerun_spread` measures on the longest chains, and at least
-            1e-4.
-            It is doubled because the fleet's run and this run may both be that far from the exact answer.
+            1e-4. It is doubled because the fleet's run and this run may both be that far from the exact
+            answer.
         progress: Called with the number of verdicts done and their total.
 
     Raises:

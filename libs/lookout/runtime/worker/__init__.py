@@ -3,15 +3,14 @@
 **A service is a handler.** Derive settings from `ServiceSettings` (each field is `LOOKOUT_<FIELD>`) and a
 handler from `Handler[State]`, then:
 
-    # services/recorder/__main__.py
-    from lookout.runtime.worker import main
-    from lookout.wire import VERDICTS, Flow
+    # services/recorder/__main__.py from lookout.runtime.worker import main from lookout.wire import VERDICTS,
+    Flow
     main(Flow("recorder", VERDICTS), RecorderSettings, make_handler)    # checks, serves, works, exits
 
 A `Flow` declares the topics that a service reads and writes. Several services may read the same topic,
-because each
-has its own consumer group, named after the service. A service need not write outputs. A service that only
-answers calls has no handler: `serve("recall", RecallSettings, add)`, where `add(context)` adds its servicers.
+because each has its own consumer group, named after the service. A service need not write outputs. A service
+that only answers calls has no handler: `serve("recall", RecallSettings, add)`, where `add(context)` adds its
+servicers.
 
 `make_handler(context)` builds the handler. `context` has `settings`, `address` (host:port of this instance's
 gRPC), `grpc.add(lambda server: add_TensorServiceServicer_to_server(servicer, server),

@@ -1,9 +1,8 @@
 """Adds partitions to the cameras' topics while a fleet runs.
 
 Producers choose a camera's partition by its key and the number of partitions, so some cameras move when
-partitions are
-added. In its new partition, a camera begins a new epoch with a key window. This module writes a record to the
-camera's old partition, where the camera would otherwise count as silent.
+partitions are added. In its new partition, a camera begins a new epoch with a key window. This module writes
+a record to the camera's old partition, where the camera would otherwise count as silent.
 """
 
 from __future__ import annotations
@@ -166,10 +165,9 @@ class Places:
         """Return the cameras that have left a partition.
 
         A camera has left a partition if nothing has arrived there since the camera's epoch in the newer
-        partition
-        began, or for `QUIET_MS` while segments arrived in the newer one. The second condition is needed
-        because a
-        repeated segment may open an epoch in the old partition after the departure was written there.
+        partition began, or for `QUIET_MS` while segments arrived in the newer one. The second condition is
+        needed because a repeated segment may open an epoch in the old partition after the departure was
+        written there.
         """
         departures = []
         for camera, places in self._of.items():

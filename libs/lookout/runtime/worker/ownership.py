@@ -104,12 +104,10 @@ class Ownership:
         doubt.
 
         If the configuration has changed, all checkpoints and the committed offset have another mark. A few
-        checkpoints
-        with another mark do not show that: somebody else may have written them to the topic, which must not
-        stop this
-        stage for all cameras. So if the offset or any other checkpoint has this configuration's mark, or if
-        no offset
-        was ever committed, the partition is opened, and the cameras concerned start without a checkpoint.
+        checkpoints with another mark do not show that: somebody else may have written them to the topic,
+        which must not stop this stage for all cameras. So if the offset or any other checkpoint has this
+        configuration's mark, or if no offset was ever committed, the partition is opened, and the cameras
+        concerned start without a checkpoint.
 
         Raises:
             StartupError: No checkpoint of any partition fits, and the offsets have another configuration's

@@ -124,9 +124,8 @@ class Partition:
 
         Returns:
             Their number since the last call, including ends of transactions. A single missing offset after
-            the newest
-            record is not counted, because it is the end of a transaction, for example in an idle partition
-            that retention has emptied.
+            the newest record is not counted, because it is the end of a transaction, for example in an idle
+            partition that retention has emptied.
         """
         position = self.read_to if self.read_to is not None else self.committed
         if position is None or not self.loaded:

@@ -66,8 +66,8 @@ def is_static(settings: ServiceSettings, load_s: float) -> bool:
     """Whether to join as a static member, which stays in the group when it stops.
 
     `load_s` is the time that loading took. A process that loads longer than a session allows does not rejoin
-    in time:
-    as a static member, its cameras would wait for the session's end, and then move to other instances anyway.
+    in time: as a static member, its cameras would wait for the session's end, and then move to other
+    instances anyway.
     """
     if settings.static_member is not None:
         return settings.static_member
@@ -78,9 +78,8 @@ def static_name(settings: ServiceSettings, topic: str, identity: str) -> str:
     """Return the name of a static member: its identity and the number of partitions of its topic.
 
     Kafka gives a restarted member with the same name its partitions back without a rebalance, so nobody would
-    read
-    partitions that were added meanwhile. With another name, it is a new member, and the group redistributes
-    all partitions when the old member's session ends.
+    read partitions that were added meanwhile. With another name, it is a new member, and the group
+    redistributes all partitions when the old member's session ends.
 
     Raises:
         StartupError: Kafka does not report the partitions in time.
@@ -308,9 +307,8 @@ class Source:
         """Whether the group may have fenced this member because of the member's own second join.
 
         If the coordinator is suspended for longer than the session, it may afterwards process both a join
-        that the
-        client sent before and one that the client sent after a time-out. The second join takes over the
-        static name of the first.
+        that the client sent before and one that the client sent after a time-out. The second join takes over
+        the static name of the first.
         """
         if self._standstill is None:
             return False
@@ -356,8 +354,8 @@ class Source:
 
     def _assigned(self, consumer: Any, given: list[TopicPartition]) -> None:
         # Assign nothing yet; `place` assigns each partition with its offset after the takeover. Otherwise,
-        # the client
-        # would request all committed offsets at once, and one open transaction would delay all partitions.
+        # the client would request all committed offsets at once, and one open transaction would delay all
+        # partitions.
         consumer.incremental_assign([])
         self._member |= {place.partition for place in given}
         self._listener.on_assigned([place.partition for place in given])

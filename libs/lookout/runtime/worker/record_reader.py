@@ -134,9 +134,8 @@ def _headers(message: Message) -> tuple[Headers, str]:
     """Return the headers of a message, and what is wrong with them; the latter is empty if they are valid.
 
     If the name of a header is not UTF-8, the client (confluent-kafka 2.16) sets an exception and returns a
-    list with a
-    missing item. Reading that item would crash the process, so the message's headers are replaced by an empty
-    list.
+    list with a missing item. Reading that item would crash the process, so the message's headers are replaced
+    by an empty list.
     """
     try:
         return _decoded(_headers_in(message) or ()), ""

@@ -88,8 +88,7 @@ class Context(Generic[T]):
             limit: Maximum number of keys; None: any number.
             kept: Number of each key's newest values to keep.
             deletion_fault: Why rows of this table cannot be deleted; a null value is then unusable for this
-                reason.
-                Empty: a null value deletes its row.
+                reason. Empty: a null value deletes its row.
         """
         table = Table(
             self.settings, topic, check=check, limit=limit, kept=kept, deletion_fault=deletion_fault

@@ -97,9 +97,8 @@ class Table:
     """Follows the committed records of a compacted topic on its own thread. A null value deletes a row.
 
     `start` returns when everything that was in the topic at the call has been read. An unusable value is
-    ignored and
-    reported by `left_out`; the key's earlier values remain. If the topic is deleted and recreated, it is read
-    from its beginning, and its rows then replace the previous ones.
+    ignored and reported by `left_out`; the key's earlier values remain. If the topic is deleted and
+    recreated, it is read from its beginning, and its rows then replace the previous ones.
 
     Args:
         settings: How Kafka is reached.

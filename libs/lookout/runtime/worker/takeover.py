@@ -87,9 +87,8 @@ class StateReader:
     """Reads a partition's committed offset and its checkpoints in `<stage>.state.v1`.
 
     The order makes offset and checkpoints consistent. First, the group's committed offset is read, which
-    Kafka returns
-    only when no transaction with it is open; from then on, the last owner cannot commit. Then the state
-    partition is read up to its current high watermark.
+    Kafka returns only when no transaction with it is open; from then on, the last owner cannot commit. Then
+    the state partition is read up to its current high watermark.
     """
 
     def __init__(self, settings: ServiceSettings, group: str, source: str, state: str) -> None:

@@ -160,9 +160,8 @@ class TopicReader:
         """Return the group's committed offsets by partition; partitions without a commit are omitted.
 
         Kafka answers only when no transaction with these offsets is open. The consumer's call is used,
-        because the admin
-        client's call crashes when the broker answers NOT_COORDINATOR (a segmentation fault in librdkafka
-        2.16).
+        because the admin client's call crashes when the broker answers NOT_COORDINATOR (a segmentation fault
+        in librdkafka 2.16).
 
         Raises:
             KafkaException: Kafka does not answer, or rejects the request.

@@ -1,10 +1,9 @@
 """Reports batches of records that the client cannot read, then skips each with one dead letter.
 
 Such a batch is damaged, or exceeds the size of a fetch when it is decompressed. The client reports its first
-offset at
-every attempt, and reads nothing after it. The client does not report the batch's end, so this module searches
-for it:
-reading at an offset within the batch fails with the same first offset, and reading after the batch succeeds.
+offset at every attempt, and reads nothing after it. The client does not report the batch's end, so this
+module searches for it: reading at an offset within the batch fails with the same first offset, and reading
+after the batch succeeds.
 """
 
 from __future__ import annotations

@@ -44,8 +44,7 @@ def receipt_of(
         window_us: Length of a window in microseconds. Frames within this time after the range may have
             attended to erased frames.
         now_us: The current time, Unix microseconds.
-        checked: Whether signatures were checked, so that the log has only confirmations that the fleet
-            signed.
+        checked: Whether the log has only confirmations that the fleet signed.
 
     Raises:
         ReceiptError: There is no such erasure.

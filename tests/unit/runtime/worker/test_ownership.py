@@ -128,7 +128,7 @@ def test_a_takeover_that_waits_too_long_ends_the_process() -> None:
     world.ownership.waits(five, "a transaction is open")
     world.ownership.waits(three, "a transaction is open")
     world.now += 1.0
-    with pytest.raises(LookoutRuntimeError, match="partition 3 could not be taken over in 60 s"):
+    with pytest.raises(LookoutRuntimeError, match="partition 3 could not be taken over within 60 s"):
         world.ownership.waits(three, "a transaction is open")
 
 

@@ -13,13 +13,13 @@ ErasureMessage = Erasure | ErasureConfirmation | ErasureMember
 
 
 class ErasureSigner(FleetSigner):
-    """Signs records with the fleet's token, and checks them. Without a token every record counts."""
+    """Signs records with the fleet's token, and checks signatures. Without a token, every record is valid."""
 
     purpose = b"lookout-erasure"
 
     @property
     def key(self) -> str:
-        """A text that changes whenever the token does."""
+        """A text that changes whenever the token changes."""
         return self.mark()
 
     def sign(self, message: ErasureMessage) -> None:

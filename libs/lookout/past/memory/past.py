@@ -356,7 +356,7 @@ class Past:
         if self.settings.representatives:
             raise HistoryError("retrieval settings: chapters are read without representatives")
         self.ranges, self._fetch, self.traffic = ranges, fetch, traffic or Traffic()
-        self.chapters = [chapter for chapter in chapters if _meets(chapter, since_us, until_us)]
+        self.chapters = [chapter for chapter in chapters if _overlaps(chapter, since_us, until_us)]
         if not self.chapters:
             raise HistoryError("nothing is remembered of that time")
         newest = self.chapters[-1].head

@@ -66,7 +66,7 @@ def test_a_hostile_picture_is_refused_and_the_next_one_is_encoded(encoder: Pictu
     for hostile, words in (
         (b"", "must be a JPEG of at most 1 MiB"),
         (packed(drawn(), "PNG"), "must be a JPEG"),
-        (b"\xff\xd8\xff" + bytes(PICTURE_BYTES), "must be a JPEG of 1 MiB"),
+        (b"\xff\xd8\xff" + bytes(PICTURE_BYTES), "must be a JPEG of at most 1 MiB"),
         (b"\xff\xd8\xff" + noise, "cannot be decoded"),
         (good[:30], "cannot be decoded"),
         (sized(good, 65500, 65500), "cannot be decoded"),

@@ -225,7 +225,6 @@ def assign(partition: ClusterPartition, members: Members, upkeep: Upkeep) -> Clu
         cluster = clusters[hosts[place]]
         newcomers = members.take(rows)
         if bool(wide[place]):
-            upkeep.count.invalid += 1
             resident = cluster.id in upkeep.residency
             if upkeep.settings.split is not SplitMode.EAGER and not resident:
                 upkeep.count.deferred += 1
@@ -237,8 +236,6 @@ def assign(partition: ClusterPartition, members: Members, upkeep: Upkeep) -> Clu
                 cluster = replace(cluster, marked=True)
             else:
                 splitting.add(cluster.id)
-        else:
-            upkeep.count.absorbed += len(rows)
         clusters[hosts[place]] = _grown(cluster, newcomers, sums[place], added[place], upkeep)
     grown = ClusterPartition(tuple(clusters))
     return split(_merge(grown, splitting, upkeep), splitting, upkeep) if splitting else grown
@@ -333,7 +330,6 @@ def settle(partition: ClusterPartition, ids: set[int], upkeep: Upkeep) -> Cluste
     merged = _merge(partition, due, upkeep)
     wide = upkeep.too_wide(unit_variance(merged.units, merged.counts), merged.counts).tolist()
     again = {c.id for c, is_wide in zip(merged.clusters, wide, strict=True) if is_wide and c.id in due}
-    upkeep.count.avoided += len(due) - len(again)
     return split(merged, again, upkeep)
 
 

@@ -512,7 +512,7 @@ class CameraMemory:
         if self.visual is None or not sum(entry.block.frames for entry in leaving):
             return
         embeddings = torch.cat([entry.block.embeddings for entry in leaving])
-        self.visual, own = self.visual.assigned(embeddings, self.settings, self.count)
+        self.visual, own = self.visual.assigned(embeddings, self.settings)
         numbers = self._note(leaving, own)
         for number, index in enumerate(self.layers):
             members = self._members(leaving, number)

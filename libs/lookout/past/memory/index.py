@@ -134,8 +134,8 @@ def restore(
     memory.version, memory._ids = header["version"], header["ids"]
     memory.held_from, memory.scales = header["held_from"], header["scales"]
     memory.forgotten = [(begin, end) for begin, end in header["forgotten"]]
-    for name, value in header["count"].items():
-        setattr(memory.count, name, value)
+    for kind in fields(memory.count):
+        setattr(memory.count, kind.name, header["count"][kind.name])
     table.times_us.extend(ints(arrays["times"]))
     table.blocks.extend(ints(arrays["blocks"]))
     table.token_frame.extend(ints(arrays["token_frame"]))

@@ -236,24 +236,16 @@ class MaintenanceCount:
     """Counts the work of maintaining the clusters.
 
     Attributes:
-        absorbed: number of tokens that joined a cluster.
-        invalid: how many times a cluster became too wide.
-        deferred: how many times the split was deferred.
+        deferred: how many times the split of a cluster that became too wide was deferred.
         splits: number of splits carried out.
-        avoided: number of deferred splits that were no longer needed when they were due.
         promoted: number of groups of waiting newcomers that became independent clusters.
         moved_bytes: bytes of KV fetched only for splits.
-        visual_opened: number of visual clusters opened by frames that fit no existing one.
     """
 
-    absorbed: int = 0
-    invalid: int = 0
     deferred: int = 0
     splits: int = 0
-    avoided: int = 0
     promoted: int = 0
     moved_bytes: int = 0
-    visual_opened: int = 0
 
 
 def raw(tensor: torch.Tensor) -> NDArray[np.uint8]:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from lookout.past.memory.statistics import kmeans, nearest, unit, unit_variance
-from lookout.past.memory.types import Ints, MaintenanceCount, MemorySettings
+from lookout.past.memory.types import Ints, MemorySettings
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,9 +49,7 @@ class VisualLevel:
         scale = float((variance * counts).sum() / counts.sum())
         return cls(sums, counts, scale), own.numpy().astype(np.int64)
 
-    def assigned(
-        self, embeddings: torch.Tensor, settings: MemorySettings, count: MaintenanceCount
-    ) -> tuple[VisualLevel, Ints]:
+    def assigned(self, embeddings: torch.Tensor, settings: MemorySettings) -> tuple[VisualLevel, Ints]:
         """Add the embeddings of frames, [frames, width], one after the other. Each frame joins the most
         similar open cluster, or opens a new one.
 
@@ -66,7 +64,6 @@ class VisualLevel:
             place = self._place(frame, sums[:used], counts[:used], settings)
             if place == used:
                 used += 1
-                count.visual_opened += 1
             sums[place] += frame
             counts[place] += 1
             own.append(place)

@@ -310,8 +310,8 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
         with all frames.
 
         Answers are ranked in two groups, because p(yes) is comparable only between equal numbers of frames.
-        The first group has the cameras that were asked about with all frames, or whose few frames were all
-        there are. The second group has the cameras that were asked about only with few frames.
+        The first group has the cameras that were asked about with all frames, and those of which the first
+        question already read everything. The second group has the other cameras.
         """
         settings = self._settings
         responses.put(AskResponse(progress=AskProgress(stage="chapters", camera=pattern)))

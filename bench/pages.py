@@ -311,13 +311,15 @@ def policy_losses(record: Record) -> str:
         f"model (without questions), then of the vision tower. The default needs {cost(ours)}.",
         "",
     ]
-    for score in ("video F1", "event F1", "window F1", "product", "contextual"):
+    families = {"product": "F1 of simple questions", "contextual": "F1 of contextual questions"}
+    for score in ("video F1", "event F1", "window F1", *families):
         better = [
             f"{name} ({row[score]} at {cost(row)})"
             for name, row in rows.items()
             if (row[score] or 0) > (ours[score] or 0)
         ]
-        lines.append(f"- {score} (default {ours[score]}): {', '.join(better) or 'none'}")
+        named = families.get(score, score)
+        lines.append(f"- {named} (default {ours[score]}): {', '.join(better) or 'none'}")
     cheaper = [
         f"{name} ({row['dp']})"
         for name, row in rows.items()
@@ -432,7 +434,7 @@ def index(records: dict[str, Record]) -> str:
         "This page lists all results. A bench printed each figure, and `python -m bench.record NAME` "
         "committed it with device, commit and date. `make results` writes these pages from the committed "
         "files. To run a bench that has since been removed, check out the commit of its result. "
-        "[The three papers](../papers.md) says which figures of the papers are repeated.",
+        "[The page about the papers](../papers.md) says which of their figures are repeated.",
         "",
         "| result | command | device | commit | date |",
         "| --- | --- | --- | --- | --- |",

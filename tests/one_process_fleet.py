@@ -17,7 +17,6 @@ from lookout.past.memory.chapters import ChapterFolder, ChapterRules
 from lookout.rules.masks import Masks
 from lookout.runtime.store import Peers, StoreSettings, TensorClient, TensorStore
 from lookout.runtime.worker import Record, Result, View, load_settings
-from lookout.services.decode.backend import Decoder
 from lookout.services.decode.handler import DecodeHandler
 from lookout.services.decode.settings import DecodeSettings
 from lookout.services.prefill.asking import WindowAsker
@@ -32,6 +31,7 @@ from lookout.services.prune_encode.handler import PruneEncodeHandler
 from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.streams import ChainRule, ChainRunner
 from lookout.streams.chains import PlacedBlock
+from lookout.streams.filmed import SegmentDecoder
 from lookout.v1.lineage_pb2 import STAGE_TOKENS
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
@@ -67,7 +67,7 @@ class OneProcessFleet:
         *watches: Watch,
         camera: str = "cam",
         prefill: Mapping[str, object] | None = None,
-        decoder: Decoder | None = None,
+        decoder: SegmentDecoder | None = None,
         masks: Masks | None = None,
         memory: Path | None = None,
         **values: object,

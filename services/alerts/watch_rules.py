@@ -10,7 +10,7 @@ from lookout.runtime.worker.tables import PastRow
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
 
-#: most parsed watch versions in the cache
+#: maximum number of parsed watch versions in the cache
 VERSIONS = 16_384
 
 

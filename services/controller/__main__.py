@@ -199,7 +199,7 @@ class Controller:
             self._health.clear("reconcile")
             return
         self._health.block("reconcile", failures[0][:200])
-        self._log.warning("a round failed: trying again", error="; ".join(failures)[:500])
+        self._log.warning("a round failed; trying again", error="; ".join(failures)[:500])
         # A fixed pause without back-off, because the next change of a resource may fix the failure.
         self._stopped.wait(2.0)
         self._wake.set()

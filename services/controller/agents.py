@@ -12,7 +12,7 @@ from lookout.runtime.worker import ServiceSettings
 from lookout.services.controller.convert import NO_AGENT, NO_ROOM, Condition
 from lookout.wire import CAMERA_REPORT
 
-#: most reports per Redis pipeline
+#: maximum number of reports per Redis pipeline
 _BATCH = 250
 
 

@@ -224,7 +224,7 @@ class Resources:
                     version = None
                     continue
                 fault(kind, f"{kind.plural} cannot be read: {in_words(error)}")
-                log.warning("watching resources failed: trying again", error=in_words(error))
+                log.warning("watching resources failed; trying again", error=in_words(error))
                 stopped.wait(2.0)
 
     def _load(self, kind: Kind, changed: Changed) -> str:

@@ -28,10 +28,10 @@ from lookout.wire import ANSWERS, RECORDINGS, WireError, from_json, key_text, to
 from lookout.wire.begins import set_begin
 from lookout.wire.ranges import RangeError, check_ranges
 
-#: most recordings whose answers the status shows, since a Kubernetes object has at most 1.5 MB (etcd)
+#: maximum number of recordings whose answers the status shows; etcd limits a Kubernetes object to 1.5 MB
 SHOWN: Final = 20
 _UID: Final = 8
-_NAME: Final = 80  # most characters of the resource's name, so that a job's id has at most 100 bytes
+_NAME: Final = 80  # maximum length of the resource's name; with it, a job's id has at most 100 bytes
 _STATES: Final = {
     RecordingAnswers.STATE_RUNNING: "running",
     RecordingAnswers.STATE_DONE: "done",

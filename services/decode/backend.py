@@ -2,30 +2,17 @@
 
 import time
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import Literal
 
 import structlog
 
 from lookout.errors import StartupError
+from lookout.streams.filmed import SegmentDecoder
 from lookout.video.segments import CodecError, DecodedSegment, DecodeRequest, Reason
 
 Backend = Literal["software", "nvdec", "auto"]
 
 _log = structlog.get_logger(__name__)
-
-
-class Decoder(Protocol):
-    """Decodes segments. Implemented by `lookout.video.sandbox.SandboxPool` and
-    `lookout.video.segments.nvdec.NvdecDecoder`.
-    """
-
-    def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment:
-        """Decode a segment.
-
-        Raises:
-            CodecError: The bytes cannot be decoded.
-        """
-        ...
 
 
 class TimedDecoder:
@@ -36,7 +23,7 @@ class TimedDecoder:
         busy: Called with the seconds that each segment took.
     """
 
-    def __init__(self, decoder: Decoder, busy: Callable[[float], object]) -> None:
+    def __init__(self, decoder: SegmentDecoder, busy: Callable[[float], object]) -> None:
         self._decoder, self._busy = decoder, busy
 
     def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment:
@@ -55,7 +42,7 @@ class TimedDecoder:
 class NvdecOrSoftware:
     """Decodes with NVDEC, and in software if this GPU does not support the codec."""
 
-    def __init__(self, nvdec: Decoder, software: Decoder) -> None:
+    def __init__(self, nvdec: SegmentDecoder, software: SegmentDecoder) -> None:
         self._nvdec, self._software = nvdec, software
 
     def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment:
@@ -73,15 +60,15 @@ class NvdecOrSoftware:
             return self._software.decode(segment, request)
 
 
-def _nvdec() -> Decoder:
+def _nvdec() -> SegmentDecoder:
     from lookout.video.segments.nvdec import NvdecDecoder
 
     return NvdecDecoder()
 
 
 def choose_decoder(
-    wanted: Backend, software: Decoder, nvdec: Callable[[], Decoder] = _nvdec
-) -> tuple[Decoder, str]:
+    wanted: Backend, software: SegmentDecoder, nvdec: Callable[[], SegmentDecoder] = _nvdec
+) -> tuple[SegmentDecoder, str]:
     """Return the decoder for a setting, and the name of its back end; log the choice and the reason.
 
     Args:

@@ -14,7 +14,6 @@ from lookout.runtime.store import CameraQuotaError, TensorStore
 from lookout.runtime.tenants import TenantUsage
 from lookout.runtime.worker import DeadLetter, Record, RecordSource, Result, StoredCheckpoint, digest
 from lookout.services.decode.advice import Advice
-from lookout.services.decode.backend import Decoder
 from lookout.services.decode.epoch import OpenEpoch
 from lookout.services.decode.health import HealthWriter
 from lookout.services.decode.joining import SegmentJoiner, use
@@ -27,6 +26,7 @@ from lookout.services.decode.stream import (
     labels_of,
 )
 from lookout.services.decode.writing import FramesWriter
+from lookout.streams.filmed import SegmentDecoder
 from lookout.streams.stages import (
     Camera,
     Draft,
@@ -60,7 +60,7 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
     def __init__(
         self,
         settings: DecodeSettings,
-        decoder: Decoder,
+        decoder: SegmentDecoder,
         store: TensorStore,
         records: RecordSource,
         *,

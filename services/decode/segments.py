@@ -15,10 +15,10 @@ from lookout.runtime.net.fetch import UriFetcher, uri_of
 from lookout.runtime.store import Array, LineageBrokenError, TensorNotMadeError
 from lookout.runtime.worker import Record, RecordSource, digest
 from lookout.services.decode.away_hosts import AwayHosts
-from lookout.services.decode.backend import Decoder
 from lookout.services.decode.settings import DecodeSettings
 from lookout.services.decode.stream import Stream
 from lookout.streams import decode_request
+from lookout.streams.filmed import SegmentDecoder
 from lookout.streams.stages import check_lineage, lineage_record
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, TensorRef
@@ -47,7 +47,7 @@ class SegmentReader:
     def __init__(
         self,
         settings: DecodeSettings,
-        decoder: Decoder,
+        decoder: SegmentDecoder,
         records: RecordSource,
         fence: Fence,
         backend: str,

@@ -13,7 +13,7 @@ from lookout.services.prefill.batcher import Batcher
 from lookout.services.prefill.loading import BlockCache
 from lookout.wire import tenant_of
 
-#: most pairs of camera and watch that have their own time series
+#: maximum number of pairs of camera and watch with their own time series
 COUNTED: Final = 2000
 REST: Final = "(others)"
 """Tenant, camera and watch of the series that holds the rest."""

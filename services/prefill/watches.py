@@ -17,7 +17,7 @@ from lookout.wire.limits import CAMERA_WATCHES
 _log = structlog.get_logger(__name__)
 
 
-#: most cameras whose watches are cached; beyond this, the cache is cleared
+#: maximum number of cameras whose watches are cached; when it is exceeded, the cache is cleared
 CAMERAS = 16384
 
 

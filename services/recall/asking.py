@@ -50,8 +50,8 @@ class NothingRememberedError(HistoryError):
 class PastQuestion:
     """A question about the past.
 
-    Times are Unix microseconds; None: no bound. `words` is the most tokens of a text answer; 0: no text.
-    `frames` is the number of frames that each layer reads.
+    Times are Unix microseconds; None: no bound. `words` is the maximum number of tokens of a text answer; 0:
+    no text. `frames` is the number of frames that each layer reads.
     """
 
     text: str

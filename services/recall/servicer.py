@@ -306,11 +306,12 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
         context: grpc.ServicerContext,
         responses: queue.SimpleQueue[Any],
     ) -> None:
-        """Answer about many cameras: ask all with few frames, then ask the best ones again with all
-        frames.
+        """Answer about many cameras: ask about all of them with few frames, then about the best ones again
+        with all frames.
 
-        Answers are ranked in two groups, because p(yes) is comparable only for equal budgets. The first group
-        are cameras that were read with all frames or completely, the second those read with few frames.
+        Answers are ranked in two groups, because p(yes) is comparable only between equal numbers of frames.
+        The first group has the cameras that were asked about with all frames, and those of which the first
+        question already read everything. The second group has the other cameras.
         """
         settings = self._settings
         responses.put(AskResponse(progress=AskProgress(stage="chapters", camera=pattern)))
@@ -318,23 +319,23 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
         names = sorted(name for name in past if is_meant(name, pattern))
         if not names:
             raise NothingRememberedError(f"cameras {pattern}: nothing is remembered of that time")
-        left_out = [f"{name}: more than {MOST_CAMERAS} cameras" for name in names[MOST_CAMERAS:]]
+        not_asked_reasons = [f"{name}: more than {MOST_CAMERAS} cameras" for name in names[MOST_CAMERAS:]]
         cheap: list[Asked] = []
         full: list[Asked] = []
         brief = replace(question, words=0, frames=CHEAP_FRAMES)
-        looked_at = names[:MOST_CAMERAS]
-        for first in range(0, len(looked_at), TOGETHER):
+        asked_names = names[:MOST_CAMERAS]
+        for first in range(0, len(asked_names), TOGETHER):
             if not context.is_active():
                 return
-            batch = looked_at[first : first + TOGETHER]
+            batch = asked_names[first : first + TOGETHER]
             for number, name in enumerate(batch, first):
-                progress = AskProgress(stage="cheap", camera=name, done=number, total=len(looked_at))
+                progress = AskProgress(stage="cheap", camera=name, done=number, total=len(asked_names))
                 responses.put(AskResponse(progress=progress))
             answers = self._asker.ask_many({name: past[name] for name in batch}, brief)
             for name in batch:
                 answer = answers[name]
                 if isinstance(answer, NothingRememberedError):
-                    left_out.append(str(answer))
+                    not_asked_reasons.append(str(answer))
                 elif answer.whole and not question.words:
                     full.append(answer)
                 else:
@@ -349,11 +350,11 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
             try:
                 full.append(self._asker.ask(answer.camera, question))
             except NothingRememberedError as error:
-                left_out.append(str(error))
+                not_asked_reasons.append(str(error))
         for answer in [*sorted(full, key=_rank), *cursory]:
             self._note(answer)
             responses.put(AskResponse(answer=answer_message(answer)))
-        summary = AskSummary(cameras=len(names), answered=len(full), not_asked=left_out)
+        summary = AskSummary(cameras=len(names), answered=len(full), not_asked=not_asked_reasons)
         responses.put(AskResponse(summary=summary))
 
     def _note(self, asked: Asked) -> None:

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 Ranges = Callable[[int, int], "Mapping[int, ChainRange]"]
-#: most seconds by which a camera's clock may differ from Kafka's
+#: maximum difference between a camera's clock and Kafka's, in seconds
 _SLACK_S = 600.0
-#: most seconds for which a request is planned synchronously; after that, planning continues in the background
+#: maximum time in seconds for which a request waits for its plan; then planning continues in the background
 PATIENCE_S: Final = 0.5
 _CANCELLED_EARLY: Final = "cancelled before it was planned"
 EVENTS = {
@@ -237,7 +237,7 @@ class PlanHandler(Handler[JobState]):
         try:
             plan = future.result()
         except TransientError as error:
-            _log.warning("planning a job failed: trying again later", job=state.job, error=str(error))
+            _log.warning("planning a job failed; trying again later", job=state.job, error=str(error))
             return None
         return _result(state, asked, self._within_quota(plan), False)
 

@@ -10,9 +10,9 @@ from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 THREADS: Final = 16
-#: most threads per tenant, so that it takes many slow tenants to occupy all threads
+#: maximum number of threads per tenant, so that only many slow tenants together can occupy all threads
 THREADS_OF_A_TENANT: Final = 2
-#: most waiting work items per tenant; further items are not accepted
+#: maximum number of waiting work items per tenant; further items are rejected
 WAITING_OF_A_TENANT: Final = 64
 
 

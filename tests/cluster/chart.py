@@ -149,7 +149,7 @@ REFUSED = {
     "monitoring.rules=true": "the Prometheus operator is not installed",
     "monitoring.podMonitor=true": "the Prometheus operator is not installed",
     "grpc.source=cert-manager": "cert-manager is not installed",
-    "cameraAgent.enabled=true": "cameraAgent.cameraNetworks: name the networks",
+    "cameraAgent.enabled=true": "cameraAgent.cameraNetworks: give the networks",
     "cameraAgent.cameraNetworks={10.0.0.0}": 'cameraAgent.cameraNetworks[0]: "10.0.0.0" is not a network',
     "cameraAgent.cameraNetworks={10.0.0.0/33}": (
         'cameraAgent.cameraNetworks[0]: "10.0.0.0/33" is not a network'
@@ -161,13 +161,13 @@ REFUSED = {
     f"{_OWN} kafka.sasl.secrets.decode=user": "set kafka.sasl.mechanism",
     f"{_OWN} kafka.tls.clientSecrets.decode=user": "set kafka.tls.enabled=true",
     f"{_OWN} kafka.sasl.secrets.pruneEncode=user": "additional properties 'pruneEncode' not allowed",
-    f"{_OWN} kafka.sasl.mechanism=OAUTHBEARER kafka.sasl.secret=user": "kafka.sasl.tokenUrl: it goes",
-    f"{_OWN} kafka.sasl.tokenUrl=https://idp/token": "kafka.sasl.tokenUrl: it goes",
+    f"{_OWN} kafka.sasl.mechanism=OAUTHBEARER kafka.sasl.secret=user": "kafka.sasl.tokenUrl: set it if",
+    f"{_OWN} kafka.sasl.tokenUrl=https://idp/token": "kafka.sasl.tokenUrl: set it if",
     f"{_OWN} kafka.sasl.tokenScope=kafka": "set kafka.sasl.tokenUrl",
     "kafka.sasl.tokenUrl=idp": 'kafka.sasl.tokenUrl: "idp" is not an address of a token endpoint',
-    f"{_OWN} redis.cluster=true redis.sentinel=directory": "give one of both",
+    f"{_OWN} redis.cluster=true redis.sentinel=directory": "set only one of the two values",
     f"{_OWN} redis.sentinelAuth=true": "redis.sentinelAuth: it would not be used",
-    "redis.sentinel=directory": "tryout.enabled brings a Kafka and a Redis of its own",
+    "redis.sentinel=directory": "tryout.enabled=true runs the bundled Kafka and Redis",
     "model.digest=xyz": 'model.digest: "xyz" is not a digest of a checkpoint',
     "prefill.memory.keep=2hours": 'prefill.memory.keep: "2hours" is neither a time nor a size',
     "model.source=cloud": "value must be one of",
@@ -181,12 +181,12 @@ REFUSED = {
     "model.url.vision.sha256=abc": 'model.url.vision.sha256: "abc" is not a SHA-256',
     f"model.source=url model.url.sha256={'0' * 64} model.url.address=https://models/model.tar "
     "model.url.vision.address=https://models/half.tar": "model.url.vision.sha256: give the SHA-256",
-    "kafka.bootstrap=kafka:9092": "tryout.enabled brings a Kafka and a Redis of its own",
+    "kafka.bootstrap=kafka:9092": "tryout.enabled=true runs the bundled Kafka and Redis",
     "redis.url=rediss://redis": "set tryout.enabled=false to use yours",
     f"{_OWN} kafka.tls.caSecret=ca": "set kafka.tls.enabled=true",
     f"{_OWN} kafka.sasl.secret=user": "set kafka.sasl.mechanism",
-    f"{_OWN} redis.caSecret=ca": "let redis.url begin with rediss://",
-    f"{_OWN} redis.username=fleet": "name the secret with its password in redis.passwordSecret",
+    f"{_OWN} redis.caSecret=ca": "use a redis.url that begins with rediss://",
+    f"{_OWN} redis.username=fleet": "give the secret with the user's password in redis.passwordSecret",
     "model.volume.claim=models": "set model.source=volume to use it",
     "model.image.reference=models:1": "set model.source=image to use it",
     "model.url.addressSecret=where": "set model.source=url to use it",
@@ -200,14 +200,14 @@ REFUSED = {
     "tryout.kafka.outside.host=http://node": (
         'tryout.kafka.outside.host: "http://node" is not an address of a node'
     ),
-    "kafka.options.group\\.id=mine": "the services set it themselves",
-    "kafka.options.sasl\\.password=secret": "the services set it themselves",
-    "kafka.options.ssl\\.key\\.password=secret": "the services set it themselves",
+    "kafka.options.group\\.id=mine": "the services set this option",
+    "kafka.options.sasl\\.password=secret": "the services set this option",
+    "kafka.options.ssl\\.key\\.password=secret": "the services set this option",
     "decode.settings.uri_hosts=a;b": 'decode.settings.uri_hosts: "a;b" is refused',
     "decode.settings.uri_hosts=https://media.example/x": (
         'decode.settings.uri_hosts: "https://media.example/x" is refused'
     ),
-    "prefill.replicas=13": "prefill.replicas: only topics.partitions (12) of its pods would work",
+    "prefill.replicas=13": "prefill.replicas: only topics.partitions (12) of the pods would get work",
     f"fullnameOverride={'a' * 40}": "digits and -, a letter first, 39 at most",
     f"fullnameOverride={'a' * 35} recordings.enabled=true": "fullnameOverride to a name of 34 at most",
     "fullnameOverride=Name": 'fullnameOverride: "Name" is not a valid name for objects',
@@ -221,32 +221,38 @@ REFUSED = {
     "image.pullSecrets={my/secret}": (
         'image.pullSecrets[0]: "my/secret" is not a valid name of a Kubernetes object'
     ),
-    "recall.enabled=true": "say in prefill.memory.keep how much of its past a camera keeps",
+    "recall.enabled=true": "set prefill.memory.keep to how much of each camera's past to keep",
     "recordings.enabled=true recordings.replicas=13": "recordings.replicas: only topics.partitions (12)",
     "recordings.enabled=true recordings.claims.A_b=cctv": (
         'recordings.claims: the name "A_b" is not a valid name of a folder'
     ),
-    "prefill.memory.url=s3://chapters": "nothing is remembered",
-    "prefill.memory.keep=2h prefill.memory.endpoint=https://objects": "let prefill.memory.url begin with s3://",
+    "prefill.memory.url=s3://chapters": "url and storage would not be used",
+    "prefill.memory.keep=2h prefill.memory.endpoint=https://objects": (
+        "use a prefill.memory.url that begins with s3://"
+    ),
     "prefill.memory.keep=long": 'prefill.memory.keep: "long" is neither a time nor a size',
     "prefill.memory.keep=2h prefill.memory.url=s3://user@chapters": (
         'prefill.memory.url: "s3://***@chapters" is not a store'
     ),
     "prefill.settings.memory=2h": "additional properties 'memory' not allowed",
     "prefill.memory.keep=2h recall.enabled=true recall.callers.app=a networkPolicy.enabled=false": (
-        "recall.callers: nobody is kept out"
+        "recall.callers: without NetworkPolicies every pod may call recall"
     ),
-    "gateway.enabled=true gateway.replicas=2": "several pods share a history",
-    "gateway.enabled=true gateway.database.secret=db gateway.storage.size=1Gi": "give one of both",
-    "gateway.enabled=true gateway.ingress.enabled=true": "gateway.ingress.host: name the host",
+    "gateway.enabled=true gateway.replicas=2": "several pods need a shared database",
+    "gateway.enabled=true gateway.database.secret=db gateway.storage.size=1Gi": "set only one of the two",
+    "gateway.enabled=true gateway.ingress.enabled=true": "gateway.ingress.host: give the host name",
     "gateway.enabled=true gateway.ingress.enabled=true gateway.ingress.host=a": "gateway.callerNamespaces:",
     "notify.enabled=true": "notify.settings.notify_hosts: nothing would be sent",
     "notify.enabled=true notify.settings.notify_hosts=a notify.links.secret=l": "links lead to the gateway",
-    "notify.enabled=true notify.settings.notify_hosts=a notify.push.secret=p": "people allow it in",
-    "opinion.enabled=true": "opinion.enabled: notify asks it about pictures of the gateway",
-    f"{_OPINION} notify.settings.opinion_url=http://a/v1": "with opinion.enabled notify asks",
-    f"{_OPINION} notify.settings.opinion_key=own=key": "there is one second model; write its file's name",
-    f"{_OPINION} notify.settings.opinion_key=key": "name the secret that has this key in notify.secret",
+    "notify.enabled=true notify.settings.notify_hosts=a notify.push.secret=p": (
+        "people turn on notifications in"
+    ),
+    "opinion.enabled=true": "opinion.enabled: notify asks the second model about pictures",
+    f"{_OPINION} notify.settings.opinion_url=http://a/v1": "with opinion.enabled, notify asks",
+    f"{_OPINION} notify.settings.opinion_key=own=key": (
+        "there is only one second model; give just the file name"
+    ),
+    f"{_OPINION} notify.settings.opinion_key=key": "give the secret that contains this key in notify.secret",
     f"{_OPINION} opinion.gpus=1": "opinion.gpus: the image recordings is for CPUs",
     f"{_OPINION} opinion.image=prefill-gpu": "opinion.image: prefill-gpu needs a GPU",
     f"{_OPINION} opinion.model.source=url": "give the SHA-256 of the file",
@@ -255,16 +261,18 @@ REFUSED = {
     "notify.networks={10.0.0.1}": 'notify.networks[0]: "10.0.0.1" is not a network',
     "gateway.oidc.clientId=a": "set gateway.oidc.issuer",
     "gateway.oidc.issuer=http://a": 'gateway.oidc.issuer: "http://a" is not an issuer',
-    "gateway.oidc.issuer=https://a": "gateway.oidc.clientId: name the client",
+    "gateway.oidc.issuer=https://a": "gateway.oidc.clientId: give the client id",
     "gateway.oidc.issuer=https://a gateway.oidc.clientId=a": "gateway.oidc.grants: nobody",
     "gateway.oidc.issuer=https://a gateway.oidc.clientId=a gateway.oidc.grants[0].group=a "
-    "gateway.oidc.grants[0].role=viewer": "gateway.publicUrl: the provider sends people back there",
+    "gateway.oidc.grants[0].role=viewer": "gateway.publicUrl: the provider redirects people to this URL",
     "gateway.oidc.grants[0].group=a gateway.oidc.grants[0].role=king": "'/gateway/oidc/grants/0/role'",
     "gateway.publicUrl=https://a/b": 'gateway.publicUrl: "https://a/b" is not an address of the API',
     "gateway.enabled=true gateway.keep.url=s3://me@evidence": (
         'gateway.keep.url: "s3://***@evidence" is not a store'
     ),
-    "gateway.enabled=true gateway.keep.url=/evidence gateway.keep.region=e": "let gateway.keep.url begin",
+    "gateway.enabled=true gateway.keep.url=/evidence gateway.keep.region=e": (
+        "use a gateway.keep.url that begins"
+    ),
     "gateway.enabled=true gateway.keep.url=s3://e gateway.keep.limit=much": "gateway.keep.limit",
     "gateway.enabled=true gateway.keep.url=s3://e gateway.keep.region=e "
     "gateway.pod.extraEnv[0].name=AWS_REGION": "AWS_REGION: the chart sets it from gateway.keep",
@@ -287,7 +295,7 @@ REFUSED = {
     "settings.otlp_endpoint=ftp://collector:4317": (
         'settings.otlp_endpoint: "ftp://collector:4317" is refused'
     ),
-    "topics.tieredLocalHours.tokens\\.v1=6": "the broker of tryout.enabled has no remote storage",
+    "topics.tieredLocalHours.tokens\\.v1=6": "the bundled broker (tryout.enabled=true) has no remote storage",
     f"{_OWN} topics.tieredLocalHours.tokens\\.v1=6 topics.retentionHours.tokens\\.v1=6": "not less than",
     "pod.labels.app=x_y!": 'pod.labels.app: "x_y!" is not a valid value of a label',
     "pod.labels.a!b=x": 'pod.labels: the name "a!b" is not a valid name of a label or annotation',
@@ -316,8 +324,8 @@ REFUSED = {
         'decode.gpuResource: "gpu" is not a valid name of a resource'
     ),
     "kafka.rackLabel=zone/a/b": 'kafka.rackLabel: "zone/a/b" is not a valid name of a label',
-    "pod.extraEnv[0].name=LOOKOUT_PREFIX pod.extraEnv[0].value=b.": "LOOKOUT_PREFIX: it would win",
-    "alerts.pod.extraEnv[0].name=LOOKOUT_THREADS": "alerts.pod.extraEnv: LOOKOUT_THREADS: it would win",
+    "pod.extraEnv[0].name=LOOKOUT_PREFIX pod.extraEnv[0].value=b.": "LOOKOUT_PREFIX: it would override",
+    "alerts.pod.extraEnv[0].name=LOOKOUT_THREADS": "alerts.pod.extraEnv: LOOKOUT_THREADS: it would override",
     "decode.pod.extraEnv[0].name=OMP_NUM_THREADS": "OMP_NUM_THREADS: the chart sets it",
     "prefill.memory.keep=2h prefill.memory.url=s3://c prefill.memory.region=e "
     "pod.extraEnv[0].name=AWS_REGION": "pod.extraEnv: AWS_REGION: the chart sets it from prefill.memory",
@@ -329,13 +337,13 @@ REFUSED = {
     "tenants.quotas.acme.camera=5": "additional properties 'camera' not allowed",
     "tenants.quotas.Acme.cameras=5": 'tenants.quotas: the name "Acme" is not a valid name of a tenant',
     f"{_OWN} redis.sentinel=a/b": 'redis.sentinel: "a/b" is not a valid name of a primary',
-    f"{_OWN} redis.url=redis://s?socket_timeout=5 redis.sentinel=d": "what follows ? would not be used",
+    f"{_OWN} redis.url=redis://s?socket_timeout=5 redis.sentinel=d": "the part after ? would not be used",
     f"{_OWN} redis.url=redis://redis?x=1": 'redis.url: "redis://redis?x=1" is not an address of Redis',
     "kafka.sasl.usernameKey=": 'kafka.sasl.usernameKey: "" is not a valid key of a secret',
     "kafka.tls.caKey=a/b": 'kafka.tls.caKey: "a/b" is not a valid key of a secret',
     "kafka.options.compression\\.type=snapy": "'/kafka/options/compression.type': value must be one of",
-    "kafka.options.acks=0": "kafka.options.acks: the services set it themselves",
-    "kafka.options.session\\.timeout\\.ms=6000": "session.timeout.ms: the services set it themselves",
+    "kafka.options.acks=0": "kafka.options.acks: the services set this option",
+    "kafka.options.session\\.timeout\\.ms=6000": "session.timeout.ms: the services set this option",
     "kafka.sasl.tokenCaSecret=ca": "set kafka.sasl.tokenUrl",
     "pod.extraVolumes[0].name=A_B": (
         'pod.extraVolumes[0].name: "A_B" is not a valid name of a volume or a container'
@@ -343,15 +351,15 @@ REFUSED = {
     "pod.extraVolumeMounts[0].name=a pod.extraVolumeMounts[0].mountPath=models": (
         'pod.extraVolumeMounts[0].mountPath: "models" is not a path'
     ),
-    "pod.extraVolumes[0].name=tmp": 'pod.extraVolumes: the chart has a name "tmp" of its own',
+    "pod.extraVolumes[0].name=tmp": 'pod.extraVolumes: the chart itself uses the name "tmp"',
     "decode.pod.extraContainers[0].name=decode decode.pod.extraContainers[0].image=a": (
-        'decode.pod.extraContainers: the chart has a name "decode" of its own'
+        'decode.pod.extraContainers: the chart itself uses the name "decode"'
     ),
     "pod.extraVolumeMounts[0].name=a pod.extraVolumeMounts[0].mountPath=/etc/lookout/grpc": (
-        'pod.extraVolumeMounts: the chart has a mountPath "/etc/lookout/grpc" of its own'
+        'pod.extraVolumeMounts: the chart itself uses the mountPath "/etc/lookout/grpc"'
     ),
-    "pod.extraEnv[0].name=A pod.extraEnv[1].name=A": 'pod.extraEnv: the name "A" stands there twice',
-    "podAnnotations.team=yard": "podAnnotations: it is pod.annotations since 0.3",
+    "pod.extraEnv[0].name=A pod.extraEnv[1].name=A": 'pod.extraEnv: the name "A" is listed twice',
+    "podAnnotations.team=yard": "podAnnotations: use pod.annotations",
     "pod.dnsPolicy=none": "'/pod/dnsPolicy': value must be one of",
     "extraObjects[0].kind=ConfigMap": "'/extraObjects/0'",
     "pod.topologySpreadConstraints[0].x=1": "additional properties 'x' not allowed",
@@ -375,7 +383,7 @@ TAKEN = (
 )
 #: what else must be refused, in a cluster that has every extension
 REFUSED_EXTENDED = {
-    "monitoring.podMonitor=true": "networkPolicy.metricsNamespaces: name the labels of Prometheus' namespace",
+    "monitoring.podMonitor=true": "networkPolicy.metricsNamespaces: give the labels of Prometheus' namespace",
     "alerts.autoscaling.enabled=true": "monitoring.prometheusAddress: autoscaling asks Prometheus",
 }
 

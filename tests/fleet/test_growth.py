@@ -130,7 +130,7 @@ def test_partitions_are_added_and_old_ones_told_of_cameras_that_left(own_kafka: 
     assert changed[-1] == SEGMENTS.name
     assert set(changed) == {topic.name for topic in camera_topics()}
     assert add_partitions(options, AFTER) == (), "a second call finds nothing to do"
-    refusal = f"{SEGMENTS.name} has {AFTER} partitions, more than {BEFORE}: Kafka cannot remove"
+    refusal = f"{SEGMENTS.name} has {AFTER} partitions; Kafka cannot remove"
     with pytest.raises(LookoutRuntimeError, match=refusal):
         add_partitions(options, BEFORE)
     _check_notices(options)

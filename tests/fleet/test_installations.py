@@ -130,5 +130,5 @@ def test_two_installations_on_one_kafka(kafka: str, redis_url: str, prefix: str,
             kafka, redis_url, log, prefix=prefixes[0], release="other", instance="alerts-1", **quick
         ) as intruder:
             assert intruder.wait(240) == 2
-        assert "another installation needs a LOOKOUT_PREFIX of its own" in log.read_text()
+        assert "A second installation needs a different LOOKOUT_PREFIX" in log.read_text()
         assert sites[0].poll() is None

@@ -48,7 +48,7 @@ def test_an_instance_with_another_grid_refuses_before_it_joins(bench: Bench) -> 
         canary = Threaded(bench.settings("toy-b", static_member=False), shared={"grid": "8x8"})
         eventually(lambda: not canary.thread.is_alive())
         assert isinstance(canary.error, StartupError)
-        assert "grid is 4x4, here 8x8" in str(canary.error)
+        assert "grid is 4x4 there and 8x8 here" in str(canary.error)
         assert canary.count("takeovers_total") == 0
         assert first.count("takeovers_total") == bench.partitions
         assert first.health.ready()

@@ -1,6 +1,6 @@
-{{/* What `make chart` took out of the schema, because helm would print a regular expression: forms of values, with words. */}}
+{{/* Checks the forms of values, with messages in words. `make chart` moved these checks out of the schema, because helm would print their regular expressions. */}}
 
-{{/* Refuse values of another form than files/forms.json has for them. */}}
+{{/* Rejects values whose form differs from files/forms.json. */}}
 {{- define "lookout.forms" -}}
 {{- $values := .Values | toJson | fromJson }}
 {{- range $form := .Files.Get "files/forms.json" | fromJsonArray }}
@@ -10,7 +10,7 @@
 {{- end }}
 {{- end }}
 
-{{/* One form at one path; call with (dict "form" entry "value" value "path" where it is "rest" names that lead on from there). */}}
+{{/* Checks one form at one path; call with (dict "form" entry "value" value "path" path of the value "rest" further names on the path). */}}
 {{- define "lookout.form" -}}
 {{- $form := .form }}
 {{- $path := .path }}
@@ -22,7 +22,7 @@
 {{- end }}
 {{- else if and (eq $form.kind "text") (kindIs "string" .value) }}
 {{- if not (regexMatch $form.form .value) }}
-{{- /* What is taken for a password is not shown. */}}
+{{- /* Hides what looks like a password. */}}
 {{- fail (printf "%s: %q is %s" $path (regexReplaceAll "//[^/@]*@" .value "//***@") $form.words) }}
 {{- end }}
 {{- else if and (eq $form.kind "above") (kindIs "float64" .value) }}

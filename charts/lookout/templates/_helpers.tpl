@@ -1,6 +1,6 @@
 {{/* Names, labels, images and environments that several templates share. */}}
 
-{{/* Pods of a StatefulSet carry its name and a hash in a label, so that it has 52 characters at most: with "-prune-encode" 39. */}}
+{{/* Pods of a StatefulSet have its name and a hash in a label, so its name may have at most 52 characters, and 39 without "-prune-encode". */}}
 {{- define "lookout.name" -}}
 {{- if .Values.fullnameOverride }}{{ .Values.fullnameOverride }}
 {{- else if contains "lookout" .Release.Name }}{{ .Release.Name | trunc 39 | trimSuffix "-" }}
@@ -37,12 +37,12 @@ app.kubernetes.io/component: {{ .component }}
 {{- else }}{{ required "kafka.bootstrap: give your Kafka's bootstrap servers, or set tryout.enabled=true" .Values.kafka.bootstrap }}{{ end }}
 {{- end }}
 
-{{/* Where clients outside reach the bundled broker: an IPv6 address stands in brackets. */}}
+{{/* Address at which clients outside the cluster reach the bundled broker. An IPv6 address is put in brackets. */}}
 {{- define "lookout.outside" -}}
 {{- with .Values.tryout.kafka.outside }}{{ ternary (printf "[%s]" .host) .host (contains ":" .host) }}:{{ .port }}{{ end }}
 {{- end }}
 
-{{/* Security of a container and of a pod: what the `restricted` standard demands. */}}
+{{/* Security contexts of a container and a pod, as the Pod Security Standard `restricted` requires. */}}
 {{- define "lookout.containerSecurity" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
@@ -56,13 +56,13 @@ runAsNonRoot: true
 runAsUser: {{ . }}
 runAsGroup: {{ . }}
 fsGroup: {{ . }}
-# Not every file of a large claim at every start.
+# Do not change the owner of every file in a large claim at each start.
 fsGroupChangePolicy: OnRootMismatch
 {{- end }}
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
 
-{{/* Everything of a pod that is the same for all; call with (dict "root" $ "part" values). */}}
+{{/* The parts of a pod's spec that all pods share; call with (dict "root" $ "part" values). */}}
 {{- define "lookout.podCommon" -}}
 enableServiceLinks: false
 terminationGracePeriodSeconds: {{ .root.Values.terminationGracePeriodSeconds }}
@@ -75,7 +75,7 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
-{{/* What a pod of the fleet asks of its node; call with (dict "root" $ "part" values). */}}
+{{/* What a pod of the fleet requires of its node; call with (dict "root" $ "part" values). */}}
 {{- define "lookout.placement" -}}
 {{- $additions := include "lookout.podAdditions" . | fromJson }}
 {{- with $additions.runtimeClassName }}
@@ -84,7 +84,7 @@ runtimeClassName: {{ . }}
 {{- with $additions.affinity }}
 affinity: {{- toYaml . | nindent 2 }}
 {{- else }}
-# Zones too: a spread constraint over them would switch off the one over nodes where nodes have no zone.
+# Zones are preferred here, because a spread constraint over zones would disable the one over nodes if nodes have no zone label.
 affinity:
   podAntiAffinity:
     preferredDuringSchedulingIgnoredDuringExecution:
@@ -118,12 +118,12 @@ tolerations:
   {{- if $gpus }}
   - {key: {{ .part.gpuTaint }}, operator: Exists, effect: NoSchedule}
   {{- end }}
-  # Kubernetes itself would wait for five minutes.
+  # The default of Kubernetes is five minutes.
   - {key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 5}
   - {key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: 60}
 {{- end }}
 
-{{/* Pods of one kind go to different nodes where that can be; call with (dict "root" $ "component" name "part" values). */}}
+{{/* Spreads pods of a component over nodes if possible; call with (dict "root" $ "component" name "part" values). */}}
 {{- define "lookout.spread" -}}
 topologySpreadConstraints:
 {{- with get (include "lookout.podAdditions" . | fromJson) "topologySpreadConstraints" }}
@@ -137,7 +137,7 @@ topologySpreadConstraints:
 {{- end }}
 {{- end }}
 
-{{/* The account of a component: without a token and without rights; call with (dict "root" $ "component" name). */}}
+{{/* The ServiceAccount of a component, without a token and without rights; call with (dict "root" $ "component" name). */}}
 {{- define "lookout.account" -}}
 {{- $accounts := .root.Values.serviceAccounts }}
 apiVersion: v1
@@ -161,7 +161,7 @@ ipFamilies: {{ toJson . }}
 {{- end }}
 {{- end }}
 
-{{/* A drain takes one pod after the other, broken ones at any time; call with (dict "root" $ "component" name). */}}
+{{/* A PodDisruptionBudget: drains evict one healthy pod at a time, and broken pods at any time; call with (dict "root" $ "component" name). */}}
 {{- define "lookout.disruption" -}}
 apiVersion: policy/v1
 kind: PodDisruptionBudget
@@ -175,12 +175,12 @@ spec:
     matchLabels: {{- include "lookout.selector" . | nindent 6 }}
 {{- end }}
 
-{{/* Lists of additions to a pod, and what the API server tells their entries apart by. */}}
+{{/* Lists of additions to a pod, each with the key by which the API server distinguishes entries. */}}
 {{- define "lookout.additionKeys" -}}
 {"extraEnv": "name", "extraVolumes": "name", "extraVolumeMounts": "mountPath", "extraContainers": "name", "initContainers": "name", "hostAliases": "ip", "resourceClaims": "name"}
 {{- end }}
 
-{{/* Additions to a pod as JSON, those of the part on top of those of all; call with (dict "root" $ "part" values). */}}
+{{/* Additions to a pod as JSON; the part's own override those for all pods; call with (dict "root" $ "part" values). */}}
 {{- define "lookout.podAdditions" -}}
 {{- $all := deepCopy .root.Values.pod }}
 {{- $own := deepCopy (get (.part | default dict) "pod" | default dict) }}
@@ -212,7 +212,7 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* What the jobs that create and compare topics are told of the values. */}}
+{{/* Arguments, from the values, of the jobs that create and compare topics. */}}
 {{- define "lookout.topicArguments" -}}
 - --partitions={{ .Values.topics.partitions }}
 - --replication={{ .Values.topics.replication | default (ternary 1 3 .Values.tryout.enabled) }}
@@ -227,7 +227,7 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* How a container reaches Kafka: names and files; passwords are read from mounted secrets. */}}
+{{/* Environment with which a container reaches Kafka. Passwords are read from mounted secrets. */}}
 {{- define "lookout.kafkaEnv" -}}
 {{- $root := .root }}
 {{- $kafka := $root.Values.kafka }}
@@ -275,7 +275,7 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* How a container reaches Redis. */}}
+{{/* Environment with which a container reaches Redis. */}}
 {{- define "lookout.redisEnv" -}}
 {{- $redis := .Values.redis }}
 {{- if .Values.tryout.enabled }}
@@ -326,7 +326,7 @@ annotations: {{- toYaml . | nindent 2 }}
 - {name: LOOKOUT_GRPC_TLS_NAME, value: {{ include "lookout.grpcName" . }}}
 {{- end }}
 
-{{/* Certificates and passwords of a component as files: a list of (name, secret, items: path to key); without items all of the secret. Pods follow what they hold. */}}
+{{/* Certificates and passwords that a component gets as files: a list of (name, secret, items: path to key); without items, all keys of the secret. Pods notice when the files change. */}}
 {{- define "lookout.secretFiles" -}}
 {{- $component := .component }}
 {{- $files := list }}
@@ -392,7 +392,7 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* Where people reach the gateway; empty: nobody said. */}}
+{{/* URL at which people reach the gateway; empty: it is not configured. */}}
 {{- define "lookout.gatewayUrl" -}}
 {{- with .Values.gateway }}
 {{- if .publicUrl }}{{ .publicUrl }}
@@ -400,7 +400,7 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* Settings as environment variables; call with a list of maps, later ones win. */}}
+{{/* Settings as environment variables; call with a list of maps, of which later ones take precedence. */}}
 {{- define "lookout.settings" -}}
 {{- $all := dict }}
 {{- range . }}{{ $all = mergeOverwrite $all (deepCopy .) }}{{ end }}
@@ -409,7 +409,7 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* The durable tier of chapters, for prefill and recall: its address, and how its object store is reached. */}}
+{{/* Environment for the durable tier of chapters, for prefill and recall. */}}
 {{- define "lookout.memoryEnv" -}}
 {{- with .Values.prefill.memory.url }}
 - {name: LOOKOUT_MEMORY_URL, value: {{ . | quote }}}
@@ -417,7 +417,7 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- include "lookout.storeEnv" .Values.prefill.memory }}
 {{- end }}
 
-{{/* How an object store is reached; call with the values that have its endpoint, region and secret. */}}
+{{/* Environment with which an object store is reached; call with the values that have its endpoint, region and secret. */}}
 {{- define "lookout.storeEnv" -}}
 {{- $store := . }}
 {{- with $store.endpoint }}
@@ -476,7 +476,7 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- with regexFind ":[0-9]+$" (trim .) }}{{ $ports = append $ports (trimPrefix ":" . | int) }}{{ end }}
 {{- end }}
 {{- with .Values.redis.url }}
-{{- /* An address of several Sentinels is no URL to Go. */}}
+{{- /* Go cannot parse an address of several Sentinels as a URL. */}}
 {{- range splitList "," (regexReplaceAll "^rediss?://([^/?]*).*$" . "${1}") }}
 {{- $ports = append $ports (regexFind ":[0-9]+$" . | trimPrefix ":" | default "6379" | int) }}
 {{- end }}
@@ -493,7 +493,7 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- include "lookout.openPorts" (dict "ports" .Values.networkPolicy.apiPorts "networks" .Values.networkPolicy.apiNetworks) }}
 {{- end }}
 
-{{/* Ports at some networks, at every address if none is given; call with (dict "ports" ... "networks" ...). */}}
+{{/* A rule that allows ports at some networks, or at every address if no network is given; call with (dict "ports" ... "networks" ...). */}}
 {{- define "lookout.openPorts" -}}
 - ports:
     {{- range .ports }}

@@ -1,4 +1,4 @@
-{{/* The model's checkpoint: where it is in a pod and how it gets there. */}}
+{{/* The model's checkpoint: its place in a pod, and how it gets there. */}}
 
 {{- define "lookout.modelEnv" -}}
 {{- $model := .Values.model }}
@@ -43,7 +43,7 @@ Downloads the checkpoint, compares its SHA-256 and unpacks it; call with (dict "
 {{- define "lookout.modelDownload" -}}
 {{- $url := .root.Values.model.url }}
 {{- $caSecret := $url.caSecret }}
-{{- /* The scheduler counts what the checkpoint may take of the node's disk. */}}
+{{- /* Lets the scheduler count the disk space that the checkpoint may take on the node. */}}
 {{- $resources := deepCopy $url.resources }}
 {{- $_ := set $resources "requests" (merge (dict) ($resources.requests | default dict) (dict "ephemeral-storage" $url.size)) }}
 {{- $key := "model.url" }}

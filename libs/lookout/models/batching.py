@@ -30,7 +30,7 @@ class Starter(Protocol):
 
 
 class _Unwatched:
-    """Starts threads without a supervisor: if one dies, only the callers waiting for it get an error."""
+    """Starts threads without a supervisor: if a thread dies, only its waiting callers get an error."""
 
     def start(self, name: str, target: Callable[[], None]) -> threading.Thread:
         thread = threading.Thread(target=target, name=name, daemon=True)
@@ -99,8 +99,8 @@ class BatchingThread(Generic[R, A]):
         return self.submit(request).result()
 
     def submit(self, request: R) -> Future[A]:
-        """Queue one request and return a future for its answer. It can be cancelled until a batch takes the
-        request."""
+        """Queue one request and return a future for its answer. The future can be cancelled until a batch
+        takes the request."""
         waiting: _Waiting[R, A] = _Waiting(request)
         # Enqueue first, check second: if the thread ends in between, one of the two sides rejects it.
         self._queue.put(waiting)
@@ -113,7 +113,7 @@ class BatchingThread(Generic[R, A]):
         self._queue.put(action)
 
     def waiting(self) -> int:
-        """Requests and calls that the thread has not taken from its queue yet."""
+        """Return the number of requests and calls that the thread has not yet taken from its queue."""
         return self._queue.qsize()
 
     def close(self) -> None:
@@ -147,7 +147,7 @@ class BatchingThread(Generic[R, A]):
             self._refuse_queued()
 
     def _gather(self) -> bool:
-        """Take all waiting requests, blocking while there are none. Return False when the thread should
+        """Take all waiting requests; if there are none, wait for the first. Return False if the thread must
         end."""
         # Requests that arrive during a batch form the next one: batches grow with load, and no request waits
         # for a batch to fill.
@@ -204,8 +204,11 @@ _OPEN: Final[WeakSet[BatchingThread[Any, Any]]] = WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    """Close all threads before the interpreter exits. Python ends a daemon thread when it next needs the
-    interpreter. Inside torch's C++ that calls `std::terminate`, so a program that was interrupted, or that
-    did not close its model, would die of SIGABRT."""
+    """Close all threads before the interpreter exits.
+
+    Otherwise Python ends a daemon thread when that thread next needs the interpreter. If the thread is then
+    in torch's C++ code, `std::terminate` is called, and the process dies of SIGABRT. This would happen to
+    every program that was interrupted or did not close its model.
+    """
     for thread in list(_OPEN):
         thread.close()

@@ -17,8 +17,8 @@ VISION_HALF: Final = "lookout_vision_half.json"
 def folder_digest(folder: Path) -> str:
     """Return 16 hex digits over the names and bytes of a checkpoint's weights, configuration and tokenizer.
 
-    The folder's list of questions, with the F1 of each, is left out, because a new measurement does not
-    change the model.
+    The digest does not cover the folder's list of questions and their F1 scores, because a new measurement
+    does not change the model.
 
     Raises:
         ModelError: A file cannot be read.

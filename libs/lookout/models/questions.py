@@ -33,8 +33,8 @@ class ListedQuestion:
     Attributes:
         wordings: The ways to ask the question, the usual one first.
         f1: F1 by kind of footage ("rendered", "real"); a kind that was not measured is missing.
-        strides: What asking each stride alone costs in the language model as a share of windows, if it was
-            measured that strides answer the question as well; else None.
+        strides: The language model's cost of asking about each stride alone, as a share of its cost with
+            windows. None: it was not measured that strides answer the question as well as windows.
     """
 
     wordings: tuple[str, ...]
@@ -74,8 +74,8 @@ def listed_questions(folder: Path) -> tuple[ListedQuestion, ...] | None:
 
 
 def question_quality(folder: Path, question: str) -> str | None:
-    """Describe how well a model answers a question: its F1, or that it was not trained for the question; None
-    if the folder lists no questions."""
+    """Return how well a model answers a question, in words: its F1, or that it was not trained for the
+    question. None: the folder has no list of questions."""
     listed = listed_questions(folder)
     if listed is None:
         return None
@@ -84,8 +84,8 @@ def question_quality(folder: Path, question: str) -> str | None:
 
 
 def strides_share(folder: Path, question: str) -> float | None:
-    """Return what asking a question of each stride alone costs in the language model as a share of windows,
-    if the folder lists that strides answer it as well; else None."""
+    """Return the language model's cost of asking a question about each stride alone, as a share of its cost
+    with windows. None: the folder does not list that strides answer the question as well as windows."""
     found = find_listed(listed_questions(folder) or (), question)
     return None if found is None else found.strides
 
@@ -94,9 +94,10 @@ UNTRAINED: Final = "the model was not trained for this question"
 
 
 def find_listed(listed: Iterable[ListedQuestion], question: str) -> ListedQuestion | None:
-    """Find the listed question that equals another one, ignoring case, punctuation and white space."""
+    """Return the listed question that has a question as one of its wordings; None: there is none. Case,
+    punctuation and white space do not matter."""
     key = _normal(question)
-    return next((one for one in listed if any(_normal(wording) == key for wording in one.wordings)), None)
+    return next((entry for entry in listed if any(_normal(text) == key for text in entry.wordings)), None)
 
 
 def is_untrained(listed: Iterable[ListedQuestion] | None, question: str) -> bool:
@@ -111,7 +112,7 @@ def _normal(question: str) -> str:
 
 
 class QuestionError(LookoutError, ValueError):
-    """The question cannot be asked, or the model was not trained to answer it."""
+    """The question is not valid, or the model was not trained to answer it."""
 
 
 def writes_text(folder: Path) -> bool:
@@ -180,7 +181,7 @@ def check_question(folder: Path, question: str, *, text: bool = False, anyway: b
             "'Is anyone lying on the ground?', or give another model"
         )
     if listed is not None and not (text or anyway) and find_listed(listed, asked) is None:
-        usual = "; ".join(repr(one.wordings[0]) for one in listed[:5])
+        usual = "; ".join(repr(entry.wordings[0]) for entry in listed[:5])
         more = "" if len(listed) <= 5 else f", or another question that its {QUESTIONS_FILE} lists"
         raise QuestionError(
             f"the model {folder.name} was not trained for {asked!r}, so its answer would mean little: ask "

@@ -16,7 +16,7 @@ SECOND_US = 1_000_000
 LEAST: Final = 1e-6
 MOST: Final = 1e6
 
-#: next to config.json: {"fps": 2, "stride_s": 2, "window_s": 10}; each entry may be left out
+#: next to config.json: {"fps": 2, "stride_s": 2, "window_s": 10}; each entry may be omitted
 WINDOWS_FILE: Final = "lookout_windows.json"
 
 

@@ -1,7 +1,7 @@
 """Compares a canary's verdicts with the fleet's, window by window, and decides whether to promote the canary.
 
-A canary decides the same windows of some cameras as the fleet, with another model or policy. A window of a
-watch has the same verdict id in both topics, so pairs are found without a clock.
+A canary runs beside the fleet with another model or policy, and decides the same windows of some cameras. The
+two verdicts about a watch's window have the same id, so pairs are found by id and not by time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire.message_json import enum_name
 
-#: number of disagreements that are kept for inspection
+#: maximum number of disagreements kept for inspection
 SHOWN: Final = 20
 
 
@@ -31,9 +31,9 @@ class CanaryRule:
     """When a canary is promoted, and when it is rolled back.
 
     Attributes:
-        windows: Number of the fleet's answers that must be compared before a decision.
-        differ: Largest share of the pairs in which one says yes and the other no.
-        unanswered: Largest share of the fleet's answers for whose windows the canary has none.
+        windows: Minimum number of the fleet's answers to compare before a decision.
+        differ: Maximum share of the pairs in which one says yes and the other no.
+        unanswered: Maximum share of the windows answered by the fleet that the canary did not answer.
     """
 
     windows: int = 1000
@@ -43,7 +43,8 @@ class CanaryRule:
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """A window about which the fleet and the canary say opposite things; both values are p(yes)."""
+    """A window to which the fleet and the canary gave opposite answers. `fleet` and `canary` are their
+    p(yes)."""
 
     camera: str
     watch: str
@@ -64,8 +65,8 @@ class Disagreement:
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """The compared part of a verdict. `p_yes` is None if it is not an answer; `kind` is its outcome's
-    name."""
+    """The compared part of a verdict. `kind` is the name of its outcome; `p_yes` is None if the outcome is
+    not an answer."""
 
     kind: str
     p_yes: float | None
@@ -85,7 +86,8 @@ class _Outcome:
         )
 
     def sees(self, other: _Outcome) -> bool:
-        """Whether both saw the same samples. A canary's first windows are shorter, as after a restart."""
+        """Whether both windows have the same samples. A canary's first windows are shorter, as after a
+        restart."""
         return (self.start_us, self.end_us, self.coverage) == (other.start_us, other.end_us, other.coverage)
 
 
@@ -98,17 +100,17 @@ class CanaryComparison:
     """Compares verdicts: add all of the canary's first, then those of the fleet.
 
     Attributes:
-        pairs: Number of windows that both answered after seeing the same samples.
+        pairs: Number of windows that both answered from the same samples.
         differ: Number of pairs in which one says yes and the other no.
-        partial: Number of windows that both answered, but of which one saw less.
+        partial: Number of windows that both answered, but from different samples.
         unanswered: Number of windows that only the fleet answered, by the canary's outcome.
         gained: Number of windows that only the canary answered.
         neither: Number of windows that neither answered.
-        missing: Number of the fleet's verdicts between the canary's first and last window for which the
+        missing: Number of the fleet's verdicts, between the canary's first and last window, for which the
             canary has no verdict.
-        doubled: Number of verdicts, of either, that came twice.
-        largest: Largest difference of p(yes) over the pairs.
-        models: Digests of the models of the fleet's verdicts, and of the canary's.
+        doubled: Number of repeated verdicts, from the fleet or the canary.
+        largest: Largest difference of p(yes) among the pairs.
+        models: Digests of the models that gave the fleet's verdicts, and of those that gave the canary's.
         cameras: Cameras of the canary's verdicts.
         disagreements: The first `SHOWN` windows counted in `differ`.
     """
@@ -143,7 +145,8 @@ class CanaryComparison:
         self._spans[series] = min(first, verdict.window), max(last, verdict.window)
 
     def add_fleet(self, verdict: Verdict) -> None:
-        """Add a verdict of the fleet; it is ignored outside the canary's first to last window."""
+        """Add a verdict of the fleet. It is ignored if its window comes before the canary's first or after
+        the canary's last."""
         first, last = self._spans.get(_series(verdict), (0, -1))
         if not first <= verdict.window <= last:
             return
@@ -183,8 +186,8 @@ class CanaryComparison:
 
     @property
     def alone(self) -> int:
-        """Number of the canary's verdicts without one of the fleet: not decided yet, or past its
-        retention."""
+        """Number of the canary's verdicts without one from the fleet, which has not decided yet, or whose
+        verdict is past its retention."""
         return len(self._waiting)
 
     @property
@@ -194,24 +197,25 @@ class CanaryComparison:
 
     @property
     def lost(self) -> int:
-        """Number of the fleet's windows for which the canary has no answer."""
+        """Number of windows that the canary should have answered but did not: `unanswered` and `missing`."""
         return sum(self.unanswered.values()) + self.missing
 
     @property
     def lost_share(self) -> float:
-        """`lost` as a share of the fleet's answers and `missing` verdicts."""
+        """`lost` as a share of all windows that the canary should have answered."""
         return self.lost / max(1, self.lost + self.pairs + self.partial)
 
     def decide(self, rule: CanaryRule) -> tuple[Decision, str]:
-        """Return what to do with the canary, and why."""
+        """Return what to do with the canary, and the reason as a sentence."""
         compared = self.pairs + self.lost
         if compared < rule.windows:
-            return Decision.WAIT, f"{compared} windows were compared; the rule requires {rule.windows}"
+            return Decision.WAIT, f"only {compared} windows were compared; the rule requires {rule.windows}"
         if self.lost_share > rule.unanswered:
             kinds = Counter(self.unanswered) + Counter(missing=self.missing)
             named = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
             why = (
-                f"the canary did not answer {self.lost_share:.2%} of the windows that the fleet did ({named})"
+                f"the canary did not answer {self.lost_share:.2%} of the windows that the fleet answered "
+                f"({named})"
             )
             return Decision.ROLL_BACK, why
         why = f"yes and no differ in {self.differ_share:.2%} of {self.pairs} windows"

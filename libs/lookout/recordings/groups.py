@@ -46,7 +46,7 @@ class GroupPlanner:
 
         Args:
             recording: The recording's name.
-            frames: The group's frames, in order. Frames without a kept token are left out of the prompt.
+            frames: The group's frames, in order. The prompt omits frames without a kept token.
             previous: The plan of the previous group; None: this is the recording's first group.
 
         Raises:

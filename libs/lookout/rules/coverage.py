@@ -28,7 +28,7 @@ def coverage_intervals(answers: Iterable[WatchVerdict]) -> list[CoverageInterval
     """
     newest: dict[tuple[str, str], CoverageInterval] = {}
     intervals: list[CoverageInterval] = []
-    # Sorted by end: a window is decided when it ends, so a later window never covers earlier time.
+    # Sorted by end, because each window may claim only time after the end of the previous window.
     for answer in sorted(answers, key=lambda a: (a.camera, a.watch, a.end_ms)):
         key = (answer.camera, answer.watch)
         last = newest.get(key)

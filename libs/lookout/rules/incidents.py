@@ -35,12 +35,16 @@ _BLIND: Final = frozenset({Outcome.SKIPPED, Outcome.DEGRADED, Outcome.GATED})
 def step(
     state: WatchState | None, answer: WatchVerdict, incident: str
 ) -> tuple[WatchState, list[IncidentEvent]]:
-    """Return the state after `answer` and the events that it caused.
+    """Return the state of a watch on a camera after an answer, and the events that the answer caused.
 
-    `incident` is the id for an incident that this answer may open; the caller derives it from the answer, so
-    that a replay gives the same ids. An answer that is not newer than the newest one changes nothing. A
-    version may be lower than the previous one, because a watch that was removed and added again starts at
-    version 1.
+    An answer that is not newer than the newest one changes nothing. An answer's version may be lower than the
+    previous one's, because a watch that was removed and added again starts at version 1.
+
+    Args:
+        state: The state before the answer; None: this is the first answer.
+        answer: The answer.
+        incident: Id of the incident that the answer may open. The caller derives the id from the answer, so
+            that a replay gives the same ids.
     """
     if state is None:
         state = WatchState(answer.version, answer.epoch)
@@ -59,8 +63,8 @@ def step(
     if answer.outcome is Outcome.GAP:
         state, closed = _close(replace(state, recent=(), held_since_ms=0), GAP)
         return state, events + closed
-    # Nothing was seen: an open incident stays open, and the window does not count as a no. Whether the
-    # condition held throughout is unknown, too.
+    # Nothing was seen, so an open incident stays open, and the window does not count as a no. It is also
+    # unknown whether the condition held throughout, so `hold_ms` starts again.
     if answer.outcome in _BLIND:
         return replace(state, held_since_ms=0), events
     state, further = _judged(state, answer, incident)
@@ -68,7 +72,11 @@ def step(
 
 
 def remove(state: WatchState, reason: str = REMOVED) -> tuple[WatchState, list[IncidentEvent]]:
-    """Close the open incident of a watch, or of a camera, that was removed."""
+    """Close the open incident, if any, because its watch or camera was removed.
+
+    Returns:
+        The state without an incident, and the event that closes the incident; no event: none was open.
+    """
     return _close(state, reason)
 
 
@@ -79,7 +87,7 @@ def _stale(state: WatchState, answer: WatchVerdict) -> bool:
 def _judged(state: WatchState, answer: WatchVerdict, identity: str) -> tuple[WatchState, list[IncidentEvent]]:
     rule = answer.rule
     state = _scored(state, answer)
-    # Update the score first, so that the event that closes the incident has the newest answer.
+    # The score was updated first, so that the event that closes the incident has the newest answer's score.
     if not in_schedule(rule.schedule, answer.end_ms):
         return _close(replace(state, recent=(), held_since_ms=0), SCHEDULE)
     yes = _is_yes(state, answer)
@@ -104,8 +112,8 @@ def _scored(state: WatchState, answer: WatchVerdict) -> WatchState:
 
 
 def _is_yes(state: WatchState, answer: WatchVerdict) -> bool:
-    """Whether an answer counts as yes. Between the two thresholds, an open incident continues. Zones only
-    decide whether an incident may begin."""
+    """Whether an answer counts as yes. Between the two thresholds, it does only while an incident is open.
+    Zones matter only while none is open."""
     rule = answer.rule
     if answer.p_yes < rule.clear:
         return False
@@ -131,8 +139,8 @@ def _open(state: WatchState, answer: WatchVerdict, identity: str) -> tuple[Watch
 
 
 def _update(state: WatchState, answer: WatchVerdict, yes: bool) -> tuple[WatchState, list[IncidentEvent]]:
-    """Add the answer to the open incident. An event is due if the peak rises, or if the number of windows
-    reaches a power of two."""
+    """Add the answer to the open incident. An event is due if the peak rises by `PEAK_STEP` since the last
+    event, or if the number of windows with a yes reaches a power of two."""
     incident = state.incident
     assert incident is not None
     strongest = sorted([*incident.evidence, (answer.p_yes, answer.evidence)], key=lambda item: -item[0])
@@ -210,11 +218,11 @@ def _added(coverage: Coverage, outcome: Outcome, milliseconds: int) -> Coverage:
 
 
 def best_frames(incident: Incident) -> list[bytes]:
-    """Return the frames of an incident's strongest windows, best first.
+    """Return the frames of an incident's strongest windows, serialised, best first.
 
-    Each window votes for its frames, and its first frame gets the most weight. A single window may attend to
-    a frame that shows nothing yet, but several windows rarely agree on one. In a tie, the frame of the
-    stronger window comes first.
+    Each window votes for its frames; its first frame gets the most weight. Votes are needed because a single
+    window may attend to a frame that shows nothing yet, while several windows rarely do so for the same
+    frame. In a tie, the frame of the stronger window comes first.
     """
     votes: Counter[bytes] = Counter()
     for _, window in incident.evidence:

@@ -1,10 +1,14 @@
-"""Privacy masks: decides which ones apply to a picture. All code that reads a camera's pixels asks here.
+"""Decides which privacy masks apply to a picture. All code that reads a camera's pixels asks this module.
 
-The rule has two halves. Decode hides whatever is hidden by any version that was in force between the time
-when a segment was filmed and the time when it is decoded; its records list the polygons by their
-fingerprints. Code that shows a picture later hides what the picture's record lists and what the version in
-force now hides. So a new version covers older footage as well, and what was filmed under a version stays
-hidden after that version is lifted.
+The rule has two parts:
+
+- Decode hides what any version hides that was in force between the segment's filming and its decoding.
+  Decode's records list these polygons by their fingerprints.
+- Code that shows a picture later hides what the picture's record lists, and also what the version in force
+  now hides.
+
+So a new version covers older footage as well, and what was filmed under a version stays hidden after that
+version is lifted.
 """
 
 from __future__ import annotations

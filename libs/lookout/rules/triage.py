@@ -31,7 +31,7 @@ class Triage:
     Attributes:
         state: The incident's state.
         assignee: Who claimed the incident; empty: nobody.
-        right: Whether the incident's answer was right; None: nobody has said.
+        right: Whether people found the incident's answer right; None: nobody has decided.
         said_ms: When `right` was set or withdrawn, Unix milliseconds.
         notes: How many actions have a note.
     """

@@ -54,7 +54,7 @@ def is_time_zone(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleEntry:
-    """A weekly span in the camera's time zone; if `end` is not after `start`, it runs past midnight."""
+    """A weekly span of time in `time_zone`. If `end` is not after `start`, the span runs past midnight."""
 
     start: time
     end: time
@@ -82,11 +82,12 @@ class Zone:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """When answers become an incident.
+    """When answers open and close an incident.
 
-    An answer is yes at `threshold` or above, and no below `clear_threshold`. In between, it is yes only while
-    an incident is open. An incident opens at a yes if at least `k` of the last `n` answers are yes and every
-    answer has been yes for `hold_ms`. It closes when fewer than `k` of them are yes.
+    An answer is yes if its p_yes is at least `threshold`, and no if its p_yes is below `clear_threshold`. In
+    between, the answer is yes only while an incident is open. An incident opens at a yes if at least `k` of
+    the last `n` answers are yes, and if all answers of the last `hold_ms` milliseconds are yes. An incident
+    closes when fewer than `k` of the last `n` answers are yes.
     """
 
     threshold: float = 0.5
@@ -114,14 +115,14 @@ class Rule:
 
     @property
     def clear(self) -> float:
-        """The value below which an answer is no."""
+        """The p_yes below which an answer is no."""
         return self.threshold if self.clear_threshold is None else self.clear_threshold
 
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """Where the picture changed: `cells` are row-major indices of the changed cells in a grid of rows x
-    cols."""
+    """Where the picture changed: `cells` are the row-major indices of the changed cells in a grid of `rows` x
+    `cols` cells."""
 
     rows: int
     cols: int
@@ -151,7 +152,8 @@ class WatchVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """A watch's time in milliseconds, by outcome. It tells "nothing happened" from "nobody looked"."""
+    """A watch's time in milliseconds, by outcome: it tells time in which nothing happened from time in which
+    the camera was not analysed."""
 
     answered: int = 0
     idle: int = 0
@@ -201,7 +203,8 @@ class WatchState:
 
     @property
     def quiet(self) -> bool:
-        """Whether a new state would behave the same, because there is no incident, recent yes or cooldown."""
+        """Whether a new state would behave the same, because there is no incident, no recent yes and no
+        cooldown."""
         return self.incident is None and not any(self.recent) and self.cooldown_until_ms <= self.newest_ms
 
 

@@ -53,7 +53,7 @@ def read_watch(key: str, value: bytes) -> tuple[Watch, Rule]:
     except WireError as error:
         raise RuleError(str(error)) from error
     if not watch.id:
-        # Watches written by hand may leave out the id.
+        # A watch written by hand may omit its id.
         watch.id = key
     if watch.id != key:
         raise RuleError(f"the record's key must be its id, {watch.id[:40]!r}")

@@ -87,7 +87,7 @@ def replay_chain(
         left_out: Indices of windows to skip; looked up just before each window.
 
     Yields:
-        The outcome of every window that is not left out, in order.
+        The outcome of every window that is not skipped, in order.
 
     Raises:
         DeviceError: The device failed permanently.

@@ -17,7 +17,7 @@ from lookout.video import segments
 from lookout.video.segments import DecodedSegment, DecodeRequest, Limits, SamplingGrid, Tail
 
 LONGEST_S = 3600.0
-"""Longest clip in seconds."""
+"""Maximum length of a clip in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def read_clip(
         path: The clip.
         grid: The model's input.
         fps: Sampled frames a second.
-        vectors: How motion vectors are gathered; None: they are not read; pixels are compared instead.
+        vectors: How motion vectors are gathered; None: pixels are compared, and no motion vectors are read.
 
     Raises:
         CodecError: The clip cannot be decoded.
@@ -76,11 +76,11 @@ class SourceFrame:
 def segment_frames(
     source: Path | BinaryIO, grid: Grid, step_us: int, policy: MaskPolicy, *, window_us: int
 ) -> Iterator[SourceFrame]:
-    """Yield the sampled frames of a source, which is cut at keyframes like a camera's stream and decoded
-    segment by segment.
+    """Yield the sampled frames of a source. The source is cut at keyframes, like a camera's stream, and
+    decoded segment by segment.
 
-    If segments overlap, or a hole is no longer than a window, the stream continues; any other jump of the
-    clock begins the next stream. services/decode decides in the same way.
+    If segments overlap, or a hole is at most as long as a window, the stream continues. Any other jump of the
+    clock begins the next stream. services/decode follows the same rule.
 
     Args:
         source: The video.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-#: largest share of damaged samples with which a window is asked: up to this share, dropping packets of real
-#: clips did not change any answer
+#: maximum share of damaged samples with which a window is asked; in tests that dropped packets of real clips,
+#: no answer changed up to this share
 MAX_DAMAGE: Final = 0.1
 
 
@@ -16,7 +16,7 @@ class NoAnswerKind(StrEnum):
     """The outcome of a window without an answer."""
 
     GAP = "gap"  # there was no picture
-    SKIPPED = "skipped"  # left out deliberately
+    SKIPPED = "skipped"  # not asked on purpose
     DEGRADED = "degraded"  # the window could not be answered
     GATED = "gated"  # the question's gate did not hold
 
@@ -94,8 +94,9 @@ class BlockFacts:
         frames: Number of its frames.
         damaged: Number of damaged frames among `frames`.
         grid: Merge groups of a frame, (rows, columns); None without frames.
-        missing: Why the block has no frames, if that is known.
-        foreign: Why the block does not fit this configuration; it then counts as without frames.
+        missing: Why the block has no frames; None: the block has frames, or the cause is unknown.
+        foreign: Why the block does not fit this configuration, so that windows do not use its frames; None:
+            the block fits.
         lost: Whether the block's tokens are lost permanently.
     """
 

@@ -74,7 +74,7 @@ def test_only_services_without_a_language_model_take_the_half(tmp_path: Path) ->
     digest = write_vision_half(TINY, half).digest
     settings = ServiceSettings(mode="local", model_digest=digest)
     assert checked_model(settings, half, tower_only=True) == (half, digest)
-    with pytest.raises(StartupError, match="vision half of a checkpoint: give the whole one"):
+    with pytest.raises(StartupError, match="vision half of a checkpoint; give the complete one"):
         checked_model(settings, half)
     (half / VISION_HALF).write_text("{}")
     with pytest.raises(StartupError, match="states no digest"):

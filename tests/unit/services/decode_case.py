@@ -13,9 +13,9 @@ from lookout.rules.masks import Masks
 from lookout.runtime.store import TensorStore
 from lookout.runtime.worker import Output, Record, Result, StoredCheckpoint
 from lookout.runtime.worker.records import Loss
-from lookout.services.decode.backend import Decoder
 from lookout.services.decode.handler import DecodeHandler
 from lookout.services.decode.settings import DecodeSettings
+from lookout.streams.filmed import SegmentDecoder
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.state_pb2 import Checkpoint
@@ -44,7 +44,7 @@ class Segments:
 class World:
     """One camera and its handler; `send` is what the worker does."""
 
-    def __init__(self, decoder: Decoder | None = None, **more: object) -> None:
+    def __init__(self, decoder: SegmentDecoder | None = None, **more: object) -> None:
         given: dict[str, object] = {"mode": "local", "window_s": 6.0}
         if "pruning" not in more:
             given["policy"] = PrunePolicy(change=Change.VECTORS)

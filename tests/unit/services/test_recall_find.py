@@ -392,10 +392,10 @@ def test_a_picture_that_cannot_be_looked_for_is_refused_by_name(service: Service
     corner = [(0.0, 0.0), (1e-6, 0.0), (1e-6, 1e-6)]
     for like, code, words in (
         (region("ward", SEEN, corner[:2]), "INVALID_ARGUMENT", "a polygon needs at least 3 points"),
-        (region("ward", SEEN, [(0, 0), (2, 0), (1, 1)]), "INVALID_ARGUMENT", "from 0 to 1"),
-        (region("*", SEEN), "INVALID_ARGUMENT", "name a camera"),
+        (region("ward", SEEN, [(0, 0), (2, 0), (1, 1)]), "INVALID_ARGUMENT", "between 0 and 1"),
+        (region("*", SEEN), "INVALID_ARGUMENT", "give the id of one camera"),
         (region("ward", SEEN, corner), "NOT_FOUND", "pruning kept no token in the region"),
-        (region("ward", SEEN - timedelta(days=9)), "NOT_FOUND", "has no pictures of that time"),
+        (region("ward", SEEN - timedelta(days=9)), "NOT_FOUND", "no pictures of camera ward at that time"),
     ):
         with pytest.raises(grpc.RpcError) as caught:
             similar(like, recall=service.address)
@@ -440,7 +440,7 @@ def test_a_picture_of_ones_own_finds_the_camera_that_shows_it(
 def test_a_picture_of_ones_own_that_is_none_is_refused_by_name(service: Service, tmp_path: Path) -> None:
     both = PictureRegion(camera="ward", time_us=1, picture=photograph())
     for like, words in (
-        (picture(b"\x89PNG not a JPEG"), "must be a JPEG of 1 MiB at most"),
+        (picture(b"\x89PNG not a JPEG"), "must be a JPEG of at most 1 MiB"),
         (picture(photograph()[:200]), "cannot be decoded"),
         (both, "a picture, or a camera and a time, not both"),
         (picture(photograph(), [(0.0, 0.0), (1e-6, 0.0), (1e-6, 1e-6)]), "too small to contain a token"),
@@ -504,7 +504,7 @@ def test_the_gateway_looks_for_a_part_of_a_picture(service: Service, tmp_path: P
             ({"at": None}, 400, "give the time of the picture"),
             ({"zone": "0,0 1,1"}, 400, "at least three corners"),
             ({"like": "unknown"}, 404, "camera unknown does not exist"),
-            ({"at": "2001-01-01T00:00:00Z"}, 404, "has no pictures of that time"),
+            ({"at": "2001-01-01T00:00:00Z"}, 404, "no pictures of camera ward at that time"),
         ):
             asked = {name: value for name, value in {**query, **change}.items() if value is not None}
             answer = httpx.get(address, params=asked, headers=headers, timeout=60.0)

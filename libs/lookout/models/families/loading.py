@@ -116,7 +116,7 @@ def _read_checked(folder: Path, device: torch.device, dtype: torch.dtype) -> nn.
     config = _stock_config(folder)
     _without_language(config)
     report: dict[str, Any]
-    # The language model's layers are left out on purpose; what is missing is checked here.
+    # The language model's layers are missing on purpose. The code below checks that nothing else is missing.
     with quiet_loading():
         model, report = AutoModel.from_pretrained(
             folder, config=config, dtype=dtype, output_loading_info=True, trust_remote_code=False

@@ -18,7 +18,7 @@ class SmolVLM(Family):
     """The record of the family.
 
     The stock prompt states the number of frames and the length of the video. In Lookout, all windows of a
-    stream share the KV before their frames, and the first windows are shorter, so these numbers are left out.
+    stream share the KV before their frames, and the first windows are shorter, so these numbers are omitted.
     """
 
     name = "smolvlm"

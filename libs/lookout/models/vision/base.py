@@ -38,8 +38,8 @@ def disjoint(groups: int, merge: int) -> tuple[tuple[int, ...], ...]:
 
 
 def patch_rows(pixels: Pixels, patch: int) -> NDArray[np.uint8]:
-    """Cut pixels [height, width, 3] into patches [rows, cols, 3, patch, patch], as a view; a remainder
-    smaller than a patch is left out."""
+    """Cut pixels [height, width, 3] into patches [rows, cols, 3, patch, patch], as a view. A
+    remainder smaller than a patch is omitted."""
     rows, cols = pixels.shape[0] // patch, pixels.shape[1] // patch
     cut = pixels[: rows * patch, : cols * patch].reshape(rows, patch, cols, patch, 3)
     return cut.transpose(0, 2, 4, 1, 3)

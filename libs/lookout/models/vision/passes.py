@@ -3,7 +3,7 @@ graphs.
 
 Pruning gives each pass a different number of rows, and a small pass takes as long as launching its kernels.
 Padded to one of five sizes, a pass can be replayed with one call. The padding rows are one more sequence:
-they attend to nothing else, nothing attends to them, and their results are left out. Larger passes use a GPU
+they attend to nothing else, nothing attends to them, and their results are dropped. Larger passes use a GPU
 well without padding.
 """
 

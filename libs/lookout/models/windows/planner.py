@@ -394,7 +394,7 @@ def digest_of(plan: WindowPlan) -> str:
     equal blocks."""
     state = hashlib.blake2b(digest_size=12)
     head = (plan.stream, plan.window, plan.policy.value, plan.key, plan.blocks, plan.parent, plan.select)
-    # `departed` and `salt` are left out, because they change no row of the KV.
+    # `departed` and `salt` are omitted, because they change no row of the KV.
     state.update(repr((head, plan.compute, plan.layers)).encode())
     for array in (plan.token_ids, plan.positions, plan.source):
         state.update(np.ascontiguousarray(array).data)

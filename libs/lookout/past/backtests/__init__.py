@@ -1,7 +1,7 @@
-"""Tries a question on the past before it is enabled: which incidents it would have opened, and what it costs.
+"""Back-tests a question on the past: which incidents it would have opened, and what it costs.
 
-The model's libraries are loaded when windows are first asked: collecting the parts of a job needs none of
-them.
+The model's libraries are loaded only when a question is first asked, because joining the parts of a job does
+not need them.
 """
 
 from typing import TYPE_CHECKING

@@ -25,16 +25,16 @@ from lookout.v1.recordings_pb2 import (
 from lookout.v1.verdicts_pb2 import Evidence, Verdict
 from lookout.wire.limits import JOB_INCIDENTS
 
-#: most references to frames that an answer carries for one incident
+#: maximum number of references to frames in an answer, per incident
 _PICTURES: Final = 3
 _COSTS: Final = tuple(field.name for field in BacktestCost.DESCRIPTOR.fields)
 
 Hidden = Callable[[str, int, int], bool]
-"""Returns whether a time range of a camera (Unix milliseconds) was erased."""
+"""Returns whether any part of a camera's time range (Unix milliseconds) was erased."""
 
 
 class Erased(Protocol):
-    """Knows which times were erased (`lookout.past.erasures.Fence`)."""
+    """Tells which time ranges were erased (`lookout.past.erasures.Fence`)."""
 
     def hides(self, camera: str, begin_us: int, end_us: int) -> object | None:
         """Return an erasure that overlaps a time range, or None."""
@@ -42,17 +42,17 @@ class Erased(Protocol):
 
 
 def hidden_by(fence: Erased) -> Hidden:
-    """Return a function that tells whether a time range was erased according to a fence."""
+    """Return a function that asks a fence whether a time range was erased."""
     return lambda camera, begin_ms, end_ms: fence.hides(camera, 1000 * begin_ms, 1000 * end_ms) is not None
 
 
 def nothing_hidden(camera: str, begin_ms: int, end_ms: int) -> bool:
-    """Return False: nothing was erased."""
+    """Return False, for callers without erasures."""
     return False
 
 
 def remove_hidden(outcome: BacktestOutcome, hidden: Hidden) -> None:
-    """Remove verdicts whose time was erased."""
+    """Remove verdicts whose time was erased from an outcome."""
     for stream in outcome.streams:
         verdicts = [verdict for verdict in stream.verdicts if not _is_hidden(stream.camera, verdict, hidden)]
         if len(verdicts) < len(stream.verdicts):
@@ -70,12 +70,13 @@ def answer_of(
     *,
     hidden: Hidden = nothing_hidden,
 ) -> BacktestAnswer:
-    """Return the incidents that the rule would have opened.
+    """Return a back-test's answer: the incidents that the rule would have opened, scores of labels, and
+    costs.
 
     Args:
         plan: The job's plan.
         outcomes: Given numbers of parts, returns the outcomes that exist; called once per partition.
-        hidden: Returns whether a time range was erased.
+        hidden: Returns whether any part of a time range was erased.
     """
     answer = BacktestAnswer()
     job = plan.job.backtest
@@ -99,7 +100,7 @@ def answer_of(
 
 
 def backtest_message(past: Backtest) -> BacktestAnswer:
-    """Convert a back-test to a message; its timeline, and files that could not be read, are left out."""
+    """Convert a back-test to a message, which omits its timeline and the files that could not be read."""
     return BacktestAnswer(
         incidents=map(incident_message, past.incidents),
         incidents_total=past.opened,
@@ -113,10 +114,10 @@ def backtest_message(past: Backtest) -> BacktestAnswer:
 
 
 class CameraWindows:
-    """Collects the verdicts of a camera, which may arrive in any order.
+    """Collects a camera's verdicts, which may arrive in any order.
 
-    They are kept serialised: a week of a hundred cameras has millions of windows, which would take gigabytes
-    as messages.
+    Verdicts are stored serialised, because a week of a hundred cameras has millions of windows, which would
+    take gigabytes as messages.
     """
 
     def __init__(self) -> None:
@@ -131,7 +132,7 @@ class CameraWindows:
         self._begins.append(len(self._bytes))
 
     def rising(self) -> Iterator[Verdict]:
-        """Yield one verdict for each window, in order of time. If a window has several, the first that has an
+        """Yield one verdict per window, in order of time. If a window has several, the first one with an
         outcome is chosen."""
         epochs, windows = self._epochs, self._windows
         order = np.lexsort((np.asarray(windows), np.asarray(epochs))).tolist()
@@ -150,7 +151,7 @@ def _take(
     windows: dict[str, CameraWindows],
     hidden: Hidden,
 ) -> None:
-    """Add a part to the answer."""
+    """Add a part's outcome to the answer, and its verdicts to `windows`."""
     if outcome.reason:
         answer.unanswered.append(RecordingGap(samples=outcome.number, reason=outcome.reason))
         return
@@ -163,12 +164,13 @@ def _take(
     for stream in past.streams:
         for verdict in stream.verdicts:
             verdict.camera, verdict.epoch = stream.camera, stream.epoch
-            # A window may come twice: retention can move the beginning of its chain into the next part.
+            # A window may be in two parts, because retention can move the begin of its chain into the next
+            # part.
             windows[stream.camera].add(verdict)
 
 
 def incident_of(message: recordings_pb2.PastIncident) -> PastIncident:
-    """Convert an incident of an answer from its message."""
+    """Convert an answer's incident from its message."""
     return PastIncident(
         message.camera,
         message.opened.ToMilliseconds(),
@@ -177,7 +179,7 @@ def incident_of(message: recordings_pb2.PastIncident) -> PastIncident:
         message.windows,
         message.reason,
         tuple(frame.SerializeToString(deterministic=True) for frame in message.evidence),
-        # Earlier releases do not set `raised`; the begin of the first window is used instead.
+        # Earlier releases do not set `raised`; use the begin of the first window instead.
         (message.raised if message.HasField("raised") else message.opened).ToMilliseconds(),
         message.score,
     )

@@ -1,4 +1,4 @@
-"""Back-tests of a question and a rule on video files, without a fleet."""
+"""Back-tests a question and a rule on video files, without a fleet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lookout.video.files import VideoReader
 from lookout.video.files.names import video_files
 from lookout.video.segments import CodecError
 
-#: stages of `Cost.flops` that belong to questions, not to the window that they share
+#: stages of `Cost.flops` that belong to questions; the others belong to the window, which all questions share
 _QUESTIONS = ("questions", "describe")
 
 
@@ -34,30 +34,31 @@ def clip_backtest(
     labels: Sequence[Label] = (),
     begins: Callable[[Path], datetime] | None = None,
 ) -> Backtest:
-    """Return the incidents that a rule opens on files, from the answers to a pipeline's first question.
+    """Return the incidents that a rule opens in video files, given a pipeline's answers to its first
+    question.
 
-    Every call decodes and encodes the files again, so a back-test costs as much as watching them, and
+    Each file counts as a camera, named by `clip_cameras`. Times are milliseconds since the file's begin.
+    Files that cannot be read are listed in `Backtest.unread`. An incident's evidence is the frames that its
+    windows attended to most, as references without a record.
+
+    Every call decodes and encodes the files again, so a back-test costs as much as watching the files, and
     `live_share` is about 1.
-
-    Each file counts as a camera of its own, named by `clip_cameras`; times are milliseconds since the file's
-    begin. Files that cannot be read are listed in `Backtest.unread`. The evidence of an incident is the
-    frames that its strongest windows attended to, as references without a record.
 
     Args:
         pipeline: The pipeline with the question.
         clips: Files, and folders whose video files are used, including those in subfolders.
         rule: When answers become an incident.
-        labels: People's labels of moments in these files, with camera and times as in the incidents.
-        begins: Returns when a file begins, for a rule with a schedule; a time without a zone is local. None:
-            read it from the file; a file that does not state it is listed in `Backtest.unread`.
+        labels: People's labels of moments in these files, with cameras and times as in the incidents.
+        begins: Returns when a file begins, for a rule with a schedule; a time without a time zone is local.
+            None: the file says when it begins; a file that does not is listed in `Backtest.unread`.
 
     Raises:
-        PipelineError: `pipeline` is not a pipeline, asks nothing, or is closed; or `clips` are not paths.
+        PipelineError: `pipeline` is not a pipeline, has no question, or is closed; or `clips` are not paths.
         RuleError: The rule is not valid.
     """
     _check_kinds(pipeline, rule)
     if not pipeline.questions:
-        raise PipelineError("a back-test needs the pipeline's question: Pipeline(questions=[...])")
+        raise PipelineError("a back-test needs a pipeline with a question: Pipeline(questions=[...])")
     backtest = Backtest(rule, labels, timeline={})
     with backtest.measured(pipeline.device):
         for camera, clip in clip_cameras(clips).items():
@@ -80,11 +81,11 @@ def _check_kinds(pipeline: object, rule: object) -> None:
 
 
 def clip_cameras(clips: str | Path | Iterable[str | Path]) -> dict[str, Path]:
-    """Return the files of a back-test by camera. A camera has the file's name, or the file's path if another
-    file with that name comes before it.
+    """Return the files of a back-test by camera. A camera is named after its file, or after the file's path
+    if an earlier file has the same name.
 
     Args:
-        clips: Files and folders. A folder without a video file counts as a file, which cannot be read.
+        clips: Files and folders. A folder without a video file counts as a file that cannot be read.
 
     Raises:
         PipelineError: One of them is not a path.
@@ -108,7 +109,7 @@ def _begin_ms(clip: Path, begins: Callable[[Path], datetime] | None) -> int:
 
     Raises:
         CodecError: The file cannot be read.
-        RuleError: Its begin is unknown, or ambiguous or invalid because of daylight saving time.
+        RuleError: The file's begin is unknown, or is ambiguous or invalid because of daylight saving time.
     """
     if begins is not None:
         given = begins(clip)
@@ -117,7 +118,7 @@ def _begin_ms(clip: Path, begins: Callable[[Path], datetime] | None) -> int:
         with VideoReader(str(clip)) as reader:
             moment = reader.facts.begins
     if moment is None:
-        raise RuleError("schedule: the file does not say when it begins; give `begins`")
+        raise RuleError("schedule: the file does not say when it begins; give the time with `begins`")
     return round(moment.timestamp() * 1000)
 
 
@@ -148,8 +149,7 @@ def _verdicts(
 
 
 def _count(backtest: Backtest, window: SessionWindow) -> None:
-    """Add what a window cost, and what it would cost without pruning and reuse (as
-    `chains.verdicts.cost_of`)."""
+    """Add a window's cost, and its cost without pruning and reuse, as `chains.verdicts.cost_of` does."""
     plan, answer = window.played.plan, window.played.answer
     if plan is None or answer is None:
         return
@@ -164,7 +164,8 @@ def _count(backtest: Backtest, window: SessionWindow) -> None:
 
 
 def _activity(block: StrideBlock) -> Activity | None:
-    """Return where a block's picture changed: the groups kept in its frames other than anchors."""
+    """Return where a block's picture changed: the token groups kept in frames that are not anchors. None if
+    the block has no frames."""
     masks = [frame.keep for frame in block.frames if not frame.anchor]
     if not block.frames:
         return None
@@ -174,7 +175,7 @@ def _activity(block: StrideBlock) -> Activity | None:
 
 
 def _moment(time_s: float) -> bytes:
-    """Return a serialised `Evidence` that points at the frame at `time_s` of a file."""
+    """Return a serialised `Evidence` that refers to a file's frame at `time_s`."""
     frame = Evidence()
     frame.time.FromMilliseconds(round(1000 * time_s))
     return frame.SerializeToString(deterministic=True)

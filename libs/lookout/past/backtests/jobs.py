@@ -1,4 +1,4 @@
-"""A back-test as a job: its parts are ranges of chains; their outcomes give the incidents."""
+"""Runs a back-test as a job: divides it into parts, which are ranges of tokens.v1, and computes a part."""
 
 from __future__ import annotations
 
@@ -31,11 +31,13 @@ from lookout.v1.recordings_pb2 import (
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire.limits import JOB_PARTS
 
-#: fewest records of a part: a few chains of a camera; a smaller part costs more to read than to compute
+#: minimum number of records in a part (a few chains of a camera); less would cost more to read than to
+#: compute
 LEAST_RECORDS: Final = 200
-#: most records of a part: a window takes 45 bytes of its outcome, up to 85 with the activity that zones need
+#: maximum number of records in a part; its outcome has 45 bytes per window, up to 85 with the activity for
+#: zones
 MOST_RECORDS: Final = 10_000
-#: most bytes of an outcome; a record of recording.results.v1 holds 1 MiB
+#: maximum bytes of an outcome, because a record of recording.results.v1 holds 1 MiB
 MOST_BYTES: Final = 900_000
 _LATEST_MS: Final = 1 << 62
 
@@ -58,17 +60,19 @@ def plan_backtest(
 
     Args:
         job: The request.
-        ranges: The records of tokens.v1 in its time, by partition.
+        ranges: The records of tokens.v1 in the job's time, by partition.
         now_ms: The request's time in Kafka, Unix milliseconds.
-        most_parts: Roughly the number of parts, unless they would become too large.
+        most_parts: Approximate maximum number of parts; it is exceeded if parts would become too large.
 
     Raises:
-        JobError: The job is invalid, its time has no records, or it has more windows than a job may have.
+        JobError: The job is invalid, has no records, or would have too many parts.
     """
     check_job(job)
     if not ranges:
         if scope_of(job.backtest).since_ms > now_ms:
-            raise JobError(f"since: {job.backtest.since.ToJsonString()} is in the future")
+            raise JobError(
+                f"since: {job.backtest.since.ToJsonString()} is in the future; choose a time in the past"
+            )
         raise JobError("tokens.v1 has no records of that time; they may be past their retention")
     records = sum(span.stop - span.read_from for span in ranges.values())
     size = min(max(LEAST_RECORDS, -(-records // most_parts)), MOST_RECORDS)
@@ -86,14 +90,16 @@ def plan_backtest(
     plan.parts = len(plan.past)
     if plan.parts > JOB_PARTS:
         raise JobError(
-            f"tokens.v1 has {records} records of that time in {len(ranges)} partitions: {plan.parts} parts, "
-            f"{JOB_PARTS} at most; ask about a shorter time, in several jobs"
+            f"the job would have {plan.parts} parts ({records} records of that time in {len(ranges)} "
+            f"partitions of tokens.v1), more than the limit of {JOB_PARTS}; divide the time between several "
+            "jobs"
         )
     return plan
 
 
 def _pieces(span: ChainRange, size: int) -> Iterator[ChainRange]:
-    """Divide a range into pieces of about equal size. The first one also has the chains that began before."""
+    """Divide a range into pieces of at most `size` records. The first piece also has the chains that began
+    before the range."""
     records = span.stop - span.read_from
     count = -(-records // size)
     cuts = [span.read_from + records * number // count for number in range(count + 1)]
@@ -110,18 +116,18 @@ def run_part(
     check: Callable[[], object] = lambda: None,
     hidden: Callable[[], Hidden] = lambda: nothing_hidden,
 ) -> BacktestOutcome:
-    """Ask about the windows of a part.
+    """Ask the job's question about the windows of a part, and return their outcome.
 
     Args:
-        part: Its range and the job.
-        log: Its partition.
-        windows: Asks about them.
-        plan_digest: Digest of the planner's settings, as verdicts carry it.
+        part: The part's range, and the job.
+        log: Reads the part's partition.
+        windows: Computes windows and asks the question.
+        plan_digest: Digest of the planner's settings, as verdicts state it.
         check: Called after every window; an exception from it ends the part.
         hidden: Called at the end of the part; returns a function that tells whether a time range was erased.
 
     Raises:
-        JobError: The part has more windows than a record holds.
+        JobError: The outcome is too large for a record.
     """
     watch, scope = part.job.watch, scope_of(part.job)
     began = time.process_time()
@@ -151,7 +157,8 @@ def run_part(
 
 
 def _slim(verdict: Verdict, clear: float) -> Verdict:
-    """Keep only what the rules need of a verdict."""
+    """Return a copy of a verdict with only what rules need; `clear` is the rule's lowest p(yes) that needs
+    evidence."""
     slim = Verdict(
         window=verdict.window,
         outcome=verdict.outcome,
@@ -169,13 +176,13 @@ def _slim(verdict: Verdict, clear: float) -> Verdict:
 
 
 def _replanned(epoch: EpochRecords, chosen: Iterable[int], digests: Container[str]) -> int:
-    """Count windows that the fleet planned with other settings."""
+    """Return the number of windows that the fleet planned with other settings."""
     computed = [computed_verdict(epoch.verdicts.get(index, ())) for index in chosen]
     return sum(verdict is not None and verdict.plan_digest not in digests for verdict in computed)
 
 
 def _gone(epoch: EpochRecords, chosen: Iterable[int]) -> Iterator[Verdict]:
-    """Yield windows that the fleet answered but whose newest block is past its retention."""
+    """Yield a verdict without an outcome for each window whose newest block is past its retention."""
     for index in chosen:
         known = epoch.verdicts.get(index)
         if index not in epoch.blocks and known and known[0].outcome in HAD_FRAMES:
@@ -183,7 +190,11 @@ def _gone(epoch: EpochRecords, chosen: Iterable[int]) -> Iterator[Verdict]:
 
 
 def _fitting(outcome: BacktestOutcome) -> BacktestOutcome:
-    """Return an outcome that fits in a record: the pictures of the weakest windows are left out first."""
+    """Shrink an outcome until it fits in a record, by removing references to pictures, weakest windows first.
+
+    Raises:
+        JobError: It does not fit even without pictures.
+    """
     shown = [verdict for stream in outcome.streams for verdict in stream.verdicts if verdict.evidence]
     excess = outcome.ByteSize() - MOST_BYTES
     for verdict in sorted(shown, key=lambda verdict: verdict.p_yes):
@@ -194,6 +205,7 @@ def _fitting(outcome: BacktestOutcome) -> BacktestOutcome:
         excess -= before - verdict.ByteSize()
     if outcome.ByteSize() > MOST_BYTES:
         raise JobError(
-            f"its windows take {outcome.ByteSize()} bytes, {MOST_BYTES} at most: ask about a shorter time"
+            f"the outcome of the part's windows takes {outcome.ByteSize()} bytes, more than the limit of "
+            f"{MOST_BYTES}; choose a shorter time"
         )
     return outcome

@@ -1,4 +1,4 @@
-"""Compares what people said about incidents with a question's answers: precision, recall, thresholds."""
+"""Compares people's labels of incidents with a question's answers: precision, recall and thresholds."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from lookout.v1.recordings_pb2 import LabelScore
 Ends = NDArray[np.int64]
 Answers = NDArray[np.float64]
 _Z95: Final = 1.959964
-"""95 % of a normal distribution lie within this many standard deviations."""
+"""Number of standard deviations around the mean that contain 95 % of a normal distribution."""
 
 
 def _score(label: Label, answers: Sequence[float], rule: Rule) -> LabelScore:
-    """Score a label by a question's answers in the label's time.
+    """Score a label, given the answers during the label's time.
 
-    The score is the highest threshold at which the rule still reports what the label is about: over all runs
-    of n answers in that time, the largest k-th largest p(yes).
+    The score is the highest threshold at which the rule still reports the labelled incident: the k-th largest
+    p(yes) of n consecutive answers, in the n answers where it is largest. Without answers, there is no score.
     """
     score = LabelScore(camera=label.camera, watch=label.watch, incident=label.incident, right=label.right)
     if answers:
-        k = min(rule.k, len(answers))  # a label on one window has fewer answers than the rule counts
+        k = min(rule.k, len(answers))  # a label of a single window has fewer answers than the rule counts
         runs = [sorted(answers[max(0, stop - rule.n) : stop]) for stop in range(k, len(answers) + 1)]
         score.score = max(run[-k] for run in runs)
     return score
 
 
 class LabelScores:
-    """Scores labels with the answers of a question.
+    """Scores labels by a question's answers.
 
     Args:
         labels: People's labels of moments.
@@ -65,7 +65,7 @@ class LabelScores:
 
 
 def _by_time(ends_ms: array[int], answers: array[float]) -> tuple[Ends, Answers]:
-    """Sort a camera's answers by time; if its clock was set back, they arrive in another order."""
+    """Sort a camera's answers by time. They arrive in another order if the camera's clock was set back."""
     ends = np.asarray(ends_ms, np.int64)
     order = np.argsort(ends, kind="stable")
     return ends[order], np.asarray(answers, np.float64)[order]
@@ -80,7 +80,7 @@ def _during(label: Label, ends_ms: Ends, answers: Answers) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class LabelShare:
-    """A share of a few cases, with its 95 % interval (Wilson, 1927).
+    """A share of cases, with its 95 % confidence interval (Wilson, 1927).
 
     Attributes:
         part: Number of cases that count.
@@ -97,7 +97,7 @@ class LabelShare:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The bounds of the interval; 0 and 1 if there are no cases."""
+        """The bounds of the confidence interval; 0 and 1 if there are no cases."""
         if not self.total:
             return 0.0, 1.0
         n, share, z2 = self.total, self.value, _Z95**2
@@ -106,7 +106,7 @@ class LabelShare:
         return max(0.0, middle - half), min(1.0, middle + half)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the share for JSON; null if there are no cases."""
+        """Return the share for JSON; its value is null if there are no cases."""
         low, high = self.interval
         value = round(self.value, 4) if self.total else None
         return {"value": value, "low": round(low, 4), "high": round(high, 4), "of": self.total}
@@ -118,8 +118,8 @@ class Quality:
 
     Attributes:
         threshold: The threshold.
-        precision: Share of right ones among the labelled incidents that the question reports.
-        recall: Share of reported ones among the labelled incidents that are right.
+        precision: Share of right incidents among the labelled incidents that the question reports.
+        recall: Share of reported incidents among the labelled incidents that are right.
     """
 
     threshold: float
@@ -128,7 +128,7 @@ class Quality:
 
     @property
     def shown_threshold(self) -> str:
-        """The threshold for people. A watch with this threshold reports what was counted here."""
+        """The threshold as text. A watch with this threshold reports the incidents counted here."""
         return f"{_rounded_down(self.threshold):g}"
 
     def as_json(self) -> dict[str, Any]:
@@ -141,13 +141,13 @@ class Quality:
 
 
 def _rounded_down(threshold: float) -> float:
-    """Round to six decimals, never upwards: a score must still reach itself as a threshold."""
+    """Round to six decimals, never upwards, so that a score still reaches the threshold made from it."""
     near = round(threshold, 6)
     return near if near <= threshold else round(near - 1e-6, 6)
 
 
 def quality(scores: Sequence[LabelScore], threshold: float) -> Quality:
-    """Measure precision and recall over the labels that have a window.
+    """Measure precision and recall on the labels that have a score.
 
     Args:
         scores: Labels with their scores.
@@ -162,12 +162,12 @@ def quality(scores: Sequence[LabelScore], threshold: float) -> Quality:
 
 
 def threshold_for(scores: Sequence[LabelScore], precision: float) -> Quality | None:
-    """Find the lowest threshold that reaches a precision, which is the one that misses least; None: no
-    threshold does.
+    """Return the quality at the lowest threshold that reaches a precision, which has the highest recall; None
+    if no threshold reaches it.
 
     Args:
         scores: Labels with their scores.
-        precision: The lowest precision allowed.
+        precision: The minimum precision.
     """
     thresholds = sorted({score.score for score in scores if score.HasField("score")})
     qualities = (quality(scores, threshold) for threshold in thresholds)

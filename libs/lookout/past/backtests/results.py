@@ -1,4 +1,4 @@
-"""The result of a back-test: incidents, how much was watched, and what it costs."""
+"""The result of a back-test: incidents, how much time was watched, and costs."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ class PastOutcome:
     """A window's outcome, for a timeline.
 
     Attributes:
-        start_ms: When the window begins, on the clock of its camera's incidents.
-        end_ms: When it ends.
-        outcome: Its outcome.
-        p_yes: Its p(yes); 0 without an answer.
+        start_ms: When the window begins, on the same clock as its camera's incidents
+            (`PastIncident.opened_ms`).
+        end_ms: When the window ends.
+        outcome: The window's outcome.
+        p_yes: The window's p(yes); 0 if it has no answer.
     """
 
     start_ms: int
@@ -44,14 +45,16 @@ class PastIncident:
 
     Attributes:
         camera: The camera.
-        opened_ms: Unix milliseconds at which its first window begins; for a file, milliseconds of the file.
-        end_ms: When its newest window ends.
+        opened_ms: When its first window begins: Unix milliseconds or, for a file, milliseconds since its
+            begin.
+        end_ms: When its newest window ends, on the same clock.
         peak: Largest p(yes).
         windows: Number of windows answered yes.
         reason: Why it closed; empty if it is still open at the end.
         evidence: References to the frames that show it, best first.
         raised_ms: When it was raised: the end of the window that raised it.
-        score: Highest threshold at which the rule still reports it: of n answers in a row, the k-th largest.
+        score: Highest threshold at which the rule still reports the incident: the k-th largest p(yes) of n
+            consecutive answers, in the n answers where it is largest.
     """
 
     camera: str
@@ -80,21 +83,21 @@ class PastIncident:
 
 @dataclass(slots=True)
 class Backtest:
-    """A back-test, while it runs and when it is done.
+    """A back-test, while it runs and afterwards.
 
     Attributes:
         rule: When answers become an incident.
         given: People's labels of moments, which the answers score.
         incidents: The incidents in the order in which they opened, camera by camera.
-        most_incidents: Maximum number of incidents to keep; None: all.
-        opened: Number of incidents that opened.
-        outcomes: Number of windows by outcome; `expired` ones have records past their retention.
+        most_incidents: Maximum number of incidents in `incidents`; None: no limit.
+        opened: Number of all incidents that opened.
+        outcomes: Number of windows by outcome; `expired`: windows whose records are past their retention.
         watched_ms: Time covered by answered windows, in milliseconds, summed over all cameras.
         cameras: Cameras with a window.
         cost: What it cost, and what the answered windows cost a fleet that watches them. For files, `flops`
             has the tower's too; `cpu_s` covers this process and those that it started.
         unread: Files that could not be read to their end, with the reason.
-        timeline: Outcomes of windows by camera, for the report page; None: they are not kept.
+        timeline: Outcomes of windows by camera, for the report page; None: they are not recorded.
     """
 
     rule: Rule
@@ -172,7 +175,7 @@ class Backtest:
             self._rate(verdict)
 
     def shift(self, camera: str, by_ms: int) -> None:
-        """Move the times of a camera to another clock, after all its windows were added."""
+        """Add `by_ms` to all times of a camera. Call it after all of the camera's windows were added."""
         for incident in self.incidents:
             if incident.camera == camera:
                 incident.opened_ms, incident.end_ms = incident.opened_ms + by_ms, incident.end_ms + by_ms
@@ -186,10 +189,10 @@ class Backtest:
 
     @contextmanager
     def measured(self, device: str) -> Iterator[None]:
-        """Add the CPU and device time spent inside the context. Processes started in it must end in it.
+        """Add the CPU and GPU time spent inside the context. Processes started inside must also end inside.
 
         Args:
-            device: Where the model runs.
+            device: The model's device; GPU time is counted unless it is "cpu".
         """
         begun_s, began = processor_s(), time.perf_counter()
         try:
@@ -200,7 +203,7 @@ class Backtest:
                 self.cost.device_s += time.perf_counter() - began
 
     def _rate(self, verdict: WatchVerdict) -> None:
-        """Raise the score of the camera's open incident to that of the newest answers."""
+        """Update the score of the camera's open incident with the newest answers."""
         camera, rule = verdict.camera, self.rule
         recent = self._recent.setdefault(camera, deque(maxlen=rule.n))
         counted = self._states[camera].recent  # the answers that the rule counts
@@ -237,6 +240,6 @@ class Backtest:
 
 
 def processor_s() -> float:
-    """CPU seconds of this process and of its children that have ended."""
+    """Return the CPU seconds of this process and of its child processes that have ended."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime

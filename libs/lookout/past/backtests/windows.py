@@ -1,4 +1,4 @@
-"""Asks a new question about the windows of an epoch; gives the outcomes that prefill would have published."""
+"""Asks a new question about an epoch's windows. Returns the outcomes that prefill would have published."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lookout.v1.recordings_pb2 import BacktestCost
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
 
-#: outcomes of windows whose blocks existed
+#: outcomes of windows that had blocks
 HAD_FRAMES: Final = (Verdict.OUTCOME_ANSWERED, Verdict.OUTCOME_GATED)
 
 
@@ -35,9 +35,9 @@ class PastVerdict:
     """An outcome that prefill would have published.
 
     Attributes:
-        verdict: The verdict as prefill would have published it.
-        computed_flops: FLOPs of the language model for it.
-        expired: Whether its records are past their retention.
+        verdict: The verdict.
+        computed_flops: FLOPs of the language model that computing the verdict took here.
+        expired: Whether records that the window needs are past their retention.
     """
 
     verdict: Verdict
@@ -60,11 +60,11 @@ class PastWindows:
 
     Attributes:
         settings: How the fleet plans windows.
-        engine: Computes windows; it holds nothing of the fleet's.
-        planner: Plans them with the settings of the fleet.
+        engine: Computes windows in this process; it has no state of the fleet.
+        planner: Plans windows with the fleet's settings.
         load: Returns the block of a tokens record.
         model_digest: Digest of the engine's model.
-        listed: The questions that the model was trained for; None: it does not list them.
+        listed: The questions that the model was trained for; None: the model does not list them.
     """
 
     settings: WindowPlanSettings
@@ -81,18 +81,18 @@ class PastWindows:
         scope: PastScope,
         chosen: Container[int] | None = None,
     ) -> Generator[PastVerdict, None, None]:
-        """Yield the outcomes of a watch's windows in scope, in their order.
+        """Yield the outcomes of a watch's windows in scope, in order.
 
-        A window is computed with the chain that the fleet used, if verdicts of other watches say which;
-        otherwise with a chain of its own. If the fleet repeated an answer because nothing had changed, the
-        answer before is repeated here too. If the watch's gate is closed, nothing is computed. A watch that
-        is asked about strides needs no chain.
+        A window is computed with the fleet's chain if verdicts of other watches show it, and otherwise with a
+        new chain. If the fleet repeated an answer because nothing had changed, the previous answer is
+        repeated here, too. If the watch's gate is closed, nothing is computed. A watch that asks about
+        strides needs no chain.
 
         Args:
             epoch: The records of the epoch.
-            watch: The question.
+            watch: The watch with the question.
             scope: Which windows to ask about.
-            chosen: Which of these; None: all.
+            chosen: Numbers of the windows in scope to ask about; None: all.
         """
         windows = {window.index: window for window in chain_windows(epoch)}
         inside = [
@@ -110,8 +110,8 @@ class PastWindows:
         first = inside[0] if inside else 0
         gate = PastGate(watch, epoch, self._rule, self.settings.block_samples, first)
         before: Verdict | None = None
-        # The first windows may repeat an answer from before the scope; a window after a gated one would
-        # repeat an answer that was never computed.
+        # Whether a repeated answer is known to the fleet: the first windows may repeat an answer from before
+        # the scope, but a window after a gated one would repeat an answer that was never computed.
         is_known = True
         for number, index in enumerate(inside):
             past: PastVerdict | None
@@ -182,8 +182,8 @@ class PastWindows:
         return PastVerdict(verdict, played.flops)
 
     def _without_record(self, epoch: EpochRecords, index: int, watch: Watch) -> PastVerdict | None:
-        """Return the outcome of a window that an event closed; None if its records are past their
-        retention."""
+        """Return the outcome of a window without a block, such as one that an event closed; None if the block
+        existed and is past its retention."""
         known = epoch.verdicts[index][0]
         if known.outcome in HAD_FRAMES:
             return None
@@ -194,7 +194,7 @@ class PastWindows:
         return PastVerdict(verdict)
 
     def _span(self, epoch: EpochRecords, index: int, blocks: int = 0) -> WindowTime:
-        """Return the time of a window of `blocks` blocks; 0: the usual number of blocks."""
+        """Return the time of a window that has `blocks` blocks; 0: the usual number of blocks."""
         record = epoch.blocks[index]
         block = record.block
         length_us = block.end_us - block.start_us

@@ -1,7 +1,8 @@
-"""A camera's chapters between processes: announced in Redis, served by their holders, read by recall.
+"""Shares cameras' chapters between processes. Holders announce them in Redis and serve them; recall reads
+them.
 
-Redis is an index that may vanish or lie at any moment: holders say which chapters they have and send the
-heads, and whatever Redis gives is compared with the checksums in the heads.
+Redis is only an index, which may be lost or wrong at any time. The list of chapters and their heads come from
+the holders. Data from Redis are used only if they match the checksums in the heads.
 """
 
 from lookout.past.chapters.announcing import (

@@ -1,15 +1,15 @@
-"""Announces chapters in Redis: their facts, and the scenes of their layers, within a budget for each camera.
+"""Announces chapters in Redis: each chapter's facts and the scenes of its layers, within a budget per camera.
 
-Keys (the part in braces is the hash tag: everything of a camera is in one slot):
+Keys (the part in braces is the hash tag, so all keys of a camera are in one slot):
 
-- `lookout:{camera}:chapters`: hash of chapter -> JSON of holder, version, state, time range and bytes
-- `lookout:{camera}:scenes:chapter`: hash of `version` and, for each layer by its number, the layer's scenes
-  (`lookout.past.memory.catalogue`), as one value
+- `lookout:{camera}:chapters`: hash of chapter -> JSON with holder, version, state, time range and bytes
+- `lookout:{camera}:scenes:chapter`: hash of `version` -> the chapter's version, and of each layer's number ->
+  the layer's scenes (`lookout.past.memory.catalogue`) as one value
 
-All keys have a TTL, which the holder renews. A camera's budget goes to its landmarks first (`landmarks`),
-then to scenes from its newest chapter on: those of the oldest are left out, and are read from the holder.
-Redis is never the authority: every reader of scenes compares them with the checksums of the head, which comes
-from the holder.
+All keys have a TTL, which the holder renews. A camera's budget is spent on its landmarks first (`landmarks`),
+then on the scenes of its chapters, newest chapter first. Scenes that do not fit are omitted; readers get them
+from the holder. Readers do not trust Redis: they compare scenes with the checksums in the chapter's head,
+which comes from the holder.
 """
 
 from __future__ import annotations
@@ -40,19 +40,20 @@ _log = structlog.get_logger(__name__)
 
 
 def scenes_key(camera: str, chapter: str) -> str:
-    """Return the key of the hash of a chapter's scenes."""
+    """Return the Redis key of the hash with a chapter's scenes."""
     return f"{camera_entries(camera)}scenes:{chapter}"
 
 
 class ChapterAnnouncer:
-    """Keeps Redis in step with a folder of chapters, on a thread of its own. Redis may be unavailable.
+    """Announces the chapters of a folder in Redis, from its own thread, and keeps the announcements current.
+    While Redis is unavailable, it retries.
 
     Args:
-        directory: calls Redis, and knows whether it answers.
-        client: Redis, with values as bytes.
+        directory: makes the calls to Redis, and tracks whether Redis answers.
+        client: Redis client that returns values as bytes.
         folder: the chapters.
         pod: this holder's name.
-        camera_bytes: maximum bytes of landmarks and scenes of one camera.
+        camera_bytes: maximum bytes of landmarks and scenes per camera.
         entry_s: seconds after which an entry expires unless it is renewed.
         supervisor: notified if the thread dies.
     """
@@ -73,7 +74,7 @@ class ChapterAnnouncer:
         self._landmarks = LandmarkWriter(client, folder, self._entry_ms)
         self._wake = threading.Event()
         self._changed: set[str] = set()
-        self._known: set[str] = set()
+        self._announced: set[str] = set()
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._round_s = entry_s / 3
@@ -91,21 +92,23 @@ class ChapterAnnouncer:
         self._wake.set()
         if self._thread is not None:
             self._thread.join(timeout=5)
-        for camera in tuple(self._known):  # a copy, because `_say` removes the camera from the set
+        for camera in tuple(
+            self._announced
+        ):  # a copy, because `_write_entries` removes the camera from the set
             try:
-                self._directory.asking(lambda camera=camera: self._say(camera, []), retry=True)  # type: ignore[misc]
+                self._directory.asking(lambda camera=camera: self._write_entries(camera, []), retry=True)  # type: ignore[misc]
             except DirectoryDownError:
                 return
 
     def changed(self, camera: str) -> None:
-        """Note that a camera's chapters have changed. Returns at once."""
+        """Request a new announcement because a camera's chapters have changed. Returns at once."""
         with self._lock:
             self._changed.add(camera)
         self._wake.set()
 
     def erase(self, camera: str) -> int:
-        """Remove everything that Redis has of a camera's chapters, whoever holds them, and announce again
-        what this holder has now. Other holders announce theirs again by themselves.
+        """Remove all entries of a camera's chapters from Redis, for all holders, then announce this holder's
+        current chapters. Other holders announce their chapters again on their own.
 
         Returns:
             The number of entries removed.
@@ -123,14 +126,14 @@ class ChapterAnnouncer:
                 removed += int(self._client.delete(scenes_key(camera, chapter)))  # type: ignore[arg-type]
             self._client.delete(key)
             removed += self._landmarks.erase(camera)
-            self._say(camera, facts)
+            self._write_entries(camera, facts)
             return removed + len(names)
 
         return self._directory.asking(ask, retry=True)
 
     def announce(self) -> None:
-        """Announce everything again, in case Redis was wiped."""
-        facts: dict[str, list[ChapterFacts]] = {camera: [] for camera in self._known}
+        """Announce all chapters again, in case Redis has lost its data."""
+        facts: dict[str, list[ChapterFacts]] = {camera: [] for camera in self._announced}
         for chapter in self._folder.chapters():
             facts.setdefault(chapter.camera, []).append(chapter)
         for camera in sorted(facts):
@@ -138,17 +141,17 @@ class ChapterAnnouncer:
 
     def _announce(self, camera: str, facts: Sequence[ChapterFacts]) -> None:
         try:
-            self._directory.asking(lambda: self._say(camera, facts))
+            self._directory.asking(lambda: self._write_entries(camera, facts))
         except DirectoryDownError:
             self.changed(camera)
 
-    def _say(self, camera: str, facts: Sequence[ChapterFacts]) -> None:
-        """Write one camera's entries; only those of this holder are touched."""
+    def _write_entries(self, camera: str, facts: Sequence[ChapterFacts]) -> None:
+        """Write this holder's entries for one camera. Entries of other holders are not changed."""
         kinds: dict[str, Kind] = {chapters_key(camera): "hash"}
         kinds |= {scenes_key(camera, chapter.name): "hash" for chapter in facts}
-        with_types(self._client, kinds, lambda: self._say_typed(camera, facts))
+        with_types(self._client, kinds, lambda: self._write_entries_of_kind(camera, facts))
 
-    def _say_typed(self, camera: str, facts: Sequence[ChapterFacts]) -> None:
+    def _write_entries_of_kind(self, camera: str, facts: Sequence[ChapterFacts]) -> None:
         key = chapters_key(camera)
         stored: dict[bytes, bytes] = self._client.hgetall(key)  # type: ignore[assignment]
         names = {chapter.name for chapter in facts}
@@ -163,17 +166,20 @@ class ChapterAnnouncer:
             if facts:
                 pipe.pexpire(key, self._entry_ms)
             pipe.execute()
-        left = sorted(filter(None, map(text_of, own - {name.encode() for name in names})))
-        room = self._budget - self._landmarks.write(camera, facts, left, self._budget)
+        dropped = sorted(filter(None, map(text_of, own - {name.encode() for name in names})))
+        room = self._budget - self._landmarks.write(camera, facts, dropped, self._budget)
         for chapter in reversed(facts):
-            room -= self._say_scenes(camera, chapter, room)
-        self._known.add(camera)
+            room -= self._write_scenes(camera, chapter, room)
+        self._announced.add(camera)
         if not facts:
-            self._known.discard(camera)
+            self._announced.discard(camera)
 
-    def _say_scenes(self, camera: str, facts: ChapterFacts, room: int) -> int:
-        """Write the scenes of a chapter if they fit; returns the bytes they take. The scenes of a growing
-        chapter change with every block, so readers get them from the holder until it is sealed."""
+    def _write_scenes(self, camera: str, facts: ChapterFacts, room: int) -> int:
+        """Write a chapter's scenes to Redis if they take at most `room` bytes; return the bytes they take.
+
+        Only sealed chapters are written: until then, scenes change with every block, so readers get them from
+        the holder.
+        """
         key = scenes_key(camera, facts.name)
         if not facts.sealed:
             return 0
@@ -200,8 +206,8 @@ class ChapterAnnouncer:
         except redis.ResponseError as error:
             if is_wrong_type(error):
                 raise
-            # A full Redis rejects scenes; they are read from the holder.
-            cause = str(error).rpartition(": ")[2]  # the rest quotes the scenes
+            # Redis rejects scenes when it is full; readers then get them from the holder.
+            cause = str(error).rpartition(": ")[2]  # the part before it quotes the scenes
             _log.warning("scenes could not be written to Redis", chapter=facts.name, error=cause)
             return 0
         return size
@@ -217,7 +223,7 @@ class ChapterAnnouncer:
                 self.announce()
             for camera in sorted(cameras):
                 self._announce(camera, self._folder.chapters(camera))
-            # A camera changes with every block: one round a second is enough.
+            # Chapters change with every block, so at most one round per second is run.
             self._stopped.wait(1.0)
 
 
@@ -245,13 +251,14 @@ def _holder(value: bytes) -> str:
 
 
 class ScenesDirectory:
-    """Reads the entries of chapters in Redis. After a failure, Redis is not called for a while."""
+    """Reads chapters' entries from Redis. After a failure, Redis is not called for a while."""
 
     def __init__(self, directory: Directory, client: redis.Redis) -> None:
         self._directory, self._client = directory, client
 
     def chapters(self, camera: str) -> dict[str, DirectoryFacts]:
-        """Return what Redis says about a camera's chapters, by name; nothing if it does not answer."""
+        """Return the facts of a camera's chapters in Redis, by chapter name; empty if Redis does not
+        answer."""
         try:
             key = chapters_key(camera)
             stored: dict[Any, Any] = self._directory.asking(
@@ -262,8 +269,17 @@ class ScenesDirectory:
         return chapter_facts(stored)
 
     def scenes(self, camera: str, layers: Mapping[str, Sequence[int]]) -> dict[str, list[bytes | None]]:
-        """Return the scenes of layers of a camera's chapters, by chapter, in one round trip; None where Redis
-        does not have them. They are untrusted: the reader compares them with the head's checksums."""
+        """Read scenes of a camera's chapters in one round trip.
+
+        Args:
+            camera: Id of the camera.
+            layers: Numbers of the wanted layers, by chapter.
+
+        Returns:
+            The scenes of the wanted layers, in the same order, by chapter. None: Redis does not have them.
+            The mapping is empty if Redis does not answer. Scenes are untrusted; compare them with the
+            checksums in the chapter's head.
+        """
 
         kinds: dict[str, Kind] = {scenes_key(camera, chapter): "hash" for chapter in layers}
 

@@ -15,11 +15,11 @@ def checked_chapter(unpack: Callable[[], Head], is_it: Callable[[str, str], bool
 
     Args:
         unpack: Reads the head.
-        is_it: Returns whether a camera and chapter name are the requested ones.
-        where: Where the head comes from, for errors.
+        is_it: Called with the head's camera and chapter name; returns whether they are the requested ones.
+        where: Where the head comes from; error messages begin with it.
 
     Raises:
-        HistoryError: The head is damaged or inconsistent, or belongs to another chapter.
+        HistoryError: The head is damaged, inconsistent, or another chapter's.
     """
     try:
         chapter = chapter_of(unpack())

@@ -1,4 +1,4 @@
-"""The keys of a camera's chapters in Redis, and how their facts are read there."""
+"""The Redis key of a camera's chapters, and the parser of the facts stored under it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ class DirectoryFacts(TypedDict):
 
 
 def chapters_key(camera: str) -> str:
-    """Return the key of the hash of a camera's chapters."""
+    """Return the Redis key of the hash with the facts of a camera's chapters."""
     return f"{camera_entries(camera)}chapters"
 
 
 def chapter_facts(stored: Mapping[Any, Any]) -> dict[str, DirectoryFacts]:
-    """Parse the facts of a camera's chapters by name, from their hash; malformed ones are left out."""
+    """Parse the hash with the facts of a camera's chapters. Returns facts by chapter name; malformed entries
+    are omitted."""
     out: dict[str, DirectoryFacts] = {}
     for name, value in stored.items():
         try:

@@ -1,7 +1,7 @@
 """The durable tier: sealed chapters in a folder or an object store (S3, GCS, Azure) that outlives every pod.
 
-A chapter has the same files as in its holder's folder, and its head is uploaded last: without it a chapter
-does not exist. Incomplete uploads are removed when they are old enough.
+A chapter has the same files as in its holder's folder. Its head is uploaded last, and a chapter without a
+head counts as absent. Incomplete uploads are removed after an hour.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _HEADS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A chapter of the tier.
+    """A chapter in the tier.
 
     Attributes:
-        place: its folder.
+        place: its folder in the tier.
         chapter: the chapter.
         bytes: bytes of its files.
     """
@@ -59,30 +59,35 @@ class Stored:
 
     @property
     def begin_us(self) -> int:
-        """Wall time of its first frame; `end_us`: of its last."""
+        """Wall time of its first frame, Unix microseconds."""
         return int(self.chapter.head.times_us[0]) + self.chapter.origin_us
 
     @property
     def end_us(self) -> int:
-        """Wall time of its last frame."""
+        """Wall time of its last frame, Unix microseconds."""
         return int(self.chapter.head.times_us[-1]) + self.chapter.origin_us
 
 
 @dataclass(slots=True)
 class _Folder:
-    """The files of a chapter as they are listed: their bytes, and when the newest was written."""
+    """A listing of a chapter's files.
+
+    Attributes:
+        files: Bytes of each file, by name.
+        newest: When the newest file was written, Unix seconds.
+    """
 
     files: dict[str, int]
     newest: float = 0.0
 
     @property
     def head(self) -> str | None:
-        """The head of the newest version; None: the upload is not complete."""
+        """File name of the newest version's head; None: the upload is not complete."""
         return max((name for name in self.files if name.startswith(HEADS)), default=None)
 
 
 class DurableTier:
-    """Chapters under an address: `s3://bucket/prefix`, `gs://...`, `az://...`, or a folder. Thread-safe.
+    """Stores chapters under a URL (`s3://bucket/prefix`, `gs://...`, `az://...`) or in a folder. Thread-safe.
 
     Credentials and endpoints of object stores come from the usual variables (`AWS_ACCESS_KEY_ID`,
     `AWS_ENDPOINT`, ...), or from files (`lookout.runtime.net.object_store`).
@@ -91,8 +96,12 @@ class DurableTier:
     def __init__(self, url: str, *, clock: Callable[[], float] = time.time) -> None:
         """Open the tier; a missing folder is created.
 
+        Args:
+            url: URL of an object store, or path of a folder.
+            clock: Unix seconds.
+
         Raises:
-            HistoryError: the address cannot be used.
+            HistoryError: the URL or folder cannot be used.
         """
         self.url, self._clock = url, clock
         self._heads: dict[tuple[str, str], Chapter] = {}
@@ -103,7 +112,7 @@ class DurableTier:
             raise HistoryError(f"{url}: the durable tier cannot be opened: {error}") from error
 
     def upload(self, facts: ChapterFacts) -> None:
-        """Upload a sealed chapter. Its head comes last; files of an earlier version are removed after it.
+        """Upload a sealed chapter, its head last. Afterwards, files of earlier versions are removed.
 
         Raises:
             HistoryError: a file could not be read or stored.
@@ -115,18 +124,19 @@ class DurableTier:
                 obstore.put(self._store, f"{place}/{name}", (facts.path / name).read_bytes())
             self._sweep(place, names)
         except (BaseError, OSError, HistoryError) as error:
-            if not facts.path.exists():  # erased in the meantime: nobody completes it
-                self._drop_half(place)
+            if not facts.path.exists():  # erased in the meantime, so the upload will never be completed
+                self._drop_incomplete(place)
             raise HistoryError(f"{self.url}: chapter {facts.name} could not be stored: {error}") from error
 
-    def _drop_half(self, place: str) -> None:
-        """Remove the files of a chapter without a head."""
-        with suppress(HistoryError):  # otherwise `clean` removes it later
+    def _drop_incomplete(self, place: str) -> None:
+        """Remove a chapter's files if it has no head."""
+        with suppress(HistoryError):  # if this fails, `clean` removes them later
             if all(folder.head is None for folder in self._folders(place).values()):
                 self.remove(place)
 
     def stored(self, cameras: str = "*", *, exact: bool = False) -> list[Stored]:
-        """Return a camera's chapters, or those that match a pattern; damaged ones are left out.
+        """Return the chapters of a camera, or of all cameras that match a pattern. Damaged chapters are
+        omitted.
 
         Args:
             cameras: An id, or a pattern with `*`.
@@ -151,7 +161,7 @@ class DurableTier:
         return out
 
     def listing(self, cameras: str) -> Iterable[Chapter]:
-        """Return the chapters of a camera, or of those that match a pattern with `*`.
+        """Return the chapters of a camera, or of all cameras that match a pattern with `*`.
 
         Raises:
             HistoryError: the tier does not answer.
@@ -159,10 +169,10 @@ class DurableTier:
         return [stored.chapter for stored in self.stored(cameras)]
 
     def read(self, chapter: Chapter, ranges: Sequence[ByteRange]) -> list[bytes]:
-        """Read ranges of a chapter's files.
+        """Return the bytes of ranges of a chapter's files, in the order of `ranges`.
 
         Raises:
-            HistoryError: they cannot be read.
+            HistoryError: a range cannot be read.
         """
         place = _place(str(chapter.head.about["camera"]), chapter.name)
         out = [b""] * len(ranges)
@@ -196,21 +206,22 @@ class DurableTier:
                     obstore.delete(self._store, [f"{place}/{name}" for name in names])
 
     def erase(self, camera: str, begin_us: int, end_us: int) -> int:
-        """Erase a range of a camera's wall time from every chapter, completely. Erasing it again costs only
-        one listing.
+        """Erase [begin, end), a range of a camera's wall time (Unix microseconds), from all of its chapters.
+        Repeating an erasure costs only one listing.
 
-        A chapter that lies in the range, or cannot be read, is removed; any other is rewritten without it, as
-        its holder would do.
+        A chapter that lies within the range, or cannot be read, is removed. Any other chapter that overlaps
+        the range is rewritten without it, as its holder would do.
 
         Returns:
             The number of frames erased.
 
         Raises:
-            HistoryError: a file could not be changed, or a chapter is half uploaded; erase the range again.
+            HistoryError: a file could not be changed, or a chapter's upload is incomplete; erase the range
+                again later.
         """
         frames = 0
         chapters = self.stored(camera, exact=True)
-        self._refuse_half(camera, {stored.place for stored in chapters})
+        self._check_complete(camera, {stored.place for stored in chapters})
         for stored in chapters:
             chapter = stored.chapter
             if stored.end_us < begin_us or stored.begin_us >= end_us:
@@ -226,25 +237,29 @@ class DurableTier:
             frames += frames_in(chapter, begin_us, end_us)
         return frames
 
-    def _refuse_half(self, camera: str, whole: set[str]) -> None:
-        """Check that no chapter of a camera is half uploaded: without a head it may hold the range, so the
-        erasure has to wait. A chapter whose head cannot be read is removed.
+    def _check_complete(self, camera: str, complete: set[str]) -> None:
+        """Check that no upload of a camera's chapter is incomplete. The time range of an incomplete chapter
+        is unknown, so the erasure has to wait for it. A chapter whose head cannot be read is removed.
+
+        Args:
+            camera: Id of the camera.
+            complete: Folders of the camera's readable chapters.
 
         Raises:
-            HistoryError: a chapter is half uploaded.
+            HistoryError: an upload is incomplete.
         """
         for place, folder in sorted(self._folders(folder_name(camera)).items()):
-            if place in whole:
+            if place in complete:
                 continue
             if folder.head is None:
                 raise HistoryError(
-                    f"{self.url}: {place} is half uploaded: its holder completes it, or it is removed "
-                    "an hour after the last byte"
+                    f"{self.url}: the upload of {place} is incomplete, so the erasure has to wait until its "
+                    "holder completes it, or until it is removed an hour after its last file was written"
                 )
             self.remove(place)
 
     def _sweep(self, place: str, files: Iterable[str]) -> None:
-        """Remove files of a chapter's earlier versions."""
+        """Remove all files of a chapter except `files`, those of its current version."""
         current = frozenset(files)
         names = (name for folder in self._folders(place).values() for name in folder.files)
         if stale := [f"{place}/{name}" for name in names if name not in current]:
@@ -252,7 +267,7 @@ class DurableTier:
                 obstore.delete(self._store, stale)
 
     def _rewrite(self, stored: Stored, begin_us: int, end_us: int) -> None:
-        """Replace a chapter with its next version, without a range."""
+        """Replace a chapter with its next version, which omits a range of wall time."""
         with tempfile.TemporaryDirectory(prefix="lookout-erase-") as scratch:
             path = Path(scratch) / "chapter"
             path.mkdir(mode=0o700)
@@ -276,13 +291,13 @@ class DurableTier:
         """
         oldest = self._clock() - older_s
         folders = self._folders("").items()
-        half = [place for place, folder in folders if folder.head is None and folder.newest < oldest]
-        for place in half:
+        incomplete = [place for place, folder in folders if folder.head is None and folder.newest < oldest]
+        for place in incomplete:
             self.remove(place)
-        return len(half)
+        return len(incomplete)
 
     def expire(self, cameras: Iterable[str], keep: Keep) -> int:
-        """Remove chapters of some cameras beyond their horizon or bytes, oldest first.
+        """Remove cameras' oldest chapters: those older than `keep.seconds`, and those over `keep.bytes`.
 
         Returns:
             The number of chapters removed.
@@ -304,7 +319,8 @@ class DurableTier:
         return removed
 
     def _chapter(self, place: str, head: str) -> Chapter | None:
-        """Return the chapter whose head lies at a place; None: it is damaged, or another chapter's.
+        """Return the chapter that a head file describes; None: the file is gone, damaged, or another
+        chapter's.
 
         Raises:
             HistoryError: the tier does not answer.
@@ -323,7 +339,7 @@ class DurableTier:
                 lambda: Head.unpacked(data, path), lambda *names: _place(*names) == place, path
             )
             if head != head_name(chapter.head.version):
-                raise HistoryError(f"it is of version {chapter.head.version}")
+                raise HistoryError(f"the head is of version {chapter.head.version}")
         except HistoryError as error:
             log.warning("a damaged chapter is skipped", path=path, error=clean(str(error), 300))
             return None
@@ -334,7 +350,7 @@ class DurableTier:
         return chapter
 
     def _folders(self, prefix: str) -> dict[str, _Folder]:
-        """List the chapters under a prefix, complete or not, by their place.
+        """List the chapters under a prefix, including incomplete ones, by folder.
 
         Raises:
             HistoryError: the tier does not answer.
@@ -365,7 +381,7 @@ def _place(camera: str, name: str) -> str:
 
 
 class Uploader:
-    """Copies sealed chapters of a folder into the durable tier, on a thread of its own.
+    """Copies a folder's sealed chapters into the durable tier, from its own thread.
 
     Args:
         tier: the durable tier.
@@ -384,8 +400,9 @@ class Uploader:
     ) -> None:
         self._tier, self._folder, self._round_s = tier, folder, round_s
         self._stopped = threading.Event()
-        self._turn = threading.RLock()  # no upload runs during an erasure
-        self._stored: dict[str, int] | None = None  # versions of this folder's chapters; None: not asked yet
+        self._upload_lock = threading.RLock()  # no upload runs during an erasure
+        # Stored version of each of this folder's chapters; None: the tier was not listed yet.
+        self._stored: dict[str, int] | None = None
         self._cameras: set[str] = set()
         self.uploaded = self.failed = 0
         self._cleaned = 0.0
@@ -397,7 +414,7 @@ class Uploader:
         self._thread = self._supervisor.start("chapters-durable", self._run)
 
     def stop(self) -> None:
-        """Stop the thread, then copy what is sealed."""
+        """Stop the thread, then copy the remaining sealed chapters."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join(timeout=20)
@@ -406,17 +423,16 @@ class Uploader:
     def erase(self, camera: str, begin_us: int, end_us: int) -> int:
         """Erase a range of a camera's wall time from the tier, as `DurableTier.erase` does.
 
-        The next versions of this folder's chapters are copied first, so that the tier need not make them
-        again.
+        This folder's rewritten chapters are copied first, so that the tier need not rewrite its copies.
         """
-        with self._turn:
+        with self._upload_lock:
             self.round()
             return self._tier.erase(camera, begin_us, end_us)
 
     def round(self) -> None:
-        """Copy every sealed chapter that is not in the tier; about once a minute, also remove from it what is
-        beyond the horizon."""
-        with self._turn:
+        """Copy every sealed chapter that is not in the tier. About once a minute, also remove expired
+        chapters and old incomplete uploads from the tier."""
+        with self._upload_lock:
             self._round()
 
     def _round(self) -> None:
@@ -443,13 +459,13 @@ class Uploader:
                 self._tier.upload(facts)
                 self.uploaded += 1
                 self._stored[facts.name] = facts.version
-        # Chapters that the folder dropped are forgotten: they do not come back.
+        # Forget chapters that the folder dropped, because they never come back.
         self._stored = {facts.name: facts.version for facts in sealed}
 
     def _run(self) -> None:
         while not self._stopped.wait(self._round_s):
             try:
                 self.round()
-            except Exception as error:  # nothing in the tier may end the process
+            except Exception as error:  # a failure of the tier must not end the process
                 self.failed += 1
                 log.exception("chapters could not be copied to the durable tier", error=str(error))

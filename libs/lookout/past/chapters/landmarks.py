@@ -1,12 +1,12 @@
-"""Writes landmarks of chapters to Redis and reads them: the vectors by which searches rank spans.
+"""Writes chapters' landmarks to Redis and reads them. Landmarks are the vectors by which searches rank spans.
 
 Keys (the part in braces is the hash tag):
 
-- `lookout:{remembered}:cameras`: sorted set of cameras by the Unix second in which a holder last named them
+- `lookout:{remembered}:cameras`: sorted set of cameras, scored by the Unix second of the last announcement
 - `lookout:{camera}:landmarks`: hash of chapter@version -> landmarks (`lookout.past.memory.ranking`)
 
-Readers cache landmarks, because those of a version never change. Landmarks only decide the order in which
-spans are searched; hits are computed from records.
+Readers cache landmarks, because the landmarks of a chapter's version never change. Landmarks only decide the
+order in which spans are searched; hits are computed from records.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DAY_S: Final = 86_400
 _BREAK_US: Final = 2_000_000
 """Chapters at most this far apart (microseconds) count as adjacent: no window fits between them."""
 _TOGETHER: Final = 64
-"""Cameras read in one round trip: some 60 MB if each has a day of landmarks and none is cached."""
+"""Number of cameras read in one round trip: about 60 MB if each has a day of landmarks and none is cached."""
 _LISTING: Final = """
 local out = {}
 for place, command in ipairs({'HGETALL', 'HKEYS'}) do
@@ -48,24 +48,24 @@ for place, command in ipairs({'HGETALL', 'HKEYS'}) do
 end
 return out
 """
-"""Lists the facts of a camera's chapters, and the fields of its landmarks: for each list the number of
-values, and the values joined into one instead of hundreds. The client splits them only if they changed since
-it last read them."""
+"""Returns two lists for a camera, the facts of its chapters and the fields of its landmarks. Each list is its
+number of values, and all values joined into one string, because parsing hundreds of values is slow. The
+client splits the string only if it has changed since the last read."""
 CACHE_BYTES: Final = 1 << 30
-"""Byte limit of a reader's cache. Beyond it, the cameras read first are evicted and ranked without
-landmarks."""
+"""Byte limit of a reader's cache. Above it, the cameras that entered the cache first are evicted, and are
+ranked without landmarks."""
 
 
 def landmarks_key(camera: str) -> str:
-    """Return the key of the hash of a camera's landmarks."""
+    """Return the Redis key of the hash with a camera's landmarks."""
     return f"{camera_entries(camera)}landmarks"
 
 
 class LandmarkWriter:
-    """Keeps the landmarks of a folder's chapters in Redis.
+    """Writes the landmarks of a folder's chapters to Redis.
 
     Args:
-        client: Redis, with values as bytes.
+        client: Redis client that returns values as bytes.
         folder: The chapters.
         entry_ms: Milliseconds after which an entry expires unless it is renewed.
         clock: Monotonic seconds.
@@ -81,13 +81,13 @@ class LandmarkWriter:
         self._client, self._folder, self._entry_ms, self._clock = client, folder, entry_ms, clock
         self._written_s: dict[str, float] = {}
 
-    def write(self, camera: str, facts: Sequence[ChapterFacts], left: Sequence[str], room: int) -> int:
-        """Write the landmarks of a camera's chapters, newest first; returns the bytes they take.
+    def write(self, camera: str, facts: Sequence[ChapterFacts], dropped: Sequence[str], room: int) -> int:
+        """Write the landmarks of a camera's chapters, newest first; return the bytes they take.
 
         Args:
-            camera: Its id.
-            facts: Its chapters here, oldest first.
-            left: Names of chapters that this folder no longer has.
+            camera: Id of the camera.
+            facts: The camera's chapters in this folder, oldest first.
+            dropped: Names of chapters that this folder no longer has; their landmarks are removed.
             room: Maximum bytes; chapters that do not fit are ranked without landmarks.
         """
         key, used = landmarks_key(camera), 0
@@ -96,7 +96,7 @@ class LandmarkWriter:
             for field in with_types(self._client, {key: "hash"}, lambda: self._client.hkeys(key))
             if (name := text_of(field)) is not None
         }
-        stale = {field for field, chapter in stored.items() if chapter in left}
+        stale = {field for field, chapter in stored.items() if chapter in dropped}
         for chapter in reversed(facts):
             field = f"{chapter.name}@{chapter.version}".encode()
             earlier = {entry for entry, name in stored.items() if name == chapter.name and entry != field}
@@ -109,7 +109,8 @@ class LandmarkWriter:
             try:
                 value = landmarks_of(*self._folder.read(chapter.name)).packed()
             except (HistoryError, ValueError, IndexError):
-                continue  # gone since it was listed, or its data do not fit its head: readers reject it, too
+                # removed since it was listed, or its data contradict its head, so readers reject it, too
+                continue
             if used + len(value) <= room:
                 self._client.hset(key, field.decode(), value)  # type: ignore[arg-type]
                 self._written_s[chapter.name] = self._clock()
@@ -125,7 +126,7 @@ class LandmarkWriter:
         return used
 
     def erase(self, camera: str) -> int:
-        """Remove all landmarks of a camera, whoever wrote them; return the number of keys removed."""
+        """Remove the landmarks of a camera, from all holders; return the number of keys removed."""
         self._client.zrem(CAMERAS, camera)
         return int(self._client.delete(landmarks_key(camera)))  # type: ignore[arg-type]
 
@@ -135,10 +136,10 @@ class LandmarkWriter:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RememberedPasts:
-    """The pasts of some cameras, as the directory has them.
+    """The pasts of some cameras, as Redis has them.
 
     Attributes:
-        cameras: Pasts by camera; the keys of their landmarks are in `space`.
+        cameras: Pasts by camera; the keys in their landmarks are coordinates in `space`.
         space: The space of the keys; None: there are no landmarks.
     """
 
@@ -151,13 +152,13 @@ class _CameraCache:
     """The cached past of one camera.
 
     Attributes:
-        parts: Landmarks by field of the hash; None: the value is invalid, of another model, or without
+        parts: Landmarks by field of the Redis hash; None: the value is invalid, another model's, or without
             clusters.
-        last: Begin of the newest cluster of each field, Unix microseconds.
-        older: Fields of all chapters but the newest, and their landmarks joined into one.
-        listing: Hash of the newest listing from Redis; None: none was read yet.
+        last: Begin of the newest cluster in each field, Unix microseconds.
+        older: Fields of all chapters except the newest, and their landmarks joined into one.
+        listing: Hash of the newest listing from Redis; None: no listing was read yet.
         times: Begin and end of each chapter, by the hash of its entry; None: the entry is invalid.
-        past: The past that the listing describes; None: a part of it was not read yet.
+        past: The past that the listing describes; None: a part of the past was not read yet.
     """
 
     parts: dict[bytes, Landmarks | None] = field(default_factory=dict)
@@ -193,8 +194,8 @@ class _CameraCache:
         return 0 if marks is None else marks.nbytes
 
     def joined(self) -> list[Landmarks]:
-        """Return the landmarks with those of all chapters but the newest as one, so that ranking is one
-        product."""
+        """Return the landmarks of all chapters except the newest joined into one, followed by the newest's.
+        Ranking then needs at most two matrix products."""
         if not self.last:
             return []
         newest = max(self.last, key=self.last.__getitem__)
@@ -209,11 +210,11 @@ class _CameraCache:
         return [*self.older[1], *filter(None, [self.parts[newest]])]
 
 
-_Field = TypeVar("_Field")  # a field of one camera, or camera and field
+_Field = TypeVar("_Field")  # a field of the Redis hash, or a camera with such a field
 
 
 def _split(whole: Landmarks, parts: Mapping[_Field, Landmarks]) -> dict[_Field, Landmarks]:
-    """Split joined landmarks into `parts` again, as views in the same order."""
+    """Undo `joined`: return the parts of `whole` as views, under the names and with the sizes of `parts`."""
     out, first = {}, 0
     for name, part in parts.items():
         out[name] = whole.part(slice(first, first + len(part)))
@@ -222,7 +223,7 @@ def _split(whole: Landmarks, parts: Mapping[_Field, Landmarks]) -> dict[_Field, 
 
 
 class _Cache:
-    """Caches landmarks of cameras, with their keys in one space. Thread-safe."""
+    """Caches cameras' landmarks, with all keys converted to one space. Thread-safe."""
 
     def __init__(self) -> None:
         self.space: KeySpace | None = None
@@ -231,7 +232,7 @@ class _Cache:
         self._lock = threading.Lock()
 
     def known(self, camera: str, listing: int) -> CameraPast | None:
-        """Return the cached past of a camera if its listing has not changed; else None."""
+        """Return a camera's cached past; None if it is not cached or the listing has changed."""
         with self._lock:
             own = self._cameras.get(camera)
             return own.past if own is not None and own.listing == listing else None
@@ -239,16 +240,16 @@ class _Cache:
     def unread(
         self, camera: str, listing: int, entries: Sequence[bytes], fields: Sequence[bytes]
     ) -> tuple[list[tuple[int, int]], list[bytes]]:
-        """Update a camera to a new listing, and drop fields that it no longer has.
+        """Update a camera to a new listing, and drop cached fields that are no longer listed.
 
         Args:
             camera: Id of the camera.
             listing: Hash of the listing.
-            entries: Names and facts of its chapters, alternating.
-            fields: Fields of its landmarks.
+            entries: Names and facts of the camera's chapters, alternating.
+            fields: Fields of the camera's landmarks.
 
         Returns:
-            The times of its chapters, ascending, and the fields that are not cached.
+            Begin and end of each chapter, ascending, and the fields that are not cached.
         """
         with self._lock:
             own = self._cameras.setdefault(camera, _CameraCache())
@@ -264,30 +265,31 @@ class _Cache:
             return times, [name for name in stored - own.parts.keys() if _is_name(name)]
 
     def keep(self, read: Mapping[tuple[str, bytes], Landmarks | None]) -> None:
-        """Add landmarks that were read, by camera and field."""
+        """Add landmarks read from Redis, by camera and field."""
         with self._lock:
-            for (camera, name), marks in self._inside(read).items():
+            for (camera, name), marks in self._in_space(read).items():
                 own = self._cameras.setdefault(camera, _CameraCache())
                 self._bytes += own.put(name, marks)
 
     def settle(self) -> None:
-        """Choose the key space on first use, and evict the cameras read first while above `CACHE_BYTES`."""
+        """Choose the key space on first use, and evict the oldest entries while above `CACHE_BYTES`."""
         with self._lock:
-            if self.space is None and (marks := self._all()):
+            if self.space is None and (marks := self._valid_landmarks()):
                 kinds = Counter((tuple(own.layers), own.keys.shape[2]) for own in marks)
                 kind = kinds.most_common(1)[0][0]
                 self.space = KeySpace.of(
                     [own for own in marks if (tuple(own.layers), own.keys.shape[2]) == kind]
                 )
                 for camera in self._cameras.values():
-                    for name, own in self._inside(camera.parts).items():
+                    for name, own in self._in_space(camera.parts).items():
                         camera.put(name, own)
-                self._bytes = sum(own.nbytes for own in self._all())
+                self._bytes = sum(own.nbytes for own in self._valid_landmarks())
             while self._bytes > CACHE_BYTES:
                 self._bytes -= self._cameras.popitem(last=False)[1].nbytes
 
     def past(self, camera: str, listing: int, times: Sequence[tuple[int, int]], *, whole: bool) -> CameraPast:
-        """Return a camera's past. If the listing was read whole, cache the past until the listing changes."""
+        """Return a camera's past. If all of the listing was read (`whole`), cache it until the listing
+        changes."""
         with self._lock:
             own = self._cameras.get(camera, _CameraCache())
             past = CameraPast(_without_breaks(times), own.joined())
@@ -301,17 +303,18 @@ class _Cache:
             self._bytes -= self._cameras.pop(camera, _CameraCache()).nbytes
 
     def is_outgrown(self) -> bool:
-        """Whether the space was chosen from few clusters, and there are at least twice as many now."""
+        """Whether the space was chosen from fewer than `SAMPLE` clusters, and the cache now has at least
+        twice as many."""
         with self._lock:
             size = SAMPLE if self.space is None else self.space.sample.shape[1]
-            return size < SAMPLE and sum(map(len, self._all())) >= 2 * size
+            return size < SAMPLE and sum(map(len, self._valid_landmarks())) >= 2 * size
 
-    def _all(self) -> list[Landmarks]:
+    def _valid_landmarks(self) -> list[Landmarks]:
         return [own for camera in self._cameras.values() for own in camera.landmarks.values()]
 
-    def _inside(self, parts: Mapping[_Field, Landmarks | None]) -> dict[_Field, Landmarks | None]:
-        """Convert landmarks to the space, if it was chosen already, with one matrix product; those that do
-        not fit become None."""
+    def _in_space(self, parts: Mapping[_Field, Landmarks | None]) -> dict[_Field, Landmarks | None]:
+        """Convert landmarks to the chosen space with one matrix product. Landmarks that are empty or of
+        another shape become None. Before a space is chosen, keys are not converted."""
         out = {name: own if own is not None and len(own) else None for name, own in parts.items()}
         if (space := self.space) is None:
             return out
@@ -323,13 +326,14 @@ class _Cache:
 
 
 def _listed(count: int, text: bytes) -> list[bytes] | None:
-    """Split the joined values of a listing; None if a value contains the separator, which no fleet writes."""
+    """Split the joined values of a listing; None if a value contains the separator, which holders never
+    write."""
     values = text.split(b"\n") if count else []
     return values if len(values) == count else None
 
 
 def _is_name(field: bytes) -> bool:
-    """Whether the bytes may be a field of landmarks."""
+    """Whether the bytes can be the name of a field with landmarks."""
     return (text := text_of(field)) is not None and text.isprintable()
 
 
@@ -341,7 +345,7 @@ def _times(name: bytes, facts: bytes) -> tuple[int, int] | None:
 
 
 def _without_breaks(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Join ascending times of chapters that overlap or are at most `_BREAK_US` apart."""
+    """Join chapters' time ranges (ascending) that overlap or are at most `_BREAK_US` apart."""
     out: list[tuple[int, int]] = []
     for begin_us, end_us in spans:
         if out and begin_us <= out[-1][1] + _BREAK_US:
@@ -352,15 +356,15 @@ def _without_breaks(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 class LandmarkReader:
-    """Reads landmarks of cameras and caches them, because those of a version never change. Thread-safe.
+    """Reads cameras' landmarks and caches them. Thread-safe.
 
-    Keys are stored in the few directions in which they vary most (`KeySpace`). If these were chosen from few
-    clusters, they are chosen again once there are twice as many.
+    Keys are stored as coordinates along the few directions in which they vary most (`KeySpace`). If the
+    directions were chosen from few clusters, they are chosen again once there are twice as many clusters.
 
     Args:
-        directory: Whether Redis answers.
-        client: Redis, with values as bytes.
-        model_digest: Landmarks of other models are left out.
+        directory: Makes the calls to Redis, and tracks whether Redis answers.
+        client: Redis client that returns values as bytes.
+        model_digest: Landmarks of other models are omitted.
     """
 
     def __init__(self, directory: Directory, client: redis.Redis, model_digest: str) -> None:
@@ -369,7 +373,7 @@ class LandmarkReader:
         self._reading = threading.Lock()
 
     def pasts(self, cameras: Sequence[str]) -> RememberedPasts:
-        """Return the pasts of cameras that match ids and patterns.
+        """Return the pasts of the cameras that match.
 
         Args:
             cameras: Ids, and patterns with `*`.
@@ -386,16 +390,17 @@ class LandmarkReader:
         return RememberedPasts(pasts, cache.space)
 
     def read_ahead(self) -> None:
-        """Read all landmarks into the cache ahead of the first `pasts`. Other calls may run in between."""
+        """Fill the cache with all landmarks, so that the first `pasts` is fast. Other calls may run
+        meanwhile."""
         with contextlib.suppress(DirectoryDownError):
             self._pasts(self._remembered(["*"]), self._cache, pause_s=0.01)
 
     def forget(self, camera: str) -> None:
-        """Drop what was cached of a camera."""
+        """Remove a camera from the cache."""
         self._cache.forget(camera)
 
     def _remembered(self, cameras: Sequence[str]) -> list[str]:
-        """Return the cameras with a memory that match ids or patterns."""
+        """Return the ids of the cameras with a memory that match an id or a pattern."""
         listing = self._asking({CAMERAS: "zset"}, lambda: self._client.zrange(CAMERAS, 0, -1))
         remembered = [camera for raw in listing if (camera := text_of(raw)) is not None]
         return [camera for camera in remembered if any(is_meant(camera, pattern) for pattern in cameras)]
@@ -403,13 +408,14 @@ class LandmarkReader:
     def _pasts(self, cameras: Sequence[str], cache: _Cache, pause_s: float = 0.0) -> dict[str, CameraPast]:
         out: dict[str, CameraPast] = {}
         for first in range(0, len(cameras), _TOGETHER):
-            with self._reading:  # one caller at a time, so that the others find its result in the cache
-                out |= self._some(cameras[first : first + _TOGETHER], cache)
-            time.sleep(pause_s)  # even with 0, so that a waiting caller gets the lock
+            with self._reading:  # one caller at a time, so that waiting callers find the result in the cache
+                out |= self._pasts_of_batch(cameras[first : first + _TOGETHER], cache)
+            time.sleep(pause_s)  # even if 0, so that a waiting caller gets the lock
         return out
 
-    def _some(self, cameras: Sequence[str], cache: _Cache) -> dict[str, CameraPast]:
-        """Read the pasts of a few cameras, in two round trips."""
+    def _pasts_of_batch(self, cameras: Sequence[str], cache: _Cache) -> dict[str, CameraPast]:
+        """Read the pasts of up to `_TOGETHER` cameras in two round trips: listings, then missing
+        landmarks."""
         kinds: dict[str, Kind] = {chapters_key(camera): "hash" for camera in cameras}
         kinds |= {landmarks_key(camera): "hash" for camera in cameras}
 
@@ -424,7 +430,7 @@ class LandmarkReader:
         out: dict[str, CameraPast] = {}
         changed: dict[str, tuple[int, list[tuple[int, int]]]] = {}
         missing: dict[str, list[bytes]] = {}
-        losses: set[str] = set()
+        incomplete: set[str] = set()
         for camera, listed in zip(cameras, self._asking(kinds, listing), strict=True):
             number = hash(tuple(listed))
             if (past := cache.known(camera, number)) is not None:
@@ -432,22 +438,22 @@ class LandmarkReader:
                 continue
             facts, fields = _listed(*listed[:2]), _listed(*listed[2:])
             if facts is None or fields is None:
-                losses.add(camera)  # the listing read next may be newer than `number`
-                facts, fields = self._one(camera)
+                incomplete.add(camera)  # the listing read next may be newer than `number`
+                facts, fields = self._listing_by_value(camera)
             times, unread = cache.unread(camera, number, facts, fields)
             changed[camera] = number, times
             if unread:
                 missing[camera] = unread
-        losses |= self._read(missing, cache)
+        incomplete |= self._read(missing, cache)
         if changed:
             cache.settle()
         for camera, (number, times) in changed.items():
-            out[camera] = cache.past(camera, number, times, whole=camera not in losses)
+            out[camera] = cache.past(camera, number, times, whole=camera not in incomplete)
         return {camera: past for camera, past in out.items() if past.chapters}
 
-    def _one(self, camera: str) -> tuple[list[bytes], list[bytes]]:
-        """List a camera value by value: names and facts of its chapters, alternating; fields of its
-        landmarks."""
+    def _listing_by_value(self, camera: str) -> tuple[list[bytes], list[bytes]]:
+        """Read a camera's listing with its values not joined. Returns names and facts of the camera's
+        chapters, alternating, and the fields of its landmarks."""
         facts, fields = chapters_key(camera), landmarks_key(camera)
 
         def listing() -> list[Any]:
@@ -457,11 +463,11 @@ class LandmarkReader:
         return [value for entry in entries.items() for value in entry], names
 
     def _read(self, missing: Mapping[str, Sequence[bytes]], cache: _Cache) -> set[str]:
-        """Fetch fields that are not cached; return the cameras of which a field was removed since the
-        listing."""
-        losses: set[str] = set()
+        """Fetch landmarks that are not cached. Return the cameras of which a field was removed from Redis
+        since the listing."""
+        incomplete: set[str] = set()
         if not missing:
-            return losses
+            return incomplete
 
         def read() -> list[list[bytes | None]]:
             with self._client.pipeline(transaction=False) as pipe:
@@ -474,14 +480,14 @@ class LandmarkReader:
         for (camera, names), values in zip(missing.items(), self._asking(kinds, read), strict=True):
             for name, value in zip(names, values, strict=True):
                 if value is None:
-                    losses.add(camera)
+                    incomplete.add(camera)
                 else:
                     found[camera, name] = self._unpacked(value)
         cache.keep(found)
-        return losses
+        return incomplete
 
     def _unpacked(self, value: bytes) -> Landmarks | None:
-        """Unpack landmarks; None if the value is invalid or of another model. Its chapter then counts as one
+        """Unpack landmarks; None if the value is invalid or another model's. The chapter is then ranked
         without landmarks."""
         with contextlib.suppress(HistoryError):
             marks = Landmarks.unpacked(value, "landmarks")

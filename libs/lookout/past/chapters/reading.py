@@ -42,19 +42,28 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 CONNECT_S = 1.0
-"""Seconds that a new connection to a holder may take after the last one failed."""
+"""Seconds that a new connection to a holder may take after the previous connection failed."""
 LISTING_BYTES = 1 << 30
 """Maximum bytes of heads that a holder may send in one call."""
 PAGE = 1000
-"""Number of chapters in one call; the chapters of a camera are never split between calls."""
+"""Number of chapters per call. It may be exceeded, because a camera's chapters are never split between
+calls."""
 HEADER_BYTES = 64
-"""Maximum bytes of an answer per range, not counting its data."""
+"""Maximum overhead of an answer in bytes per range."""
 DURABLE = "durable"
 """Stands for the durable tier where a holder's address is expected."""
 
 
 class Holders:
-    """gRPC channels to holders, one for each address. Thread-safe."""
+    """Lists and reads chapters of holders over gRPC, with one channel per address. Thread-safe.
+
+    Args:
+        security: Certificates and token of the fleet; None: neither.
+        traced: Wraps a channel for tracing; None: channels are not traced.
+        limits: Limits of one call; None: the defaults.
+        list_s: Seconds that a page of a listing may take.
+        read_s: Seconds that a read may take.
+    """
 
     def __init__(
         self,
@@ -76,16 +85,22 @@ class Holders:
     def listing(
         self, address: str, cameras: str, since_us: int | None, until_us: int | None
     ) -> list[Chapter]:
-        """List the chapters that a holder can read now.
+        """Return the chapters that a holder can read now.
+
+        Args:
+            address: Address of the holder.
+            cameras: An id, or a pattern with `*`.
+            since_us: Only chapters with frames from this time on (Unix microseconds); None: all.
+            until_us: Only chapters with frames before this time; None: all.
 
         Raises:
-            HistoryError: it does not answer, or its answer is invalid.
+            HistoryError: the holder does not answer, or its answer is invalid.
         """
         out: list[Chapter] = []
         after = ""
         while True:
             page = self._page(address, cameras, since_us, until_us, after)
-            # A holder that sends a page twice must not keep this loop alive.
+            # Ignore repeated chapters, so that a holder that repeats a page cannot keep this loop running.
             fresh = [chapter for chapter in page if _camera(chapter) > after]
             out += fresh
             if "*" not in cameras or len(fresh) < PAGE:
@@ -95,7 +110,8 @@ class Holders:
     def _page(
         self, address: str, cameras: str, since_us: int | None, until_us: int | None, after: str
     ) -> list[Chapter]:
-        """Read one page of a holder's chapters; each page has the whole time limit of a call."""
+        """Read one page of a holder's chapters, those of cameras after `after`. The time limit applies to
+        each page."""
         request = ListChaptersRequest(
             cameras=cameras, since_us=since_us, until_us=until_us, after=after, page=PAGE
         )
@@ -109,12 +125,15 @@ class Holders:
         return [_chapter(info, bytes(head), address) for info, head in out]
 
     def read(self, address: str, requests: Sequence[ChapterRange]) -> list[bytes]:
-        """Read ranges of chapters from one holder, and check them.
+        """Read ranges of chapters from one holder, and compare them with their checksums.
+
+        Returns:
+            The bytes of each range, in the order of `requests`.
 
         Raises:
             HistoryError: the holder does not answer, no longer has a chapter, or sent wrong bytes.
         """
-        # Ranges are grouped by chapter, and those of a file are in its order.
+        # Read by chapter, file and offset.
         order = sorted(range(len(requests)), key=lambda number: _place(requests[number]))
         ordered = [requests[number] for number in order]
         out: list[bytes] = [b""] * len(requests)
@@ -155,45 +174,49 @@ class Holders:
             for slab, header in zip(data, headers, strict=True)
         )
         if len(data) != len(requests) or not intact:
-            raise HistoryError(f"{address}: received other bytes than requested")
+            raise HistoryError(f"{address}: the holder sent other bytes than were requested")
         return data
 
     def _answer(self, address: str, request: ReadSlabsRequest, lengths: Sequence[int]) -> list[Any]:
-        """Return the messages that answer a read. One message without a stream costs a third less, and most
-        reads fit in it."""
+        """Return the messages that answer a read. Most reads fit in one message, which costs a third less
+        without a stream."""
         if fits_batch(lengths):
-            batch = self._called(address, lambda stub: stub.ReadBatch(request, timeout=self._read_s))
+            batch = self._with_reconnect(address, lambda stub: stub.ReadBatch(request, timeout=self._read_s))
             return [ReadSlabsResponse(batch=batch)]
         limit = sum(lengths) + HEADER_BYTES * len(lengths)
         return self._parts(address, "ReadSlabs", request, self._read_s, limit)
 
     def _parts(self, address: str, method: str, request: Any, timeout_s: float, limit: int) -> list[Any]:
-        """Return the whole answer of a call, of at most `limit` bytes."""
+        """Return all messages of a call's answer, of at most `limit` bytes in total."""
 
         def call(stub: Any) -> list[Any]:
             return _bounded(getattr(stub, method)(request, timeout=timeout_s), limit, address)
 
-        return self._called(address, call)
+        return self._with_reconnect(address, call)
 
-    def _called(self, address: str, call: Callable[[Any], T]) -> T:
-        """Make a call and return its result.
+    def _with_reconnect(self, address: str, call: Callable[[Any], T]) -> T:
+        """Make a call and return its result. If the holder is unavailable, reconnect and repeat the call
+        once.
 
-        After a connection failed, gRPC waits before it tries again. A holder that came back in that time must
-        not count as gone, so the call is repeated over a new connection if the holder accepts one.
+        After a failed connection, gRPC waits before it reconnects. Without the second attempt, a holder that
+        has restarted meanwhile would count as gone.
+
+        Raises:
+            HistoryError: The call failed.
         """
         stub = self._stub(address)
         try:
             try:
                 return call(stub)
             except grpc.RpcError as error:
-                if error.code() is not grpc.StatusCode.UNAVAILABLE or not self._renewed(address, stub):
+                if error.code() is not grpc.StatusCode.UNAVAILABLE or not self._reconnected(address, stub):
                     raise
             return call(self._stub(address))
         except grpc.RpcError as error:
             raise HistoryError(f"{address}: {error.code().name} {error.details()}") from error
 
-    def _renewed(self, address: str, stub: Any) -> bool:
-        """Replace a stub's channel with a new one; returns whether it connects."""
+    def _reconnected(self, address: str, stub: Any) -> bool:
+        """Replace a stub's channel with a new one; return whether the new one connects."""
         with self._lock:
             current = self._stubs.get(address)
             if current is not None and current[1] is stub:
@@ -206,7 +229,7 @@ class Holders:
     def _stub(self, address: str) -> Any:
         with self._lock:
             if (version := self._opener.version) != self._version:
-                # Running calls keep their channel; it is closed with the last of them.
+                # Certificates changed. Running calls keep their channel, which closes after the last call.
                 self._version, self._stubs = version, {}
             if address not in self._stubs:
                 channel = self._opener.open(
@@ -219,7 +242,7 @@ class Holders:
                         ("grpc.http2.max_frame_size", 1 << 20),
                         ("grpc.initial_reconnect_backoff_ms", 100),
                         ("grpc.max_reconnect_backoff_ms", 2000),
-                        # Otherwise a new channel waits until the one before may try again.
+                        # Without this, a new channel shares the backoff of the previous one.
                         ("grpc.use_local_subchannel_pool", 1),
                     ],
                 )
@@ -238,7 +261,8 @@ def _place(request: ChapterRange) -> tuple[str, str, int]:
 
 
 def _slabs(batch: SlabBatch) -> Iterator[bytes]:
-    """Yield the ranges of a batch; one for which the batch lacks bytes is cut short."""
+    """Yield the ranges in a batch. If the batch has too few bytes, the last ranges are shorter than
+    announced."""
     view, begin = memoryview(batch.data), 0
     for header in batch.slabs:
         yield bytes(view[begin : begin + header.length])
@@ -249,20 +273,20 @@ def _bounded(answer: Any, limit: int, address: str) -> list[Any]:
     """Return the messages of an answer.
 
     Raises:
-        HistoryError: it is longer than what was asked for.
+        HistoryError: the answer has more than `limit` bytes.
     """
     out, total = [], 0
     for message in answer:
         total += message.ByteSize()
         if total > limit:
             answer.cancel()
-            raise HistoryError(f"{address}: received more bytes than requested")
+            raise HistoryError(f"{address}: the holder sent more bytes than were requested")
         out.append(message)
     return out
 
 
 def _connects(channel: grpc.Channel) -> bool:
-    """Whether a channel connects; a refusal is known at once, silence ends after `CONNECT_S`."""
+    """Whether a channel connects. A refused connection gives False at once, no answer after `CONNECT_S`."""
     states: SimpleQueue[grpc.ChannelConnectivity] = SimpleQueue()
     channel.subscribe(states.put, try_to_connect=True)
     deadline = time.monotonic() + CONNECT_S
@@ -289,13 +313,13 @@ def _chapter(info: ChapterInfo, head: bytes, address: str) -> Chapter:
 
 @dataclass(slots=True, eq=False)
 class Resolved:
-    """The chapters of one camera, and where each may be read.
+    """The chapters of one camera, and where each of them can be read.
 
     Attributes:
-        camera: its id.
-        chapters: in their order.
-        sources: addresses of each chapter by its name, in order of preference; those that failed are removed.
-        missing: chapters that exist but cannot be read, and holders that do not answer, in words.
+        camera: id of the camera.
+        chapters: the chapters, in order.
+        sources: addresses that have a chapter, by its name, in order of preference; failed ones are removed.
+        missing: messages about chapters that exist but cannot be read, and holders that do not answer.
     """
 
     camera: str
@@ -304,20 +328,20 @@ class Resolved:
     missing: list[str] = field(default_factory=list)
 
     def lose(self, name: str, cause: str) -> None:
-        """Continue without a chapter."""
+        """Remove a chapter, and add it to `missing` with the cause."""
         self.chapters = [chapter for chapter in self.chapters if chapter.name != name]
         self.missing.append(f"{name}: {cause}")
 
 
 class ChapterSources:
-    """Knows where chapters are: it asks every live holder and lists the durable tier.
+    """Finds chapters by asking every live holder and listing the durable tier, and reads them.
 
     Args:
-        holders: channels to holders.
-        directory: names live holders; None: only `replicas` are asked.
-        scenes: reads scenes from Redis.
+        holders: lists and reads chapters of holders.
+        directory: lists live holders; None: only `replicas` are asked.
+        scenes: reads scenes from Redis; None: they are read like other ranges.
         replicas: addresses of holders that are always asked.
-        durable: the durable tier.
+        durable: the durable tier; None: there is none.
         threads: maximum number of parallel calls.
     """
 
@@ -335,18 +359,18 @@ class ChapterSources:
         self._replicas, self._durable = tuple(replicas), durable
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="chapters")
         self.from_redis = self.from_holders = 0
-        """Ranges read from Redis, and from holders or the durable tier."""
+        """Number of ranges read from Redis, and number read from holders or the durable tier."""
 
     def find(
         self, cameras: str, since_us: int | None, until_us: int | None, model_digest: str = ""
     ) -> dict[str, Resolved]:
-        """Find the chapters of a camera, or of all that match a pattern; returns them by camera.
+        """Find the chapters of a camera, or of all cameras that match a pattern; return them by camera.
 
         Args:
             cameras: an id, or a pattern with `*`.
-            since_us: only chapters with frames from this time on (Unix microseconds).
-            until_us: only chapters with frames before this time.
-            model_digest: chapters of other models are named as missing; empty: any model's.
+            since_us: only chapters with frames from this time on (Unix microseconds); None: all.
+            until_us: only chapters with frames before this time; None: all.
+            model_digest: chapters of other models are listed in `missing`; empty: any model's chapters count.
         """
         addresses = sorted({*self._replicas, *self._live()})
         calls = {
@@ -378,7 +402,8 @@ class ChapterSources:
         return out
 
     def fetch(self, resolved: Resolved) -> Callable[[Sequence[ChapterRange]], list[bytes]]:
-        """Return a function that reads ranges of the camera's chapters, from several holders in parallel."""
+        """Return a function that reads ranges of the camera's chapters, from several holders in parallel. The
+        function raises LostChapterError if no source has a chapter."""
 
         def fetch(requests: Sequence[ChapterRange]) -> list[bytes]:
             out: list[bytes | None] = [None] * len(requests)
@@ -404,7 +429,12 @@ class ChapterSources:
         rest: Sequence[int],
         out: list[bytes | None],
     ) -> None:
-        """Ask the first source of every chapter; one that fails is removed from its chapters' sources."""
+        """Read the ranges numbered `rest`, each from its chapter's first source. A source that fails is
+        removed from its chapters' sources, so that the next round asks another.
+
+        Raises:
+            LostChapterError: A chapter has no source left.
+        """
         groups: dict[str, list[int]] = {}
         for number in rest:
             sources = resolved.sources.get(requests[number][0].name, [])
@@ -415,10 +445,10 @@ class ChapterSources:
             groups.setdefault(sources[0], []).append(number)
         parts = {source: [requests[number] for number in numbers] for source, numbers in groups.items()}
         first, *further = parts
-        away = {source: self._pool.submit(self._read, source, parts[source]).result for source in further}
-        # One source is read here: handing it to a thread and back costs a tenth of a call.
+        parallel = {source: self._pool.submit(self._read, source, parts[source]).result for source in further}
+        # The first source is read on this thread, because handing a call to another one costs a tenth of it.
         read_first = partial(self._read, first, parts[first])
-        calls: dict[str, Callable[[], list[bytes]]] = {first: read_first, **away}
+        calls: dict[str, Callable[[], list[bytes]]] = {first: read_first, **parallel}
         for source, call in calls.items():
             numbers = groups[source]
             try:
@@ -444,7 +474,7 @@ class ChapterSources:
         return out
 
     def _from_directory(self, camera: str, requests: Sequence[ChapterRange], out: list[bytes | None]) -> None:
-        """Take scenes from Redis if they match the checksums in the heads."""
+        """Put the requested scenes that Redis has into `out`, if they match the checksums in the heads."""
         if self._scenes is None:
             return
         blocks: dict[str, dict[int, int]] = {}
@@ -465,7 +495,8 @@ class ChapterSources:
 
 
 def _by_camera(listed: Iterable[tuple[str, Chapter]], model_digest: str) -> dict[str, Resolved]:
-    """Group chapters by camera, each once, at its newest version; holders come before the durable tier."""
+    """Group chapters by camera, each in its newest version only. Sources are sorted, the durable tier
+    last."""
     out: dict[str, Resolved] = {}
     best: dict[str, Chapter] = {}
     listed = list(listed)
@@ -481,14 +512,14 @@ def _by_camera(listed: Iterable[tuple[str, Chapter]], model_digest: str) -> dict
             resolved.sources.setdefault(chapter.name, []).append(source)
     for chapter in best.values():
         resolved = out[str(chapter.head.about["camera"])]
-        theirs = str(chapter.head.about.get("model_digest", ""))
-        if model_digest and theirs and theirs != model_digest:
-            resolved.missing.append(f"{chapter.name}: of another model, {theirs}")
+        chapter_digest = str(chapter.head.about.get("model_digest", ""))
+        if model_digest and chapter_digest and chapter_digest != model_digest:
+            resolved.missing.append(f"{chapter.name}: computed by another model, {chapter_digest}")
         else:
             resolved.chapters.append(chapter)
     for resolved in out.values():
-        resolved.chapters, left_out = without_doubles(resolved.chapters)
-        resolved.missing += [f"{name}: {cause}" for name, cause in left_out.items()]
+        resolved.chapters, omitted = without_doubles(resolved.chapters)
+        resolved.missing += [f"{name}: {cause}" for name, cause in omitted.items()]
         for sources in resolved.sources.values():
             sources.sort(key=lambda source: (source == DURABLE, source))
     return out

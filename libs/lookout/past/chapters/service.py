@@ -1,4 +1,4 @@
-"""The gRPC side of a holder: its chapters' heads, and ranges of their bytes."""
+"""Serves a holder's chapters over gRPC: their heads, and ranges of their bytes."""
 
 from __future__ import annotations
 
@@ -37,19 +37,18 @@ BATCH_RANGES = 1024
 BATCH_BYTES = 4 << 20
 """Maximum bytes of a message with several ranges: half of what a reader accepts in one message."""
 HEAD_BYTES = 32 << 20
-"""Maximum bytes of packed heads that a holder caches: those of some thousand chapters."""
+"""Maximum bytes of packed heads that a holder caches, which is enough for a few thousand chapters."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimits:
-    """How much readers may take from a holder, so that questions do not delay windows.
+    """Limits of what readers may take from a holder, so that questions do not delay windows.
 
     Attributes:
-        ranges: maximum ranges of one call.
-        call_bytes: maximum bytes of one call.
+        ranges: maximum number of ranges per call.
+        call_bytes: maximum bytes per call.
         peer_bytes: maximum bytes in transit to one host.
-        readers: maximum number of calls that read at the same time; further ones are rejected and may be
-            retried.
+        readers: maximum number of concurrent reads; further calls are rejected and may be retried.
     """
 
     ranges: int = 4096
@@ -64,11 +63,12 @@ def is_meant(camera: str, pattern: str) -> bool:
 
 
 class MemoryService(memory_pb2_grpc.MemoryServiceServicer):  # type: ignore[misc]
-    """Serves one folder of chapters: `server.add(service.register, service.NAME)`.
+    """Serves a folder of chapters. To add it to a server: `server.add(service.register, service.NAME)`.
 
-    Codes: NOT_FOUND if there is no such chapter, or its version is gone; INVALID_ARGUMENT if a range is not
-    one of the chapter's, or the call is over a limit of `MemoryLimits`; RESOURCE_EXHAUSTED if too much is
-    read at the same time.
+    Status codes:
+        NOT_FOUND: There is no such chapter, or not in this version.
+        INVALID_ARGUMENT: A range lies outside the chapter's files, or the call exceeds `MemoryLimits`.
+        RESOURCE_EXHAUSTED: Too many reads are in progress.
     """
 
     NAME: str = DESCRIPTOR.services_by_name["MemoryService"].full_name
@@ -79,8 +79,14 @@ class MemoryService(memory_pb2_grpc.MemoryServiceServicer):  # type: ignore[misc
         limits: MemoryLimits | None = None,
         give_way: Callable[[], object] | None = None,
     ) -> None:
-        """Serve a folder. `give_way` is called before every chapter that is listed and every message of
-        ranges; it returns when more urgent work has ended."""
+        """Serve a folder.
+
+        Args:
+            folder: The chapters.
+            limits: How much readers may take; None: the defaults.
+            give_way: Called before each listed chapter and each message of ranges; it must return when more
+                urgent work has ended. None: nothing is more urgent.
+        """
         self._folder, self._limits = folder, limits or MemoryLimits()
         self._give_way = give_way or (lambda: None)
         self._readers = threading.BoundedSemaphore(self._limits.readers)
@@ -127,23 +133,24 @@ class MemoryService(memory_pb2_grpc.MemoryServiceServicer):  # type: ignore[misc
         if not fits_batch([place.length for _, place in places]):
             context.abort(
                 grpc.StatusCode.INVALID_ARGUMENT,
-                f"{len(places)} ranges: one message holds {BATCH_RANGES} of {BATCH_BYTES} bytes in all",
+                f"{len(places)} ranges do not fit in one message, which holds at most {BATCH_RANGES} ranges "
+                f"and {BATCH_BYTES} bytes; call ReadSlabs",
             )
         with self._admitted(request, context):
             return self._batch(places, context)
 
     @contextmanager
     def _admitted(self, request: ReadSlabsRequest, context: grpc.ServicerContext) -> Iterator[None]:
-        """Run a call within the limits."""
+        """Check a call against the limits, and count it as a reader while the context is open."""
         lengths = [place.length for part in request.chapters for place in part.ranges]
         if len(lengths) > self._limits.ranges or sum(lengths) > self._limits.call_bytes:
             context.abort(
                 grpc.StatusCode.INVALID_ARGUMENT,
-                f"{len(lengths)} ranges of {sum(lengths)} bytes: {self._limits.ranges} ranges of "
-                f"{self._limits.call_bytes} bytes are the limit of a call",
+                f"{len(lengths)} ranges with {sum(lengths)} bytes exceed the limit of a call, "
+                f"{self._limits.ranges} ranges and {self._limits.call_bytes} bytes",
             )
         if not self._readers.acquire(timeout=2.0):
-            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many readers")
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many reads are in progress; retry later")
         try:
             with self._sending.share(sum(lengths), context):
                 self.calls += 1
@@ -154,12 +161,12 @@ class MemoryService(memory_pb2_grpc.MemoryServiceServicer):  # type: ignore[misc
     def _batches(
         self, request: ReadSlabsRequest, context: grpc.ServicerContext
     ) -> Iterator[ReadSlabsResponse]:
-        """Yield ranges, as many per message as fit: most are small, and a message costs more than its
-        bytes."""
+        """Yield the requested ranges, as many per message as fit. Most ranges are small, so a message each
+        would cost more than the bytes."""
         places = _places(request)
         lengths = [place.length for _, place in places]
         for own in split_calls(lengths, MemoryLimits(ranges=BATCH_RANGES, call_bytes=BATCH_BYTES)):
-            if sum(lengths[own]) > BATCH_BYTES:  # one range alone
+            if sum(lengths[own]) > BATCH_BYTES:  # a single range that is larger than a message
                 part, place = places[own.start]
                 alone = ChapterRanges(name=part.name, version=part.version, ranges=[place])
                 yield from self._ranges(alone, context)
@@ -203,19 +210,19 @@ class MemoryService(memory_pb2_grpc.MemoryServiceServicer):  # type: ignore[misc
 
 @dataclass(frozen=True, slots=True)
 class PackedHead:
-    """A chapter's head, as it is sent in a listing."""
+    """A chapter's head as a listing sends it: its facts, and the packed head."""
 
     info: ChapterInfo
     data: bytes
 
 
 class PackedHeads:
-    """Packs heads of a folder's chapters for listings; those of sealed chapters are cached."""
+    """Packs the heads of a folder's chapters for listings, and caches those of sealed chapters."""
 
     def __init__(self, folder: ChapterFolder) -> None:
         self._folder = folder
         self._lock = threading.Lock()
-        self._kept: OrderedDict[str, PackedHead] = OrderedDict()
+        self._cached: OrderedDict[str, PackedHead] = OrderedDict()
         self._bytes = 0
 
     def of(self, facts: ChapterFacts) -> PackedHead:
@@ -225,23 +232,23 @@ class PackedHeads:
             HistoryError: the chapter can no longer be read.
         """
         with self._lock:
-            kept = self._kept.get(facts.name)
-        if kept is not None and kept.info.version == facts.version:
-            return kept
+            cached = self._cached.get(facts.name)
+        if cached is not None and cached.info.version == facts.version:
+            return cached
         chapter, _ = self._folder.read(facts.name)
         data = chapter.head.packed()
         head = PackedHead(_info(facts, chapter, len(data)), data)
         if chapter.head.sealed:
-            self._keep(facts.name, head)
+            self._cache(facts.name, head)
         return head
 
-    def _keep(self, name: str, head: PackedHead) -> None:
+    def _cache(self, name: str, head: PackedHead) -> None:
         with self._lock:
-            earlier = self._kept.pop(name, None)
-            self._kept[name] = head
+            earlier = self._cached.pop(name, None)
+            self._cached[name] = head
             self._bytes += len(head.data) - (len(earlier.data) if earlier else 0)
             while self._bytes > HEAD_BYTES:
-                self._bytes -= len(self._kept.popitem(last=False)[1].data)
+                self._bytes -= len(self._cached.popitem(last=False)[1].data)
 
 
 def _info(facts: ChapterFacts, chapter: Chapter, head_bytes: int) -> ChapterInfo:
@@ -280,7 +287,8 @@ def _in_range(facts: ChapterFacts, request: ListChaptersRequest) -> bool:
 
 
 def split_calls(lengths: Sequence[int], limits: MemoryLimits) -> list[slice]:
-    """Divide ranges into calls within the limits, in their order."""
+    """Group consecutive ranges of these lengths into calls within the limits; return a slice per call. A
+    range over the byte limit gets its own call."""
     out, begin, total = [], 0, 0
     for number, length in enumerate(lengths):
         if number > begin and (number - begin >= limits.ranges or total + length > limits.call_bytes):

@@ -1,10 +1,9 @@
-"""Erases what cameras showed, everywhere: requests and confirmations in `erasures.v1`, and a fence around
-what Kafka still holds.
+"""Erases ranges of cameras' footage everywhere, by requests and confirmations in `erasures.v1`.
 
-`Fence` says whether a time of a camera was erased; readers of Kafka ask it before they decode, replay or show
-anything. `Eraser` carries out the topic's erasures in one process, step by step, and confirms them; if it is
-killed at any step, it continues at the next start. `receipt_of` says what was erased, where and when, and
-what remains until when.
+`Eraser` carries out the topic's erasures in one process, step by step, and confirms them; a process that is
+killed continues at its next start. Kafka cannot delete single records, so erased records are fenced off until
+their retention ends: every reader asks `Fence` whether a camera's time range was erased before it decodes,
+replays or shows anything. `receipt_of` states what was erased, where and when, and what remains until when.
 """
 
 from lookout.past.erasures.eraser import Eraser as Eraser, Step as Step

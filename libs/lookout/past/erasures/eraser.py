@@ -17,31 +17,31 @@ from lookout.wire import to_json
 
 _log = structlog.get_logger(__name__)
 
-#: seconds between two announcements of a member
+#: seconds between a member's announcements
 ANNOUNCE_S: Final = 600.0
 
 Step = Callable[[Erasure], int]
-"""Erases a range in one place and returns how many items it erased. May be called again for the same
-erasure."""
+"""Erases an erasure's range in one place and returns the number of erased items. It may be called again for
+the same erasure."""
 
 
 class Eraser:
-    """Runs the steps of every erasure that this process has not confirmed, in their order.
+    """Carries out every erasure that this process has not confirmed, by running its steps in order.
 
-    If a step fails, it is run again in the next round, with those after it: an erasure is confirmed only
-    after all of its steps. Since steps may be repeated, a process that is killed continues at its next start.
+    An erasure is confirmed only after all of its steps. If a step fails, or the process is killed, all steps
+    are run again in the next round or after the next start.
 
     Args:
-        read: Returns what the topic says now.
-        publish: Writes a record (None deletes) and returns when Kafka has it.
+        read: Returns the current content of the topic.
+        publish: Writes a record, or deletes it if the value is None; returns when Kafka has stored it.
         instance: Name of this process.
         service: Name of its service.
         steps: Functions that erase a range in one place, by the place's name.
-        stays: Whether the process leaves data behind, on a disk; it then stays a member after its end.
-        signer: Signs confirmations.
+        stays: Whether data remain on a disk when the process ends; the process then stays a member.
+        signer: Signs announcements and confirmations; None: they are not signed.
         clock: Unix seconds.
         round_s: Seconds between two rounds.
-        lost: Returns the records that should be in the topic and are not; they are written again.
+        lost: Returns the records that should be in the topic but are not, by key; they are written again.
     """
 
     def __init__(
@@ -69,24 +69,24 @@ class Eraser:
         self._confirmed: set[str] = set()
         self._thread: threading.Thread | None = None
         self.open = 0
-        """Number of erasures that this process has not carried out."""
+        """Number of erasures that this process has not yet carried out."""
         self.failed = 0
-        """Number of steps that failed; they are run again."""
+        """Number of failed steps and rounds; they are repeated."""
 
     def join(self) -> None:
-        """Become a member, and carry out what was requested while this process was away.
+        """Become a member, and carry out the erasures requested while this process was not running.
 
-        Call it before anything is served, so that nobody reads what is to be erased.
+        Call it before serving anything, so that nobody can read what must be erased.
         """
         self._announce()
         self.round()
 
     def start(self, supervisor: Supervisor | None = None) -> None:
-        """Start to follow the topic."""
+        """Start the thread that carries out new erasures."""
         self._thread = (supervisor or Supervisor()).start("erasures", self._run)
 
     def stop(self) -> None:
-        """Stop; a process that leaves nothing behind stops being a member."""
+        """Stop the thread. If no data remain on a disk, also end this process's membership."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join(timeout=10)
@@ -95,7 +95,7 @@ class Eraser:
             self._publish(member_key(self._instance), None)
 
     def _announce(self, *, left: bool = False) -> None:
-        """Announce that this process is a member, or no longer one."""
+        """Announce that this process is a member or, with `left`, that it no longer is."""
         now_s = self._clock()
         member = ErasureMember(
             instance=self._instance,
@@ -142,25 +142,27 @@ class Eraser:
             count += 1
         return count
 
-    def _keep_standing(self) -> None:
-        """Announce this process from time to time, and write again the records that somebody deleted or
-        replaced."""
+    def _maintain_records(self) -> None:
+        """Repeat this process's announcement when it is due, and write deleted or replaced records again."""
         if self._clock() - self._announced_s >= ANNOUNCE_S:
             self._announce()
         lost = self._lost()
         if lost:
-            _log.warning("records were deleted or replaced: they are written again", keys=len(lost))
+            _log.warning("records of erasures were deleted or replaced; writing them again", keys=len(lost))
         for key, value in lost.items():
             self._publish(key, value)
 
     def _carry_out(self, erasure: Erasure) -> list[ErasedPart] | None:
+        """Run all steps of an erasure. Returns what was erased in each place; None if a step failed."""
         parts = []
         for name, step in self._steps.items():
             try:
                 parts.append(ErasedPart(what=name, count=step(erasure)))
             except Exception as error:
                 self.failed += 1
-                _log.warning("a range is not erased yet", erasure=erasure.id, where=name, error=str(error))
+                _log.warning(
+                    "a range could not be erased yet", erasure=erasure.id, where=name, error=str(error)
+                )
                 return None
         return parts
 
@@ -168,7 +170,7 @@ class Eraser:
         while not self._stopped.wait(self._round_s):
             try:
                 self.round()
-                self._keep_standing()
+                self._maintain_records()
             except Exception as error:
                 self.failed += 1
-                _log.warning("erasures cannot be confirmed now", error=str(error))
+                _log.warning("erasures could not be confirmed; trying again", error=str(error))

@@ -1,4 +1,4 @@
-"""Knows which times of which cameras were erased."""
+"""Tells which time ranges of cameras were erased."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from lookout.v1.erasures_pb2 import Erasure
 
 
 class Fence:
-    """Erased times; immutable.
+    """The erased time ranges of cameras. Immutable.
 
     Args:
-        erasures: The erasures requested.
+        erasures: The requested erasures.
     """
 
     def __init__(self, erasures: Iterable[Erasure] = ()) -> None:
@@ -21,10 +21,8 @@ class Fence:
             self._by_camera[erasure.camera].append(erasure)
 
     def hides(self, camera: str, begin_us: int, end_us: int) -> Erasure | None:
-        """Return the first erasure that a span of a camera's wall time (Unix microseconds) touches; None:
-        none does.
-
-        A span without length is a moment.
+        """Return the first erasure that overlaps a span of a camera's wall time (Unix microseconds); None if
+        none does. A span with equal begin and end is a moment.
         """
         for erasure in self._by_camera.get(camera, ()):
             if begin_us < erasure.end_us and max(end_us, begin_us + 1) > erasure.begin_us:
@@ -36,21 +34,21 @@ class Fence:
         return self._by_camera.get(camera, ())
 
     def ends(self, camera: str, active_ms: float) -> bool:
-        """Whether a camera was erased whole and has sent nothing since.
+        """Whether the whole camera was erased and has sent nothing since.
 
         Args:
-            camera: Its id.
-            active_ms: When it last sent something, Unix milliseconds.
+            camera: Id of the camera.
+            active_ms: When the camera last sent something, Unix milliseconds.
         """
         erasures = self._by_camera.get(camera, ())
         return any(erasure.whole and active_ms * 1000 < erasure.end_us for erasure in erasures)
 
 
 class LiveFence(Fence):
-    """A fence that follows the current erasures. Thread-safe.
+    """A fence that is updated when erasures change. Thread-safe.
 
     Args:
-        version: Returns a value that changes whenever the erasures do; called often, so it must be cheap.
+        version: Returns a value that changes whenever the erasures change; called often, so it must be cheap.
         erasures: Returns the current erasures.
     """
 

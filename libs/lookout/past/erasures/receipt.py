@@ -1,5 +1,5 @@
-"""A signed (Ed25519) receipt of an erasure: what was erased, where and when, who asked, and what remains
-until when."""
+"""Makes and checks signed receipts of erasures. A receipt states what was erased, where and when, who
+requested it, and what remains until when. Signatures are Ed25519."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 FORMAT = 1
-"""Format of a receipt; raise it when a field changes its meaning."""
+"""Version of the receipt's format; increase it when the meaning of a field changes."""
 
 
 class ReceiptError(LookoutError):
-    """A receipt that was changed, or that cannot be made."""
+    """A receipt that cannot be made, or that is not validly signed."""
 
 
 def receipt_of(
@@ -34,15 +34,16 @@ def receipt_of(
     now_us: int,
     checked: bool = False,
 ) -> dict[str, Any]:
-    """Make the receipt of an erasure as of now, unsigned.
+    """Return the unsigned receipt of an erasure, for JSON. It describes the state at `now_us`.
 
     Args:
         log: Content of `erasures.v1`.
         identity: The erasure's id.
-        retention_ms: How long each of Kafka's topics keeps a record of the camera; None: forever.
+        retention_ms: Retention of each Kafka topic with records of the camera; None or negative: forever.
         checkpoints: For each state topic, whether it has a checkpoint of the camera.
-        window_us: Length of a window: frames born within this time after the range may have attended to it.
-        now_us: Unix microseconds.
+        window_us: Length of a window in microseconds. Frames within this time after the range may have
+            attended to erased frames.
+        now_us: The current time, Unix microseconds.
         checked: Whether the log has only confirmations that the fleet signed.
 
     Raises:
@@ -51,7 +52,7 @@ def receipt_of(
     erasure = log.erasures.get(identity)
     if erasure is None:
         names = ", ".join(sorted(log.erasures)[-5:]) or "none"
-        raise ReceiptError(f"there is no erasure {identity}; the newest are: {names}")
+        raise ReceiptError(f"there is no erasure {identity}; the newest erasures are: {names}")
     confirmations = log.confirmed(identity)
     remains = [_remains(topic, kept, erasure.end_us, now_us) for topic, kept in sorted(retention_ms.items())]
     return {
@@ -86,7 +87,7 @@ def receipt_of(
 
 
 def _lasting(erasure: Erasure, window_us: int) -> list[str]:
-    """List what no erasure undoes, in words."""
+    """Return sentences about what an erasure cannot undo."""
     return [
         f"frames from {_text(erasure.end_us)} to {_text(erasure.end_us + window_us)} may have been computed "
         "while the erased ones were in their window: their KV depends on them",
@@ -98,7 +99,7 @@ def _lasting(erasure: Erasure, window_us: int) -> list[str]:
 
 
 def signed(receipt: Mapping[str, Any], key: Ed25519PrivateKey) -> dict[str, Any]:
-    """Return the receipt with its signature over everything else in it, as canonical JSON."""
+    """Return the receipt with a `signature` of all its other fields, which are signed as canonical JSON."""
     signature = {
         "algorithm": "Ed25519",
         "public_key": base64.b64encode(key.public_key().public_bytes_raw()).decode(),
@@ -112,13 +113,14 @@ def check_receipt(receipt: Mapping[str, Any], public_key: bytes | None = None) -
 
     Args:
         receipt: The receipt as it was issued.
-        public_key: Raw Ed25519 key that must have signed it; None: the one that it names.
+        public_key: The Ed25519 key that must have signed it, 32 raw bytes; None: the key named in the
+            receipt.
 
     Returns:
-        The key that signed it, in base64.
+        The key that signed the receipt, in base64.
 
     Raises:
-        ReceiptError: It has no signature, another key signed it, or it was changed since.
+        ReceiptError: The receipt is not signed, was signed with another key, or was changed since.
     """
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -129,9 +131,9 @@ def check_receipt(receipt: Mapping[str, Any], public_key: bytes | None = None) -
         value = base64.b64decode(signature["value"], validate=True)
         signer = Ed25519PublicKey.from_public_bytes(own)
     except (KeyError, TypeError, ValueError) as error:
-        raise ReceiptError("this is not a signed receipt") from error
+        raise ReceiptError("this is not a signed receipt: its signature is missing or malformed") from error
     if public_key is not None and own != public_key:
-        raise ReceiptError("the receipt is signed with another key")
+        raise ReceiptError("the receipt was signed with another key than the given one")
     content = {name: entry for name, entry in receipt.items() if name != "signature"}
     try:
         signer.verify(value, _canonical(content))
@@ -145,7 +147,8 @@ def _canonical(receipt: Mapping[str, Any]) -> bytes:
 
 
 def _remains(topic: str, kept_ms: int | None, end_us: int, now_us: int) -> dict[str, Any] | None:
-    """Describe what a topic may still hold of the range; None if its retention has passed."""
+    """Return the receipt's entry about a topic that may still have records of the range; None if the topic's
+    retention has passed."""
     if kept_ms is None or kept_ms < 0:
         return {"where": f"Kafka {topic}", "fenced": True, "until": None}
     until_us = end_us + kept_ms * 1000

@@ -1,4 +1,4 @@
-"""Records of `erasures.v1`: what their keys mean, and the current content of the topic."""
+"""Parses the records of `erasures.v1`, and derives the topic's current content from them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from lookout.v1.erasures_pb2 import Erasure, ErasureConfirmation, ErasureMember
 from lookout.wire import WireError, from_json, is_camera_id, key_text, limits
 
-if TYPE_CHECKING:  # it imports gRPC, and commands that print verdicts need none
+if TYPE_CHECKING:  # the module imports gRPC, which commands that only print verdicts do not need
     from lookout.past.erasures.signing import ErasureMessage, ErasureSigner
 
 
@@ -19,9 +19,9 @@ class ErasureLog:
     """The current content of the topic.
 
     Attributes:
-        erasures: The erasures by id, in their order.
-        confirmations: The confirmations of each erasure, by instance.
-        members: Processes that hold what cameras showed, by instance.
+        erasures: The erasures by id, in the order of their records.
+        confirmations: The confirmations by the erasure's id, then by instance.
+        members: The processes that store footage or data derived from it, by instance.
     """
 
     erasures: dict[str, Erasure] = field(default_factory=dict)
@@ -29,12 +29,12 @@ class ErasureLog:
     members: dict[str, ErasureMember] = field(default_factory=dict)
 
     def copy(self) -> ErasureLog:
-        """Return a copy that does not change."""
+        """Return a copy that does not change with this log."""
         copies = {identity: dict(members) for identity, members in self.confirmations.items()}
         return ErasureLog(dict(self.erasures), copies, dict(self.members))
 
     def confirmed(self, identity: str) -> dict[str, ErasureConfirmation]:
-        """Return the confirmations of an erasure that name its camera and range, by instance."""
+        """Return an erasure's confirmations by instance, only those that state its camera and range."""
         erasure = self.erasures.get(identity)
         if erasure is None:
             return {}
@@ -52,15 +52,16 @@ class ErasureLog:
 
 
 def new_erasure(camera: str, begin_us: int | None, end_us: int | None, now_us: int, by: str) -> Erasure:
-    """Make an erasure with a new id.
+    """Return a request to erase a range of a camera's wall time, with a new id.
 
     Args:
         camera: Id of the camera.
-        begin_us: Wall time, Unix microseconds; None: from the beginning.
-        end_us: Wall time; None, or later than now: up to now, since later frames were not there to be erased.
-            A range that begins later than now is kept, because the camera's clock was ahead.
-        now_us: The current time.
-        by: Who asks.
+        begin_us: Begin of the range, Unix microseconds; None: from the beginning.
+        end_us: End of the range, Unix microseconds; None: now. An end later than now becomes now, because
+            later frames do not exist yet. If the range begins later than now, the end is not changed, because
+            the camera's clock must have been ahead.
+        now_us: The current time, Unix microseconds.
+        by: Who requests the erasure.
     """
     whole = begin_us is None and end_us is None
     if end_us is None or (begin_us or 0) <= now_us:
@@ -77,40 +78,41 @@ def new_erasure(camera: str, begin_us: int | None, end_us: int | None, now_us: i
 
 
 def confirmation_key(erasure: str, instance: str) -> str:
-    """Return the key of a confirmation."""
+    """Return the Kafka key of an instance's confirmation of an erasure."""
     return f"{erasure}@{instance}"
 
 
 def member_key(instance: str) -> str:
-    """Return the key of a member."""
+    """Return the Kafka key of a member's announcement."""
     return f"@{instance}"
 
 
 def erasure_fault(key: str, value: bytes, signer: ErasureSigner | None = None) -> str | None:
-    """Return why a record cannot be used; None if it can.
+    """Return why a record is invalid; None if it is valid.
 
     Args:
         key: The record's key.
         value: The record's value.
-        signer: Rejects records that the fleet did not sign. None: signatures are not checked.
+        signer: Checks that the fleet signed the record; None: signatures are not checked.
     """
     try:
         message = read_erasure_record(key, value)
     except WireError as error:
         return str(error)
     if signer is not None and not signer.check(message):
-        return "the fleet did not sign it"
+        return "it is not signed with the fleet's token"
     return None
 
 
 def read_log(
     rows: Iterable[tuple[str | bytes, bytes | None]], signer: ErasureSigner | None = None
 ) -> ErasureLog:
-    """Read the topic from its records, oldest first; those that cannot be used are left out.
+    """Return the topic's current content. Invalid records are ignored.
 
     Args:
-        rows: Keys and values.
-        signer: Leaves out records that the fleet did not sign; None: everything counts.
+        rows: Keys and values of the topic's records, oldest first; a value of None deletes the key.
+        signer: Checks signatures; records that the fleet did not sign are ignored. None: signatures are not
+            checked.
     """
     history = ErasureHistory(signer)
     for raw_key, value in rows:
@@ -119,25 +121,25 @@ def read_log(
 
 
 class ErasureHistory:
-    """All that the topic has contained so far. An erasure that was accepted once remains, whatever is written
-    or deleted later.
+    """Collects the topic's records. An accepted erasure remains, whatever is written or deleted later.
 
     Args:
-        signer: Leaves out records that the fleet did not sign; None: everything counts.
-        known: Erasures that this process knows from before.
+        signer: Checks signatures; records that the fleet did not sign are ignored. None: signatures are not
+            checked.
+        known: Erasures that this process knew before it read the topic.
     """
 
     def __init__(self, signer: ErasureSigner | None = None, known: Iterable[Erasure] = ()) -> None:
         self._signer = signer
         self.log = ErasureLog(erasures={erasure.id: erasure for erasure in known})
-        #: keys and messages that should be in the topic, without those of members that left
+        #: messages that should be in the topic, by key; announcements of members that left are not among them
         self.standing: dict[str, ErasureMessage] = dict(self.log.erasures)
         self._left: dict[str, ErasureMember] = {}
         self.version = 0
-        """Changes whenever the erasures do."""
+        """Increases with every new erasure."""
 
     def take(self, key: str, value: bytes | None) -> None:
-        """Take in a record; None: it was deleted."""
+        """Apply a record of the topic; a value of None deletes the key. Invalid records are ignored."""
         if value is None:
             self._delete(key)
             return
@@ -148,7 +150,7 @@ class ErasureHistory:
         if self._signer is not None and not self._signer.check(message):
             return
         if isinstance(message, Erasure):
-            # The first record of an id counts, so that nobody can narrow an erasure afterwards.
+            # Only the first record with an id counts, so that nobody can narrow an erasure later.
             if key not in self.log.erasures and len(self.log.erasures) < limits.ERASURES:
                 self.log.erasures[key] = self.standing[key] = message
                 self.version += 1
@@ -164,8 +166,8 @@ class ErasureHistory:
             signer.sign(message)
 
     def _announced(self, key: str, member: ErasureMember) -> None:
-        """Take in an announcement. The newest one counts: an older one that is written again changes
-        nothing."""
+        """Apply a member's announcement, unless a newer one is known: old announcements may be written
+        again."""
         name = member.instance
         before = self.log.members.get(name) or self._left.get(name)
         if before is not None and before.announced_us > member.announced_us:
@@ -179,8 +181,8 @@ class ErasureHistory:
             self.log.members[name] = self.standing[key] = member
 
     def _delete(self, key: str) -> None:
-        """Take in a deletion. Deletions are not signed: a fleet that signs ignores them all, and in any other
-        they only end memberships."""
+        """Apply a deletion, which only ends a membership. Deletions cannot be signed, so a fleet with a token
+        ignores them."""
         erasure, separator, instance = key.partition("@")
         if separator and not erasure and (self._signer is None or not self._signer.signs):
             self.log.members.pop(instance, None)
@@ -191,8 +193,8 @@ def read_erasure_record(key: str, value: bytes) -> Erasure | ErasureConfirmation
     """Parse and validate a record.
 
     Raises:
-        WireError: It is not an erasure message, does not match its key, or asks for a range that cannot be
-            erased.
+        WireError: The record is not a valid message, does not match its key, or requests a range that cannot
+            be erased.
     """
     erasure, separator, instance = key.partition("@")
     if not separator:
@@ -205,7 +207,7 @@ def read_erasure_record(key: str, value: bytes) -> Erasure | ErasureConfirmation
             raise WireError(f"the range from {request.begin_us} to {request.end_us} is empty")
         ahead_us = request.end_us - max(request.begin_us, request.requested_us)
         if ahead_us > limits.ERASED_AHEAD_US:
-            raise WireError(f"the range ends at {request.end_us}, {ahead_us} us in the future")
+            raise WireError(f"the range ends {ahead_us} us in the future, at {request.end_us}")
         return request
     if erasure:
         confirmation = from_json(value, ErasureConfirmation)

@@ -1,4 +1,4 @@
-"""Erasures in a service: the table of `erasures.v1`, and a producer for confirmations."""
+"""Connects a service to erasures: it follows `erasures.v1`, and carries out and confirms erasures."""
 
 from __future__ import annotations
 
@@ -30,53 +30,54 @@ _log = logs.get("erasures")
 
 
 class LiveErasures:
-    """The erasures that a service knows: all that are, or ever were, in `erasures.v1`. Thread-safe.
+    """All erasures that are in `erasures.v1`, or were while this service ran. Thread-safe.
 
-    A range that was erased stays fenced whatever is written to or deleted from the topic later, and also
-    after a restart if there is a disk.
+    An erased range stays fenced, whatever is written to the topic or deleted from it later. With a folder, it
+    also stays fenced after a restart.
 
     Args:
-        table: Follows the topic; its check leaves out records that the fleet did not sign.
+        table: Follows the topic; its check rejects records that the fleet did not sign.
         signer: Signs records that are written again.
-        folder: Keeps the erasures on a disk; None: they are not kept.
+        folder: Folder on a disk that stores the erasures; None: they are not stored.
     """
 
     def __init__(self, table: Table, signer: ErasureSigner, folder: Path | None = None) -> None:
         self._table, self._signer = table, signer
         self._file = None if folder is None else private_folder(folder) / _FILE
-        known = [] if self._file is None else _kept(self._file)
+        known = [] if self._file is None else _stored_erasures(self._file)
         self._history = ErasureHistory(signer, known)
-        self._written = len(known)
+        self._stored_count = len(known)
         self._lock = threading.Lock()
         self._view: View | None = None
         self._log = self._history.log.copy()
         self._key = signer.key
-        self._complete: tuple[View | None, str] | None = None  # when the topic had all its records
+        # View and token at which no record was missing from the topic; None: not checked yet.
+        self._complete: tuple[View | None, str] | None = None
 
     def version(self) -> int:
-        """Return a number that changes whenever the erasures do."""
+        """Return a number that increases with every new erasure."""
         self.read()
         return self._history.version
 
     def erasures(self) -> Iterable[Erasure]:
-        """Return the erasures requested."""
+        """Return the requested erasures."""
         return self.read().erasures.values()
 
     def read(self) -> ErasureLog:
-        """Return the current log; it does not change afterwards."""
+        """Return a snapshot of the current log."""
         view = self._table.view()
         if view is not self._view:
             with self._lock:
                 for key in self._table.changes():
                     for row in self._table.past(key):
                         self._history.take(key, row.value)
-                self._keep()
+                self._store()
                 self._log, self._view = self._history.log.copy(), view
         return self._log
 
     def lost(self) -> dict[str, bytes]:
-        """Return records that should be in the topic and are not: deleted, replaced, or signed with an old
-        token."""
+        """Return the records that are missing from the topic, by key: those that were deleted, replaced, or
+        signed with an old token."""
         self.read()
         now = self._view, self._signer.key
         if now == self._complete:
@@ -86,45 +87,53 @@ class LiveErasures:
                 self._history.sign_again(self._signer)
                 self._key = now[1]
             rows = {key: to_json(message) for key, message in self._history.standing.items()}
-        lost = {key: value for key, value in rows.items() if not self._stands(key, value)}
+        lost = {key: value for key, value in rows.items() if not self._is_in_topic(key, value)}
         if not lost:
             self._complete = now
         return lost
 
-    def _stands(self, key: str, value: bytes) -> bool:
+    def _is_in_topic(self, key: str, value: bytes) -> bool:
         row = self._table.standing(key)
-        # For a confirmation or a member, another signed row is a newer one, which comes in next.
+        # A different signed record of a confirmation or a member is a newer one, which is read next.
         return row == value or (row is not None and "@" in key)
 
-    def _keep(self) -> None:
+    def _store(self) -> None:
+        """Write the erasures to the folder if there are new ones."""
         erasures = self._history.log.erasures
-        if self._file is None or len(erasures) == self._written:
+        if self._file is None or len(erasures) == self._stored_count:
             return
         try:
             replace_file(self._file, b"".join(to_json(erasure) + b"\n" for erasure in erasures.values()))
-        except OSError as error:  # a full disk; the next change tries again
+        except OSError as error:  # for example a full disk; retried at the next change
             _log.error("erasures could not be saved to disk", error=str(error))
         else:
-            self._written = len(erasures)
+            self._stored_count = len(erasures)
 
 
-def _kept(file: Path) -> list[Erasure]:
-    """Read the erasures kept on a disk."""
+def _stored_erasures(file: Path) -> list[Erasure]:
+    """Read the erasures stored in a file; none if there is no file.
+
+    Raises:
+        StartupError: The file cannot be read.
+    """
     try:
         lines = read_file(file).splitlines()
         return [from_json(line, Erasure) for line in lines]
     except FileNotFoundError:
         return []
     except (OSError, WireError) as error:
-        raise StartupError(f"{file} cannot be read: {error}; restore it, or remove it") from error
+        raise StartupError(
+            f"{file}, which stores the erasures, cannot be read: {error}; restore it from a backup, or "
+            "remove it to use only the erasures in Kafka"
+        ) from error
 
 
 def live_fence(context: Context[Any], folder: Path | None = None) -> tuple[LiveFence, LiveErasures]:
-    """Return the fence of a service, and the erasures that it is made from; both follow `erasures.v1`.
+    """Return a service's fence and the erasures behind it. Both follow `erasures.v1`.
 
     Args:
         context: The service's context.
-        folder: Keeps the erasures on a disk of this instance; None: they are not kept.
+        folder: Folder on a disk of this instance that stores the erasures; None: they are not stored.
     """
     signer = ErasureSigner.of(context.settings)
     table = context.table(ERASURES.name, check=lambda key, value: erasure_fault(key, value, signer))
@@ -140,15 +149,21 @@ def join(
     stays: bool,
     member: str | None = None,
 ) -> Eraser:
-    """Carry out erasures in a service: those requested so far, and from now on.
+    """Make a service a member: carry out the erasures requested so far, then those requested from now on.
 
     Args:
         context: The service's context.
-        erasures: The erasures requested (`live_fence`).
+        erasures: The requested erasures (`live_fence`).
         steps: Functions that erase a range in one place, by the place's name.
-        stays: Whether the process leaves data behind, on a disk.
-        member: Name that confirms for all processes that share what they erase, where one of them is enough;
-            None: this process.
+        stays: Whether data remain on a disk when the process ends.
+        member: Name of the member. Processes that share the data to erase give the same name, because it is
+            enough if one of them confirms. None: this process's name.
+
+    Returns:
+        The running eraser; it is stopped when the context closes.
+
+    Raises:
+        TransientError: Kafka does not accept the announcement.
     """
     settings: ServiceSettings = context.settings
     producer = Producer(settings.kafka(**{"enable.idempotence": True}), logger=logs.client_logger("erasures"))
@@ -187,7 +202,8 @@ def join(
 
 
 def read_fence(settings: ServiceSettings) -> Fence:
-    """Read the erasures that Kafka has now; none if a fleet of an earlier release has no such topic.
+    """Return a fence with the erasures that Kafka has now; an empty one if the topic does not exist, as in
+    fleets of earlier releases.
 
     Raises:
         TimeoutError: The topic cannot be read to its end.

@@ -1,5 +1,5 @@
-"""Signs records of erasures for the fleet, so that nobody else can request an erasure, confirm one, or
-leave."""
+"""Signs the records of `erasures.v1`, so that only the fleet can request an erasure, confirm one, or end a
+membership."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ ErasureMessage = Erasure | ErasureConfirmation | ErasureMember
 
 
 class ErasureSigner(FleetSigner):
-    """Signs records with the fleet's token, and checks them. Without a token every record counts."""
+    """Signs records with the fleet's token, and checks signatures. Without a token, every record is valid."""
 
     purpose = b"lookout-erasure"
 
     @property
     def key(self) -> str:
-        """A text that changes whenever the token does."""
+        """A text that changes whenever the token changes."""
         return self.mark()
 
     def sign(self, message: ErasureMessage) -> None:
@@ -32,7 +32,8 @@ class ErasureSigner(FleetSigner):
 
 
 def _content(message: ErasureMessage) -> bytes:
-    """Return everything of a record but its signature; the same bytes for the same facts in every release."""
+    """Return a record's fields without the signature, as JSON bytes. They must stay the same in every
+    release."""
     facts: list[object]
     if isinstance(message, Erasure):
         facts = [message.id, message.camera, message.begin_us, message.end_us, message.whole]

@@ -1,4 +1,4 @@
-"""Finds the wall time that a record is about, for readers that leave out erased times."""
+"""Finds the wall time that a record is about, so that readers can omit records of erased times."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lookout.wire import (
     received,
 )
 
-#: topics of which commands do not show records of erased times
+#: topics whose records commands do not show if their time was erased
 FENCED_TOPICS = frozenset(
     topic.name
     for topic in (
@@ -36,9 +36,9 @@ FENCED_TOPICS = frozenset(
 
 
 def span_of(record: Received) -> tuple[int, int]:
-    """Return the wall time that a record is about, as (begin, end) in Unix microseconds.
+    """Return begin and end of the wall time that a record is about, Unix microseconds.
 
-    For dead letters, and records that their topic's parser rejects, both are the record's time in Kafka.
+    For dead letters and malformed records, both are the record's time in Kafka.
 
     Args:
         record: A record of one of `FENCED_TOPICS`.

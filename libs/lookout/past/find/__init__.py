@@ -1,4 +1,5 @@
-"""Searches the past of all cameras: ranks spans by landmarks, and verifies the best by their windows."""
+"""Searches the past of all cameras: ranks spans by landmarks, and verifies the best spans by computing their
+windows."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -8,7 +9,7 @@ if TYPE_CHECKING:
     from lookout.past.find.client import find as find
 
 SHARE: Final = 0.08
-"""By default, a search computes at most this share of the windows. With ranking and asking the memory, that
-costs less than a tenth of computing every window (`make bench-find`)."""
+"""Default maximum share of the windows that a search computes. Including the cost of ranking and of asking
+the memory, a search then costs less than a tenth of computing every window (`make bench-find`)."""
 
 __getattr__ = lazy_names(__name__)

@@ -1,4 +1,4 @@
-"""Splits a question into clauses: "Is a vehicle in view, then is anyone lying on the ground?"."""
+"""Splits a question into clauses, such as "Is a vehicle in view, then is anyone lying on the ground?"."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ _THEN: Final = re.compile(r"\s*[,;.?]+\s*(?:and\s+)?then\s+", re.IGNORECASE)
 
 
 def clauses_of(question: str) -> tuple[str, ...]:
-    """Return the clauses of a question, which must hold one after the other; each is a complete question.
+    """Return the clauses of a question as separate questions. A search requires a yes to each, one after the
+    other.
 
     Args:
-        question: The question; its clauses are separated by "then" after a comma or the end of a sentence.
+        question: The question. The word "then" after a comma, or at the start of a sentence, begins a clause.
 
     Returns:
-        An unchanged question if it has one clause; else each clause, with a capital letter and a question
-        mark.
+        The unchanged question if it has one clause; otherwise each clause, with a capital letter and a
+        question mark.
     """
     parts = [part.strip(" ,;.?!") for part in _THEN.split(question)]
     if len(parts) < 2 or not all(parts):

@@ -1,4 +1,4 @@
-"""Searches a fleet's past from Python, through its recall service."""
+"""Searches a fleet's past from Python by calling its recall service."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ def find(
     security: GrpcSecurity | None = None,
     timeout_s: float | None = None,
 ) -> Iterator[FindResponse]:
-    """Search what cameras of a fleet saw. Closing the iterator ends the search within one window.
+    """Search what a fleet's cameras saw. Closing the iterator ends the search after at most one more window.
 
     Args:
-        question: A yes/no question; or several that hold one after the other, joined by ", then ".
-        cameras: An id or a pattern with `*`, or several.
+        question: A yes/no question, or several joined by ", then " that must hold one after the other.
+        cameras: An id or a pattern with `*`, or several of them.
         since: Only windows that end at this time or later; a time without a zone is local. None: all.
         until: Only windows that end before this time. None: up to now.
         limit: Number of hits after which the search ends.
         recall: Recall's gRPC address (host:port).
         threshold: Minimum p(yes) of a hit's best window.
         share: Maximum share of the windows in the time range to compute.
-        anyway: Ask a question that the model was not trained for; hits then say `untrained`.
-        like: Rank by likeness to this region (`region`, `picture`); None: by the question.
+        anyway: Search even if the model was not trained for the question; hits then have `untrained` set.
+        like: Rank spans by likeness to this region (`region`, `picture`); None: rank them by the question.
         security: Certificates and token of the fleet; None: neither.
         timeout_s: Seconds that the search may take; None: no limit.
 
     Yields:
-        Progress; each hit once it is verified, and again under the same number when it grows; a summary at
-        the end.
+        Progress messages, hits, and a summary at the end. A hit is yielded when it is verified, and again
+        under the same number whenever it grows.
 
     Raises:
         grpc.RpcError: Recall does not answer, or rejects the search.
@@ -81,22 +81,22 @@ def find(
 
 
 def region(camera: str, at: datetime, zone: Sequence[tuple[float, float]] = ()) -> PictureRegion:
-    """Return a part of a picture that a camera of the fleet has taken, to search by.
+    """Return a region of a picture that a camera of the fleet took, to search by.
 
     Args:
         camera: Id of the camera.
-        at: When the picture was taken; a time without a zone is local.
-        zone: Corners of the part, in shares of width and height; empty: the whole picture.
+        at: When the picture was taken; a time without a time zone is local.
+        zone: Corners of the region as (x, y), each from 0 to 1; empty: the whole picture.
     """
     return PictureRegion(camera=camera, time_us=_unix_us(at), zone=_part(zone))
 
 
 def picture(data: bytes, zone: Sequence[tuple[float, float]] = ()) -> PictureRegion:
-    """Return a part of a picture of your own, to search by. Recall decodes it in a sandboxed process.
+    """Return a region of your own picture, to search by. Recall decodes the picture in a sandboxed process.
 
     Args:
         data: A JPEG of at most `PICTURE_BYTES` bytes.
-        zone: Corners of the part, in shares of width and height; empty: the whole picture.
+        zone: Corners of the region as (x, y), each from 0 to 1; empty: the whole picture.
     """
     return PictureRegion(picture=data, zone=_part(zone))
 
@@ -117,11 +117,11 @@ def similar(
     security: GrpcSecurity | None = None,
     timeout_s: float = 60.0,
 ) -> SimilarResponse:
-    """Return the spans of a fleet's past that look most like a part of a picture. No window is computed.
+    """Return the spans of a fleet's past that look most like a region of a picture. No window is computed.
 
     Args:
-        like: The part of a picture (`region`, `picture`).
-        cameras: An id or a pattern with `*`, or several.
+        like: The region (`region`, `picture`).
+        cameras: An id or a pattern with `*`, or several of them.
         since: Only spans that end after this time; a time without a zone is local. None: all.
         until: Only spans that begin before this time. None: all.
         limit: Maximum number of spans to return.

@@ -1,8 +1,9 @@
-"""Searches the past: ranks spans by landmarks, asks the memory about the best, verifies moments by windows.
+"""Searches the past: ranks spans by landmarks, asks the memory about the best ones, and verifies its
+proposals.
 
-The memory only proposes. To verify a moment, its windows are computed exactly as for a live watch, so a hit
-has the p(yes) that a live watch would have had. Time that no memory covers is walked: first the first window
-of each chain, then the rest of the chains in which p(yes) rises or the codec saw motion.
+To verify a proposal, its windows are computed exactly as for a live watch, so a hit has the p(yes) that a
+live watch would have had. Time that no memory covers is walked: the search computes the first window of each
+chain, then the rest of the chains whose first window has a raised p(yes) or whose blocks show most motion.
 """
 
 from __future__ import annotations
@@ -31,28 +32,38 @@ from lookout.v1.watches_pb2 import Rule, Watch
 from lookout.wire import names_id, tenant_of
 
 TOGETHER: Final = 8
-"""Spans that the memory is asked about in one call, which is less work than one window."""
+"""Number of spans per call of the memory. One call costs less than one window."""
 LEAST_SPANS: Final = 64
-"""The memory is asked about at least this many spans, even if `ASKED` gives fewer."""
+"""Minimum number of spans that the memory is asked about."""
 ASKED: Final = 10.0
-"""Share of the spans that the memory is asked about, as a multiple of the share of windows that may be
+"""The share of spans that the memory is asked about is this multiple of the share of windows that may be
 computed. Asking about all spans costs about 3 % of computing every window (`make bench-find`)."""
 LEAST_WINDOWS: Final = 60
-"""Windows that may be computed even if the share allows fewer: two chains."""
+"""Number of windows (two chains) that may be computed even if the share allows fewer."""
 PATIENCE: Final = 12
-"""After this many proposals in a row without a hit, the weaker proposals are not verified."""
+"""After this many proposals in a row without a hit, the remaining proposals, which are weaker, are not
+verified."""
 RISES: Final = 0.1
-"""If the first window of a chain has at least this p(yes), the rest of the chain is walked before others."""
+"""If the first window of a chain has at least this p(yes), the rest of the chain is walked before other
+chains."""
 LATER_US: Final = 300_000_000
-"""Microseconds after a clause within which the next one must hold: related events are minutes apart."""
+"""Microseconds within which a clause must follow the one before it, because related events are minutes
+apart."""
 _TAKEN: Final = 512
-"""Spans taken from the ranking at a time."""
+"""Number of spans taken from the ranking at a time."""
 _LATEST_MS: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class SpanAnswer:
-    """The memory's answer about a span, and its cost. `missing`: why nothing of it was read, else empty."""
+    """The memory's answer about a span, and its cost.
+
+    Attributes:
+        p_yes: The memory's p(yes).
+        flops: FLOPs of the answer.
+        fetched_bytes: Bytes of KV fetched for it.
+        missing: Why the memory could not read the span; empty if it could.
+    """
 
     p_yes: float = 0.0
     flops: int = 0
@@ -70,43 +81,51 @@ class Quota(Protocol):
         ...
 
     def refusal(self, tenant: str) -> str | None:
-        """Return why no further window may be computed for the tenant's cameras now; None if it may."""
+        """Return why no further window of the tenant's cameras may be computed now; None if one may."""
         ...
 
 
 class Memory(Protocol):
-    """Memories of cameras (implemented in `services/recall`)."""
+    """The cameras' memories (implemented in `services/recall`)."""
 
     def pasts(self, cameras: Sequence[str]) -> tuple[Mapping[str, CameraPast], Sequence[str]]:
-        """Return the pasts of cameras that match ids and patterns, and sentences about what is unreadable."""
+        """Return the pasts of the cameras that match ids or patterns, and sentences about what is
+        unreadable."""
         ...
 
     def queries(self, question: str) -> torch.Tensor:
-        """Return the question's query vectors [layers, width], comparable with the landmarks of `pasts`."""
+        """Return the question's query vectors, float32 [layers, width], to compare with landmarks of
+        `pasts`."""
         ...
 
     def compared(self, keys: torch.Tensor) -> torch.Tensor:
-        """Convert keys of the model [layers, width] into the form of the keys in the landmarks of `pasts`."""
+        """Convert the model's keys [layers, width] to the key space of the landmarks of `pasts`."""
         ...
 
     def ask(self, spans: Sequence[PastSpan], question: str) -> Sequence[SpanAnswer]:
-        """Answer the question about each span on its own."""
+        """Return the memory's answer to the question for each span, each answered on its own."""
         ...
 
 
 class Records(Protocol):
-    """Blocks and verdicts of cameras in Kafka, without erased ones."""
+    """Cameras' blocks and verdicts in Kafka, without erased ones."""
 
     def near(self, camera: str, begin_ms: int, end_ms: int) -> Sequence[EpochRecords]:
-        """Return a camera's epochs with all records that the windows ending in [begin, end] need.
+        """Return a camera's epochs, with all records needed to compute the windows that end in [begin, end].
+        Times are Unix milliseconds.
 
         Raises:
-            LookoutError: They cannot be read.
+            LookoutError: The records cannot be read.
         """
         ...
 
     def all(self, cameras: Sequence[str], since_ms: int, until_ms: int) -> Sequence[EpochRecords] | str:
-        """Return the epochs of cameras in a time range; or a sentence if these are too many to read."""
+        """Return the cameras' epochs in a time range (Unix milliseconds), or a sentence that says that there
+        are too many records to read.
+
+        Raises:
+            LookoutError: The records cannot be read.
+        """
         ...
 
 
@@ -116,11 +135,11 @@ class Finder:
 
     Attributes:
         memory: Proposes spans.
-        records: Gives the records from which windows are computed.
+        records: Reads the records from which windows are computed.
         windows: Computes windows.
-        hidden: Returns whether a camera's time range (Unix microseconds) is erased now.
-        quota: Limits the windows computed for each tenant; None: no limits.
-        encode: Encodes a caller's own picture (a JPEG); None: searches by such a picture are rejected.
+        hidden: Returns whether any part of a camera's time range (Unix microseconds) is erased now.
+        quota: Limits the windows computed per tenant; None: no limits.
+        encode: Encodes a caller's own picture (a JPEG); None: searches by own pictures are rejected.
     """
 
     memory: Memory
@@ -140,34 +159,37 @@ class Finder:
             cancelled: Called before every window and between calls of the memory; True ends the search.
 
         Yields:
-            Progress; each hit once it is verified, and again under the same number when it grows; a summary
-            at the end.
+            Progress, hits, and a summary at the end. A hit is yielded when it is verified, and again under
+            the same number whenever it grows.
 
         Raises:
-            LookoutError: The model cannot be asked the question, or the region to search by cannot be used.
+            LookoutError: The question or the region to search by is unusable.
         """
         return _Search(self, question, cancelled).run()
 
     def keys_of(self, region: Region) -> torch.Tensor:
-        """Return the mean key of a region's tokens [layers, width], comparable with the memory's landmarks.
+        """Return the mean key of a region's tokens [layers, width], in the key space of the memory's
+        landmarks.
 
         Raises:
-            LookoutError: The region's time is erased, or its tokens cannot be made again.
+            LookoutError: The region's time is erased, or its tokens cannot be computed again.
         """
         if region.picture:
             if self.encode is None:
-                raise RegionError("this service cannot search by a picture of your own")
+                raise RegionError(
+                    "like: this service cannot search by your own picture; name a camera and a time"
+                )
             return self.memory.compared(block_keys(self.windows, self.encode(region.picture), region))
         camera, begin_us, end_us = region.camera, region.time_us, region.time_us + 1
         if self.hidden(camera, begin_us, end_us):
-            raise RegionError(f"camera {camera}: that time is erased")
+            raise RegionError(f"like: camera {camera} was erased at that time; choose another picture")
         stride_us = self.windows.settings.stride_us
         epochs = self.records.near(camera, begin_us // 1000, (end_us + stride_us) // 1000)
         return self.memory.compared(region_keys(self.windows, epochs, region))
 
 
 class QuotaError(LookoutError):
-    """The quota of a camera's tenant allows no further windows now."""
+    """A tenant's quota allows no further windows of its cameras now."""
 
 
 class _CancelledError(Exception):
@@ -175,7 +197,8 @@ class _CancelledError(Exception):
 
 
 _Proposal = tuple[float, PastSpan]
-"""The negated p(yes) and its span, so that the smallest element of a heap is the most probable."""
+"""The negated p(yes) of a span, and the span. It is negated because a heap yields its smallest element
+first."""
 
 
 @dataclass(slots=True)
@@ -252,31 +275,34 @@ class _Search:
                 continue
             batch = self._not_erased([waiting.popleft() for _ in range(min(TOGETHER, len(waiting)))])
             self._ask(batch, proposals)
-            # A moment may be longer than a span: after a yes, the spans next to it are asked about first.
-            beside = {near for span in batch if self._says_yes(span) for near in (span.before, span.after)}
-            beside = set(filter(self._is_inside, beside)) if self.asked_spans < 2 * count else set()
-            waiting = deque([*sorted(beside), *(span for span in waiting if span not in beside)])
+            # A moment may be longer than a span. After a yes, ask about the two adjacent spans next.
+            adjacent = {near for span in batch if self._says_yes(span) for near in (span.before, span.after)}
+            adjacent = set(filter(self._is_inside, adjacent)) if self.asked_spans < 2 * count else set()
+            waiting = deque([*sorted(adjacent), *(span for span in waiting if span not in adjacent)])
             waiting = deque(span for span in waiting if span not in self.scores)
             total = len(self.scores) + len(waiting) + count - stop
             yield FindProgress(stage="ask", done=len(self.scores), total=total)
-            # A proposal above the threshold is verified at once, so that the first hit comes early.
+            # Verify proposals above the threshold at once, so that the first hit comes early.
             while proposals and -proposals[0][0] >= question.threshold and not self._is_enough():
                 yield from self._verified(heapq.heappop(proposals))
-        # Known moments are completed twice: before the weaker proposals, up to half of the budget, and after.
+        # Complete known moments with up to half of the budget, then verify the weaker proposals, then
+        # complete the remaining moments.
         yield from self._complete(self._budget(self.total) // 2)
         while proposals and not self._is_enough():
             yield from self._verified(heapq.heappop(proposals))
         yield from self._complete(self._budget(self.total))
-        left_out = [span for span in [*waiting, *spans.part(stop)] if span not in self.scores]
-        self._leave_out(left_out, "ranked below the spans that the memory was asked about", kind="ranked")
-        left = [span for _, span in proposals if not self._is_of_hit(span)]
-        likely = self._not_erased([span for span in left if self._says_yes(span)])
-        self._leave_out(likely, "the memory says yes, but its windows were not computed", self.scores)
-        weaker = [span for span in left if not self._says_yes(span)]
-        self._leave_out(weaker, "proposed below the spans that were verified", kind="doubted")
+        not_asked = [span for span in [*waiting, *spans.part(stop)] if span not in self.scores]
+        self._skip(not_asked, "ranked below the spans that the memory was asked about", kind="ranked")
+        unverified = [span for _, span in proposals if not self._is_of_hit(span)]
+        likely = self._not_erased([span for span in unverified if self._says_yes(span)])
+        self._skip(likely, "the memory says yes, but the windows of this time were not computed", self.scores)
+        unlikely = [span for span in unverified if not self._says_yes(span)]
+        self._skip(
+            unlikely, "the memory gave it a lower p(yes) than the spans that were verified", kind="doubted"
+        )
 
     def _not_erased(self, spans: Sequence[PastSpan]) -> list[PastSpan]:
-        """Return the spans that are not erased; the erased ones are noted for the summary."""
+        """Return the spans that are not erased, and note the erased ones for the summary."""
         erased = {span for span in spans if self.finder.hidden(span.camera, span.begin_us, span.end_us)}
         self.moments.erased |= {(span.camera, span.begin_us, span.end_us) for span in erased}
         self.scores |= dict.fromkeys(erased, 0.0)
@@ -288,14 +314,14 @@ class _Search:
             self.fetched += answer.fetched_bytes
             self.scores[span] = answer.p_yes
             if answer.missing:
-                # The memory could not read it, so its windows are walked like those that no memory covers.
+                # The memory could not read the span, so its windows are walked as if no memory covered it.
                 self.lost[span] = answer.missing
             else:
                 self.asked_spans += 1
                 heapq.heappush(proposals, (-answer.p_yes, span))
 
     def _is_of_hit(self, span: PastSpan) -> bool:
-        """Whether a hit overlaps a span, which means that its moment is known."""
+        """Whether a hit overlaps a span, so that the span's moment is known already."""
         return self.moments.touches(span.camera, span.begin_us, span.end_us)
 
     def _is_inside(self, span: PastSpan) -> bool:
@@ -311,7 +337,7 @@ class _Search:
         return self.scores.get(span, 0.0) >= self.question.threshold
 
     def _moment_of(self, span: PastSpan) -> list[PastSpan]:
-        """Return the span and its neighbours on both sides for as far as the memory says yes."""
+        """Return the span and the adjacent spans before and after it about which the memory says yes."""
         moment = [span]
         while self._says_yes(moment[0].before):
             moment.insert(0, moment[0].before)
@@ -320,7 +346,7 @@ class _Search:
         return moment
 
     def _is_enough(self) -> bool:
-        """Whether to verify no further proposal; sets `ended` if a limit is reached."""
+        """Whether to stop verifying proposals. Sets `ended` if a limit is reached."""
         if self._is_full():
             self.ended = "limit"
         elif self._is_spent():
@@ -340,7 +366,7 @@ class _Search:
         return min(windows, max(LEAST_WINDOWS, round(self.question.share * windows)))
 
     def _verified(self, proposal: _Proposal) -> Iterator[FindEvent]:
-        """Verify a proposal by computing windows, unless a hit covers its moment already."""
+        """Verify a proposal by computing windows, unless a hit already overlaps its moment."""
         score, span = proposal
         moment = self._moment_of(span)
         if self.moments.touches(span.camera, moment[0].begin_us, moment[-1].end_us):
@@ -348,34 +374,35 @@ class _Search:
         if not self._not_erased([span]):
             return
         if span.camera in self.refused:
-            self._leave_out([span], self.refused[span.camera])
+            self._skip([span], self.refused[span.camera])
             return
         hits, windows = self.moments.last_number, self.windows
-        yield from self._name_failures(span, self._probe(moment, span, -score))
+        yield from self._note_failures(span, self._probe(moment, span, -score))
         if self.moments.last_number > hits:
             self.fruitless = 0
         elif self.windows > windows:
             self.fruitless += 1
 
-    def _name_failures(self, span: PastSpan, steps: Iterator[FindEvent]) -> Iterator[FindEvent]:
-        """Run the steps that verify a span; if they fail, note the span as not searched."""
+    def _note_failures(self, span: PastSpan, steps: Iterator[FindEvent]) -> Iterator[FindEvent]:
+        """Yield the events of the steps that verify a span. If a step fails, note the span as not
+        searched."""
         yield self._verifying(span.camera)
         try:
             yield from steps
         except QuotaError as error:
             self.refused[span.camera] = str(error)
-            self._leave_out([span], str(error))
+            self._skip([span], str(error))
         except LookoutError as error:
-            self._leave_out([span], str(error))
+            self._skip([span], str(error))
             self.fruitless += 1
 
     def _probe(self, moment: Sequence[PastSpan], span: PastSpan, score: float) -> Iterator[FindEvent]:
-        """Compute the window of a moment that costs least, the one closest after its key window. If it says
-        no, or would save little, compute all windows of the moment's best span."""
+        """Compute the moment's cheapest window, the one closest after its key window. If its answer is no, or
+        if computing it alone would save little, compute all windows of the moment's best span."""
         places = self._cheapest_windows(moment, span)
         if not places:
             reason = "tokens.v1 has no records of this time; they may be past their retention"
-            self._leave_out([span], reason, kind="gone")
+            self._skip([span], reason, kind="gone")
         for epoch, index in places:
             if index is not None:
                 yield from self._computed(epoch, index, index, score)
@@ -388,9 +415,11 @@ class _Search:
     def _cheapest_windows(
         self, moment: Sequence[PastSpan], span: PastSpan
     ) -> list[tuple[EpochRecords, int | None]]:
-        """Return each epoch of a span with the moment's window that needs the fewest other windows; the
-        window is None if it would not at least halve the cost of computing the whole span. There are several
-        epochs if the camera's clock was set back."""
+        """Return the epochs of a span, each with the moment's window that needs the fewest other windows.
+
+        There are several epochs if the camera's clock was set back. The window is None if it costs more than
+        half as much as the whole span.
+        """
         near = [own for own in moment if abs(own.begin_us - span.begin_us) <= self._chain_us]
         stretch = PastSpan(span.camera, near[0].begin_us, near[-1].end_us)
         out: list[tuple[EpochRecords, int | None]] = []
@@ -405,7 +434,8 @@ class _Search:
 
     @property
     def _chain_us(self) -> int:
-        """Longest chain of windows, and so the largest distance to a key window."""
+        """Length of the longest chain of windows in microseconds, which is the largest distance to a key
+        window."""
         windows = self.finder.windows
         return windows.planner.settings.key_every * windows.settings.stride_us
 
@@ -421,18 +451,18 @@ class _Search:
             yield from self._computed(epoch, ends[0], ends[-1], score)
 
     def _complete(self, windows: int) -> Iterator[FindEvent]:
-        """Compute the best span of each moment of which only one window is known, the most probable first,
-        until the search has computed `windows` windows in all."""
+        """Compute the best span of each moment of which only one window was computed, most probable first,
+        until the search has computed `windows` windows in total."""
         self.incomplete_moments.sort(reverse=True)
         while self.incomplete_moments and self.windows < windows:
             score, span = self.incomplete_moments.pop()
             if self._not_erased([span]) and span.camera not in self.refused:
-                yield from self._name_failures(span, self._compute_span(span, -score))
+                yield from self._note_failures(span, self._compute_span(span, -score))
 
     # Exact windows.
 
     def _near(self, span: PastSpan) -> list[EpochRecords]:
-        """Return the epochs that a span needs, if the search covers them."""
+        """Return the epochs with records of a span that the search covers."""
         epochs = self.finder.records.near(span.camera, span.begin_us // 1000, span.end_us // 1000)
         return [epoch for epoch in epochs if epoch.camera == span.camera and self._is_open(epoch)]
 
@@ -444,10 +474,11 @@ class _Search:
     def _computed(
         self, epoch: EpochRecords, first: int, last: int, proposed: float | None
     ) -> Iterator[FindEvent]:
-        """Compute a chain's windows from its key window to `last`; yield hits that are new or have grown.
+        """Compute a chain's windows from its key window to `last`; yield the hits that are new or have grown.
 
         Raises:
-            LookoutError: A window cannot be computed. Hits in the windows before it are yielded first.
+            LookoutError: A window cannot be computed. It is raised after hits in earlier windows were
+                yielded.
         """
         failure: LookoutError | _CancelledError | None = None
         try:
@@ -466,7 +497,7 @@ class _Search:
         key = chain_keys(epoch, windows.planner).get(first, first)
         chain = frozenset(i for i in epoch.blocks.keys() | epoch.verdicts.keys() if key <= i <= last)
         rule = Rule(threshold=self.question.threshold)
-        watch = Watch(id="find", version=1, question=clause, rule=rule)  # never enabled, only asked here
+        watch = Watch(id="find", version=1, question=clause, rule=rule)  # used only here, never enabled
         with closing(windows.verdicts(epoch, watch, PastScope(cameras=(epoch.camera,)), chain)) as replayed:
             while True:
                 self._check()
@@ -479,10 +510,11 @@ class _Search:
     # Later clauses.
 
     def _followed(self, hit: Hit) -> Iterator[FindEvent]:
-        """Yield a hit of the first clause if all later clauses hold, too.
+        """Yield a hit of the first clause if all later clauses also hold.
 
-        A later clause must hold in a window that begins no earlier than that of the clause before it (for the
-        second clause, the hit), and less than `LATER_US` after that one ends.
+        Each later clause must hold in a window that begins no earlier than the previous clause's window, and
+        less than `LATER_US` after that window ends. For the second clause, the hit counts as the previous
+        window.
         """
         then, begin_us, end_us = list(hit.then), hit.begin_us, hit.end_us
         for clause in self.question.clauses[1 + len(then) :]:
@@ -502,13 +534,14 @@ class _Search:
         yield grown
 
     def _first_yes(self, clause: str, camera: str, begin_us: int, until_us: int) -> Verdict | None:
-        """Return the first window that begins in [begin_us, until_us) and in which a clause holds.
+        """Return the verdict of the first window that begins in [begin_us, until_us) and in which a clause
+        holds.
 
-        Only the windows of some spans are computed: those for which the memory says yes or could read
-        nothing; if there are none, those of its best span.
+        Only the spans about which the memory says yes, or could read nothing, are computed; if there are
+        none, only the span with the highest p(yes).
 
         Returns:
-            The window's verdict; None if the clause holds in none of them, or not all could be computed.
+            The window's verdict; None if the clause holds in no computed window, or the budget ended.
         """
         length_us = self.finder.windows.settings.window_us
         if self.question.until_us is not None:
@@ -527,7 +560,7 @@ class _Search:
         least = min(self.question.threshold, max(scores.values(), default=0.0))
         for span in [span for span in spans if scores[span] >= least]:
             if self._is_spent():
-                self._leave_out([span], f"the budget ended before {clause!r} was asked")
+                self._skip([span], f"the budget of windows was used up before {clause!r} was asked")
                 return None
             try:
                 for epoch in self._near(span):
@@ -541,7 +574,7 @@ class _Search:
                         ):
                             return verdict
             except LookoutError as error:
-                self._leave_out([span], str(error))
+                self._skip([span], str(error))
         return None
 
     def _check_quota(self, epoch: EpochRecords) -> None:
@@ -551,19 +584,19 @@ class _Search:
             raise QuotaError(reason)
 
     def _take(self, epoch: EpochRecords, past: PastVerdict) -> None:
-        """Count a computed window and its cost; note a window without an answer."""
+        """Count a window and its cost; if it has no answer, note why."""
         verdict, cost = past.verdict, past.verdict.cost
         self.windows += bool(past.computed_flops)
         self.flops += past.computed_flops
         if past.computed_flops and self.finder.quota is not None:
             self.finder.quota.add(_tenant(epoch), "searched", 1)
         if not verdict.HasField("p_yes"):
-            self._name_unanswered(verdict)
+            self._note_unanswered(verdict)
         elif past.computed_flops:
             self.prices[verdict.basis == "key"].append(cost.flops_prefill + cost.flops_question)
 
-    def _name_unanswered(self, verdict: Verdict) -> None:
-        """Note a window without an answer; overlapping ones with the same reason become one entry."""
+    def _note_unanswered(self, verdict: Verdict) -> None:
+        """Note a window without an answer. Overlapping windows with the same reason become one entry."""
         begin_us, end_us = verdict.start.ToMicroseconds(), verdict.end.ToMicroseconds()
         before = self.unanswered[-1] if self.unanswered else None
         if (
@@ -594,7 +627,7 @@ class _Search:
             )
             return
         epochs = [epoch for epoch in epochs if self._is_open(epoch)]
-        self._name_unknown({epoch.camera for epoch in epochs} | self.pasts.keys())
+        self._note_unknown({epoch.camera for epoch in epochs} | self.pasts.keys())
         chains: list[_Chain] = []
         self.total = 0
         for epoch in epochs:
@@ -604,17 +637,17 @@ class _Search:
         if chains:
             yield from self._walk(chains)
 
-    def _name_unknown(self, known: Collection[str]) -> None:
-        """Note the requested cameras and patterns of which nothing is known."""
+    def _note_unknown(self, known: Collection[str]) -> None:
+        """Note the requested cameras and patterns about which nothing is known."""
         for name in self.question.cameras:
             is_id = self.question.exact or "*" not in name
             if name not in known and (is_id or not any(names_id(name, camera) for camera in known)):
-                reason = f"neither a memory nor tokens.v1 has anything of {name} in this time"
+                reason = f"neither a memory nor tokens.v1 has data of {name} in this time"
                 self.not_searched.append(NotSearched(camera=name if is_id else "", reason=reason))
 
     def _uncovered(self, epoch: EpochRecords, inside: Sequence[int]) -> list[_Chain]:
-        """Return the chains of windows that no memory covers, or whose memory could not be read. Windows with
-        a repeated answer are left out: they say what the window before them says."""
+        """Return the chains of the windows that no memory covers, or whose memory could not be read. Windows
+        with a repeated answer are omitted, because their answer is that of the window before."""
         past, verdicts = self.pasts.get(epoch.camera, CameraPast()), self.moments.verdicts[epoch.stream]
         keys = chain_keys(epoch, self.finder.windows.planner)
         chains: dict[int, _Chain] = {}
@@ -638,16 +671,17 @@ class _Search:
         return list(chains.values())
 
     def _span_of(self, epoch: EpochRecords, index: int) -> PastSpan:
-        """Return the span in which a window ends."""
+        """Return the span that contains a window's end."""
         length_us = self.finder.windows.settings.window_us
         begin_us = (epoch.end_ms(index) * 1000 - 1) // length_us * length_us
         return PastSpan(epoch.camera, begin_us, begin_us + length_us)
 
     def _walk(self, chains: list[_Chain]) -> Iterator[FindEvent]:
-        """Compute the first window of every chain, most motion first; then the most promising chains."""
+        """Compute the first window of each chain, starting with the chains with most motion, then the rest of
+        the most promising chains."""
         count = sum(len(chain.windows) for chain in chains)
         begun, budget = self.windows, self._budget(count)
-        note = f"no memory covers {count} windows; {min(count, budget)} of them are computed at most"
+        note = f"no memory covers {count} windows; at most {min(count, budget)} of them are computed"
         yield FindProgress(stage="walk", done=0, total=min(count, budget), note=note)
         chains.sort(key=lambda chain: -chain.motion)
         probed: list[tuple[float, _Chain]] = []
@@ -661,7 +695,7 @@ class _Search:
             if self._is_walked(begun + budget):
                 break
             yield from self._step(chain, chain.windows[-1], begun, budget)
-        self._name_unwalked(chains)
+        self._note_unwalked(chains)
 
     def _step(self, chain: _Chain, last: int, begun: int, budget: int) -> Iterator[FindEvent]:
         if any(
@@ -675,19 +709,20 @@ class _Search:
                 self.not_searched.append(NotSearched(camera=chain.epoch.camera, reason=str(error)))
 
     def _is_walked(self, windows: int) -> bool:
-        """Whether the walk ends: the search has computed `windows` windows, or has enough hits."""
+        """Whether to end the walk, because the search has computed `windows` windows or has enough hits."""
         if self._is_full():
             self.ended = "limit"
         return self.ended == "limit" or self.windows >= windows
 
-    def _name_unwalked(self, chains: Sequence[_Chain]) -> None:
-        """Note for each camera how many of the windows that no memory covers were not computed."""
-        left, walked = set[PastSpan](), set[PastSpan]()
+    def _note_unwalked(self, chains: Sequence[_Chain]) -> None:
+        """Note, for each camera, how many of the windows that no memory covers were computed, if not all
+        were."""
+        unwalked, walked = set[PastSpan](), set[PastSpan]()
         for chain in chains:
             for index in chain.windows:
                 is_done = index in self.moments.verdicts[chain.epoch.stream]
-                (walked if is_done else left).add(self._span_of(chain.epoch, index))
-        self.lost = {span: why for span, why in self.lost.items() if span not in walked - left}
+                (walked if is_done else unwalked).add(self._span_of(chain.epoch, index))
+        self.lost = {span: why for span, why in self.lost.items() if span not in walked - unwalked}
         cameras: dict[str, list[_Chain]] = defaultdict(list)
         for chain in chains:
             cameras[chain.epoch.camera].append(chain)
@@ -697,7 +732,7 @@ class _Search:
                 index in self.moments.verdicts[chain.epoch.stream] for chain in own for index in chain.windows
             )
             if computed < len(ends_ms):
-                reason = f"no memory covers it; {computed} of its {len(ends_ms)} windows were computed"
+                reason = f"no memory covers this time; {computed} of its {len(ends_ms)} windows were computed"
                 begin_us = min(ends_ms) * 1000 - self.finder.windows.settings.stride_us
                 end_us = max(ends_ms) * 1000
                 self.not_searched.append(
@@ -710,14 +745,15 @@ class _Search:
         if self.cancelled():
             raise _CancelledError
 
-    def _leave_out(
+    def _skip(
         self,
         spans: Sequence[PastSpan],
         reason: str,
         proposed: Mapping[PastSpan, float] | None = None,
         kind: Left = "",
     ) -> None:
-        """Note spans that were not searched, consecutive ones as one range with the largest `proposed`."""
+        """Note spans that were not searched. Consecutive spans become one range, with their largest
+        `proposed`."""
         runs: list[list[PastSpan]] = []
         for span in sorted(spans, key=lambda span: (span.camera, span.begin_us)):
             if runs and runs[-1][-1].after == span:
@@ -740,7 +776,7 @@ class _Search:
         self.moments.withdraw_erased()
         hits = self.moments.standing
         for reason in dict.fromkeys(self.lost.values()):
-            self._leave_out([span for span, why in self.lost.items() if why == reason], reason)
+            self._skip([span for span, why in self.lost.items() if why == reason], reason)
         self.not_searched += [*self.unanswered, *self.moments.not_searched()]
         key_flops, usual_flops = (
             sum(own) / len(own) if (own := self.prices[is_key] or self.prices[not is_key]) else 0.0
@@ -770,9 +806,12 @@ class _Search:
 
 @dataclass(slots=True, eq=False)
 class _Chain:
-    """Windows of one chain that no memory covers, ascending.
+    """Windows of one chain that no memory covers.
 
-    `motion` is the largest number of tokens that one of their blocks kept outside its anchors.
+    Attributes:
+        epoch: The chain's epoch.
+        windows: Numbers of the windows, ascending.
+        motion: Largest number of tokens kept outside anchors in one of the windows' newest blocks.
     """
 
     epoch: EpochRecords

@@ -1,4 +1,4 @@
-"""Converts a search's region and events between messages and plain data."""
+"""Converts a search's region and events between protobuf messages and the data classes of `types`."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from lookout.wire.ids import is_camera_id
 
 
 def region_of(message: memory_pb2.PictureRegion) -> Region:
-    """Convert the region to search by from its message.
+    """Return the region that a message describes.
 
     Raises:
-        RegionError: The message does not describe a valid region; the text says why.
+        RegionError: The message does not describe a valid region.
     """
     if message.picture:
         if message.camera or message.time_us:
             raise RegionError("like: give a picture, or a camera and a time, not both")
     elif not is_camera_id(message.camera) or "*" in message.camera or message.time_us <= 0:
-        raise RegionError("like: name a camera, and a time of one of its pictures")
+        raise RegionError("like: give the id of one camera, and the time of one of its pictures")
     points = tuple((point.x, point.y) for point in message.zone.points)
     if not all(0 <= value <= 1 for point in points for value in point):
-        raise RegionError("like: the coordinates of a zone's points must be from 0 to 1")
+        raise RegionError("like: the coordinates of the zone's points must be between 0 and 1")
     try:
         zone = Zone(points) if message.HasField("zone") else None
     except RuleError as error:
@@ -31,7 +31,7 @@ def region_of(message: memory_pb2.PictureRegion) -> Region:
 
 
 def find_response(event: FindEvent) -> memory_pb2.FindResponse:
-    """Convert an event of a search to its message."""
+    """Convert a search's event to its message."""
     if isinstance(event, memory_pb2.FindProgress):
         return memory_pb2.FindResponse(progress=event)
     if isinstance(event, memory_pb2.FindSummary):

@@ -1,4 +1,4 @@
-"""Joins windows that say yes into hits, one hit for each moment; erased windows are left out."""
+"""Joins windows answered yes into hits, one hit per moment. Erased windows are omitted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lookout.v1.memory_pb2 import NotSearched
 from lookout.v1.verdicts_pb2 import Verdict
 
 Hidden = Callable[[str, int, int], bool]
-"""Returns whether a time range of a camera (Unix microseconds) is erased now."""
+"""Returns whether any part of a camera's time range (Unix microseconds) is erased now."""
 
 
 @dataclass(slots=True)
@@ -22,16 +22,16 @@ class Moments:
     """The hits of a search.
 
     Attributes:
-        threshold: Least p(yes) with which a window belongs to a hit.
-        length_us: Length of a window, which is also that of a span.
-        blocks: Stride blocks of a window.
+        threshold: Minimum p(yes) of a window that belongs to a hit.
+        length_us: Length of a window and of a span, in microseconds.
+        blocks: Number of stride blocks in a window.
         says_yes: Returns whether the memory says yes about a span.
-        hidden: Returns whether a time range is erased now.
-        verdicts: Outcomes that were computed, by stream and window.
-        hits: Hits by number, also those in `partial`.
+        hidden: Returns whether any part of a time range is erased now.
+        verdicts: Verdicts computed so far, by stream and window.
+        hits: Hits by number, including those in `partial`.
         last_number: Highest number of a hit so far.
-        erased: Erased times that were left out: camera, begin and end.
-        partial: Numbers of hits of which a later clause does not hold, or was not checked yet.
+        erased: Erased times that were omitted: camera, begin and end.
+        partial: Numbers of hits for which a later clause does not hold, or was not checked yet.
     """
 
     threshold: float
@@ -62,12 +62,13 @@ class Moments:
         )
 
     def grown(self, epoch: EpochRecords, proposed: float | None) -> Iterator[Hit]:
-        """Update an epoch's hits from the outcomes known now; yield those that are new or have grown.
+        """Update an epoch's hits from the verdicts computed so far; yield the hits that are new or have
+        grown.
 
         Args:
             epoch: Records of the epoch.
-            proposed: The memory's p(yes) for the span whose windows were computed last; None: it proposed
-                none.
+            proposed: The memory's p(yes) for the span whose windows were computed last; None: the memory did
+                not propose it.
         """
         verdicts, members = self.verdicts[epoch.stream], self._members[epoch.stream]
         for run in self._runs(verdicts):
@@ -100,14 +101,14 @@ class Moments:
             yield self.hits[number]
 
     def withdraw_erased(self) -> None:
-        """Remove hits that overlap an erasure requested since they were found."""
+        """Remove hits whose time was erased after they were found."""
         for number, hit in list(self.hits.items()):
             if self.hidden(hit.camera, hit.begin_us, hit.end_us):
                 self.erased.add((hit.camera, hit.begin_us, hit.end_us))
                 del self.hits[number], self._members[f"{hit.camera}/{hit.verdict.epoch}"][number]
 
     def not_searched(self) -> list[NotSearched]:
-        """Return the erased times; those of a camera that overlap or touch are joined."""
+        """Return the erased times that were omitted; adjacent and overlapping ones of a camera are joined."""
         out: list[NotSearched] = []
         for camera, begin_us, end_us in sorted(self.erased):
             last = out[-1] if out else None
@@ -120,8 +121,8 @@ class Moments:
         return out
 
     def _runs(self, known: Mapping[int, Verdict]) -> list[list[int]]:
-        """Group the windows with p(yes) at the threshold or above by moment: successive ones belong together
-        if they overlap, or if the memory says yes about all the time between them."""
+        """Group the windows whose p(yes) reaches the threshold by moment. Successive windows belong to the
+        same moment if they overlap, or if the memory says yes about all the time between them."""
         runs: list[list[int]] = []
         for index, verdict in sorted(known.items()):
             if verdict.p_yes < self.threshold:
@@ -129,23 +130,24 @@ class Moments:
             span = verdict.camera, verdict.start.ToMicroseconds(), verdict.end.ToMicroseconds()
             if self.hidden(*span):
                 self.erased.add(span)
-            elif runs and self._is_one(known[runs[-1][-1]], verdict):
+            elif runs and self._same_moment(known[runs[-1][-1]], verdict):
                 runs[-1].append(index)
             else:
                 runs.append([index])
         return runs
 
     def _picture_us(self, middle: Verdict) -> int:
-        """Return the time of the picture that shows a moment: the middle of its middle window's newest
-        stride.
+        """Return the time of the picture that best shows a moment, Unix microseconds: the middle of the
+        newest stride of the moment's middle window.
 
-        An answer depends mostly on the window's newest stride. The frames that a window attended to are as
-        often in its oldest stride, which may show nothing yet (`make bench-find` compares both).
+        An answer depends mostly on the window's newest stride. The frames that the window attended to most
+        are no better choice: they are often in its oldest stride, which may show nothing yet (`make
+        bench-find` compares both).
         """
         return middle.end.ToMicroseconds() - self.length_us // self.blocks // 2
 
-    def _is_one(self, earlier: Verdict, later: Verdict) -> bool:
-        """Whether two windows belong to one moment."""
+    def _same_moment(self, earlier: Verdict, later: Verdict) -> bool:
+        """Whether two windows belong to the same moment."""
         end_us, begin_us = earlier.end.ToMicroseconds(), later.start.ToMicroseconds()
         if begin_us <= end_us:
             return True
@@ -154,7 +156,7 @@ class Moments:
 
 
 def _segments(epoch: EpochRecords, window: int, blocks: int) -> tuple[RecordRef, ...]:
-    """Return references to the segments that a window was made from, in order."""
+    """Return references to a window's segments, in order."""
     refs: dict[tuple[str, int, int], RecordRef] = {}
     for index in range(max(0, window - blocks + 1), window + 1):
         if (record := epoch.blocks.get(index)) is not None:

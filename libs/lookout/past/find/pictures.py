@@ -1,4 +1,4 @@
-"""Encodes a caller's own picture as the fleet would encode it, for searches by a picture."""
+"""Encodes a caller's own picture as the fleet would encode a frame, for searches by picture."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class PictureError(RegionError):
 
 
 class PictureEncoder:
-    """Decodes pictures in a sandboxed process and encodes them whole.
+    """Decodes pictures in a sandboxed process and encodes them without pruning.
 
-    The tower is loaded and the process started with the first picture.
+    The tower is loaded, and the process is started, when the first picture arrives.
 
     Args:
         load: Loads the vision tower.
@@ -41,18 +41,18 @@ class PictureEncoder:
         self._pool: SandboxPool | None = None
 
     def block(self, picture: bytes) -> StrideBlock:
-        """Encode a picture as a stride block with this one frame.
+        """Return a stride block whose only frame is the picture.
 
         Args:
             picture: A JPEG from an untrusted caller.
 
         Raises:
-            PictureError: It is not a JPEG of at most `PICTURE_BYTES`, or cannot be decoded.
+            PictureError: The picture is not a JPEG, exceeds `PICTURE_BYTES`, or cannot be decoded.
             CodecError: No decoder is available now.
             VisionError: The tower cannot be loaded.
         """
         if len(picture) > PICTURE_BYTES or not picture.startswith(JPEG):
-            raise PictureError(f"the picture must be a JPEG of {PICTURE_BYTES >> 20} MiB at most")
+            raise PictureError(f"the picture must be a JPEG of at most {PICTURE_BYTES >> 20} MiB")
         with self._lock:
             if self._tower is None:
                 self._tower = self._load()
@@ -68,7 +68,7 @@ class PictureEncoder:
                 if isinstance(error, CodecError) and error.reason is Reason.UNAVAILABLE:
                     raise
                 raise PictureError(f"the picture cannot be decoded: {error}") from error
-            (made,) = stream_blocks(
+            (encoded,) = stream_blocks(
                 "picture",
                 [StrideFrame(Sample(pixels), 0, 0)],
                 self._tower,
@@ -77,10 +77,10 @@ class PictureEncoder:
                 step_us=sampling.step_us,
                 window_blocks=sampling.window_blocks,
             )
-        return made.block
+        return encoded.block
 
     def close(self) -> None:
-        """End the decoder."""
+        """Stop the decoder process."""
         with self._lock:
             if self._pool is not None:
                 self._pool.close()

@@ -1,4 +1,4 @@
-"""Reads cameras' records from Kafka for searches: a few windows of one camera, or all of a time range."""
+"""Reads cameras' records from Kafka for searches: those of one camera's windows, or all in a time range."""
 
 from __future__ import annotations
 
@@ -28,26 +28,27 @@ from lookout.streams.chains import (
 from lookout.v1.verdicts_pb2 import Verdict
 
 MOST_RECORDS: Final = 100_000
-"""Maximum records of tokens.v1 that a walk reads: five cameras for eleven hours at a stride of 2 s."""
+"""Maximum number of tokens.v1 records that a walk reads: five cameras for eleven hours at a stride of 2 s."""
 _SLACK_MS: Final = 60_000
 LAG_MS: Final = 3_600_000
-"""Milliseconds after a window in which its records are looked for if none came within a minute: the fleet may
-have lagged, or a recording was published faster than it was filmed."""
+"""Milliseconds after a window's end in which its records are sought if none was written within a minute,
+because the fleet may have lagged behind."""
 _LATE_MS: Final = 120_000
 
 
 class FindError(LookoutError):
-    """Records that a search needs cannot be read."""
+    """The records that a search needs cannot be read."""
 
 
 @dataclass(slots=True)
 class KafkaRecords:
-    """Reads the records of one search from Kafka (`Records`). A context manager, which keeps readers open.
+    """Reads the records of one search from Kafka (`Records`). It is a context manager that keeps readers
+    open.
 
     Attributes:
         settings: How Kafka is reached, and how windows are planned.
-        planner: Plans windows with the settings of the fleet.
-        fence: Erased times; None: those in Kafka when a partition is first read.
+        planner: Plans windows with the fleet's settings.
+        fence: The erased times; None: they are read from Kafka when a partition is first read.
     """
 
     settings: WindowPlanSettings
@@ -65,7 +66,7 @@ class KafkaRecords:
         self._open.close()
 
     def near(self, camera: str, begin_ms: int, end_ms: int) -> list[EpochRecords]:
-        """Return a camera's epochs with all records that its windows ending in [begin, end] need.
+        """Return a camera's epochs, with all records needed to compute the windows that end in [begin, end].
 
         Raises:
             FindError: Kafka does not answer, or reports an error.
@@ -90,9 +91,9 @@ class KafkaRecords:
         return []
 
     def _likeliest(self, camera: str) -> list[int]:
-        """Return all partitions, first the one to which the client writes records of this key now.
+        """Return all partitions, beginning with the one that the producer writes this key to now.
 
-        Records written before partitions were added may be in another one.
+        Records written before partitions were added may be in another partition.
         """
         if not self._partitions:
             self._partitions = token_partitions(self.settings)
@@ -100,7 +101,8 @@ class KafkaRecords:
         return [home, *(partition for partition in self._partitions if partition != home)]
 
     def all(self, cameras: Sequence[str], since_ms: int, until_ms: int) -> list[EpochRecords] | str:
-        """Return the epochs of cameras in a time range; or a sentence if there are too many records to read.
+        """Return the cameras' epochs in a time range (Unix milliseconds), or a sentence that says that there
+        are too many records to read.
 
         Raises:
             FindError: Kafka does not answer, or reports an error.
@@ -111,8 +113,8 @@ class KafkaRecords:
             count = sum(span.stop - span.read_from for span in ranges.values())
             if count > MOST_RECORDS:
                 return (
-                    f"time that no memory covers was not searched: tokens.v1 has {count} records of it, more "
-                    f"than the limit of {MOST_RECORDS}; ask about a shorter time"
+                    f"time that no memory covers was not searched, because tokens.v1 has {count} records of "
+                    f"it and the limit is {MOST_RECORDS}; search a shorter time"
                 )
             out: list[EpochRecords] = []
             for partition, span in sorted(ranges.items()):
@@ -122,7 +124,7 @@ class KafkaRecords:
 
     @property
     def _reach_ms(self) -> int:
-        """How far before a window the records of its chain, and of one window before that, may begin."""
+        """How long before a window its chain's first window may begin, in milliseconds."""
         settings = self.planner.settings
         strides = settings.longest_chain + settings.blocks
         return round(1000 * strides * self.settings.stride_s) + _SLACK_MS
@@ -137,7 +139,8 @@ class KafkaRecords:
 
 @dataclass(slots=True)
 class _Near:
-    """A partition of which only verdicts written soon after their blocks are read (`_LATE_MS`)."""
+    """Reads a partition, but only those verdicts that were written within `_LATE_MS` after the newest
+    block."""
 
     log: PartitionLog
     lowest: int

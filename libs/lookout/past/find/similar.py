@@ -1,8 +1,8 @@
-"""Finds spans that look like a marked region of a picture, by comparing its keys with landmarks.
+"""Finds spans that look like a marked region of a picture, by comparing the region's keys with landmarks.
 
-A camera's picture has the tokens that its windows were computed from; a caller's own picture is encoded
-whole. The keys of the region's tokens, computed like those of any block in a chapter, are compared with the
-mean keys of clusters.
+For a camera's picture, the region's tokens are those that its windows were computed from. A caller's own
+picture is encoded without pruning. The keys of the region's tokens are computed like those of a chapter's
+blocks, and compared with the mean keys of clusters.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def similar_spans(
 ) -> list[tuple[PastSpan, float]]:
     """Return the spans that look most like a region, best first.
 
-    The span of the region itself is left out, and so is a span next to one that was chosen already.
+    The region's own span is omitted, and so are spans adjacent to a better one.
 
     Args:
         pasts: Pasts by camera.
@@ -55,7 +55,7 @@ def similar_spans(
         length_us: Length of a span in microseconds.
         since_us: Only spans that end after this time; None: all.
         until_us: Only spans that begin before this time; None: all.
-        limit: Most spans to return.
+        limit: Maximum number of spans to return.
 
     Returns:
         Each span with its score, in standard deviations above an average cluster.
@@ -85,8 +85,8 @@ def region_keys(windows: PastWindows, epochs: Sequence[EpochRecords], region: Re
         float32 [layers, width], un-rotated, on the host.
 
     Raises:
-        RegionError: There are no records of that time; or see `block_keys`.
-        LookoutError: The tokens cannot be made again.
+        RegionError: There are no records of that time, or `block_keys` raises it.
+        LookoutError: The tokens cannot be computed again.
     """
     for epoch in epochs:
         for record in epoch.blocks.values():
@@ -96,7 +96,8 @@ def region_keys(windows: PastWindows, epochs: Sequence[EpochRecords], region: Re
                 if block.frames:
                     return block_keys(windows, block, region)
     raise RegionError(
-        f"camera {region.camera} has no pictures of that time; they may be past the retention of tokens.v1"
+        f"like: tokens.v1 has no pictures of camera {region.camera} at that time; they may be past the "
+        "topic's retention"
     )
 
 
@@ -146,14 +147,14 @@ def block_keys(windows: PastWindows, block: StrideBlock, region: Region) -> torc
         float32 [layers, width], un-rotated, on the host.
 
     Raises:
-        RegionError: No token lies in the region, or the engine does not keep the keys of its rows.
+        RegionError: No token lies in the region, or the engine cannot export the keys of its rows.
     """
     engine = windows.engine
     if not isinstance(engine, KeepsRows):
         raise RegionError(
             "searching by a picture needs the transformers engine: set LOOKOUT_ENGINE=transformers"
         )
-    # Under a unique stream name, because other searches may load the same block at the same time.
+    # Use a unique stream name, because other searches may load the same block at the same time.
     block = StrideBlock(f"region/{uuid.uuid4()}", block.index, block.frames)
     plan = windows.planner.plan([block], key=True)
     rows = _rows_inside(plan, block, region.zone)

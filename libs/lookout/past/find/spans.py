@@ -1,4 +1,4 @@
-"""Ranks spans of cameras' pasts by how promising they are, from landmarks alone."""
+"""Ranks spans of cameras' pasts by how promising they are. It needs only landmarks."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from lookout.past.memory.ranking import CameraPast, Landmarks
 from lookout.past.memory.types import Ints
 
 _FIRST: Final = 1 << 12
-"""The spans of this many best clusters are sorted first, because most searches need no more. All spans are
-sorted when more are requested."""
+"""Number of best clusters whose spans are sorted first, because most searches need no more. All spans are
+sorted only when more are requested."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class PastSpan:
-    """A stretch of a camera's past, as long as a window. Times are Unix microseconds."""
+    """A time range of a camera's past, as long as a window. Times are Unix microseconds."""
 
     camera: str
     begin_us: int
@@ -39,12 +39,12 @@ class PastSpan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Order:
-    """Spans in order of score, best first; ties by camera, then newest first.
+    """Spans sorted by score, best first; ties are sorted by camera, then newest first.
 
     Attributes:
-        camera: int64 [spans], index of the camera.
-        number: int64 [spans], Unix time of the begin divided by the length of a span.
-        score: float64 [spans]; 0 is average, and stands for a span without landmarks.
+        camera: int64 [spans], index of the span's camera.
+        number: int64 [spans], begin of the span in Unix time, divided by the length of a span.
+        score: float64 [spans]; 0 is average, and is the score of spans without landmarks.
     """
 
     camera: Ints
@@ -59,7 +59,7 @@ class _Order:
 
 @dataclass(slots=True, eq=False)
 class RankedSpans:
-    """Spans in order, the most promising first. `PastSpan` objects are made only for those requested.
+    """Spans sorted by score, the most promising first. `PastSpan` objects are created only on request.
 
     Attributes:
         length_us: Length of a span in microseconds.
@@ -103,7 +103,7 @@ class RankedSpans:
         return self._all
 
     def _best(self) -> _Order | None:
-        """Return the spans of the best clusters in order; None if other spans could come before one of
+        """Return the sorted spans of the best clusters; None if a span of another cluster could rank between
         them."""
         scores = self._clusters.scores
         if len(scores) <= _FIRST:
@@ -116,7 +116,7 @@ class RankedSpans:
         return _Order.of(*self._stretches.at(places), value)
 
     def _every(self) -> _Order:
-        """Return all spans in order."""
+        """Return all spans, sorted."""
         value = np.zeros(len(self))
         places, scores = self._clusters.reached(
             np.arange(len(self._clusters.scores)), self.length_us, self._stretches
@@ -134,13 +134,13 @@ def ranked_spans(
 ) -> RankedSpans:
     """Rank the spans of all cameras, the most promising first.
 
-    A span has the score of the best cluster that overlaps it. Layers differ in scale, so the score in each
-    layer is counted in standard deviations over all clusters. A span without landmarks counts as average, so
-    it is neither preferred nor lost.
+    A span has the score of the best cluster that overlaps it. Layers differ in scale, so a cluster's score in
+    each layer is expressed in standard deviations over all clusters, then averaged over layers. A span
+    without landmarks has the average score, 0.
 
     Args:
         pasts: Pasts by camera.
-        queries: Query vectors to compare landmarks with [layers, width], such as those of `question_queries`.
+        queries: Query vectors [layers, width] to compare landmarks with, such as those of `question_queries`.
         length_us: Length of a span in microseconds.
         since_us: Only spans that end after this time; None: all.
         until_us: Only spans that begin before this time; None: all.
@@ -154,17 +154,15 @@ def ranked_spans(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Stretches:
-    """Stretches of time that cameras have, as spans numbered consecutively: camera after camera, oldest
-    first.
+    """Numbers the spans of all cameras consecutively: camera by camera, oldest span first.
 
-    Times are in lengths of a span.
+    A stretch is a run of adjacent spans of a camera. Times are counted in lengths of a span.
 
     Attributes:
         cameras: Ids of the cameras, sorted.
-        first: int64 [stretches], ascending, the begin of each stretch as camera * row + time - origin. No two
-            stretches touch.
-        offset: int64 [stretches + 1], number of spans before each stretch; the last entry counts all.
-        row: Number of times between the earliest and the latest, both included.
+        first: int64 [stretches], begin of each stretch as camera * row + time - origin, ascending.
+        offset: int64 [stretches + 1], number of spans before each stretch; the last entry is the total.
+        row: Number of spans from the earliest to the latest time, both included.
         origin: The earliest time.
     """
 
@@ -182,7 +180,7 @@ class _Stretches:
         since_us: int | None,
         until_us: int | None,
     ) -> _Stretches:
-        """Return the stretches that cameras have from `since_us` to `until_us`."""
+        """Return the stretches that the cameras' chapters cover from `since_us` to `until_us`."""
         cameras = sorted(pasts)
         chapters = [pasts[camera].chapters for camera in cameras]
         owner = np.repeat(np.arange(len(cameras)), list(map(len, chapters)))
@@ -204,7 +202,7 @@ class _Stretches:
         return cls(cameras, first, np.append(0, np.cumsum(last - first + 1)), row, origin)
 
     def before(self, camera: Ints, time: Ints) -> Ints:
-        """Return how many spans come before times of cameras, int64."""
+        """Return, for each camera and time, how many spans come before it, int64."""
         place = camera * self.row + np.clip(time - self.origin, 0, self.row)
         number = np.searchsorted(self.first, place) - 1
         inside = np.minimum(place - self.first[number], np.diff(self.offset)[number])
@@ -212,7 +210,7 @@ class _Stretches:
         return out
 
     def at(self, places: Ints) -> tuple[Ints, Ints]:
-        """Return cameras and times of spans, given their numbers."""
+        """Return the cameras and the times of the spans with these numbers."""
         number = np.searchsorted(self.offset, places, side="right") - 1
         spans = self.first[number] + places - self.offset[number]
         return spans // self.row, spans % self.row + self.origin
@@ -220,13 +218,13 @@ class _Stretches:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Clusters:
-    """The clusters of all landmarks, with camera, time and score.
+    """The clusters of all landmarks, numbered consecutively, with their scores.
 
     Attributes:
-        owner: int64 [landmarks], index of the camera of each landmarks object.
-        offset: int64 [landmarks], number of its first cluster.
+        owner: int64 [landmarks], index of each landmarks object's camera.
+        offset: int64 [landmarks], number of each landmarks object's first cluster.
         landmarks: The landmarks objects.
-        scores: float32 [clusters], cluster after cluster of one landmarks object after the other.
+        scores: float32 [clusters], score of each cluster.
     """
 
     owner: Ints
@@ -242,7 +240,7 @@ class _Clusters:
         return cls(owner, np.cumsum(sizes) - sizes, landmarks, _cluster_scores(landmarks, queries))
 
     def reached(self, clusters: Ints, length_us: int, stretches: _Stretches) -> tuple[Ints, np.ndarray]:
-        """Return the numbers of the spans that some clusters overlap, and the best score of each span."""
+        """Return the numbers of the spans that the clusters overlap, and the best score of each span."""
         if not len(stretches.first):
             return np.zeros(0, np.int64), np.zeros(0)
         mark = np.searchsorted(self.offset, clusters, side="right") - 1
@@ -256,7 +254,8 @@ class _Clusters:
         return spans, np.maximum.reduceat(scores[order], begins) if len(spans) else scores
 
     def _times(self, clusters: Ints, mark: Ints) -> tuple[Ints, Ints]:
-        """Return begin and end of clusters (ascending numbers); `mark` is the landmarks object of each."""
+        """Return begin and end (Unix microseconds) of clusters, given their ascending numbers and the index
+        of each one's landmarks object in `mark`."""
         edges = np.flatnonzero(np.diff(mark, prepend=-1))
         groups = np.split(clusters, edges[1:])
         begin, end = [], []
@@ -269,7 +268,7 @@ class _Clusters:
 
 
 def _reached(first: Ints, last: Ints) -> Ints:
-    """Return all integers of the ranges [first, last], range after range; none where last < first."""
+    """Return all integers in the ranges [first, last], concatenated. A range with last < first is empty."""
     sizes = np.maximum(last - first + 1, 0)
     out: Ints = np.repeat(first - np.cumsum(sizes) + sizes, sizes) + np.arange(int(sizes.sum()))
     return out

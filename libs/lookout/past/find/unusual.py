@@ -1,4 +1,4 @@
-"""Finds spans that look unlike what their camera usually shows at that hour, from landmarks alone."""
+"""Finds spans that look unlike what their camera usually shows at that hour. It needs only landmarks."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ from lookout.past.memory.ranking import CameraPast
 from lookout.past.memory.types import Ints
 
 LEAST_SCORE: Final = 2.0
-"""Least score of an unusual span: its distance from the mean, divided by the root mean square distance."""
+"""Minimum score of an unusual span. A score is a distance from the mean, divided by the root mean square
+distance."""
 LEAST_CLUSTERS: Final = 8
-"""Hours with fewer clusters are left out: too few to tell what is usual."""
+"""Minimum number of clusters around an hour. Hours with fewer are skipped, because they do not show what is
+usual."""
 _HOUR_US: Final = 3_600_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class UnusualSpan:
-    """A span, and its distance from what is usual, relative to the root mean square distance."""
+    """An unusual span. `score` is its distance from what is usual, divided by the root mean square
+    distance."""
 
     span: PastSpan
     score: float
@@ -37,15 +40,15 @@ def unusual_spans(
 ) -> list[UnusualSpan]:
     """Return the most unusual spans of cameras, most unusual first; adjacent spans are joined into one.
 
-    Usual is the mean of a camera's clusters, weighted by their tokens, in the same and the two adjacent hours
-    of the day (UTC), over all days that its memory holds.
+    What is usual at an hour of the day (UTC) is the mean of the camera's clusters in that hour and the two
+    adjacent hours, over all days in the memory, weighted by the clusters' tokens.
 
     Args:
         pasts: Pasts by camera.
         length_us: Length of a span in microseconds.
         since_us: Only spans that end after this time; None: all.
         until_us: Only spans that begin before this time; None: all.
-        limit: Most spans to return.
+        limit: Maximum number of spans to return.
     """
     spans: list[UnusualSpan] = []
     for camera, past in pasts.items():
@@ -56,11 +59,11 @@ def unusual_spans(
                 if score >= LEAST_SCORE and after and (until_us is None or number * length_us < until_us):
                     best[number] = max(best[number], score)
         spans += _joined(camera, best, length_us)
-    return sorted(spans, key=lambda one: (-one.score, one.span))[:limit]
+    return sorted(spans, key=lambda unusual: (-unusual.score, unusual.span))[:limit]
 
 
 def _scored(past: CameraPast) -> list[tuple[int, int, float]]:
-    """Return begin, end and score of each cluster: its distance from what is usual at its hour."""
+    """Return begin, end (Unix microseconds) and score of each cluster."""
     if not past.landmarks:
         return []
     keys = np.concatenate([mark.keys for mark in past.landmarks], 1).astype(np.float32)
@@ -83,7 +86,8 @@ def _scored(past: CameraPast) -> list[tuple[int, int, float]]:
 
 
 def _joined(camera: str, scores: Mapping[int, float], length_us: int) -> list[UnusualSpan]:
-    """Return unusual spans from scores by span number; adjacent ones become one with the highest score."""
+    """Return unusual spans, given scores by span number. Adjacent spans are joined, with their highest
+    score."""
     runs: list[list[int]] = []
     for number in sorted(scores):
         if runs and runs[-1][-1] == number - 1:

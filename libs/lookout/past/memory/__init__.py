@@ -1,6 +1,7 @@
-"""A camera's memory: born KV as visual and semantic clusters, kept online and read by retrieval (Mosaic).
+"""Stores a camera's past as KV in visual and semantic clusters, updated online and read by retrieval
+(Mosaic).
 
-Names that need torch are imported when they are first used: a list of memories needs none of them.
+Names that need torch are imported on first use, because listing memories does not need torch.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""A memory as byte ranges for readers in other processes: a head, scenes, index ranges and slabs.
+"""The format of a memory for readers in other processes: byte ranges of a head, scenes, index ranges and
+slabs.
 
-A memory is two files: a catalogue and slabs. The head, which is read first and whole, names the byte range
-and checksum of each layer's scenes (which the first stage of retrieval compares). The scenes name the index
-range of each visual cluster; the index range names the slab of each of its clusters. So anyone who can read
-byte ranges (of a file, from another pod, from an object store) reads the same memory, bit for bit.
+Readers start at the head, which they read whole. It has the byte range and checksum of each layer's scenes,
+which the first stage of retrieval compares. The scenes have the byte range of each visual cluster's index
+range, and an index range has the byte range of each semantic cluster's slab. Any source that can read byte
+ranges (a file, another pod, an object store) therefore gives the same memory, bit for bit.
 
-These files are what a sealed memory consists of (`sealed`). A memory that still grows is catalogued from a
-snapshot, and its files exist only as ranges. Byte order is little endian; integers have 64 bits unless said
-otherwise.
+A sealed memory consists of these files (`sealed`). For a memory that still grows, the ranges are built from a
+snapshot on demand. Byte order is little endian; integers have 64 bits unless stated otherwise.
 
     prefix              a record of its positions, keys and values; checksum in the head
     scenes of a layer   keys float16 [visual, width]; tokens, first frame, last frame, clusters and offset of
@@ -35,19 +35,19 @@ from lookout.past.memory.packing import checksum, ints, pack, unpack_file
 from lookout.past.memory.types import Ints, KVShape, Prefix, raw
 
 CATALOGUE, SLABS, WINDOW = "catalogue", "slabs", "window"
-"""Names of the files of a memory that still grows."""
+"""File names in the ranges of a memory that still grows."""
 PREFIX = "prefix.bin"
-"""Name of the file with the prefix, which all memories of a model share: its checksum identifies it."""
+"""Name of the file with the prefix. All memories of a model share the prefix; its checksum identifies it."""
 
 FORMAT = 2
-"""Format of heads; raise it when earlier readers could not read what a head names."""
+"""Version of the format; increase it when earlier releases could not read the files that a head refers to."""
 CHECKSUM_BYTES = 16
 _ROW_BYTES = 5 * 8 + CHECKSUM_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """Bytes [offset, offset + length) of a file of a memory; `checksum` is empty if it is unknown."""
+    """Bytes [offset, offset + length) of a memory's file. `checksum` is empty if it is not known yet."""
 
     file: str
     offset: int
@@ -55,15 +55,19 @@ class ByteRange:
     checksum: bytes = b""
 
     def checked(self, data: bytes, where: str) -> bytes:
-        """Return the data if it is what the range names.
+        """Return the data after comparing it with the range's length and checksum.
+
+        Args:
+            data: The bytes that were read.
+            where: Where they come from; the error message begins with it.
 
         Raises:
-            DamagedMemoryError: its length or its checksum does not match.
+            DamagedMemoryError: the length or the checksum does not match.
         """
         if len(data) != self.length or (self.checksum and checksum(data) != self.checksum):
             raise DamagedMemoryError(
-                f"{where}: {self.file}, bytes {self.offset} to {self.offset + self.length}: damaged: "
-                "the checksum does not match"
+                f"{where}: {self.file}: bytes {self.offset} to {self.offset + self.length} are damaged: "
+                "their length or checksum does not match"
             )
         return data
 
@@ -72,23 +76,24 @@ class Files(Protocol):
     """Reads ranges of a memory's files."""
 
     def read(self, ranges: Sequence[ByteRange]) -> list[bytes]:
-        """Read the bytes of each range, in their order.
+        """Return the bytes of each range, in the order of `ranges`.
 
         Raises:
-            HistoryError: they are not available here.
+            HistoryError: a range is not available here.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowBlock:
-    """A block that is read whole: its rows without their KV.
+    """A block that answers read whole, without its KV.
 
     Attributes:
-        first_frame: number in the memory of its first frame; `frames`: how many it has.
-        frame: int64 [rows], number in the memory of each row's frame.
-        places: int64 [axes, rows].
-        data: where the KV of each layer lies.
+        first_frame: number of the block's first frame in the memory.
+        frames: number of the block's frames.
+        frame: int64 [rows], number of each row's frame in the memory.
+        places: int64 [axes, rows], position of each row inside its frame's slot.
+        data: byte range of each layer's KV.
     """
 
     first_frame: int
@@ -105,21 +110,23 @@ class WindowBlock:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Head:
-    """The part of a memory that is read first.
+    """The part of a memory that readers read first.
 
     Attributes:
         about: facts about the memory, as JSON.
-        version: counts every change of the memory.
-        sealed: whether it takes in no more blocks.
+        version: increases with every change of the memory.
+        sealed: whether the memory accepts no more blocks.
         shape: shape of one token's KV.
-        prefix: where the system prefix lies.
+        prefix: byte range of the system prefix.
         times_us: int64 [frames], stream time of every frame.
-        present: bool [frames], whether the KV of the frame is held, or the frame never had a token.
-        tokens: number of tokens of all frames, including frames no longer held.
-        step: int64 [axes]; `extent` likewise (of the newest block).
-        catalogue: name of the file with scenes and index ranges; `slabs`: name of the file with slabs.
-        scenes: where each layer's scenes lie, and how many visual clusters they have.
-        window: the blocks that are read whole, oldest first.
+        present: bool [frames], whether the memory holds the frame's KV, or the frame never had a token.
+        tokens: number of tokens of all frames, including frames whose KV is no longer held.
+        step: int64 [axes], `BornBlock.step` of the newest block.
+        extent: int64 [axes], `BornBlock.extent` of the newest block.
+        catalogue: name of the file with scenes and index ranges.
+        slabs: name of the file with slabs.
+        scenes: byte range of each layer's scenes, and their number of visual clusters.
+        window: the blocks that answers read whole, oldest first.
         forgotten: ranges of stream time that were erased.
     """
 
@@ -177,15 +184,15 @@ class Head:
         """Unpack a head from its record.
 
         Raises:
-            DamagedMemoryError: it is damaged.
-            HistoryError: it is of another format.
+            DamagedMemoryError: the record is damaged.
+            HistoryError: the head has another format.
         """
         record = unpack_file(data, where)
         header, arrays = record.header, record.arrays
         if (written := header.get("format", 1)) != FORMAT:
             raise HistoryError(
-                f"{where}: a chapter of format {written}; this version reads {FORMAT}. Remove it, and "
-                "compute it again with `lookout memory rebuild`"
+                f"{where}: the chapter has format {written}, but this release reads only format {FORMAT}; "
+                "remove the chapter, and compute it again with `lookout memory rebuild`"
             )
         shape = {**header["shape"], "dtype": getattr(torch, header["shape"]["dtype"])}
         return cls(
@@ -217,7 +224,8 @@ class Head:
 
     @classmethod
     def of(cls, snapshot: Snapshot, shape: KVShape, about: Mapping[str, Any], **places: Any) -> Head:
-        """Return the head of a snapshot; `places` are the other fields: where the rest lies, and `sealed`."""
+        """Return the head of a snapshot. `places` has the fields that the snapshot does not determine:
+        `sealed` and the places of the files' parts."""
         prefix = packed_prefix(snapshot.prefix)
         return cls(
             about=dict(about),
@@ -241,10 +249,10 @@ def packed_prefix(prefix: Prefix) -> bytes:
 
 @lru_cache(maxsize=16)
 def unpacked_prefix(data: bytes) -> Prefix:
-    """Unpack a prefix from its record; memories of one model share it.
+    """Unpack a prefix from its record. Results are cached, because all memories of a model share the prefix.
 
     Raises:
-        DamagedMemoryError: it is damaged.
+        DamagedMemoryError: the record is damaged.
     """
     arrays = unpack_file(data, PREFIX).arrays
     return Prefix(ints(arrays["positions"]), arrays["keys"], arrays["values"])
@@ -264,10 +272,10 @@ class LayerScenes:
 
     Attributes:
         keys: [visual, width], mean raw key of each visual cluster, rounded to half precision.
-        counts: int64 [visual], tokens of each.
-        frames: int64 [2, visual], first and last frame of each.
-        clusters: int64 [visual], number of semantic clusters of each.
-        offsets: int64 [visual], where the index range of each begins in the catalogue.
+        counts: int64 [visual], number of tokens of each visual cluster.
+        frames: int64 [2, visual], first and last frame of each visual cluster.
+        clusters: int64 [visual], number of semantic clusters of each visual cluster.
+        offsets: int64 [visual], first byte of each visual cluster's index range in the catalogue.
     """
 
     keys: torch.Tensor
@@ -310,7 +318,7 @@ class LayerScenes:
         return bytes(raw(self.keys.half())) + numbers.astype(np.int64).tobytes()
 
     def index_range(self, head: Head, visual: int) -> ByteRange:
-        """Return where the index range of a visual cluster lies."""
+        """Return the byte range of a visual cluster's index range."""
         length = range_bytes(int(self.clusters[visual]), int(self.counts[visual]), head.shape)
         return ByteRange(head.catalogue, int(self.offsets[visual]), length)
 
@@ -354,7 +362,7 @@ class IndexRange:
 
     @classmethod
     def joined(cls, parts: Sequence[IndexRange], shape: KVShape) -> IndexRange:
-        """Return several ranges as one."""
+        """Concatenate several index ranges."""
         none = np.zeros(0, np.int64)
         names = ("ids", "counts", "first", "last", "token_frame")
         columns = {name: np.concatenate([none, *(getattr(part, name) for part in parts)]) for name in names}
@@ -368,7 +376,7 @@ class IndexRange:
         )
 
     def cluster(self, row: int) -> IndexRange:
-        """Return one cluster as a range of its own."""
+        """Return an index range that contains only one of the clusters."""
         place, begin = slice(row, row + 1), int(self.counts[:row].sum())
         tokens = slice(begin, begin + int(self.counts[row]))
         return replace(
@@ -400,15 +408,15 @@ class IndexRange:
 
     @classmethod
     def unpacked(cls, data: bytes, clusters: int, tokens: int, head: Head) -> IndexRange:
-        """Unpack the bytes of a range.
+        """Unpack the bytes of an index range with this many clusters and tokens.
 
         Raises:
-            DamagedMemoryError: its checksum does not match.
+            DamagedMemoryError: the checksum does not match.
         """
         shape = head.shape
         if checksum(data[:-CHECKSUM_BYTES]) != data[-CHECKSUM_BYTES:]:
             raise DamagedMemoryError(
-                f"{head.catalogue}: an index range is damaged: its checksum does not match"
+                f"{head.catalogue}: an index range is damaged: the checksum does not match"
             )
         numbers = np.frombuffer(data, np.int64, 5 * clusters).reshape(5, clusters).copy()
         place = numbers.nbytes
@@ -439,7 +447,7 @@ class IndexRange:
 
 
 def index_range(snapshot: Snapshot, layer: int, visual: int, slabs: Sequence[ByteRange]) -> IndexRange:
-    """Return the semantic clusters of a visual cluster; `slabs` say where their KV lies."""
+    """Return the index range of a visual cluster, given the byte ranges of its clusters' slabs."""
     index = snapshot.layers[layer]
     rows, _ = index.table.rows(np.array([visual], np.int64))
     clusters, table = index.clusters(rows), index.table
@@ -487,13 +495,13 @@ class Catalogue:
                 sizes.append(range_bytes(count, tokens, shape))
         self.lengths = np.array(sizes, np.int64)
         self.starts = np.cumsum(self.lengths) - self.lengths
-        # The slabs: cluster after cluster, layer after layer.
+        # Slabs are ordered by layer, then by cluster.
         tokens = np.concatenate([np.zeros(0, np.int64), *(index.table.counts for index in layers)])
         self.slab_starts = (np.cumsum(tokens) - tokens) * shape.token_bytes
         self.slab_layers = np.cumsum([0, *(len(index.table.ids) for index in layers)])
 
     def record(self, number: int) -> bytes:
-        """Make one record of the catalogue's file."""
+        """Build one record of the catalogue's file."""
         layer, visual = self.homes[number]
         return self._scenes(layer) if visual < 0 else self._range(layer, visual)
 
@@ -543,19 +551,20 @@ class Catalogue:
 
 @dataclass(frozen=True, eq=False)
 class SnapshotFiles:
-    """The files of a memory that still grows, as ranges of a snapshot."""
+    """Reads the ranges of a memory that still grows, by building them from a snapshot."""
 
     catalogue: Catalogue
 
     def read(self, ranges: Sequence[ByteRange]) -> list[bytes]:
-        """Return the bytes of whole records: a layer's scenes, an index range, a slab, a block of the window.
+        """Return the bytes of whole records: a layer's scenes, an index range, a slab, the prefix, or one
+        layer of a window's block.
 
         Raises:
-            HistoryError: a range is not one of these.
+            HistoryError: a range is not a whole record.
         """
-        return [self._one(place) for place in ranges]
+        return [self._record_at(place) for place in ranges]
 
-    def _one(self, place: ByteRange) -> bytes:
+    def _record_at(self, place: ByteRange) -> bytes:
         catalogue = self.catalogue
         if place.file == CATALOGUE:
             number = _number(catalogue.starts, place.offset)
@@ -587,6 +596,7 @@ class SnapshotFiles:
 
 
 def _number(starts: Ints, offset: int) -> int | None:
-    """Return which record begins at an offset: the last one, if empty records begin there too."""
+    """Return the number of the record that begins at an offset; None if none does. Empty records share the
+    offset of the next record, so the last one is returned."""
     number = int(np.searchsorted(starts, offset, side="right")) - 1
     return number if number >= 0 and starts[number] == offset else None

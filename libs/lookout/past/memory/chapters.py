@@ -1,9 +1,10 @@
-"""The chapters of all cameras in one folder: written by their owner, sealed, and dropped when they expire.
+"""Stores the chapters of all cameras of a process in one folder: writes them, seals them, and drops expired
+ones.
 
-A chapter is a `MemoryFolder` of (camera, epoch). The owner of a camera begins one with the camera's first
-block, and seals it when it hands the camera over, when the epoch ends, or at a size or an age. A sealed
-chapter never changes; erasing makes its next version. `lookout ask` and `lookout memory` work on the folder
-as on any other.
+A chapter is a `MemoryFolder` with a part of one camera's epoch. The camera's owner begins a chapter with the
+camera's first block. It seals the chapter when it hands the camera over, when the epoch ends, or when the
+chapter reaches a size or an age. A sealed chapter changes only by erasing, which writes its next version.
+`lookout ask` and `lookout memory` work on this folder as on any other folder of memories.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ from lookout.past.memory.types import BornBlock, Keep, KVShape, MemorySettings, 
 log = structlog.get_logger(__name__)
 
 REBUILT = "rebuilt"
-"""Key in a chapter's facts: it was rebuilt from records."""
+"""Key in a chapter's facts, set if the chapter was rebuilt from records."""
 VERSIONS = 4
 """Number of versions of a growing chapter that stay readable, so that an answer in progress can finish."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChapterRules:
-    """How long chapters become, and how many are kept.
+    """When chapters are sealed, and when they are dropped.
 
     Attributes:
-        keep: limit per camera: seconds (its horizon), bytes, or both.
-        disk_bytes: limit of all cameras together.
+        keep: limit per camera: seconds (the horizon), bytes, or both.
+        disk_bytes: limit of all cameras' chapters together, in bytes.
         seal_s: seconds of stream time after which a chapter is sealed.
         seal_bytes: bytes of KV after which a chapter is sealed.
         origin_us: change of the clock offset (wall time minus stream time) that begins a new chapter.
@@ -61,14 +62,14 @@ class ChapterRules:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Born:
-    """A block's born KV, with everything that a chapter begun by it needs.
+    """A block with its born KV, and the facts needed to begin a chapter with it.
 
     Attributes:
         camera: id of the camera.
         epoch: epoch of the camera's stream.
         block: the block.
-        prefix: the system prefix that it attended to.
-        origin_us: clock offset: wall time minus stream time.
+        prefix: the system prefix that the block attended to.
+        origin_us: clock offset in microseconds: wall time minus stream time.
     """
 
     camera: str
@@ -85,7 +86,20 @@ class Born:
 
 @dataclass(frozen=True, slots=True)
 class ChapterFacts:
-    """What is known about a chapter without reading it. Times are wall time in microseconds."""
+    """Facts about a chapter that are known without reading it.
+
+    Attributes:
+        name: the chapter's name, `CAMERA/...`.
+        camera: id of the camera.
+        epoch: epoch of the camera's stream.
+        first_block: number of the chapter's first block.
+        version: increases with every change of the chapter.
+        sealed: whether the chapter accepts no more blocks.
+        begin_us: wall time of the first frame, Unix microseconds.
+        end_us: wall time of the last frame, Unix microseconds.
+        bytes: bytes on disk; for a growing chapter, bytes of KV.
+        path: the chapter's folder.
+    """
 
     name: str
     camera: str
@@ -119,7 +133,12 @@ class _Open:
 
 
 class ChapterFolder:
-    """All chapters of one process. The blocks of a camera come from one thread; reading is thread-safe."""
+    """All chapters of a process. A camera's blocks must be added by one thread; reading is thread-safe.
+
+    Attributes:
+        changed: Called with the camera's id after its chapters have changed.
+        left_out: Why chapters on the disk cannot be read, by their folder.
+    """
 
     def __init__(
         self,
@@ -132,16 +151,16 @@ class ChapterFolder:
         about: Mapping[str, Any] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Open the folder. Chapters that an earlier process left open are sealed; those that cannot be read
-        are left out.
+        """Open the folder. Chapters that an earlier process did not seal are sealed. Unreadable chapters are
+        skipped and listed in `left_out`.
 
         Args:
             root: the folder; created if it is missing.
-            rules: lengths and limits.
+            rules: when chapters are sealed and dropped.
             shape: shape of one token's KV.
             settings: settings of the memories.
             bias: bias of the key projections, as in `CameraMemory`.
-            about: facts to store in every chapter: the model's digest, the block's length.
+            about: facts to store in every chapter, such as the model's digest and the stride's length.
             clock: Unix seconds.
         """
         self.root, self.rules, self.shape = private_folder(root), rules, shape
@@ -152,18 +171,19 @@ class ChapterFolder:
         self._sealed: dict[str, ChapterFacts] = {}
         self.changed: Callable[[str], object] = lambda camera: None
         self.left_out: dict[Path, str] = {}
-        self._adopt()
+        self._adopt_all()
 
     # Writing.
 
     def add(self, born: Born) -> bool:
-        """Add a block once: a block that is not newer than the chapter's last one is ignored.
+        """Add a block to its camera's chapter, beginning a new chapter if needed. A block that is not newer
+        than the chapter's last block is ignored.
 
         Returns:
-            Whether it was added.
+            Whether the block was added.
 
         Raises:
-            HistoryError: it does not fit, or could not be written.
+            HistoryError: the block does not fit the chapter, or could not be written.
         """
         chapter = self._open.get(born.camera)
         if chapter is not None and self._ends(chapter, born):
@@ -183,11 +203,11 @@ class ChapterFolder:
         return True
 
     def seal(self, camera: str) -> ChapterFacts | None:
-        """Seal a camera's open chapter; None if it has none.
+        """Seal a camera's open chapter and return its facts; None if there is no open chapter.
 
         Raises:
-            HistoryError: a file could not be written; what was recorded is sealed when the folder is opened
-                again.
+            HistoryError: a file could not be written. The recorded blocks are sealed when the folder is next
+                opened.
         """
         with self._lock:
             chapter = self._open.get(camera)
@@ -205,7 +225,7 @@ class ChapterFolder:
         return facts
 
     def close(self) -> None:
-        """Seal every open chapter; a chapter that fails does not keep the others from being sealed."""
+        """Seal every open chapter. If one cannot be sealed, the others are sealed nevertheless."""
         for camera in list(self._open):
             try:
                 self.seal(camera)
@@ -213,8 +233,8 @@ class ChapterFolder:
                 log.warning("a chapter could not be sealed", camera=camera, error=str(error))
 
     def expire(self) -> list[ChapterFacts]:
-        """Drop sealed chapters beyond the horizon and the limits, oldest first. A chapter that cannot be read
-        is dropped once the horizon has passed since it was written.
+        """Drop sealed chapters that are older than the horizon or exceed a limit, oldest first. An unreadable
+        chapter is dropped when its files are older than the horizon.
 
         Returns:
             The dropped chapters that could be read.
@@ -222,12 +242,12 @@ class ChapterFolder:
         with self._lock:
             for path in [path for path in self.left_out if self._is_past(path)]:
                 log.warning(
-                    "a chapter that cannot be read is removed: it is older than the horizon", folder=str(path)
+                    "removing a chapter that cannot be read and is older than the horizon", folder=str(path)
                 )
                 shutil.rmtree(path, ignore_errors=True)
                 del self.left_out[path]
             dropped = []
-            for facts in self._beyond():
+            for facts in self._expired():
                 self._remove(facts)
                 dropped.append(facts)
         for camera in {facts.camera for facts in dropped}:
@@ -235,8 +255,8 @@ class ChapterFolder:
         return dropped
 
     def erase(self, camera: str, begin_us: int | None = None, end_us: int | None = None) -> int:
-        """Erase a camera's frames with begin <= wall time < end from every chapter, completely. To erase a
-        range again costs nothing.
+        """Erase a camera's frames with begin <= wall time < end (Unix microseconds; None: no bound) from all
+        of its chapters. Repeating an erasure costs almost nothing.
 
         Returns:
             The number of frames erased.
@@ -246,7 +266,7 @@ class ChapterFolder:
         """
         begin, end = -(1 << 61) if begin_us is None else begin_us, 1 << 61 if end_us is None else end_us
         self.seal(camera)
-        self._know_all(camera)
+        self._find_unknown(camera)
         frames = 0
         with self._lock:
             for facts in [facts for facts in self._sealed.values() if facts.camera == camera]:
@@ -259,7 +279,7 @@ class ChapterFolder:
     # Reading.
 
     def chapters(self, camera: str | None = None) -> list[ChapterFacts]:
-        """List the chapters that can be read, of one camera or of all, in their order."""
+        """List the readable chapters of one camera, or of all cameras (None), sorted by camera and time."""
         with self._lock:
             out = [facts for facts in self._sealed.values() if camera in (None, facts.camera)]
             out += [
@@ -270,7 +290,7 @@ class ChapterFolder:
         return sorted(out, key=lambda facts: (facts.camera, facts.order))
 
     def read(self, name: str) -> tuple[Chapter, Files]:
-        """Return a chapter as it is now, and its files.
+        """Return the current state of a chapter, and a reader of its files.
 
         Raises:
             HistoryError: no chapter has that name, or it cannot be read.
@@ -281,14 +301,14 @@ class ChapterFolder:
                 return self._read_open(chapter)
             facts = self._sealed.get(name)
         if facts is None:
-            raise HistoryError(f"there is no chapter {name!r} here")
+            raise HistoryError(f"{self.root}: there is no chapter {name!r}")
         return read_sealed(facts.path)
 
     def files(self, name: str, version: int) -> Files:
-        """Return the files of a version of a chapter.
+        """Return a reader of the files of a chapter's version.
 
         Raises:
-            HistoryError: there is no such chapter, or that version is gone.
+            HistoryError: there is no such chapter, or the version was replaced.
         """
         with self._lock:
             chapter = next((chapter for chapter in self._open.values() if chapter.name == name), None)
@@ -296,7 +316,7 @@ class ChapterFolder:
                 return chapter.recent[version][1]
             facts = self._sealed.get(name)
             if facts is not None and facts.version == version:
-                return FolderFiles(facts.path)  # its head is not read again for every call
+                return FolderFiles(facts.path)  # without reading its head again for every call
         stored, files = self.read(name)
         if stored.head.version != version:
             raise HistoryError(f"chapter {name!r}: version {version} was replaced by {stored.head.version}")
@@ -307,15 +327,15 @@ class ChapterFolder:
         """Bytes on disk."""
         return sum(facts.bytes for facts in self.chapters())
 
-    # Within.
+    # Internals.
 
-    def _adopt(self) -> None:
+    def _adopt_all(self) -> None:
         for path in sorted(self.root.glob("*/*")):
             try:
-                # None: a chapter that was never begun.
+                # None: the chapter has no block, so its folder is removed below.
                 facts = self._adopted(path) if is_memory(path) else None
             except (HistoryError, OSError, ValueError, KeyError) as error:
-                log.warning("a chapter is left out", folder=str(path), error=str(error))
+                log.warning("a chapter cannot be read and is skipped", folder=str(path), error=str(error))
                 self.left_out[path] = str(error)
                 continue
             if facts is not None:
@@ -324,10 +344,11 @@ class ChapterFolder:
                 shutil.rmtree(path, ignore_errors=True)
         self.expire()
 
-    def _know_all(self, camera: str) -> None:
-        """Take in a camera's chapters that are on the disk but unknown: they could not be sealed, or not be
-        read at the start. Chapters that cannot be read are removed whole, since nothing of an erased range
-        may stay.
+    def _find_unknown(self, camera: str) -> None:
+        """Make sure that all of a camera's chapters on the disk are known before an erasure.
+
+        Chapters are unknown if they could not be sealed, or could not be read at the start. Chapters that
+        still cannot be read are removed, because nothing of an erased range may remain.
 
         Raises:
             HistoryError: A chapter still cannot be sealed.
@@ -341,10 +362,8 @@ class ChapterFolder:
                     facts = self._adopted(path)
                 except (HistoryError, OSError, ValueError, KeyError) as error:
                     if _is_refusal(error) or _is_refusal(error.__cause__):
-                        raise HistoryError(f"{path}: cannot be sealed ({error})") from error
-                    log.warning(
-                        "a chapter that cannot be read is removed", folder=str(path), error=str(error)
-                    )
+                        raise HistoryError(f"{path}: the chapter cannot be sealed ({error})") from error
+                    log.warning("removing a chapter that cannot be read", folder=str(path), error=str(error))
                     facts = None
                 if facts is None:
                     shutil.rmtree(path)
@@ -352,7 +371,7 @@ class ChapterFolder:
                     self._sealed[facts.name] = facts
 
     def _adopted(self, path: Path) -> ChapterFacts | None:
-        """Return the facts of a chapter in the folder, sealing it if needed; None: it is empty."""
+        """Return the facts of a chapter on the disk, after sealing it if needed; None: it has no frames."""
         if newest_head(path) is None:
             with MemoryFolder.open(path, salvage=True) as folder:
                 for loss in folder.damage:
@@ -385,7 +404,7 @@ class ChapterFolder:
         return chapter
 
     def _ends(self, chapter: _Open, born: Born) -> bool:
-        """Whether a block begins another chapter."""
+        """Whether the open chapter must be sealed, because the block begins another chapter."""
         times = chapter.folder.memory.table.times_us.all
         return (
             born.epoch > chapter.epoch
@@ -396,11 +415,11 @@ class ChapterFolder:
 
     def _forget(self, facts: ChapterFacts, chapter: Chapter, begin_us: int, end_us: int) -> int:
         try:
-            anything_left = forget_range(chapter, facts.path, begin_us, end_us)
+            has_kv = forget_range(chapter, facts.path, begin_us, end_us)
         except DamagedMemoryError as error:
-            log.warning("a chapter that cannot be read is removed", chapter=facts.name, error=str(error))
-            anything_left = False
-        if anything_left:
+            log.warning("removing a chapter that cannot be read", chapter=facts.name, error=str(error))
+            has_kv = False
+        if has_kv:
             self._sealed[facts.name] = facts_of(facts.path)
         else:
             self._remove(facts)
@@ -412,7 +431,7 @@ class ChapterFolder:
         with contextlib.suppress(OSError):
             facts.path.parent.rmdir()
 
-    def _beyond(self) -> Iterator[ChapterFacts]:
+    def _expired(self) -> Iterator[ChapterFacts]:
         """Yield the sealed chapters that exceed the rules."""
         rules, now_us = self.rules, int(self._clock() * 1e6)
         within: list[ChapterFacts] = []
@@ -469,20 +488,20 @@ class ChapterFolder:
 
 
 def _is_refusal(error: BaseException | None) -> bool:
-    """Whether the disk rejected something, which may work later; a file that is gone stays gone."""
+    """Whether the disk rejected an operation, which may succeed later. A missing file does not count."""
     return isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
 
 
 def frames_in(chapter: Chapter, begin_us: int, end_us: int) -> int:
-    """Count a chapter's frames with KV in a range of wall time."""
+    """Return the number of a chapter's frames with KV in a range of wall time (Unix microseconds)."""
     times = chapter.head.times_us + chapter.origin_us
     return int((chapter.head.present & (times >= begin_us) & (times < end_us)).sum())
 
 
 def forget_range(chapter: Chapter, path: Path, begin_us: int, end_us: int) -> bool:
-    """Erase a range of wall time from a sealed chapter's folder, completely; this makes its next version.
+    """Erase a range of wall time from a sealed chapter's folder, by writing its next version.
 
-    Also needed if no KV of the range is left: embeddings stay when KV expires.
+    This is also needed if the range has no KV left, because embeddings stay when KV expires.
 
     Returns:
         Whether the chapter still holds any KV.
@@ -498,19 +517,20 @@ def forget_range(chapter: Chapter, path: Path, begin_us: int, end_us: int) -> bo
 
 
 def read_sealed(path: Path) -> tuple[Chapter, Files]:
-    """Return the sealed chapter of a folder, and its files.
+    """Return the sealed chapter in a folder, and a reader of its files.
 
     Raises:
-        HistoryError: it is not sealed, or damaged.
+        HistoryError: the chapter is not sealed, or is damaged.
     """
     return chapter_of(read_head(path)), FolderFiles(path)
 
 
 def read_chapter(path: Path) -> tuple[Chapter, Files]:
-    """Return the chapter of a folder as it is, sealed or not; another process may own it.
+    """Return the chapter in a folder, sealed or growing, and a reader of its files. Another process may own
+    it.
 
     Raises:
-        HistoryError: it cannot be read.
+        HistoryError: the chapter cannot be read.
     """
     if newest_head(path) is not None:
         return read_sealed(path)
@@ -520,15 +540,15 @@ def read_chapter(path: Path) -> tuple[Chapter, Files]:
 
 
 def without_doubles(chapters: Sequence[Chapter]) -> tuple[list[Chapter], dict[str, str]]:
-    """Return the chapters of one camera in their order, without rebuilt ones whose frames are in other
-    chapters.
+    """Return the chapters of one camera in order, omitting rebuilt chapters with frames that other chapters
+    have.
 
     Returns:
-        The chapters, and by name why others are left out. Chapters left out without a reason have nothing
-        that the others lack.
+        The chapters to read, and why others are omitted, by name. An omitted chapter has no reason if all of
+        its frames are in other chapters.
     """
     out: list[Chapter] = []
-    left_out: dict[str, str] = {}
+    omitted: dict[str, str] = {}
     for chapter in sorted(chapters, key=lambda copy: (REBUILT in copy.head.about, chapter_order(copy))):
         own, epoch = chapter.head.times_us[chapter.head.present], chapter.head.about["epoch"]
         originals = [original.head for original in out if original.head.about["epoch"] == epoch]
@@ -539,8 +559,8 @@ def without_doubles(chapters: Sequence[Chapter]) -> tuple[list[Chapter], dict[st
         if not doubles.any():
             out.append(chapter)
         elif not doubles.all():
-            left_out[chapter.name] = "rebuilt, but a part of it is in other chapters: rebuild it again"
-    return sorted(out, key=chapter_order), left_out
+            omitted[chapter.name] = "it was rebuilt, but other chapters have a part of it; rebuild it again"
+    return sorted(out, key=chapter_order), omitted
 
 
 def chapter_order(chapter: Chapter) -> tuple[int, int, str]:
@@ -555,10 +575,10 @@ def chapter_of(head: Head) -> Chapter:
 
 
 def facts_of(path: Path) -> ChapterFacts:
-    """Return the facts of a sealed chapter in a folder.
+    """Return the facts of the sealed chapter in a folder.
 
     Raises:
-        HistoryError: it is not sealed, or damaged.
+        HistoryError: the chapter is not sealed, or is damaged.
     """
     chapter, _ = read_sealed(path)
     head = chapter.head

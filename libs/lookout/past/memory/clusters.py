@@ -1,4 +1,4 @@
-"""Semantic clusters of one layer in one visual cluster, and their maintenance (Mosaic, sections V-B and
+"""Builds and maintains the semantic clusters of one layer in one visual cluster (Mosaic, sections V-B and
 VI)."""
 
 from __future__ import annotations
@@ -19,18 +19,21 @@ NOBODY = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cluster:
-    """One cluster: its slab, and the sums that give its representative; immutable.
+    """One cluster of tokens: their KV, and sums over the members, from which means are computed. Immutable.
 
     Attributes:
-        id: unique in the memory, never used again.
+        id: unique in the memory, and never reused.
         slab: the members' KV.
-        unit: [width], sum of the members' unit keys (bias-free); serves assignment and variance.
-        key: [width], sum of raw keys (un-rotated, as attention reads them).
-        value: [width], sum of values.
-        frame: sum of the members' frame numbers; `first` and `last` are the smallest and largest.
+        unit: [width], sum of the members' unit keys (without bias), for assignment and variance.
+        key: [width], sum of the members' raw keys (un-rotated, as attention reads them).
+        value: [width], sum of the members' values.
+        frame: sum of the members' frame numbers.
+        first: smallest frame number of a member.
+        last: largest frame number of a member.
         place: int64 [axes], sum of the members' places in their frames.
         marked: whether the cluster is too wide and waits to be split.
-        owner: for a group of newcomers, the marked cluster that it will be merged with; else `NOBODY`.
+        owner: for a group of newcomers, the id of the marked cluster that it will be merged with; otherwise
+            `NOBODY`.
     """
 
     id: int
@@ -47,29 +50,29 @@ class Cluster:
 
     @property
     def count(self) -> int:
-        """Members."""
+        """Number of members."""
         return self.slab.size
 
 
 @dataclass(frozen=True, eq=False)
 class ClusterPartition:
-    """The clusters of one layer inside one visual cluster; immutable. Stacked arrays are computed once."""
+    """The clusters of one layer inside one visual cluster. Immutable; stacked arrays are computed once."""
 
     clusters: tuple[Cluster, ...]
 
     @cached_property
     def ids(self) -> Ints:
-        """int64 [clusters]."""
+        """Ids of the clusters, int64 [clusters]."""
         return np.array([cluster.id for cluster in self.clusters], dtype=np.int64)
 
     @cached_property
     def tokens(self) -> int:
-        """Members of all clusters."""
+        """Number of members of all clusters."""
         return sum(cluster.count for cluster in self.clusters)
 
     @cached_property
     def counts(self) -> torch.Tensor:
-        """Members per cluster, int64 [clusters]."""
+        """Number of members per cluster, int64 [clusters]."""
         return torch.tensor([cluster.count for cluster in self.clusters])
 
     @cached_property
@@ -94,8 +97,12 @@ class ClusterPartition:
 class Members:
     """Tokens that are about to join one layer's clusters.
 
-    `units` [n, width] are unit bias-free keys, `data` [n, 2, kv_heads, head_dim] the KV, `tokens` int64 [n]
-    their numbers; `frames` int64 [n] and `places` int64 [axes, n] are their frames and places.
+    Attributes:
+        units: [n, width], unit keys without bias.
+        data: [n, 2, kv_heads, head_dim], KV.
+        tokens: int64 [n], the tokens' numbers in the memory.
+        frames: int64 [n], the tokens' frame numbers.
+        places: int64 [axes, n], the tokens' positions inside their frames' slots.
     """
 
     units: torch.Tensor
@@ -108,7 +115,7 @@ class Members:
         return len(self.tokens)
 
     def take(self, rows: Ints) -> Members:
-        """Select some of the members."""
+        """Return the members in these rows."""
         index = torch.from_numpy(rows)
         return Members(
             self.units[index],
@@ -121,13 +128,18 @@ class Members:
 
 @dataclass(slots=True)
 class Upkeep:
-    """What maintenance needs besides the clusters: settings, one layer's scale, and which clusters are on the
-    device.
+    """What the maintenance of one layer's clusters needs besides the clusters.
 
-    `lookup` returns (frames int64 [n], places int64 [axes, n]) of token numbers; `bias` [width] is subtracted
-    from keys before they are compared; `scale` is the layer's mean variance at construction. `leaving`: a
-    cluster being split is on its way off the device, so nothing is fetched for it and its parts do not stay
-    there.
+    Attributes:
+        settings: Settings of the memory.
+        residency: Which clusters are on the device.
+        bias: [width], subtracted from keys before they are compared.
+        scale: The layer's mean variance at construction.
+        lookup: Returns frames int64 [n] and places int64 [axes, n] of token numbers.
+        next_id: Returns a new cluster id.
+        count: Counts the work.
+        leaving: Whether the cluster being split is leaving the device. Nothing is then fetched for it, and
+            its parts do not stay on the device.
     """
 
     settings: MemorySettings
@@ -140,18 +152,18 @@ class Upkeep:
     leaving: bool = False
 
     def units(self, data: torch.Tensor) -> torch.Tensor:
-        """Compute unit bias-free keys [n, width] of KV data [n, 2, kv_heads, head_dim]."""
+        """Return unit keys without bias, [n, width], of KV [n, 2, kv_heads, head_dim]."""
         flat = data[:, 0].reshape(data.shape[0], -1).to(self.bias.dtype)
         return unit(flat - self.bias)
 
     def members(self, slab: Slab) -> Members:
-        """Return a slab's members, to be clustered again."""
+        """Return a slab's tokens as members, to cluster them again."""
         frames, places = self.lookup(slab.tokens)
         return Members(self.units(slab.data), slab.data, slab.tokens, frames, places)
 
     def too_wide(self, variance: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
-        """Return which clusters must be split, bool [clusters]: those wider than their limit, or over the
-        cap."""
+        """Return which clusters must be split, bool [clusters], because their variance or number of members
+        exceeds its limit."""
         s = self.settings
         allowed = self.scale * limit(count, s.strict, s.loose, s.transition, s.rule)
         wide = (variance.double() > allowed) & (count >= s.smallest)
@@ -164,7 +176,7 @@ class Upkeep:
 
 
 def make(members: Members, upkeep: Upkeep, owner: int = NOBODY, marked: bool = False) -> Cluster:
-    """Make a new cluster of these members, on the device."""
+    """Return a new cluster with these members. It is on the device unless it is leaving."""
     data = members.data.to(upkeep.bias.dtype)
     flat = data.reshape(len(members), 2, -1).sum(0)
     cluster = Cluster(
@@ -186,15 +198,15 @@ def make(members: Members, upkeep: Upkeep, owner: int = NOBODY, marked: bool = F
 
 
 def construct(members: Members, upkeep: Upkeep, seed: int) -> ClusterPartition:
-    """Cluster tokens from scratch: cosine k-means on unit keys."""
+    """Cluster tokens for the first time, by cosine k-means on unit keys."""
     clusters = max(1, round(len(members) / upkeep.settings.cluster_tokens))
     own = kmeans(members.units, clusters, seed, upkeep.settings.iterations)
     return ClusterPartition(tuple(make(members.take(rows), upkeep) for rows in _groups(own)))
 
 
 def assign(partition: ClusterPartition, members: Members, upkeep: Upkeep) -> ClusterPartition:
-    """Add the tokens of one block: each joins the cluster whose mean is most similar, all in one matrix
-    product. Clusters that become too wide are split or marked (Algorithm 1)."""
+    """Add the tokens of one block. Each token joins the cluster with the most similar mean, found for all
+    tokens in one matrix product. Clusters that become too wide are split or marked (Algorithm 1)."""
     hosts = [i for i, cluster in enumerate(partition.clusters) if cluster.owner == NOBODY]
     stacked, counts = partition.units, partition.counts
     if len(hosts) != len(partition.clusters):
@@ -213,7 +225,6 @@ def assign(partition: ClusterPartition, members: Members, upkeep: Upkeep) -> Clu
         cluster = clusters[hosts[place]]
         newcomers = members.take(rows)
         if bool(wide[place]):
-            upkeep.count.invalid += 1
             resident = cluster.id in upkeep.residency
             if upkeep.settings.split is not SplitMode.EAGER and not resident:
                 upkeep.count.deferred += 1
@@ -225,8 +236,6 @@ def assign(partition: ClusterPartition, members: Members, upkeep: Upkeep) -> Clu
                 cluster = replace(cluster, marked=True)
             else:
                 splitting.add(cluster.id)
-        else:
-            upkeep.count.absorbed += len(rows)
         clusters[hosts[place]] = _grown(cluster, newcomers, sums[place], added[place], upkeep)
     grown = ClusterPartition(tuple(clusters))
     return split(_merge(grown, splitting, upkeep), splitting, upkeep) if splitting else grown
@@ -235,22 +244,23 @@ def assign(partition: ClusterPartition, members: Members, upkeep: Upkeep) -> Clu
 def _wait(  # noqa: PLR0917
     clusters: list[Cluster],
     host: int,
-    some: Members,
+    newcomers: Members,
     units: torch.Tensor,
     added: torch.Tensor,
     upkeep: Upkeep,
 ) -> None:
-    """Add newcomers of a marked cluster to the visible group that waits for its split. A full group becomes a
-    cluster of its own, and a new group begins; neither needs a fetch."""
-    for place, single in enumerate(clusters):
-        if single.owner != host:
+    """Add newcomers of a marked cluster to the group that waits for the cluster's split; answers can read the
+    group. If the group would become too full, it becomes an independent cluster, and a new group begins.
+    Neither needs a fetch."""
+    for place, group in enumerate(clusters):
+        if group.owner != host:
             continue
-        if single.count + len(some) <= upkeep.settings.waiting:
-            clusters[place] = _grown(single, some, units, added, upkeep)
+        if group.count + len(newcomers) <= upkeep.settings.waiting:
+            clusters[place] = _grown(group, newcomers, units, added, upkeep)
             return
-        clusters[place] = replace(single, owner=NOBODY)
+        clusters[place] = replace(group, owner=NOBODY)
         upkeep.count.promoted += 1
-    clusters.append(make(some, upkeep, owner=host))
+    clusters.append(make(newcomers, upkeep, owner=host))
 
 
 def _grown(
@@ -272,8 +282,8 @@ def _grown(
 
 
 def split(partition: ClusterPartition, ids: set[int], upkeep: Upkeep) -> ClusterPartition:
-    """Split clusters: in two, or into more if they have many members. A cluster that is not on the device is
-    fetched first."""
+    """Split the clusters with these ids in two, or into more parts if they have many members. A cluster that
+    is not on the device is fetched first."""
     out: list[Cluster] = []
     for cluster in partition.clusters:
         if cluster.id not in ids:
@@ -286,8 +296,8 @@ def split(partition: ClusterPartition, ids: set[int], upkeep: Upkeep) -> Cluster
 
 
 def _divided(cluster: Cluster, upkeep: Upkeep) -> Sequence[Cluster]:
-    """Divide a cluster into several. `RESTING` divides parts that are still too wide again, since no newcomer
-    may ever trigger that."""
+    """Divide a cluster into several. In mode `RESTING`, parts that are still too wide are divided again,
+    because newcomers may never come to trigger another split."""
     members = upkeep.members(cluster.slab)
     target = max(2, round(len(members) / upkeep.settings.cluster_tokens))
     own = kmeans(members.units, target, upkeep.settings.seed ^ cluster.id, upkeep.settings.iterations)
@@ -310,9 +320,9 @@ def _divided(cluster: Cluster, upkeep: Upkeep) -> Sequence[Cluster]:
 
 
 def settle(partition: ClusterPartition, ids: set[int], upkeep: Upkeep) -> ClusterPartition:
-    """Carry out the deferred splits of clusters that a verified retrieval has fetched, or that are due.
+    """Carry out the deferred splits of the clusters with these ids, which were fetched or are due.
 
-    Such a cluster is first merged with the newcomers that wait for it, then split if it is still too wide.
+    A cluster is first merged with the newcomers that wait for it, then split if it is still too wide.
     """
     due = {cluster.id for cluster in partition.clusters if cluster.id in ids and cluster.marked}
     if not due:
@@ -320,12 +330,11 @@ def settle(partition: ClusterPartition, ids: set[int], upkeep: Upkeep) -> Cluste
     merged = _merge(partition, due, upkeep)
     wide = upkeep.too_wide(unit_variance(merged.units, merged.counts), merged.counts).tolist()
     again = {c.id for c, is_wide in zip(merged.clusters, wide, strict=True) if is_wide and c.id in due}
-    upkeep.count.avoided += len(due) - len(again)
     return split(merged, again, upkeep)
 
 
 def _merge(partition: ClusterPartition, ids: set[int], upkeep: Upkeep) -> ClusterPartition:
-    """Merge some clusters with the newcomers that wait for them."""
+    """Merge the clusters with these ids with the newcomers that wait for them."""
     waiting: dict[int, list[Cluster]] = {}
     for cluster in partition.clusters:
         if cluster.owner in ids:
@@ -341,8 +350,8 @@ def _merge(partition: ClusterPartition, ids: set[int], upkeep: Upkeep) -> Cluste
 
 def _merged(cluster: Cluster, waiting: Sequence[Cluster], upkeep: Upkeep) -> Cluster:
     parts = [cluster, *waiting]
-    for single in waiting:
-        upkeep.residency.drop(single.id)
+    for group in waiting:
+        upkeep.residency.drop(group.id)
     slab = joined(part.slab for part in parts)
     upkeep.residency.resize(cluster.id, slab.bytes)
     return replace(
@@ -362,15 +371,15 @@ def _merged(cluster: Cluster, waiting: Sequence[Cluster], upkeep: Upkeep) -> Clu
 def without(
     partition: ClusterPartition, gone: Callable[[Ints], Ints], upkeep: Upkeep
 ) -> ClusterPartition | None:
-    """Remove the tokens of some frames; statistics are computed again from what remains.
+    """Remove tokens from clusters, and compute the clusters' sums again from the remaining tokens.
 
     Args:
         partition: the clusters.
-        gone: returns for token numbers [n] which are to be removed, bool [n].
-        upkeep: where frames and places of tokens are looked up.
+        gone: given token numbers [n], returns which to remove, bool [n].
+        upkeep: looks up the frames and places of tokens.
 
     Returns:
-        The partition (the same object if nothing was removed), or None if nothing is left of it.
+        The new partition, the same object if nothing was removed, or None if no token remains.
     """
     out: list[Cluster] = []
     touched = False
@@ -389,7 +398,7 @@ def without(
         return partition
     ids = {cluster.id for cluster in out}
     owners = {cluster.owner for cluster in out}
-    # A marked cluster that lost members has a new id: its newcomers become clusters of their own.
+    # A marked cluster that lost members has a new id, so its waiting newcomers become independent clusters.
     out = [
         replace(
             cluster,

@@ -1,9 +1,10 @@
-"""The container for everything that a memory writes: a JSON header and named arrays, with a checksum.
+"""The format of all records that a memory writes: a JSON header and named arrays, with a checksum.
 
-The lengths have a checksum of their own. A record that was cut short (intact lengths, missing bytes) can
-therefore be told from a damaged one: the first was never acknowledged, the second was.
+The lengths in a record have their own checksum. A record that was cut short (its lengths are intact, but
+bytes are missing) can therefore be distinguished from a damaged one. A record that was cut short was never
+acknowledged.
 
-This module needs no torch, whose import takes longer than finding the memories of a folder; `packing`
+This module does not import torch, which would take longer than finding the memories in a folder. `packing`
 converts to and from tensors.
 """
 
@@ -34,7 +35,7 @@ ITEM_BYTES = {
 
 @dataclass(frozen=True, slots=True)
 class StoredArray:
-    """An array as stored in a record: its type, its shape, and its bytes in the record's own memory."""
+    """An array as stored in a record: its type, its shape, and a view of its bytes in the record."""
 
     kind: str
     shape: tuple[int, ...]
@@ -43,7 +44,7 @@ class StoredArray:
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """One record that was read: its header, its arrays, and its bytes [begin, end) in the file."""
+    """A record that was read: its header, its arrays, and its place [begin, end) in the file."""
 
     header: dict[str, Any]
     arrays: dict[str, StoredArray]
@@ -53,14 +54,14 @@ class StoredRecord:
 
 @dataclass(frozen=True, slots=True)
 class DamagedBytes:
-    """Bytes [begin, end) of a file of records that contain no intact record."""
+    """A part [begin, end) of a file of records that contains no intact record."""
 
     begin: int
     end: int
 
 
 def checksum(*parts: bytes | memoryview) -> bytes:
-    """16 bytes of BLAKE2b over all parts."""
+    """Return the BLAKE2b checksum of all parts, 16 bytes."""
     state = hashlib.blake2b(digest_size=16)
     for part in parts:
         state.update(part)
@@ -68,19 +69,19 @@ def checksum(*parts: bytes | memoryview) -> bytes:
 
 
 def sealed(header: Mapping[str, Any], body: bytes) -> bytes:
-    """Pack one record: lengths and their checksum, the checksum of the rest, header, the arrays' bytes in
-    order."""
+    """Return a record: lengths and their checksum, the checksum of the rest, the header, and `body`, the
+    bytes of the arrays in order."""
     head = json.dumps(header, separators=(",", ":")).encode()
     lengths = zlib.crc32(_LENGTHS.pack(MAGIC, len(head), len(body)))
     return _HEAD.pack(MAGIC, len(head), len(body), lengths, checksum(head, body)) + head + body
 
 
 def read_record(data: memoryview, where: str, begin: int = 0) -> StoredRecord:
-    """Read the record that begins at byte `begin`; `where` is named in errors.
+    """Read the record that begins at byte `begin`. `where` is the file's name, for errors.
 
     Raises:
         CutShortError: The record is not complete.
-        DamagedMemoryError: Its checksum does not match.
+        DamagedMemoryError: The record's checksum does not match.
     """
     head, body, end = _parts(data, where, begin)
     return _record(head, body, begin, end)
@@ -96,7 +97,8 @@ def _record(head: bytes, body: memoryview, begin: int, end: int) -> StoredRecord
 
 
 def described_arrays(head: bytes) -> tuple[dict[str, Any], dict[str, tuple[str, tuple[int, ...], int]]]:
-    """Parse a record's header; return its other entries, and of each array type, shape and first byte."""
+    """Parse a record's header. Return its entries without the arrays' description, and the type, shape and
+    first byte of each array."""
     header: dict[str, Any] = json.loads(head)
     places, place = {}, 0
     for name, kind, shape in header.pop("arrays"):
@@ -106,20 +108,20 @@ def described_arrays(head: bytes) -> tuple[dict[str, Any], dict[str, tuple[str, 
 
 
 def _parts(data: memoryview, where: str, begin: int) -> tuple[bytes, memoryview, int]:
-    """Check the record that begins at byte `begin`; return its header, its arrays' bytes, and where it ends.
+    """Check the record that begins at byte `begin`. Return its header, its arrays' bytes, and its end.
 
     Raises:
         CutShortError: The record is not complete.
-        DamagedMemoryError: Its checksum does not match.
+        DamagedMemoryError: The record's checksum does not match.
     """
     tail = data[begin:]
-    # A file that was extended before its bytes were written ends in zeros; no record begins with zeros.
+    # A file that was extended before its bytes were written ends in zeros. No record begins with zeros.
     if len(tail) < _HEAD.size or not (any(tail[: _HEAD.size]) or bytes(tail).strip(b"\0")):
         raise CutShortError(f"{where}: the record at byte {begin} is cut short")
     magic, head_size, body_size, lengths, expected = _HEAD.unpack(tail[: _HEAD.size])
     if magic != MAGIC or zlib.crc32(tail[: _LENGTHS.size]) != lengths:
         raise DamagedMemoryError(
-            f"{where}: the record at byte {begin} is damaged: it does not begin as a record"
+            f"{where}: the record at byte {begin} is damaged: its first bytes are not those of a record"
         )
     stop = _HEAD.size + head_size + body_size
     if len(tail) < stop:
@@ -133,33 +135,33 @@ def _parts(data: memoryview, where: str, begin: int) -> tuple[bytes, memoryview,
 
 
 def read_file_record(data: bytes, where: str) -> StoredRecord:
-    """Read a file that is one record.
+    """Read a file that consists of one record. `where` is the file's name, for errors.
 
     Raises:
-        DamagedMemoryError: It is damaged, cut short, or longer than its record.
+        DamagedMemoryError: The file is damaged, cut short, or longer than its record.
     """
     head, body = file_parts(data, where)
     return _record(head, body, 0, len(data))
 
 
 def file_parts(data: bytes, where: str) -> tuple[bytes, memoryview]:
-    """Check a file that is one record; return its header and its arrays' bytes.
+    """Check a file that consists of one record. Return the record's header and its arrays' bytes.
 
     Raises:
-        DamagedMemoryError: It is damaged, cut short, or longer than its record.
+        DamagedMemoryError: The file is damaged, cut short, or longer than its record.
     """
     try:
         head, body, end = _parts(memoryview(data), where, 0)
     except CutShortError as error:
-        raise DamagedMemoryError(f"{where}: damaged: it is cut short") from error
+        raise DamagedMemoryError(f"{where}: the file is damaged: it is cut short") from error
     if end != len(data):
-        raise DamagedMemoryError(f"{where}: damaged: {len(data) - end} bytes follow its record")
+        raise DamagedMemoryError(f"{where}: the file is damaged: {len(data) - end} bytes follow its record")
     return head, body
 
 
 def read_records(data: memoryview, where: str) -> Iterator[StoredRecord | DamagedBytes]:
-    """Yield the records of a file in their order. Damaged bytes end where the next intact record begins; a
-    record that is cut short at the end is left out."""
+    """Yield the records of a file in order, and `DamagedBytes` for each damaged part, which ends at the next
+    intact record. A record that is cut short at the end of the file is omitted."""
     place = 0
     while place < len(data):
         try:

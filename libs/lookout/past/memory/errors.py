@@ -6,17 +6,16 @@ from lookout.errors import LookoutError
 
 
 class HistoryError(LookoutError, RuntimeError):
-    """A memory cannot do what it was asked to; the message says what, where and why."""
+    """An operation on a memory failed; the message says what failed, where and why."""
 
 
 class DamagedMemoryError(HistoryError):
-    """A memory's file does not contain what was written to it; the message names the file and what is
-    lost."""
+    """A memory's file is missing or does not contain what was written to it; the message names the file."""
 
 
 class OwnedMemoryError(HistoryError):
-    """Another process is writing the memory."""
+    """Another process owns the memory, so this process cannot change it."""
 
 
 class CutShortError(HistoryError):
-    """The bytes end before the record does."""
+    """The data end before the record's end."""

@@ -1,5 +1,4 @@
-"""The files of a memory folder: their names, the facts they give about the memory, and its owner. Without
-torch."""
+"""Names, metadata and locking of the files in a memory's folder. This module does not import torch."""
 
 from __future__ import annotations
 
@@ -17,11 +16,11 @@ HEADS = "head-"
 
 
 def about_of(folder: Path | str) -> dict[str, Any]:
-    """Return the facts about a folder's memory, without reading the memory.
+    """Return the facts about the memory in a folder, without reading the memory itself.
 
     Raises:
-        DamagedMemoryError: The file with the facts is damaged, and so is its copy.
-        HistoryError: The folder has no memory.
+        DamagedMemoryError: Both the file with the facts and its copy are damaged.
+        HistoryError: The folder contains no memory.
     """
     head = newest_head(Path(folder))
     record = read_meta(Path(folder)) if head is None else read_file_record(read_file(head), str(head))
@@ -30,42 +29,45 @@ def about_of(folder: Path | str) -> dict[str, Any]:
 
 
 def newest_head(folder: Path) -> Path | None:
-    """Return the head of a sealed memory's newest version; None if nothing has been sealed here."""
+    """Return the path of the head of a sealed memory's newest version; None if the memory is not sealed."""
     return max(folder.glob(f"{HEADS}*.bin"), default=None)
 
 
 def head_name(version: int) -> str:
-    """Return the file of the head of a version of a sealed memory; its time of change is when the memory last
-    took in a block."""
+    """Return the file name of the head of a sealed memory's version. The file's modification time is when a
+    block was last added to the memory."""
     return f"{HEADS}{version:08d}.bin"
 
 
 def is_memory(folder: Path) -> bool:
-    """Whether a folder holds a memory, growing or sealed."""
+    """Whether a folder contains a memory, growing or sealed."""
     return (folder / META).is_file() or newest_head(folder) is not None
 
 
 def index_path(folder: Path, version: int) -> Path:
-    """Return the index of a checkpoint, which is written last; its time of change is when the memory last
-    took in a block."""
+    """Return the path of a checkpoint's index, the file of a checkpoint that is written last. The file's
+    modification time is when a block was last added to the memory."""
     return folder / f"index-{version:08d}.bin"
 
 
 def log_path(folder: Path, version: int) -> Path:
-    """Return the file of the records after a checkpoint."""
+    """Return the path of the log with the records after a checkpoint."""
     return folder / f"records-{version:08d}.log"
 
 
 def versions(folder: Path, kind: str = "index") -> list[int]:
-    """Return the numbers of a folder's checkpoints, the newest first; of its logs if `kind` is "records"."""
+    """Return the numbers of a folder's checkpoints, newest first; if `kind` is "records", those of its
+    logs."""
     names = (path.stem for path in folder.glob(f"{kind}-*"))
     return sorted((int(name[-8:]) for name in names if name[-8:].isdigit()), reverse=True)
 
 
 def read_index(folder: Path) -> tuple[int, StoredRecord | None]:
-    """Return the number and the index of a folder's newest checkpoint; 0 and None before the first.
+    """Return the number and the index of a folder's newest checkpoint; 0 and None before the first
+    checkpoint.
 
-    If that index is damaged, one that was not removed yet is read: the records after it repeat the rest.
+    If the newest index is damaged, an older one is read if it still exists, because its records lead to the
+    same state.
 
     Raises:
         DamagedMemoryError: no index is intact.
@@ -86,8 +88,8 @@ def read_index(folder: Path) -> tuple[int, StoredRecord | None]:
 
 
 def fed_at(folder: Path | str) -> float:
-    """Return when a folder's memory last took in a block, in seconds since 1970. Opening it, asking and
-    erasing do not count; records since the last checkpoint do, whatever they are."""
+    """Return when a block was last added to a folder's memory, in Unix seconds. Opening the memory, asking it
+    and erasing from it do not count, but any record after the last checkpoint does."""
     path = Path(folder)
     checkpoint = [index_path(path, version) for version in versions(path)[:1]] or [path / META]
     fed = (newest_head(path) or checkpoint[0]).stat().st_mtime
@@ -96,25 +98,25 @@ def fed_at(folder: Path | str) -> float:
 
 
 def lock_of(folder: Path) -> IO[str]:
-    """Lock a folder that holds a memory, as `lock` does.
+    """Lock a folder that contains a memory, as `lock` does.
 
     Raises:
-        OwnedMemoryError: another process owns it.
-        HistoryError: the folder has no memory.
+        OwnedMemoryError: another process owns the memory.
+        HistoryError: the folder contains no memory.
     """
     if not (folder / META).is_file():
-        raise HistoryError(f"{folder} holds no memory: {META} is missing")
+        raise HistoryError(f"{folder} contains no memory: {META} is missing")
     return lock(folder)
 
 
 def lock(folder: Path) -> IO[str]:
-    """Own a folder: only one process at a time writes it. Closing the file, or the death of the process,
-    releases it.
+    """Lock a folder, so that only this process writes to it. The lock is released when the returned file is
+    closed or the process dies.
 
     Raises:
-        OwnedMemoryError: another process owns it.
+        OwnedMemoryError: another process has the lock.
     """
-    owner = open(folder / LOCK, "w", opener=private_opener)  # noqa: SIM115 (the caller's while it owns)
+    owner = open(folder / LOCK, "w", opener=private_opener)  # noqa: SIM115 (the caller closes it)
     try:
         fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -124,7 +126,7 @@ def lock(folder: Path) -> IO[str]:
 
 
 def bytes_of(path: Path) -> bytes:
-    """Read the bytes of a file, or none if it is missing."""
+    """Return the bytes of a file; empty if the file is missing."""
     try:
         return read_file(path)
     except FileNotFoundError:
@@ -132,10 +134,10 @@ def bytes_of(path: Path) -> bytes:
 
 
 def read_meta(folder: Path) -> StoredRecord:
-    """Read the facts about a folder's memory, from its file or that file's copy."""
+    """Read the record with the facts about a folder's memory, from its file or the file's copy."""
     path = folder / META
     if not path.is_file():
-        raise HistoryError(f"{folder} holds no memory: {META} is missing")
+        raise HistoryError(f"{folder} contains no memory: {META} is missing")
     try:
         record = read_file_record(read_file(path), str(path))
     except DamagedMemoryError:
@@ -144,5 +146,5 @@ def read_meta(folder: Path) -> StoredRecord:
             raise
         record = read_file_record(copy, f"{path}, and its copy {folder / META_COPY}")
     if (written := record.header.get("format")) != FORMAT:
-        raise HistoryError(f"{folder}: written in format {written}; this version reads {FORMAT}")
+        raise HistoryError(f"{folder}: the memory has format {written}, but this release reads only {FORMAT}")
     return record

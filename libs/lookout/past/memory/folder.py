@@ -1,12 +1,13 @@
-"""A memory on disk that survives SIGKILL at any instruction, full disks and damaged bytes.
+"""Stores a growing memory on disk. It survives SIGKILL at any instruction, full disks and damaged bytes.
 
-A folder holds a checkpoint and the records since. The checkpoint consists of data files of slabs, and an
-index that names each cluster's byte range and checksum. The index is renamed into place last, once everything
-that it names has reached the disk. Records (blocks, fetches of answers) are appended and synced. Opening
-reads the newest index and replays the records, which gives the same memory, bit for bit.
+A folder contains a checkpoint and the records written since. The checkpoint consists of files of slabs, and
+an index with each cluster's byte range and checksum. The index is renamed into place last, when all files
+that it refers to have reached the disk. Records (added blocks, and clusters fetched by answers) are appended
+and synced. Opening the folder reads the newest index and replays the records, which restores the same memory,
+bit for bit.
 
-Every file has checksums. Damage is reported when the folder is opened; `salvage` continues without the
-damaged parts.
+Every file has checksums. Opening a damaged folder fails unless `salvage` is given, which continues without
+the damaged parts.
 """
 
 from __future__ import annotations
@@ -70,18 +71,29 @@ log = structlog.get_logger(__name__)
 
 
 class MemoryFolder:
-    """A camera's memory in a folder. One owner at a time feeds it; others may read copies of its files."""
+    """A camera's growing memory in a folder. One process at a time owns it and adds blocks; others may read
+    it.
+
+    Attributes:
+        folder: the folder.
+        memory: the memory.
+        about: facts about the memory, as JSON.
+        every: number of records between checkpoints.
+        version: number of the newest checkpoint.
+        fed_s: when a block was last added, Unix seconds.
+        damage: sentences about damaged parts that were found.
+    """
 
     def __init__(
         self, folder: Path, memory: CameraMemory, about: Mapping[str, Any], *, every: int = 64
     ) -> None:
-        """Call `create` or `open` instead. `every` is the number of records between checkpoints."""
+        """Call `create` or `open` instead."""
         self.folder, self.memory, self.about, self.every = folder, memory, dict(about), every
         self.version = 0
         self.fed_s = time.time()
         self.damage: list[str] = []
         self._pending = 0
-        self._stale = False  # an older checkpoint was read, since the newest is damaged
+        self._stale = False  # whether an older checkpoint was read, because the newest is damaged
         self._places: dict[int, Place] = {}
         self._lock = threading.RLock()
         self._log: RecordLog | None = None
@@ -102,14 +114,24 @@ class MemoryFolder:
         about: Mapping[str, Any] | None = None,
         every: int = 64,
     ) -> Self:
-        """Create a memory in an empty or missing folder; `about` has the facts about it, as JSON.
+        """Create a memory in an empty or missing folder.
+
+        Args:
+            folder: the folder.
+            shape: shape of one token's KV.
+            prefix: the system prefix.
+            settings: how the memory is built; None: the defaults.
+            bias: bias of the key projections, as in `CameraMemory`.
+            keep: limits of the KV to keep; None: no limits.
+            about: facts about the memory, as JSON.
+            every: number of records between checkpoints.
 
         Raises:
-            HistoryError: there is a memory already, or a file could not be written.
+            HistoryError: the folder contains a memory already, or a file could not be written.
         """
         path = private_folder(folder)
         if (path / META).exists():
-            raise HistoryError(f"{path} holds a memory already: open it, or give another folder")
+            raise HistoryError(f"{path} already contains a memory; open it, or give another folder")
         memory = CameraMemory(shape, prefix, settings, bias=bias, keep=keep)
         created = cls(path, memory, about or {}, every=every)
         created._owner = lock(path)
@@ -128,13 +150,13 @@ class MemoryFolder:
         }
         try:
             data = pack(header, arrays)
-            # The folder is a memory once META is there, so its copy comes first.
+            # Write the copy first, because the folder counts as a memory as soon as META exists.
             replace_file(path / META_COPY, data)
             replace_file(path / META, data)
             created._log = RecordLog(log_path(path, 0), fresh=True)
         except OSError as error:
             created._release()
-            raise HistoryError(f"{path}: a memory could not be made ({error.strerror})") from error
+            raise HistoryError(f"{path}: a memory could not be created ({error.strerror})") from error
         return created
 
     @classmethod
@@ -147,21 +169,21 @@ class MemoryFolder:
         verify: bool = True,
         salvage: bool = False,
     ) -> Self:
-        """Open the memory of a folder as its last complete record left it.
+        """Open a folder's memory in the state after its last complete record.
 
         Args:
-            folder: made by `create`.
-            owner: open the memory to continue it; else only to read it, while another process may own it.
-            every: records between checkpoints.
-            verify: check every slab against its checksum.
-            salvage: continue without what is damaged; `damage` lists it. As the owner, the folder is
-                rewritten without it.
+            folder: a folder that `create` made.
+            owner: whether to own the memory and add blocks; otherwise it is only read, and another process
+                may own it.
+            every: number of records between checkpoints.
+            verify: whether to compare every slab with its checksum.
+            salvage: whether to continue without damaged parts, which `damage` then lists. The owner also
+                rewrites the folder without them.
 
         Raises:
-            DamagedMemoryError: files that the message names are missing or damaged; nothing in the folder was
-                changed.
-            OwnedMemoryError: another process owns it.
-            HistoryError: there is no memory.
+            DamagedMemoryError: files are missing or damaged; nothing in the folder was changed.
+            OwnedMemoryError: another process owns the memory.
+            HistoryError: the folder contains no memory.
         """
         path = Path(folder)
         if owner:
@@ -171,7 +193,8 @@ class MemoryFolder:
             try:
                 return cls._open(path, every=every, verify=verify, salvage=salvage, owner=None)
             except DamagedMemoryError:
-                # The owner may have written a checkpoint meanwhile, and removed what the last one named.
+                # Try again if the owner has written a checkpoint meanwhile, and removed the previous one's
+                # files.
                 if versions(path) == checkpoints:
                     raise
 
@@ -185,10 +208,10 @@ class MemoryFolder:
             if opened.damage and not salvage:
                 raise DamagedMemoryError(
                     f"{'; '.join(opened.damage[:3])}{' and more' * (len(opened.damage) > 3)}. "
-                    "`lookout memory repair` continues without what is lost"
+                    "Run `lookout memory repair` to continue without the lost parts"
                 )
             if owner is not None:
-                opened._go_on()
+                opened._continue_as_owner()
         except BaseException:
             if owner is not None:
                 owner.close()
@@ -203,14 +226,14 @@ class MemoryFolder:
     ) -> None:
         self.close()
 
-    # Changing: apply and record, both or neither. What was not recorded did not happen.
+    # Changing: a change is applied and recorded, or neither.
 
     def add(self, block: BornBlock) -> None:
-        """Add a closed block and record it.
+        """Add a closed block, and record it.
 
         Raises:
-            HistoryError: it does not fit the memory, or its record could not be written; the memory is as
-                before.
+            HistoryError: the block does not fit the memory, or its record could not be written; the memory is
+                unchanged.
         """
         with self._lock:
             fed_s = time.time()
@@ -223,10 +246,13 @@ class MemoryFolder:
             self._recorded()
 
     def settle(self, fetched: Mapping[int, Iterable[int]]) -> None:
-        """Carry out the splits that an answer's fetches allow, and record the fetches.
+        """Carry out deferred splits of the clusters that an answer fetched, and record the fetches.
+
+        Args:
+            fetched: ids of the fetched clusters, by layer.
 
         Raises:
-            HistoryError: the record could not be written; the memory is as before.
+            HistoryError: the record could not be written; the memory is unchanged.
         """
         ids_by_layer = {layer: sorted(ids) for layer, ids in fetched.items()}
         with self._lock:
@@ -239,12 +265,12 @@ class MemoryFolder:
         """Turn the folder into a sealed memory (`sealed`), and close it.
 
         Raises:
-            HistoryError: it is empty, or a file could not be written (the memory is as before), or a file of
-                the growing memory could not be removed.
+            HistoryError: the memory is empty or a file could not be written (the memory is unchanged), or a
+                file of the growing memory could not be removed.
         """
         with self._lock:
             if self._owner is None:
-                raise HistoryError(f"{self.folder}: this memory is closed, or open for reading only")
+                raise HistoryError(f"{self.folder}: this memory is closed, or was opened only for reading")
             try:
                 with self.memory.change():
                     self.memory.seal()
@@ -253,7 +279,8 @@ class MemoryFolder:
             except Exception:
                 raise
             except BaseException:
-                # An interrupt may have come after the head: only opening the folder tells.
+                # An interrupt may have come after the head was written, so the state is unknown until the
+                # folder is opened again.
                 self._release()
                 raise
             try:
@@ -262,15 +289,15 @@ class MemoryFolder:
                 self._release()
 
     def forget(self, begin_us: int, end_us: int) -> int:
-        """Erase a time range (microseconds of stream time) completely: when this returns, no file of the
-        folder holds anything of it.
+        """Erase a range of stream time (microseconds). When this returns, no file in the folder contains data
+        of the range.
 
         Returns:
             The number of frames erased.
 
         Raises:
-            HistoryError: the checkpoint could not be written (nothing was erased), or a file of the last one
-                could not be removed (erase the range again).
+            HistoryError: the checkpoint could not be written (nothing was erased), or a file of the previous
+                checkpoint could not be removed (erase the range again).
         """
         with self._lock:
             with self.memory.change():
@@ -280,10 +307,10 @@ class MemoryFolder:
             return count
 
     def close(self) -> None:
-        """Write a checkpoint if there is anything new, and release the files.
+        """Write a checkpoint if there are new records, and release the files.
 
         Raises:
-            HistoryError: the checkpoint could not be written; the records hold what it would have.
+            HistoryError: the checkpoint could not be written. Nothing is lost, because the records remain.
         """
         with self._lock:
             try:
@@ -307,44 +334,48 @@ class MemoryFolder:
 
     @property
     def disk_bytes(self) -> int:
-        """Bytes of all files of the folder."""
+        """Bytes of all files in the folder."""
         return sum(path.stat().st_size for path in self.folder.iterdir() if path.is_file())
 
     def _append(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
         if self._log is None:
-            raise HistoryError(f"{self.folder}: this memory is closed, or open for reading only")
+            raise HistoryError(f"{self.folder}: this memory is closed, or was opened only for reading")
         self._log.append(pack(header, arrays))
 
     def _recorded(self) -> None:
-        """Count a record that is on the disk, and write a checkpoint if one is due. The checkpoint may fail:
-        the records hold what it would have, so the caller's change stands, and the next record tries
-        again."""
+        """Count a record that is on the disk, and write a checkpoint if one is due. If the checkpoint fails,
+        the records remain, so the caller's change is safe; it is tried again after the next record."""
         self._pending += 1
         if self._pending < self.every:
             return
         try:
             self.checkpoint()
         except (HistoryError, RuntimeError, MemoryError) as error:
-            log.warning("checkpoint of a memory failed", folder=str(self.folder), error=str(error))
+            log.warning(
+                "a memory's checkpoint could not be written; trying again",
+                folder=str(self.folder),
+                error=str(error),
+            )
 
     # Checkpoints.
 
     def checkpoint(self) -> None:
-        """Write what changed since the last checkpoint, then its index, then remove what it replaces.
+        """Write what has changed since the last checkpoint, then the new index; then remove files that are no
+        longer needed.
 
         Raises:
-            HistoryError: a file could not be written; the last checkpoint and its records still hold
-                everything.
+            HistoryError: a file could not be written. Nothing is lost, because the last checkpoint and its
+                records remain.
         """
         with self._lock:
             self._write_checkpoint()
             self._sweep()
 
     def _write_checkpoint(self, again: bool = False) -> None:
-        """Write a checkpoint up to its index, which makes it valid. Until then nothing of this object
-        changes. `again` writes all slabs, also those that are in files already."""
+        """Write a checkpoint. It becomes valid with its index; until then, this object does not change. With
+        `again`, all slabs are written, including those that are already in files."""
         if self._owner is None:
-            raise HistoryError(f"{self.folder}: this memory is closed, or open for reading only")
+            raise HistoryError(f"{self.folder}: this memory is closed, or was opened only for reading")
         version = self.version + 1
         slabs, index = self.folder / f"slabs-{version:08d}.bin", index_path(self.folder, version)
         fresh_log: RecordLog | None = None
@@ -353,7 +384,7 @@ class MemoryFolder:
             places = {} if again else self._dense_places(clusters)
             places = self._write_slabs(slabs, clusters, places)
             data = pack_index(self.memory, clusters, places)
-            # The log exists before its index: no record goes to the log of an older one.
+            # Create the log before the index, so that no record is written to an older checkpoint's log.
             fresh_log = RecordLog(log_path(self.folder, version), fresh=True)
             replace_file(index, data)
             os.utime(index, (self.fed_s, self.fed_s))
@@ -369,7 +400,8 @@ class MemoryFolder:
                 ) from error
             raise
         except BaseException:
-            # An interrupt may have come after the new index: only opening the folder tells.
+            # An interrupt may have come after the new index was written, so the state is unknown until the
+            # folder is opened again.
             self._release()
             raise
         old, self._log = self._log, fresh_log
@@ -380,7 +412,8 @@ class MemoryFolder:
     def _write_slabs(
         self, path: Path, clusters: Iterable[Seat], places: Mapping[int, Place]
     ) -> dict[int, Place]:
-        """Write one data file with every slab that is in no file yet; returns the places of all slabs."""
+        """Write a file with all slabs that are not in a file yet. Return the places of all slabs, by cluster
+        id."""
         out: dict[int, Place] = {}
         fresh: list[Cluster] = []
         offset = 0
@@ -403,8 +436,8 @@ class MemoryFolder:
         return out
 
     def _dense_places(self, clusters: Iterable[Seat]) -> dict[int, Place]:
-        """Return the current places, without those in files that are mostly unused, so that such files can be
-        removed."""
+        """Return the places of slabs, omitting those in files of which less than half is in use. Their slabs
+        are then written again, so that the files can be removed."""
         per_token = self.memory.shape.token_bytes
         counts = {cluster.id: cluster.count for _, _, cluster in clusters}
         living: dict[str, int] = {}
@@ -422,7 +455,7 @@ class MemoryFolder:
         """Remove files that neither the checkpoint nor the current records need.
 
         Raises:
-            HistoryError: one could not be removed.
+            HistoryError: a file could not be removed.
         """
         current = {index_path(self.folder, self.version).name, log_path(self.folder, self.version).name}
         current |= {place.file for place in self._places.values()}
@@ -433,19 +466,19 @@ class MemoryFolder:
                 try:
                     path.unlink(missing_ok=True)
                 except OSError as error:
-                    raise HistoryError(f"{path}: cannot be removed ({error.strerror})") from error
+                    raise HistoryError(f"{path}: the file cannot be removed ({error.strerror})") from error
         sync_folder(self.folder)
 
     # Reading.
 
     def _read(self, verify: bool) -> None:
-        """Read the checkpoint, then the records since. Damaged parts are left out and noted."""
+        """Read the checkpoint, then the records since. Damaged parts are skipped, and added to `damage`."""
         numbers = versions(self.folder) or versions(self.folder, "records")[-1:]
         begin = self.version = max(numbers, default=0)
         try:
             begin, stored = read_index(self.folder)
         except DamagedMemoryError as error:
-            self.damage.append(f"{error}; everything before the records of this checkpoint is lost")
+            self.damage.append(f"{error}; everything before the records after this checkpoint is lost")
         else:
             if stored is not None:
                 self._restore(index_path(self.folder, begin), PackedRecord.of(stored), verify)
@@ -457,28 +490,28 @@ class MemoryFolder:
         try:
             self._places = restore(self.memory, record, self.folder, verify, self.damage.append)
         except (KeyError, TypeError) as error:
-            raise DamagedMemoryError(f"{index}: damaged: it is not an index of a memory") from error
+            raise DamagedMemoryError(f"{index}: the file is damaged: it is not a memory's index") from error
         self.fed_s = index.stat().st_mtime
 
     def _replay(self, path: Path) -> None:
-        """Replay the records since the checkpoint; one that was cut short at the end does not count."""
+        """Replay the records since a checkpoint. A record that is cut short at the end is ignored."""
         newest = "the checkpoint"
         for record in records(memoryview(bytes_of(path)), str(path)):
             if isinstance(record, DamagedBytes):
                 self.damage.append(
                     f"{path}: bytes {record.begin} to {record.end}, after {newest}, are damaged: their "
-                    "checksum does not match; what was recorded there is lost"
+                    "checksum does not match; the records in them are lost"
                 )
                 continue
             try:
-                self._do(record)
+                self._replay_record(record)
             except (HistoryError, KeyError, TypeError) as error:
-                self.damage.append(f"{path}: the record at byte {record.begin} cannot be repeated ({error})")
+                self.damage.append(f"{path}: the record at byte {record.begin} cannot be replayed ({error})")
             self._pending += 1
             if record.header.get("kind") == "block":
                 newest = f"block {record.header.get('index')}"
 
-    def _do(self, record: PackedRecord) -> None:
+    def _replay_record(self, record: PackedRecord) -> None:
         header = record.header
         kind = header.get("kind")
         if kind == "block":
@@ -487,13 +520,13 @@ class MemoryFolder:
         elif kind == "fetched":
             self.memory.settle({int(layer): ids for layer, ids in header["ids"].items()})
         else:
-            raise HistoryError(f"{self.folder}: a record of unknown kind {kind!r}")
+            raise HistoryError(f"{self.folder}: a record has the unknown kind {kind!r}")
 
-    def _go_on(self) -> None:
-        """As the owner: repair the folder, and append after its last record.
+    def _continue_as_owner(self) -> None:
+        """Prepare the folder for its owner: repair it, and open the log after its last record.
 
         Raises:
-            HistoryError: the folder cannot be written.
+            HistoryError: the folder cannot be written to.
         """
         try:
             _heal_meta(self.folder)
@@ -501,7 +534,9 @@ class MemoryFolder:
             end = max((r.end for r in records(memoryview(bytes_of(self._log.path)), "")), default=0)
             self._log.cut_at(end)
         except OSError as error:
-            raise HistoryError(f"{self.folder}: cannot be written ({error.strerror})") from error
+            raise HistoryError(
+                f"{self.folder}: the folder cannot be written to ({error.strerror})"
+            ) from error
         if self.damage or self._stale:
             self.checkpoint()
         else:
@@ -509,7 +544,7 @@ class MemoryFolder:
 
 
 def _heal_meta(folder: Path) -> None:
-    """Restore the file or its copy, if one of them is damaged."""
+    """Restore META from its copy, or the copy from META, if one of them is damaged."""
     contents = {name: bytes_of(folder / name) for name in (META, META_COPY)}
     if contents[META] != contents[META_COPY]:
         intact = next(name for name in contents if _is_record(contents[name]))

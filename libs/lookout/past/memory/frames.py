@@ -1,4 +1,4 @@
-"""Facts about every frame and token that a memory has taken in; append-only."""
+"""An append-only table of all frames and tokens that were added to a memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lookout.past.memory.types import BornBlock, Ints
 
 @dataclass(slots=True)
 class Grown:
-    """An array that grows at its end along the last axis; views that were read before stay as they are."""
+    """An array that grows along its last axis. Views returned earlier do not change."""
 
     data: Ints
     size: int = 0
@@ -29,13 +29,13 @@ class Grown:
 
     @property
     def all(self) -> Ints:
-        """Everything appended so far; a view that later appends do not change."""
+        """Everything appended so far, as a view that later appends do not change."""
         return self.data[..., : self.size]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableMark:
-    """Where a table ended: entries of each column, and its embeddings."""
+    """The state of a table at some time: the number of entries in each column, and the embeddings."""
 
     sizes: tuple[int, ...]
     embeddings: tuple[torch.Tensor, ...]
@@ -43,10 +43,10 @@ class TableMark:
 
 @dataclass(slots=True)
 class FrameNumbers:
-    """Numbers the frames and tokens of a memory in order of arrival.
+    """Numbers a memory's frames and tokens in order of arrival.
 
-    It keeps each frame's stream time, block and embedding, and each token's frame and place in the frame's
-    slot.
+    It stores each frame's stream time, block and embedding, and each token's frame and position inside the
+    frame's slot.
     """
 
     axes: int
@@ -62,16 +62,16 @@ class FrameNumbers:
 
     @property
     def frames(self) -> int:
-        """Frames numbered so far."""
+        """Number of frames so far."""
         return self.times_us.size
 
     @property
     def tokens(self) -> int:
-        """Tokens numbered so far."""
+        """Number of tokens so far."""
         return self.token_frame.size
 
     def add(self, block: BornBlock) -> tuple[int, int]:
-        """Number a block's frames and tokens; returns the numbers of the first frame and the first token."""
+        """Append a block's frames and tokens; return the numbers of its first frame and its first token."""
         first_frame, first_token = self.frames, self.tokens
         self.times_us.extend(block.times_us)
         self.blocks.extend(np.full(block.frames, block.index, dtype=np.int64))
@@ -81,17 +81,17 @@ class FrameNumbers:
         return first_frame, first_token
 
     def mark(self) -> TableMark:
-        """Note where the table ends now, for `cut`."""
+        """Return the table's current state, for `cut`."""
         grown = (self.times_us, self.blocks, self.token_frame, self.token_place)
         return TableMark(tuple(column.size for column in grown), tuple(self.embeddings))
 
     def cut(self, mark: TableMark) -> None:
-        """Restore the table as it was at `mark`."""
+        """Remove everything that was appended since `mark` was taken."""
         grown = (self.times_us, self.blocks, self.token_frame, self.token_place)
         for column, size in zip(grown, mark.sizes, strict=True):
             column.size = size
         self.embeddings = list(mark.embeddings)
 
     def lookup(self, tokens: Ints) -> tuple[Ints, Ints]:
-        """Return frames int64 [n] and places int64 [axes, n] of token numbers."""
+        """Return frames int64 [n] and places int64 [axes, n] of tokens, given their numbers."""
         return self.token_frame.all[tokens], self.token_place.all[:, tokens]

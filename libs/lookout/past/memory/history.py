@@ -1,4 +1,5 @@
-"""A camera's memory: born KV in clusters, grown block by block, read through snapshots (Mosaic)."""
+"""A camera's memory: KV in clusters, to which blocks are added one by one, and which is read through
+snapshots (Mosaic)."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ from lookout.past.memory.visual import VisualLevel
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenBlock:
-    """A block that answers read whole: it is still in the window, or waits for the first clusters to be made.
-    `first_frame` and `first_token` are its numbers in the memory."""
+    """A block that answers read whole, because it is still in the window or the first clusters do not exist
+    yet. `first_frame` and `first_token` are the numbers of its first frame and token in the memory."""
 
     block: BornBlock
     first_frame: int
@@ -58,7 +59,8 @@ class _Stacked:
         return cls(ClusterTable.empty(width, axes, dtype), none, counts, np.zeros((2, 0), np.int64))
 
     def changed(self, partitions: Mapping[int, ClusterPartition | None], total: int) -> _Stacked:
-        """Return a copy with some of `total` partitions replaced or added; only their rows are computed."""
+        """Return a copy with some partitions replaced or added; only their rows are computed. `total` is the
+        number of partitions after the change."""
         growth = total - len(self.counts)
         keys = torch.cat([self.keys, self.keys.new_zeros(growth, self.keys.shape[1])])
         counts = torch.cat([self.counts, self.counts.new_zeros(growth)])
@@ -77,14 +79,14 @@ _Partitions = Mapping[int, ClusterPartition | None]
 
 
 class LayerIndex:
-    """One layer of the memory: a partition per visual cluster (None if its tokens are gone), and the arrays
-    that the two stages of retrieval read. Immutable.
+    """One layer of a memory: the clusters, and the arrays that the two stages of retrieval read. Immutable.
 
-    The arrays are computed when they are first read, because no question follows most blocks. They depend on
-    the partitions alone, so the time of computing them does not matter.
+    The arrays are computed when they are first read, because most blocks are added without a question about
+    them. They depend only on the partitions.
 
     Attributes:
-        partitions: one per visual cluster.
+        partitions: the semantic clusters of each visual cluster; None: no token of the visual cluster is
+            left.
     """
 
     __slots__ = ("_pending", "_stacked", "partitions")
@@ -95,7 +97,7 @@ class LayerIndex:
         stacked: _Stacked,
         pending: _Partitions | None = None,
     ) -> None:
-        """Create the index; `stacked` may be out of date: it lacks the partitions in `pending`."""
+        """Create the index. `stacked` does not include the changed partitions in `pending` yet."""
         self.partitions = partitions
         self._stacked, self._pending = stacked, pending or {}
 
@@ -111,27 +113,27 @@ class LayerIndex:
 
     @property
     def keys(self) -> torch.Tensor:
-        """[visual, width], mean raw key of each visual cluster, rounded to half precision as other processes
-        read it."""
+        """Mean raw key of each visual cluster, [visual, width], rounded to half precision, in which other
+        processes read it."""
         return self._read().keys
 
     @property
     def counts(self) -> torch.Tensor:
-        """int64 [visual], tokens of each visual cluster."""
+        """Number of tokens of each visual cluster, int64 [visual]."""
         return self._read().counts
 
     @property
     def frames(self) -> Ints:
-        """int64 [2, visual], first and last frame number of each visual cluster."""
+        """First and last frame number of each visual cluster, int64 [2, visual]."""
         return self._read().frames
 
     @property
     def tokens(self) -> int:
-        """Tokens of all clusters."""
+        """Number of tokens of all clusters."""
         return sum(part.tokens for part in self.partitions if part is not None)
 
     def clusters(self, rows: Ints) -> tuple[Cluster, ...]:
-        """Return the clusters of some rows of the table, in their order."""
+        """Return the clusters in these rows of the table, in the order of `rows`."""
         places = np.searchsorted(self.table.starts, rows, side="right") - 1
         numbers = (rows - self.table.starts[places]).tolist()
         parts = [self.partitions[place] for place in places.tolist()]
@@ -157,7 +159,7 @@ class LayerIndex:
 
 
 _READING = threading.Lock()
-"""Held while stacked arrays are brought up to date."""
+"""Lock that is held while stacked arrays are updated."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -169,11 +171,13 @@ class Snapshot:
         window: the blocks that are read whole, oldest first.
         prefix: the system prefix.
         times_us: int64 [frames], stream time of every frame that the memory has numbered.
-        token_frame: int64 [tokens]; `token_place` int64 [axes, tokens].
-        step: int64 [axes]; `extent` likewise (of the newest block).
-        version: counts every change of the memory.
-        covered_from_us: stream time of the oldest frame whose KV is held; None: none is.
-        held_from: number of the first frame that the budget has not dropped.
+        token_frame: int64 [tokens], frame number of each token.
+        token_place: int64 [axes, tokens], position of each token inside its frame's slot.
+        step: int64 [axes], `BornBlock.step` of the newest block.
+        extent: int64 [axes], `BornBlock.extent` of the newest block.
+        version: increases with every change of the memory.
+        covered_from_us: stream time of the oldest frame whose KV is held; None: no KV is held.
+        held_from: number of the oldest frame that `Keep` has not dropped.
         forgotten: time ranges that were erased.
     """
 
@@ -191,7 +195,7 @@ class Snapshot:
     forgotten: tuple[tuple[int, int], ...] = ()
 
     def lookup(self, tokens: Ints) -> tuple[Ints, Ints]:
-        """Return frames int64 [n] and places int64 [axes, n] of token numbers."""
+        """Return frames int64 [n] and places int64 [axes, n] of tokens, given their numbers."""
         return self.token_frame[tokens], self.token_place[:, tokens]
 
     def choice(self, since_us: int | None, until_us: int | None) -> Span:
@@ -204,7 +208,8 @@ class Snapshot:
         return any(index.tokens for index in self.layers)
 
     def covered_frames(self) -> np.ndarray:
-        """Return which frames are complete, bool [frames]: their KV is held, or they never had a token."""
+        """Return which frames are complete, bool [frames]: those whose KV is held, or that never had a
+        token."""
         frames = len(self.times_us)
         covered: np.ndarray = np.bincount(self.token_frame, minlength=frames) == 0
         covered[: self.held_from] = False
@@ -228,9 +233,11 @@ class IndexSize:
     """Sizes of an index and of the KV that it indexes.
 
     Attributes:
-        index_bytes: what a question needs on the device: representatives and counters.
-        upkeep_bytes: what maintenance needs in addition, at the owner: sums of unit keys.
-        kv_bytes: the indexed KV.
+        index_bytes: bytes that a question needs on the device, for representatives and counters.
+        upkeep_bytes: additional bytes that the owner needs for maintenance, for sums of unit keys.
+        kv_bytes: bytes of the indexed KV.
+        clusters: number of semantic clusters in all layers.
+        tokens: number of tokens in all layers.
     """
 
     index_bytes: int
@@ -272,10 +279,10 @@ _CHANGEABLE = (
 
 
 class CameraMemory:
-    """The memory of one camera's epoch. One owner feeds it; any number of readers take snapshots.
+    """The memory of one camera's epoch. One owner adds blocks; any number of readers take snapshots.
 
-    Its state is a function of the blocks, the fetches reported to it and the settings, in their order: the
-    same records make the same memory, bit for bit.
+    The state depends only on the settings and the sequence of added blocks and reported fetches, so the same
+    records give the same memory, bit for bit.
     """
 
     def __init__(
@@ -287,8 +294,16 @@ class CameraMemory:
         bias: torch.Tensor | None = None,
         keep: Keep | None = None,
     ) -> None:
-        """`bias` [layers, width] is the bias of the key projection, subtracted from keys before they are
-        compared; `keep` limits the KV held."""
+        """Create an empty memory.
+
+        Args:
+            shape: Shape of one token's KV.
+            prefix: The system prefix.
+            settings: How the memory is built; None: the defaults.
+            bias: [layers, width], bias of the key projections, which is subtracted from keys before they are
+                compared; None: zero.
+            keep: Limits of the KV to keep; None: no limits.
+        """
         self.shape, self.prefix = shape, prefix
         self.settings, self.keep = settings or MemorySettings(), keep or Keep()
         none = torch.zeros(shape.layers, shape.width, dtype=shape.wide)
@@ -311,11 +326,11 @@ class CameraMemory:
         self._lock = threading.RLock()
         self._changing = False
 
-    # Changing whole or not at all.
+    # Atomic changes.
 
     @contextmanager
     def change(self) -> Iterator[None]:
-        """Make the changes inside the context atomic: an exception leaves the memory as it was before."""
+        """Make the changes inside the context atomic: an exception undoes them all."""
         with self._lock:
             if self._changing:
                 yield
@@ -337,8 +352,8 @@ class CameraMemory:
     # Growing.
 
     def add(self, block: BornBlock) -> None:
-        """Add a closed block. It is read whole while it is in the window, then through its clusters. Any
-        exception leaves the memory as it was.
+        """Add a closed block. Answers read it whole while it is in the window, then through clusters. An
+        exception leaves the memory unchanged.
 
         Raises:
             HistoryError: the block does not fit the memory.
@@ -359,17 +374,17 @@ class CameraMemory:
             self.version += 1
 
     def seal(self) -> None:
-        """Seal the memory: the blocks that were still read whole go into clusters, and every deferred split
-        is carried out. A sealed memory takes in no block; frames can still be erased from it.
+        """Seal the memory: assign the blocks in the window to clusters, and carry out all deferred splits. A
+        sealed memory accepts no more blocks, but frames can still be erased from it.
 
         Raises:
-            HistoryError: nothing was ever taken in.
+            HistoryError: the memory is empty.
         """
         with self.change():
             if self.tail is not None:
                 return
             if not self.open or not self.table.frames:
-                raise HistoryError("this memory is empty: there is nothing to seal")
+                raise HistoryError("this memory is empty and cannot be sealed")
             newest = self.open[-1].block
             self.tail = BlockTail(newest.step, newest.extent)
             if self.visual is None:
@@ -386,12 +401,12 @@ class CameraMemory:
 
     @property
     def sealed(self) -> bool:
-        """Whether it takes in no more blocks."""
+        """Whether the memory accepts no more blocks."""
         return self.tail is not None
 
     def settle(self, fetched: Mapping[int, Iterable[int]]) -> None:
-        """Carry out deferred splits after an answer whose verified retrieval fetched these clusters, by
-        layer: they are on the device now."""
+        """Carry out the deferred splits of clusters that an answer fetched, and which are therefore on the
+        device. `fetched` has their ids by layer."""
         with self.change():
             for number, ids in sorted(fetched.items()):
                 self._settle_layer(number, set(ids))
@@ -415,7 +430,7 @@ class CameraMemory:
         self.layers[number] = index.changed(changed)
 
     def note_wide(self) -> None:
-        """Find the marked clusters on the device; call it after a memory was opened or a range erased."""
+        """Find all marked clusters on the device. Call it after a memory was opened or a range was erased."""
         self.wide = {}
         for number, index in enumerate(self.layers):
             self._watch(number, enumerate(index.partitions))
@@ -440,7 +455,8 @@ class CameraMemory:
                 due.setdefault((layer, place), set()).add(number)
         for (layer, place), ids in due.items():
             part = self.layers[layer].partitions[place]
-            # The parts of one may push the next off the device; that one is split on its way.
+            # The parts of a split cluster may push another one off the device, which is then split as it
+            # leaves.
             offloaded = {number for number in ids if number not in self.residency}
             for group, leaving in ((offloaded, True), (ids - offloaded, False)):
                 if part is not None and group:
@@ -455,23 +471,26 @@ class CameraMemory:
             raise HistoryError(f"{where}: this memory is sealed, and takes in no more blocks")
         if tuple(block.keys.shape) != expected or tuple(block.values.shape) != expected:
             raise HistoryError(
-                f"{where}: KV of shape {tuple(block.keys.shape)} does not fit this memory of {expected}"
+                f"{where}: its KV has shape {tuple(block.keys.shape)}, but this memory needs {expected}"
             )
         if block.keys.dtype != shape.dtype:
-            raise HistoryError(f"{where}: KV of {block.keys.dtype}, but this memory holds {shape.dtype}")
+            raise HistoryError(
+                f"{where}: its KV has type {block.keys.dtype}, but this memory stores {shape.dtype}"
+            )
         if block.places.shape != (shape.axes, block.rows):
             raise HistoryError(
-                f"{where}: places of shape {block.places.shape}; expected {(shape.axes, block.rows)}"
+                f"{where}: its places have shape {block.places.shape} instead of {(shape.axes, block.rows)}"
             )
         if self.open and self.open[-1].block.stream != block.stream:
             raise HistoryError(
-                f"{where}: this memory is of stream {self.open[-1].block.stream}; an epoch has its own memory"
+                f"{where}: this memory belongs to stream {self.open[-1].block.stream}; each epoch has its "
+                "own memory"
             )
         if self.table.frames and block.frames and block.times_us[0] <= self.table.times_us.all[-1]:
             raise HistoryError(f"{where}: its first frame is not later than the memory's last one")
 
     def _construct(self, count: int) -> None:
-        """Make the first clusters from the oldest `count` open blocks."""
+        """Build the first clusters from the oldest `count` open blocks."""
         leaving, self.open = self.open[:count], self.open[count:]
         embeddings = torch.cat([entry.block.embeddings for entry in leaving])
         self.visual, own = VisualLevel.construct(embeddings, self.settings)
@@ -493,7 +512,7 @@ class CameraMemory:
         if self.visual is None or not sum(entry.block.frames for entry in leaving):
             return
         embeddings = torch.cat([entry.block.embeddings for entry in leaving])
-        self.visual, own = self.visual.assigned(embeddings, self.settings, self.count)
+        self.visual, own = self.visual.assigned(embeddings, self.settings)
         numbers = self._note(leaving, own)
         for number, index in enumerate(self.layers):
             members = self._members(leaving, number)
@@ -511,7 +530,7 @@ class CameraMemory:
             self._watch(number, changed.items())
 
     def _note(self, leaving: Sequence[OpenBlock], own: Ints) -> Ints:
-        """Remember the visual cluster of each frame; returns the frames' numbers, ascending."""
+        """Store the visual cluster of each frame; return the frames' numbers, ascending."""
         numbers: Ints = np.concatenate(
             [np.arange(entry.first_frame, entry.first_frame + entry.block.frames) for entry in leaving]
         )
@@ -550,10 +569,8 @@ class CameraMemory:
     # Forgetting.
 
     def forget(self, begin_us: int, end_us: int) -> int:
-        """Erase frames with begin_us <= time < end_us completely: their KV, embeddings and shares of every
-        mean.
-
-        A block that is still read whole is erased whole.
+        """Erase the frames with begin_us <= stream time < end_us: their KV, their embeddings, and their
+        contributions to means. A block that is still in the window is erased as a whole.
 
         Returns:
             The number of frames erased.
@@ -562,12 +579,13 @@ class CameraMemory:
             times = self.table.times_us.all
             leaving = (times >= begin_us) & (times < end_us)
             for entry in self.open:
-                # A block that is still read whole is erased whole.
+                # A block in the window is erased as a whole.
                 frames = slice(entry.first_frame, entry.first_frame + entry.block.frames)
                 leaving[frames] = leaving[frames].any()
             self._drop(leaving)
             self.note_wide()
-            # A block without frames has the number of the frame after it, and nothing to erase.
+            # A block without frames has the number of the next frame, and must not be removed with that
+            # frame.
             self.open = [
                 entry for entry in self.open if not (entry.block.frames and leaving[entry.first_frame])
             ]
@@ -588,7 +606,7 @@ class CameraMemory:
             start = stop
         if self.visual is None or not self.table.embeddings:
             return
-        # The visual means lose the erased frames too.
+        # Remove the erased frames from the visual means, too.
         x = unit(torch.cat(self.table.embeddings))
         sums, counts = torch.zeros_like(self.visual.sums), torch.zeros_like(self.visual.counts)
         for frame, place in self.frame_visual.items():
@@ -613,7 +631,7 @@ class CameraMemory:
             self._watch(number, changed.items())
 
     def _expire(self) -> None:
-        """Keep the KV within its byte budget and horizon; frame times and embeddings stay."""
+        """Drop the oldest KV beyond the byte budget and the horizon. Frame times and embeddings stay."""
         times = self.table.times_us.all
         if not len(times):
             return
@@ -627,7 +645,8 @@ class CameraMemory:
             first = int(np.searchsorted(self.table.token_frame.all, self.held_from))
             last = min(first + -(-excess // per_token), self.table.tokens - 1)
             oldest = max(oldest, int(self.table.token_frame.all[last]))
-        # In steps of a twentieth of what is held: every step rewrites the clusters it touches.
+        # Drop at least a twentieth of the frames at a time, because each time rewrites the clusters
+        # concerned.
         enough = (oldest - self.held_from) * 20 >= len(times) - self.held_from
         if oldest > self.held_from and (enough or self.keep.bytes is not None):
             leaving = np.zeros(len(times), dtype=bool)
@@ -664,7 +683,7 @@ class CameraMemory:
 
     @property
     def covered_from_us(self) -> int | None:
-        """Stream time of the oldest frame whose KV is held."""
+        """Stream time of the oldest frame whose KV is held; None: no KV is held."""
         table = self.layers[0].table
         firsts = [int(table.frames[0].min())] if len(table.ids) else []
         firsts += [entry.first_frame for entry in self.open if entry.block.frames]
@@ -672,7 +691,7 @@ class CameraMemory:
 
     @property
     def kv_bytes(self) -> int:
-        """KV bytes held, window included."""
+        """Bytes of all KV, including the window's."""
         clustered = sum(index.tokens for index in self.layers)
         return clustered * self.shape.token_bytes + sum(entry.block.kv_bytes for entry in self.open)
 
@@ -682,10 +701,11 @@ class CameraMemory:
         return [cluster for part in parts if part is not None for cluster in part.clusters]
 
     def size(self, shape: KVShape | None = None) -> IndexSize:
-        """Return the sizes of the index and of its KV, for tokens of `shape` (default: this memory's).
+        """Return the sizes of the index and its KV, if tokens had `shape` (None: this memory's shape).
 
-        The index has, per cluster, the mean key and mean value in the KV's dtype and 40 bytes of counters;
-        the same per visual cluster and layer. Maintenance needs a unit mean per cluster in the same dtype.
+        For each semantic cluster, and for each visual cluster in each layer, the index has a mean key and a
+        mean value in the KV's dtype, and 40 bytes of counters. Maintenance needs a unit mean per semantic
+        cluster in the same dtype.
         """
         sizes = shape or self.shape
         row = sizes.width * sizes.dtype.itemsize
@@ -697,8 +717,8 @@ class CameraMemory:
 
 
 def in_half(means: torch.Tensor) -> torch.Tensor:
-    """Round means to half precision, keeping their dtype. Other processes read them in half precision, and
-    all processes must rank alike."""
+    """Round means to half precision without changing their dtype. Other processes read them in half
+    precision, and all processes must rank clusters in the same order."""
     limit = torch.finfo(torch.float16).max
     return means.clamp(-limit, limit).half().to(means.dtype)
 

@@ -1,4 +1,4 @@
-"""The index of a checkpoint: everything of a memory but its slabs, and where each cluster's slab lies."""
+"""The index of a checkpoint: a memory without its slabs, and the place of each cluster's slab."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a cluster's slab lies: a file, the slab's first byte there, its tokens, and its checksum."""
+    """The place of a cluster's slab: its file, its first byte there, its number of tokens, and its
+    checksum."""
 
     file: str
     offset: int
@@ -58,7 +59,7 @@ def seats(memory: CameraMemory) -> list[Seat]:
 
 
 def pack_index(memory: CameraMemory, clusters: Sequence[Seat], where: Mapping[int, Place]) -> bytes:
-    """Pack a memory into one record; `where` has the place of every cluster's slab, by the cluster's id."""
+    """Pack a memory into one record. `where` has the place of each cluster's slab, by the cluster's id."""
     table = memory.table
     members = [cluster for _, _, cluster in clusters]
     places = [where[cluster.id] for cluster in members]
@@ -120,10 +121,10 @@ def restore(
     Args:
         memory: The memory to fill.
         record: The index.
-        folder: Where the files of slabs lie.
-        verify: Check every slab against its checksum.
-        lose: Called with a sentence for each file whose clusters are lost; if it returns, the memory
-            continues without them.
+        folder: Folder with the files of slabs.
+        verify: Whether to compare every slab with its checksum.
+        lose: Called with a sentence for each file whose clusters are lost. If it returns, the memory is
+            filled without these clusters.
 
     Returns:
         The place of every cluster's slab, by the cluster's id.
@@ -133,8 +134,8 @@ def restore(
     memory.version, memory._ids = header["version"], header["ids"]
     memory.held_from, memory.scales = header["held_from"], header["scales"]
     memory.forgotten = [(begin, end) for begin, end in header["forgotten"]]
-    for name, value in header["count"].items():
-        setattr(memory.count, name, value)
+    for kind in fields(memory.count):
+        setattr(memory.count, kind.name, header["count"][kind.name])
     table.times_us.extend(ints(arrays["times"]))
     table.blocks.extend(ints(arrays["blocks"]))
     table.token_frame.extend(ints(arrays["token_frame"]))
@@ -158,7 +159,7 @@ def restore(
 
 
 Lost = dict[str, dict[int, Ints]]
-"""For each file whose slabs are damaged or gone: the tokens of each lost cluster, by the cluster's id."""
+"""The tokens of each lost cluster, by the name of the damaged or missing file, then by the cluster's id."""
 
 
 def _read_clusters(
@@ -188,8 +189,8 @@ def _read_clusters(
 
 
 def _rows(arrays: Mapping[str, torch.Tensor]) -> Iterator[tuple[int, int, int, Cluster, Place]]:
-    """Yield for each cluster its layer, its visual cluster, the number of its file, the cluster without its
-    KV, and its place."""
+    """Yield, for each cluster: its layer, its visual cluster, the number of its file, the cluster without KV,
+    and the place of its slab."""
     rows = {name: arrays[f"c.{name}"].tolist() for name in COLUMNS}
     tokens = np.split(ints(arrays["c.tokens"]), np.cumsum(rows["count"])[:-1])
     sums = [arrays[f"c.{name}"].unbind(0) for name in ("unit", "key", "value")]
@@ -213,8 +214,8 @@ def _rows(arrays: Mapping[str, torch.Tensor]) -> Iterator[tuple[int, int, int, C
 
 
 def _partition(clusters: Sequence[Cluster], where: Mapping[int, Place]) -> ClusterPartition | None:
-    """Join the clusters of one visual cluster; newcomers that waited for a lost cluster become clusters of
-    their own."""
+    """Return the partition with these clusters; None without clusters. Newcomers that waited for a lost
+    cluster become independent clusters."""
     return (
         ClusterPartition(
             tuple(

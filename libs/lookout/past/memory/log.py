@@ -1,4 +1,5 @@
-"""Records appended to one file and synced one by one: a record is there completely or not at all."""
+"""A file to which records are appended and synced one by one. A record is written completely or not at
+all."""
 
 from __future__ import annotations
 
@@ -11,14 +12,14 @@ from lookout.past.memory.errors import HistoryError
 
 
 class RecordLog:
-    """The end of a file of records.
+    """Appends records to a file.
 
-    A write that fails halfway (a full disk) leaves torn bytes. They are cut off at once or, if even that
-    fails, before the next record: nothing may be appended after them, since nothing after them is read.
+    A write that fails halfway, for example on a full disk, leaves torn bytes. They are cut off at once or, if
+    that fails, before the next record. Otherwise, records after the torn bytes would never be read.
     """
 
     def __init__(self, path: Path, *, fresh: bool = False) -> None:
-        """Continue at the end of the file; `fresh`: begin it again."""
+        """Open the file to append at its end. With `fresh`, the file is emptied first."""
         self.path = path
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | (os.O_TRUNC if fresh else 0)
         self._handle = os.open(path, flags, FILE_MODE)
@@ -28,10 +29,10 @@ class RecordLog:
         sync_folder(path.parent)
 
     def append(self, record: bytes) -> None:
-        """Write a record; it is on the disk when this returns.
+        """Write a record. When this returns, the record is on the disk.
 
         Raises:
-            HistoryError: It could not be written; the file is as before.
+            HistoryError: The record could not be written; nothing was added to the file.
         """
         try:
             self._cut()
@@ -40,7 +41,7 @@ class RecordLog:
             os.fsync(self._handle)
         except OSError as error:
             with contextlib.suppress(OSError):
-                self._cut()  # or the next record does
+                self._cut()  # if this fails, the next `append` cuts
             raise HistoryError(
                 f"{self.path}: a record of {len(record)} bytes could not be written ({error.strerror}); "
                 "nothing was added"
@@ -49,7 +50,7 @@ class RecordLog:
         self._size += len(record)
 
     def _cut(self) -> None:
-        """Remove what a failed append left."""
+        """Remove the torn bytes of a failed append, and move to the end of the file."""
         if self._torn:
             os.ftruncate(self._handle, self._size)
             os.fsync(self._handle)

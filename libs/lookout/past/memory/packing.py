@@ -1,4 +1,4 @@
-"""Records of tensors and arrays, in the container that `container` describes."""
+"""Packs tensors and arrays into records of the format in `container`, and unpacks them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Array = torch.Tensor | np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class PackedRecord:
-    """One record that was read: its header, its arrays (copies), and its bytes [begin, end) in the file."""
+    """A record that was read: its header, copies of its arrays, and its place [begin, end) in the file."""
 
     header: dict[str, Any]
     arrays: dict[str, torch.Tensor]
@@ -49,10 +49,10 @@ def pack(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
 
 
 def unpack_file(data: bytes, where: str) -> PackedRecord:
-    """Read a file that is one record.
+    """Unpack a file that consists of one record. `where` is the file's name, for errors.
 
     Raises:
-        DamagedMemoryError: It is damaged, cut short, or longer than its record.
+        DamagedMemoryError: The file is damaged, cut short, or longer than its record.
     """
     return PackedRecord.of(read_file_record(data, where))
 

@@ -1,8 +1,8 @@
-"""A camera's past as chapters: one retrieval over all of them, wherever their bytes are.
+"""Reads a camera's chapters as one memory, wherever their bytes are.
 
-A chapter is a memory of its own (`lookout.past.memory.catalogue`). The frames, clusters and windows of all
-chapters are numbered consecutively, so that a question reads them as one memory. The source of a chapter's
-bytes does not affect an answer: what is read depends only on heads, scenes and index ranges.
+Each chapter is a separate memory (`lookout.past.memory.catalogue`). The frames, clusters and windows of all
+chapters are numbered consecutively, so that a question reads them as one memory. An answer does not depend on
+where a chapter's bytes come from, because heads, scenes and index ranges alone determine what is read.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class LostChapterError(HistoryError):
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """One chapter of a camera's past: its name, its head, and the clock offset to add to its stream times."""
+    """One chapter of a camera's past: its name, its head, and its clock offset in microseconds, which is
+    added to stream times to get wall times."""
 
     name: str
     head: Head
@@ -59,14 +60,13 @@ class Chapter:
 
     @property
     def key(self) -> str:
-        """A text that identifies the chapter's bytes, which change with its version."""
+        """A string that identifies the chapter in its current version."""
         return f"{self.name}@{self.head.version}"
 
     def holds(self, begin_us: int, end_us: int) -> bool:
-        """Whether the chapter may hold anything of a range of wall time: it has frames there that were not
-        erased.
+        """Whether the chapter has frames in a range of wall time (Unix microseconds) that were not erased.
 
-        Embeddings stay when KV expires, so frames count whether or not their KV is there.
+        Frames without KV count, too, because their embeddings stay when KV expires.
         """
         begin, end = begin_us - self.origin_us, end_us - self.origin_us
         times = self.head.times_us
@@ -82,7 +82,7 @@ Fetch = Callable[[Sequence[ChapterRange]], list[bytes]]
 
 
 def fetch_from(files: Mapping[str, Files]) -> Fetch:
-    """Return a function that reads ranges from files by chapter name, one chapter after the other."""
+    """Return a function that reads ranges from the files of chapters, given by chapter name."""
 
     def fetch(requests: Sequence[ChapterRange]) -> list[bytes]:
         out = [b""] * len(requests)
@@ -105,9 +105,9 @@ class Traffic:
 
     Attributes:
         fetched_bytes: bytes fetched.
-        fetched: ranges fetched.
-        calls: calls of the fetch function.
-        present: ranges that were cached.
+        fetched: number of ranges fetched.
+        calls: number of calls of the fetch function.
+        present: number of ranges found in the cache.
     """
 
     fetched_bytes: int = 0
@@ -117,9 +117,9 @@ class Traffic:
 
 
 class RangeCache:
-    """Caches ranges of chapters within a byte budget; the least recently used are dropped first. Thread-safe.
+    """Caches ranges of chapters within a byte budget; the least recently used are evicted first. Thread-safe.
 
-    A range that is being fetched is not fetched again: other readers wait for it.
+    A range that is being fetched is not fetched a second time; other readers wait for the first fetch.
     """
 
     def __init__(self, fetch: Fetch, budget_bytes: int) -> None:
@@ -133,7 +133,7 @@ class RangeCache:
     def get(
         self, requests: Sequence[ChapterRange], traffic: Traffic | None = None, fetch: Fetch | None = None
     ) -> list[bytes]:
-        """Return the bytes of every range; missing ones are fetched together.
+        """Return the bytes of every range. Ranges that are not cached are fetched in one call.
 
         Args:
             requests: chapters and ranges.
@@ -187,11 +187,11 @@ class RangeCache:
                 waiting[key].set_exception(error)
             raise
         with self._lock:
-            # A range requested before a `forget` may belong to what was forgotten: it is not kept.
-            keeps = forgets == self._forgets
+            # Do not cache ranges that were requested before a `forget`, because they may have been forgotten.
+            is_valid = forgets == self._forgets
             for key, part in zip(own, parts, strict=True):
                 self._coming.pop(key, None)
-                if keeps:
+                if is_valid:
                     self._data[key] = part
                     self.bytes += len(part)
             while self.bytes > self._budget and self._data:
@@ -222,7 +222,7 @@ class RangeCache:
 
 
 def _key(request: ChapterRange) -> tuple[str, str, int]:
-    """Return the cache key of a range. Chapters of a model have the same prefix, so its key is its
+    """Return the cache key of a range. All chapters of a model share the prefix, so its key is its
     checksum."""
     chapter, place = request
     if place.file == PREFIX and place.checksum:
@@ -299,8 +299,8 @@ class Readable(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JoinedScenes:
-    """The scenes of one layer over all chapters (as `LayerScenes`), with the chapter of each and its number
-    there."""
+    """The visual clusters of one layer in all chapters (as `LayerScenes`), each with the index of its chapter
+    and its number in the chapter."""
 
     keys: torch.Tensor
     counts: torch.Tensor
@@ -315,10 +315,11 @@ class Choice:
 
     Attributes:
         slabs: slabs in temporal order.
-        ids: ids of their clusters.
-        frames: int64 [n], the frame of each row read; `places` int64 [axes, n], its place in the frame.
+        ids: ids of the slabs' clusters.
+        frames: int64 [n], frame number of each row that is read.
+        places: int64 [axes, n], position of each row inside its frame's slot.
         scored: number of clusters compared with the query.
-        rows: which rows of the slabs are read, bool; None: all.
+        rows: which rows of all slabs are read, bool [rows]; None: all rows.
     """
 
     slabs: tuple[ChapterRange, ...]
@@ -330,7 +331,7 @@ class Choice:
 
 
 class Past:
-    """Chapters of one camera, oldest first, read as one memory."""
+    """The chapters of one camera, oldest first, read as one memory."""
 
     def __init__(
         self,
@@ -347,15 +348,15 @@ class Past:
         instead of the cache's own.
 
         Raises:
-            HistoryError: no chapter has such a frame, they are of different models, or representatives are
-                asked for.
-            LostChapterError: one cannot be read.
+            HistoryError: no chapter has such a frame, the chapters are of different models, or the settings
+                ask for representatives.
+            LostChapterError: a chapter cannot be read.
         """
         self.settings = settings or RetrievalSettings()
         if self.settings.representatives:
             raise HistoryError("retrieval settings: chapters are read without representatives")
         self.ranges, self._fetch, self.traffic = ranges, fetch, traffic or Traffic()
-        self.chapters = [chapter for chapter in chapters if _meets(chapter, since_us, until_us)]
+        self.chapters = [chapter for chapter in chapters if _overlaps(chapter, since_us, until_us)]
         if not self.chapters:
             raise HistoryError("nothing is remembered of that time")
         newest = self.chapters[-1].head
@@ -381,7 +382,7 @@ class Past:
         self.layers = [self._joined(layer) for layer in range(self.shape.layers)]
         self.span: FrameChoice = self.choice(since_us, until_us)
 
-    # What an answer reads of any memory.
+    # The interface `Readable`.
 
     @property
     def clustered(self) -> bool:
@@ -390,12 +391,12 @@ class Past:
 
     @property
     def covered_from_us(self) -> int | None:
-        """Time of the oldest frame whose KV is there."""
+        """Wall time of the oldest complete frame; None: there is none."""
         frames = self.held_frames()
         return int(self.times_us[frames[0]]) if len(frames) else None
 
     def held_frames(self) -> Ints:
-        """Return the frames of which nothing is missing, ascending."""
+        """Return the numbers of the complete frames, ascending."""
         out: Ints = np.flatnonzero(self._present)
         return out
 
@@ -462,8 +463,8 @@ class Past:
         return Choice(tuple(slabs), ids, stands, spots, scored, read)
 
     def _inside(self, part: IndexRange, first: int) -> Ints:
-        """Count the tokens of each cluster that may be read, int64 [clusters]; `first` is its chapter's first
-        frame."""
+        """Return how many tokens of each cluster may be read, int64 [clusters]. `first` is the number of the
+        chapter's first frame."""
         if self.span.whole:
             return part.counts
         own = np.repeat(np.arange(len(part.counts)), part.counts)
@@ -471,8 +472,8 @@ class Past:
         return np.bincount(own[inside], minlength=len(part.counts)).astype(np.int64)
 
     def read(self, choice: Choice, layer: int) -> list[torch.Tensor]:
-        """Read the chosen slabs [tokens, 2, kv_heads, head_dim]. The window's rows of the layer are fetched
-        with them.
+        """Return the chosen slabs, [tokens, 2, kv_heads, head_dim] each. The window's rows of the layer are
+        fetched in the same call, and stay in the cache.
 
         Raises:
             LostChapterError: a chapter cannot be read.
@@ -490,7 +491,7 @@ class Past:
         return self.ranges.get(requests, self.traffic, self._fetch)
 
     def tensor(self, data: bytes) -> torch.Tensor:
-        """Convert a slab from its bytes."""
+        """Convert a slab's bytes to a tensor [tokens, 2, kv_heads, head_dim]."""
         shape = self.shape
         flat = (
             torch.frombuffer(bytearray(data), dtype=shape.dtype)
@@ -543,15 +544,15 @@ class Past:
 
 @contextmanager
 def _readable(chapter: Chapter) -> Iterator[None]:
-    """Turn errors from invalid data into a LostChapterError for that chapter alone: a holder can send
-    anything, even with checksums that match."""
+    """Turn errors inside the context into a LostChapterError, so that only this chapter is lost. A holder is
+    untrusted, and can send invalid data whose checksums match."""
     try:
         yield
     except (ValueError, LookupError, TypeError, HistoryError) as error:
         raise LostChapterError(chapter.name, str(error)) from error
 
 
-def _meets(chapter: Chapter, since_us: int | None, until_us: int | None) -> bool:
+def _overlaps(chapter: Chapter, since_us: int | None, until_us: int | None) -> bool:
     times = chapter.head.times_us + chapter.origin_us
     allowed = chapter.head.present.copy()
     if since_us is not None:
@@ -562,8 +563,8 @@ def _meets(chapter: Chapter, since_us: int | None, until_us: int | None) -> bool
 
 
 class PastBlock:
-    """A block of a chapter that is read whole; its KV is fetched layer by layer (as `OpenBlock` and its
-    `BornBlock`)."""
+    """A block in a chapter's window, which is read whole. It has the interfaces of `OpenBlock` and
+    `BornBlock`; its KV is fetched layer by layer."""
 
     def __init__(self, past: Past, chapter: Chapter, facts: WindowBlock, first: int) -> None:
         self._past, self.chapter, self.facts = past, chapter, facts
@@ -574,7 +575,7 @@ class PastBlock:
 
     @property
     def block(self) -> PastBlock:
-        """The block itself."""
+        """This block, as `WindowEntry` requires."""
         return self
 
     def layer(self, number: int) -> torch.Tensor:
@@ -585,7 +586,7 @@ class PastBlock:
 
 @dataclass(frozen=True, slots=True)
 class _Half:
-    """Keys (0) or values (1) of a block by layer."""
+    """A block's keys (`which` 0) or values (`which` 1), by layer."""
 
     block: PastBlock
     which: int
@@ -597,13 +598,14 @@ class _Half:
 def covered_ranges(
     chapters: Sequence[Chapter], since_us: int | None, until_us: int | None, joint_us: int
 ) -> list[tuple[int, int]]:
-    """Return what chapters cover of a time range, as ranges [first, last] of frame times, in order of time.
+    """Return the parts of a time range that chapters cover, as ranges [first, last] of frame times,
+    ascending.
 
     Args:
-        chapters: those that were read.
-        since_us: only frames from this time on.
-        until_us: only frames before this time.
-        joint_us: frames at most this far apart belong to one range.
+        chapters: the chapters.
+        since_us: only frames from this time on (Unix microseconds); None: all.
+        until_us: only frames before this time; None: all.
+        joint_us: frames at most this many microseconds apart belong to the same range.
     """
     parts: list[Any] = [np.zeros(0, np.int64)]
     parts += [(c.head.times_us + c.origin_us)[c.head.present] for c in chapters]

@@ -1,8 +1,8 @@
-"""Fetches clusters ahead of the layer that needs them, and completes what was not predicted.
+"""Fetches clusters before the layer that needs them, and fetches the clusters that were not predicted.
 
-A prediction only decides when a cluster moves, never whether it is read: the layer's own query selects, and
-missing clusters are fetched before attention begins. So an answer is bit for bit the same with and without
-it.
+A prediction only decides when a cluster is moved to the device. Which clusters are read is decided by the
+layer's own query, and missing clusters are fetched before attention begins. An answer is therefore bit for
+bit the same with and without prefetching.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ Move = Callable[[Cluster], torch.Tensor]
 class Predictor(StrEnum):
     """How the next layer's clusters are predicted.
 
-    `NONE`: nothing is fetched ahead. `RESIDUAL`: with the next layer's norm and query projection, applied to
-    the state after the current layer's attention; clusters move while its feed-forward part is computed.
+    Attributes:
+        NONE: Nothing is fetched ahead.
+        RESIDUAL: The next layer's norm and query projection are applied to the state after the current
+            layer's attention. Clusters move while the current layer's feed-forward part is computed.
     """
 
     NONE = "none"
@@ -34,11 +36,19 @@ class Predictor(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """What one layer moved to the device, in bytes and copies: clusters that were predicted (`early`), not
-    predicted (`late`), or predicted and not needed (`wasted`). `resident` bytes were there already.
+    """What one layer moved to the device.
 
-    `needed` counts the clusters that the layer read, `foreseen` those of them that the prediction named,
-    resident ones included. `chance` is the share that a random prediction of the same size would have named.
+    Attributes:
+        early_bytes: Bytes of needed clusters that were predicted.
+        early_copies: Number of needed clusters that were predicted.
+        late_bytes: Bytes of needed clusters that were not predicted.
+        late_copies: Number of needed clusters that were not predicted.
+        wasted_bytes: Bytes of clusters that were predicted but not needed.
+        wasted_copies: Number of clusters that were predicted but not needed.
+        resident_bytes: Bytes of needed clusters that were on the device already.
+        needed: Number of clusters that the layer read.
+        foreseen: Number of needed clusters that were predicted, including resident ones.
+        chance: Share of the needed clusters that a random prediction of the same size would contain.
     """
 
     early_bytes: int = 0
@@ -54,7 +64,13 @@ class Transfer:
 
 
 class Prefetcher:
-    """Moves clusters for one answer; predicted ones on a thread of its own."""
+    """Moves clusters to the device for one answer. Predicted clusters are moved on a separate thread.
+
+    Args:
+        move: Moves a cluster's KV to the device and returns it.
+        resident: Returns whether the cluster with an id is on the device.
+        ahead: Whether predicted clusters are moved ahead.
+    """
 
     def __init__(self, move: Move, resident: Callable[[int], bool], *, ahead: bool = True) -> None:
         self._move, self._resident = move, resident
@@ -71,7 +87,7 @@ class Prefetcher:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
     def foresee(self, layer: int, clusters: Sequence[Cluster]) -> None:
-        """Begin to move what `layer` will probably need."""
+        """Begin to move the clusters that `layer` will probably need."""
         if self._pool is None:
             return
         self._moving[layer] = {
@@ -85,8 +101,10 @@ class Prefetcher:
     def complete(
         self, layer: int, clusters: Sequence[Cluster], candidates: int
     ) -> tuple[list[torch.Tensor], Transfer]:
-        """Return the KV of the clusters that `layer` does need, in their order; unpredicted ones are moved
-        now.
+        """Return the KV of the clusters that `layer` needs, in the order of `clusters`, and what was moved.
+
+        Clusters that were not predicted are moved now. `candidates` is the number of clusters among which the
+        layer chose.
 
         Raises:
             HistoryError: a cluster could not be moved.

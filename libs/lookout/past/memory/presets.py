@@ -1,4 +1,4 @@
-"""Named settings of a memory: the default, and the scheme of the paper."""
+"""Named settings of a memory: the default, and the paper's scheme."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ PRESETS = {
         RetrievalSettings(breadth=2.0, whole=0.0, representatives=True),
     ),
 }
-"""`default` did best at equal budget and cost (docs/memory.md). `mosaic` is the paper's scheme as read here:
-scenes as visual clusters (the paper gives no sizes), and representatives of all clusters that are not
-retrieved."""
+"""`default` gave the best answers at equal budget and cost (docs/memory.md). `mosaic` is our reading of the
+paper: visual clusters are whole scenes (the paper gives no sizes), and all clusters that are not retrieved
+have representatives."""

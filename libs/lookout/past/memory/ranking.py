@@ -1,7 +1,7 @@
-"""Landmarks, the vectors by which searches rank spans: mean keys of a chapter's visual clusters, with times.
+"""Landmarks: the mean keys of a chapter's visual clusters, with times, by which searches rank spans.
 
-The directory holds the landmarks of chapters, so that spans of many cameras are ranked before any KV is read.
-Blocks that are not clustered yet count as clusters of their own, so a growing chapter is ranked to its end.
+Redis has the landmarks of all chapters, so that spans of many cameras are ranked before any KV is read. Each
+block in a growing chapter's window counts as a cluster, so that the chapter is ranked up to its end.
 """
 
 from __future__ import annotations
@@ -25,29 +25,30 @@ from lookout.past.memory.types import Ints, KVShape
 FORMAT = 1
 LAYERS = 4
 """Number of layers to compare, evenly spaced over the upper half of the model. Lower layers rank worse, and
-give some questions the same order (docs/find.md)."""
+rank spans in the same order for different questions (docs/find.md)."""
 KEPT_EVERY: Final = 4
-"""One cluster in this many is kept, which ranks moments as well as keeping all (docs/find.md)."""
+"""One in this many clusters is kept as a landmark. That ranks moments as well as keeping all
+(docs/find.md)."""
 SAMPLE: Final = 1024
 """Approximate number of clusters from which the directions of a `KeySpace` are computed."""
 _INFINITE: Final = 0x7C00
-"""Exponent bits of a float16: all of them are set in infinities and NaN, and in no finite number."""
+"""The exponent bits of a float16. Only infinities and NaN have all of them set."""
 DIRECTIONS: Final = 16
-"""Number of directions in which keys are compared. Keys vary along few directions and neighbouring layers are
-similar, so more directions do not rank better (docs/find.md)."""
+"""Number of directions along which keys are compared. More directions do not rank better, because keys vary
+along few directions and neighbouring layers are similar (docs/find.md)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Landmarks:
-    """Some of the visual clusters of a chapter, in order of time, with what ranking needs of them.
+    """The data that ranking needs about some of a chapter's visual clusters, in order of time.
 
     Attributes:
         keys: float16 [layers, clusters, width], mean raw key of each cluster. In a `KeySpace`, float32
             [1, clusters, directions].
         layers: int64 [layers], numbers of the layers in the model.
         begin_us: int64 [clusters], wall time of each cluster's first frame (Unix microseconds).
-        end_us: int64 [clusters], wall time of its last frame.
-        tokens: int64 [clusters], tokens of each in one layer.
+        end_us: int64 [clusters], wall time of each cluster's last frame.
+        tokens: int64 [clusters], number of each cluster's tokens in one layer.
         version: version of the chapter.
         model_digest: digest of the model that computed the keys.
     """
@@ -65,11 +66,11 @@ class Landmarks:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays that grow with the clusters."""
+        """Bytes of the arrays whose size depends on the number of clusters."""
         return sum(own.nbytes for own in (self.keys, self.begin_us, self.end_us, self.tokens))
 
     def part(self, places: slice | Ints) -> Landmarks:
-        """Return some of the clusters; with a slice, as views of the same arrays."""
+        """Return the landmarks at these places; with a slice, the arrays are views."""
         return replace(
             self,
             keys=self.keys[:, places],
@@ -79,7 +80,7 @@ class Landmarks:
         )
 
     def packed(self) -> bytes:
-        """Pack the landmarks into one value."""
+        """Pack the landmarks into bytes, as Redis stores them."""
         arrays = {
             "keys": self.keys,
             "layers": self.layers,
@@ -92,7 +93,7 @@ class Landmarks:
 
     @classmethod
     def unpacked(cls, data: bytes, where: str) -> Landmarks:
-        """Unpack landmarks from an untrusted value, as views of its bytes.
+        """Unpack landmarks from untrusted bytes. Its arrays are views of the bytes.
 
         Raises:
             HistoryError: The value is damaged, or not valid landmarks.
@@ -105,11 +106,12 @@ class Landmarks:
                 for kind, shape, place in layout.columns
             )
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-            raise HistoryError(f"{where}: not landmarks: {error!r}") from error
+            raise HistoryError(f"{where}: these are not valid landmarks: {error!r}") from error
         infinite = keys.view(np.uint16) & _INFINITE == _INFINITE
         if infinite.any() or not (begin_us <= end_us).all():
             raise HistoryError(
-                f"{where}: not landmarks: a key is infinite or NaN, or a time range is reversed"
+                f"{where}: these are not valid landmarks: a key is infinite or NaN, or a time range is "
+                "reversed"
             )
         return cls(keys, layers, begin_us, end_us, tokens, layout.version, layout.model_digest)
 
@@ -131,11 +133,11 @@ class _Layout:
 
 @lru_cache(maxsize=1 << 12)
 def _layout(head: bytes) -> _Layout:
-    """Parse a header. Cached, because many chapters have equal headers.
+    """Parse a header. Results are cached, because many chapters have equal headers.
 
     Raises:
-        ValueError: The shapes do not match one another. A header that is not one of landmarks raises several
-            other exceptions.
+        ValueError: The shapes do not match. Invalid headers also raise AttributeError, KeyError,
+            RecursionError and TypeError.
     """
     header, places = described_arrays(head)
     columns = tuple(places[name] for name in ("keys", "layers", "begin", "end", "tokens"))
@@ -149,19 +151,19 @@ def _layout(head: bytes) -> _Layout:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeySpace:
-    """The few directions in which clusters' keys vary most (principal components), over all compared layers.
+    """The directions along which clusters' keys vary most (principal components over all compared layers).
 
-    A reader of many landmarks stores their keys in this space: as one layer that is `DIRECTIONS` wide,
-    instead of several wide ones.
+    A reader of many landmarks stores their keys as coordinates along these directions: one layer of width
+    `DIRECTIONS` instead of several wide layers.
 
     Attributes:
         layers: int64 [layers], the compared layers.
         middle: float32 [layers, 1, width], mean key of each layer.
         directions: float32 [layers * width, directions], orthonormal directions of keys divided by `spread`.
         spread: float32 [layers, 1, 1], standard deviation of the keys of each layer.
-        sample: float32 [layers, clusters, width], some keys minus `middle`, by which scores are scaled.
+        sample: float32 [layers, clusters, width], some keys minus `middle`, used to scale scores.
         product: float32 [layers, width, directions], `directions` by layer, divided by `spread`.
-        offset: float32 [directions], `middle` multiplied by `product`, which is subtracted.
+        offset: float32 [directions], `middle` multiplied by `product`, subtracted from converted keys.
     """
 
     layers: Ints
@@ -174,7 +176,7 @@ class KeySpace:
 
     @classmethod
     def of(cls, landmarks: Sequence[Landmarks]) -> KeySpace:
-        """Compute the space from landmarks of one model, with at least one cluster among them."""
+        """Compute the space from landmarks of one model. There must be at least one cluster."""
         keys = np.concatenate([mark.keys for mark in landmarks], 1)
         keys = keys[:, :: max(1, keys.shape[1] // SAMPLE)].astype(np.float32)
         middle = keys.mean(1, keepdims=True)
@@ -182,7 +184,7 @@ class KeySpace:
         spread = np.maximum(np.sqrt((sample**2).mean((1, 2), keepdims=True)), 1e-6)
         flat = torch.from_numpy(_flattened(sample / spread))
         count = min(DIRECTIONS, *flat.shape)
-        # By torch: the BLAS of numpy takes all cores of the machine.
+        # Use torch, because numpy's BLAS uses all cores of the machine.
         directions = torch.linalg.svd(flat, full_matrices=False)[2][:count].T.contiguous()
         product = directions.view(len(spread), -1, count) / torch.from_numpy(spread)
         offset = (torch.from_numpy(middle) @ product).sum((0, 1))
@@ -190,26 +192,29 @@ class KeySpace:
         return cls(layers, middle, directions.numpy(), spread, sample, product, offset)
 
     def fits(self, own: Landmarks) -> bool:
-        """Whether landmarks have the same layers and width."""
+        """Whether landmarks have the layers and the width of this space."""
         return np.array_equal(own.layers, self.layers) and own.keys.shape[2] == self.middle.shape[2]
 
     def landmarks(self, own: Landmarks) -> Landmarks:
         """Convert landmarks to this space: their keys become float32 [1, clusters, directions]."""
-        return replace(own, keys=self._inside(own.keys).numpy()[None], layers=np.zeros(1, np.int64))
+        return replace(own, keys=self._in_space(own.keys).numpy()[None], layers=np.zeros(1, np.int64))
 
     def keys(self, keys: torch.Tensor) -> torch.Tensor:
         """Convert keys [layers of the model, width] to this space: [1, directions]."""
-        return self._inside(keys[torch.from_numpy(self.layers)].float().numpy()[:, None])
+        return self._in_space(keys[torch.from_numpy(self.layers)].float().numpy()[:, None])
 
     def queries(self, queries: torch.Tensor) -> torch.Tensor:
-        """Convert queries [layers of the model, width] to this space: [1, directions]. All layers count
-        equally: the scores of each are divided by their standard deviation over the sample."""
+        """Convert queries [layers of the model, width] to this space: [1, directions].
+
+        The scores of each layer are divided by their standard deviation over the sample, so that all layers
+        have the same weight.
+        """
         own = queries[torch.from_numpy(self.layers)].float().numpy()[:, :, None]
         deviation = (self.sample @ own).std(1, keepdims=True)
         scaled = own.transpose(0, 2, 1) * self.spread / np.where(deviation > 0, deviation, 1.0)
         return torch.from_numpy(_flattened(scaled) @ self.directions)
 
-    def _inside(self, keys: np.ndarray) -> torch.Tensor:
+    def _in_space(self, keys: np.ndarray) -> torch.Tensor:
         """Project keys [layers, clusters, width] onto the directions: [clusters, directions]."""
         own = torch.from_numpy(keys if keys.flags.writeable else keys.copy())
         return (own.float() @ self.product).sum(0) - self.offset
@@ -233,7 +238,7 @@ def joined(landmarks: Sequence[Landmarks]) -> Landmarks:
 
 @dataclass(slots=True, eq=False)
 class CameraPast:
-    """What ranking knows about a camera's past, from the directory.
+    """What ranking knows about a camera's past, from Redis.
 
     Attributes:
         chapters: Wall times of the first and last frame of each chapter (Unix microseconds).
@@ -253,11 +258,11 @@ def landmarks_of(chapter: Chapter, files: Files, every: int = KEPT_EVERY) -> Lan
 
     Args:
         chapter: The chapter, growing or sealed.
-        files: Its bytes.
-        every: One cluster in this many is kept, the newest among them.
+        files: Reads the chapter's bytes.
+        every: One in this many clusters is kept, always including the newest.
 
     Raises:
-        HistoryError: Its bytes are not available.
+        HistoryError: The chapter's bytes are not available.
     """
     head, shape = chapter.head, chapter.head.shape
     blocks = [block for block in head.window if block.rows]
@@ -292,7 +297,8 @@ def landmarks_of(chapter: Chapter, files: Files, every: int = KEPT_EVERY) -> Lan
 
 
 def compared_layers(count: int) -> Ints:
-    """Return the layers of a model to compare, int64, ascending; `count` is how many it has."""
+    """Return the numbers of the layers to compare, int64, ascending. `count` is the model's number of
+    layers."""
     layers: Ints = np.unique(np.linspace(count // 2, count - 1, LAYERS).round().astype(np.int64))
     return layers
 

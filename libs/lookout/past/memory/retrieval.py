@@ -1,7 +1,7 @@
-"""Chooses which clusters an answer reads: two stages under a token budget, and representatives of the rest.
+"""Chooses the clusters that an answer reads, in two stages within a token budget.
 
-With representatives every token of the memory counts exactly once in every layer: it is retrieved, or its
-cluster's mean represents it.
+Optionally, representatives stand for the clusters that are not retrieved. Then every token of the memory
+counts exactly once in each layer: it is retrieved, or its cluster's mean represents it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ class RetrievalSettings:
     """How much an answer reads.
 
     Attributes:
-        frames: the frame budget; times the tokens of one frame it is the token budget of each layer.
-        span: frame slots of positions that the memory takes, equal in all layers.
-        breadth: the first stage takes visual clusters until they hold this many times the token budget.
-        whole: share of the budget that the best visual clusters fill completely; the rest goes to the best
-            semantic clusters of all that the first stage took. 0: only these (the paper).
-        representatives: whether every cluster that is not retrieved has a representative (the paper).
+        frames: the frame budget. Multiplied by the mean number of tokens per frame, it is the token budget of
+            each layer.
+        span: number of frame slots whose positions the memory uses, the same in all layers.
+        breadth: the first stage chooses visual clusters until they have this many times the token budget.
+        whole: share of the budget that is filled with all clusters of the best visual clusters. The rest goes
+            to the best semantic clusters in any chosen visual cluster. The paper has 0.
+        representatives: whether clusters that are not retrieved have representatives, as in the paper.
     """
 
     frames: int = 64
@@ -46,17 +47,22 @@ class RetrievalSettings:
         if self.frames < 0 or self.span < 1 or self.breadth < 1:
             raise HistoryError(
                 f"retrieval settings: frames={self.frames}, span={self.span}, breadth={self.breadth}: "
-                "frames must be at least 0, span and breadth at least 1"
+                "frames must be at least 0, and span and breadth must be at least 1"
             )
         if not 0 <= self.whole <= 1:
-            raise HistoryError(f"retrieval settings: whole={self.whole} must be from 0 to 1")
+            raise HistoryError(f"retrieval settings: whole={self.whole} must be between 0 and 1")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Representatives:
-    """Means that represent tokens that are not retrieved, in temporal order.
+    """Means of clusters that are not retrieved, in temporal order.
 
-    `keys` and `values` [n, width], `counts` int64 [n], `frames` int64 [n] and `places` int64 [axes, n].
+    Attributes:
+        keys: [n, width], mean keys.
+        values: [n, width], mean values.
+        counts: int64 [n], number of tokens that each mean represents.
+        frames: int64 [n], mean frame number.
+        places: int64 [axes, n], mean position inside the frame's slot.
     """
 
     keys: torch.Tensor
@@ -71,12 +77,12 @@ class Representatives:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Retrieved:
-    """What one layer of one answer reads of the memory.
+    """What one layer of an answer reads of the memory.
 
     Attributes:
-        clusters: clusters in temporal order.
-        representatives: representatives of other clusters.
-        rows: which tokens of the clusters are read, bool [tokens of all of them]; None: all.
+        clusters: retrieved clusters in temporal order.
+        representatives: representatives of the other clusters.
+        rows: which of the clusters' tokens are read, bool [tokens of all clusters]; None: all tokens.
         scored: number of candidates compared with the query.
     """
 
@@ -94,14 +100,13 @@ class Retrieved:
 
 
 def token_budget(snapshot: Snapshot, settings: RetrievalSettings) -> int:
-    """Return how many tokens of each layer the frame budget allows: frames times the mean tokens of a
-    frame."""
+    """Return the token budget of each layer: the frame budget times the mean number of tokens per frame."""
     return budget_of(len(snapshot.times_us), len(snapshot.token_frame), settings)
 
 
 def budget_of(frames: int, tokens: int, settings: RetrievalSettings) -> int:
-    """Return `token_budget` of a memory with this many frames and tokens; at least one token, if there is a
-    budget."""
+    """Return the `token_budget` of a memory with this many frames and tokens. Unless the frame budget is 0,
+    it is at least one token."""
     if not settings.frames or not tokens:
         return 0
     return max(1, round(settings.frames * tokens / max(1, frames)))
@@ -121,13 +126,13 @@ def retrieve(  # noqa: PLR0917
         snapshot: the memory.
         layer: number of the layer.
         query: [width], mean over question tokens and each KV head's query heads; un-rotated.
-        budget: tokens; whole clusters are taken in order of score while they fit, ties by cluster id. Without
-            representatives a part of the next best cluster fills the rest.
+        budget: number of tokens. Whole clusters are chosen in order of score while they fit; ties are decided
+            by cluster id. Without representatives, a part of the next best cluster fills the rest.
         settings: breadth of the first stage, and whether there are representatives.
         span: frames that may be read.
 
     Returns:
-        The clusters to fetch, and the representatives of everything else.
+        The clusters to fetch, and the representatives of all other clusters.
     """
     index = snapshot.layers[layer]
     q = query.to(index.keys.dtype)
@@ -162,7 +167,8 @@ def retrieve(  # noqa: PLR0917
 
 
 def _inside(index: LayerIndex, rows: Ints, snapshot: Snapshot, span: FrameChoice) -> Ints:
-    """Count the tokens of each cluster that may be read, int64 [clusters]; `rows` are rows of the table."""
+    """Return how many tokens of each cluster may be read, int64 [clusters]. `rows` are the clusters' rows in
+    the table."""
     clusters = index.clusters(rows)
     return np.array(
         [int(span.holds(snapshot.lookup(cluster.slab.tokens)[0]).sum()) for cluster in clusters], np.int64
@@ -171,14 +177,14 @@ def _inside(index: LayerIndex, rows: Ints, snapshot: Snapshot, span: FrameChoice
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidates:
-    """The clusters among which the second stage chooses, one visual cluster after the other.
+    """The clusters among which the second stage chooses, ordered by visual cluster.
 
     Attributes:
-        keys: [clusters, width], mean raw key of each.
-        counts: int64 [clusters], tokens of each that may be read.
-        ids: int64 [clusters], unique; they decide ties.
-        first: int64 [clusters], first frame of each.
-        home: int64 [clusters], the visual cluster of each, numbered in order of their score.
+        keys: [clusters, width], mean raw key of each cluster.
+        counts: int64 [clusters], number of each cluster's tokens that may be read.
+        ids: int64 [clusters], unique ids, which decide ties.
+        first: int64 [clusters], first frame of each cluster.
+        home: int64 [clusters], each cluster's visual cluster, numbered by descending score.
     """
 
     keys: torch.Tensor
@@ -190,10 +196,12 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Picks:
-    """The clusters that a layer reads, in temporal order, ties by id: the order of fetching changes nothing.
+    """The clusters that a layer reads, in temporal order; ties are ordered by id.
 
-    `places` int64 [clusters] among the candidates; `tokens` int64 [clusters], how many of each are read;
-    `partial`: whether one of them is read in part.
+    Attributes:
+        places: int64 [clusters], indices among the candidates.
+        tokens: int64 [clusters], how many tokens of each cluster are read.
+        partial: Whether one of the clusters is read only in part.
     """
 
     places: Ints
@@ -209,11 +217,11 @@ def first_stage(  # noqa: PLR0917
     span: FrameChoice,
     opened: Callable[[Ints], tuple[Candidates, T]],
 ) -> tuple[Candidates, T]:
-    """Return the candidates in the best visual clusters (`opened` returns those of some visual clusters, and
-    data that belongs to them).
+    """Return the candidates in the best visual clusters, and the data that `opened` returned with them.
 
-    A visual cluster that overlaps the span may hold little of it, so the stage continues until the budget can
-    be filled or nothing is left.
+    `opened` returns the candidates in some visual clusters, and any data about them. A visual cluster that
+    overlaps the span may have few tokens inside it, so visual clusters are added until the budget can be
+    filled or none is left.
     """
     tokens, total = budget * settings.breadth, int(index.counts.sum())
     while True:
@@ -228,17 +236,17 @@ def semantic_stage(
 ) -> Picks:
     """Return the clusters to read.
 
-    Whole clusters come first. Without representatives the next best cluster is read in part, so that every
-    memory that holds enough gives exactly the budget.
+    Whole clusters are chosen first. Without representatives, the next best cluster is read in part, so that
+    exactly the budget is read if there are enough tokens.
     """
     counts, ids = candidates.counts, candidates.ids
     scores = scores_of(candidates.keys, query)
-    open_ones = counts > 0
+    readable = counts > 0
     by_scene = np.lexsort((ids, -scores, candidates.home))
     order: Ints = np.lexsort((ids, -scores))
-    order = order[open_ones[order]]
-    picks = _fill(by_scene[open_ones[by_scene]], counts, round(budget * settings.whole))
-    untaken = open_ones.copy()
+    order = order[readable[order]]
+    picks = _fill(by_scene[readable[by_scene]], counts, round(budget * settings.whole))
+    untaken = readable.copy()
     untaken[picks] = False
     picks += _fill(order[untaken[order]], counts, budget - int(counts[picks].sum()))
     untaken[picks] = False
@@ -253,12 +261,13 @@ def semantic_stage(
 
 
 def rows_read(allowed: np.ndarray, sizes: Sequence[int], tokens: Ints) -> np.ndarray:
-    """Return which rows of slabs are read: of each as many allowed ones as wanted, evenly spaced.
+    """Return which rows of slabs to read, bool [rows of all slabs]. The chosen rows of a slab are evenly
+    spaced among the allowed ones.
 
     Args:
-        allowed: bool [rows of all slabs].
-        sizes: rows of each slab.
-        tokens: int64 [slabs], how many of each to read.
+        allowed: bool [rows of all slabs], which rows may be read.
+        sizes: number of rows of each slab.
+        tokens: int64 [slabs], number of rows to read of each slab.
     """
     out = np.zeros(len(allowed), dtype=bool)
     begin = 0
@@ -283,12 +292,13 @@ class Scenes(Protocol):
 
 
 def visual_stage(index: Scenes, query: torch.Tensor, tokens: float, span: FrameChoice) -> Ints:
-    """Return visual clusters in order of score until they hold `tokens` tokens; ties by number."""
+    """Return the best visual clusters, in order of score, that together have at least `tokens` tokens. Ties
+    are ordered by number."""
     sizes = index.counts.numpy()
-    open_ones = sizes > 0
+    readable = sizes > 0
     if not span.whole:
-        open_ones &= span.meets(index.frames[0], index.frames[-1])
-    rows = np.flatnonzero(open_ones)
+        readable &= span.meets(index.frames[0], index.frames[-1])
+    rows = np.flatnonzero(readable)
     scores = scores_of(index.keys, query)[rows]
     order: Ints = rows[np.lexsort((rows, -scores))]
     enough = int(np.searchsorted(np.cumsum(sizes[order]), tokens)) + 1
@@ -296,7 +306,7 @@ def visual_stage(index: Scenes, query: torch.Tensor, tokens: float, span: FrameC
 
 
 def _fill(order: Ints, counts: Ints, budget: int) -> list[int]:
-    """Take whole clusters in order while they fit."""
+    """Return clusters in order, skipping those that no longer fit into the budget."""
     picks: list[int] = []
     if not len(order) or not budget:
         return picks
@@ -315,7 +325,7 @@ def _representatives(index: LayerIndex, rows: Ints, span: FrameChoice) -> Repres
     """Return the representatives of some clusters, given as rows of the table."""
     table = index.table
     if not span.whole:
-        # A mean that includes frames outside the span would leak them.
+        # Omit clusters with frames outside the span, because their mean would reveal these frames.
         rows = rows[span.holds(table.frames[0, rows]) & span.holds(table.frames[2, rows])]
     rows = rows[np.lexsort((rows, table.frames[1, rows]))]
     picked = torch.from_numpy(rows)
@@ -330,9 +340,11 @@ def _representatives(index: LayerIndex, rows: Ints, span: FrameChoice) -> Repres
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """Positions of memory frames: the frames that an answer reads in one layer, in order, over a fixed number
-    of slots that end where the window begins. Fewer frames than slots are placed next to the window; more
-    frames share slots.
+    """Computes the positions of the frames that an answer reads in one layer.
+
+    The frames are placed, in order, into a fixed number of slots that end where the window begins. If there
+    are fewer frames than slots, they use the slots next to the window; if there are more, several frames
+    share a slot.
 
     Attributes:
         origin: int64 [axes], position of the first slot.
@@ -345,7 +357,8 @@ class Slots:
     span: int
 
     def positions(self, frames: Ints, places: Ints) -> Ints:
-        """Return positions int64 [axes, n] of tokens or representatives by their frame and place in it."""
+        """Return the positions of tokens or representatives, int64 [axes, n], given their frames and
+        places."""
         if not len(frames):
             return places
         first = int(frames.min())

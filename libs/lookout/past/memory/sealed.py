@@ -1,13 +1,13 @@
-"""A sealed memory: four files that never change. Erasing, and repair, write the next version of them.
+"""A sealed memory: four files that never change. Erasing and repairing write a new version of the files.
 
     slabs-VERSION.bin      the KV of each cluster, by layer and visual cluster
-    catalogue-VERSION.bin  layer by layer, its index ranges and then its scenes (`catalogue`)
+    catalogue-VERSION.bin  for each layer, its index ranges and then its scenes (`catalogue`)
     prefix.bin             the system prefix
-    head-VERSION.bin       is read first, and names the others
+    head-VERSION.bin       is read first, and refers to the other files
 
-The head is renamed into place last, once the others have reached the disk, so a version is there whole or
-not at all. Then everything else in the folder is removed: the version before, or the files of the memory that
-grew here (`folder`). The durable tier holds the same files.
+The head is renamed into place last, when the other files have reached the disk, so a version is either
+complete or absent. Afterwards, all other files in the folder are removed: those of the previous version, or
+those of the growing memory (`folder`). The durable tier stores the same files.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from lookout.past.memory.packing import checksum
 from lookout.past.memory.types import Extent, Ints, KVShape, raw
 
 Scene = tuple[IndexRange, Iterable[memoryview]]
-"""A visual cluster as it is written: its semantic clusters, and their KV. The places of the slabs are new."""
+"""A visual cluster to write: its index range, whose slabs get new places, and the KV of its semantic
+clusters."""
 
 
 def write_sealed(
@@ -50,13 +51,13 @@ def write_sealed(
 
     Args:
         folder: its folder.
-        snapshot: the snapshot; it has no block that is read whole.
+        snapshot: the snapshot; its window must be empty.
         shape: shape of one token's KV.
         about: facts about the memory.
-        fed_s: when it last took in a block.
+        fed_s: when a block was last added, Unix seconds.
 
     Raises:
-        HistoryError: a file could not be written; nothing has changed.
+        HistoryError: a file could not be written; the folder's memory is unchanged.
     """
 
     def layer_of(layer: int) -> Iterator[Scene]:
@@ -71,13 +72,13 @@ def write_sealed(
     try:
         replace_file(folder / PREFIX, packed_prefix(snapshot.prefix))
     except OSError as error:
-        raise HistoryError(f"{folder}: could not be sealed ({error.strerror})") from error
+        raise HistoryError(f"{folder}: the memory could not be sealed ({error.strerror})") from error
     return _write(folder, head, map(layer_of, range(shape.layers)), fed_s)
 
 
 def _write(folder: Path, head: Head, layers: Iterable[Iterable[Scene]], fed_s: float) -> Head:
-    """Write a version. Its head is packed when everything else is written: what `layers` finds to be lost may
-    change `head.present`."""
+    """Write a version and return its head. The head is packed last, because iterating over `layers` may find
+    lost clusters and change `head.present`."""
     slabs, catalogue, path = (folder / name for name in file_names(head.version)[1:])
     written: list[list[IndexRange]] = []
 
@@ -117,7 +118,7 @@ def _write(folder: Path, head: Head, layers: Iterable[Iterable[Scene]], fed_s: f
             with contextlib.suppress(OSError):
                 file.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise HistoryError(f"{folder}: could not be sealed ({error.strerror})") from error
+            raise HistoryError(f"{folder}: the memory could not be sealed ({error.strerror})") from error
         raise
     return head
 
@@ -126,17 +127,17 @@ def read_head(folder: Path) -> Head:
     """Read the head of a sealed memory's newest version.
 
     Raises:
-        HistoryError: it is not sealed, or damaged.
+        HistoryError: the memory is not sealed, or its head is damaged.
     """
     path = newest_head(folder)
     if path is None:
-        raise HistoryError(f"{folder} holds no sealed memory")
+        raise HistoryError(f"{folder} contains no sealed memory")
     try:
         return Head.unpacked(read_file(path), str(path))
     except OSError as error:
-        raise HistoryError(f"{path}: cannot be read ({error.strerror})") from error
+        raise HistoryError(f"{path}: the file cannot be read ({error.strerror})") from error
     except (KeyError, TypeError) as error:
-        raise DamagedMemoryError(f"{path}: damaged: it is not the head of a memory") from error
+        raise DamagedMemoryError(f"{path}: the file is damaged: it is not a memory's head") from error
 
 
 def file_names(version: int) -> tuple[str, ...]:
@@ -145,7 +146,8 @@ def file_names(version: int) -> tuple[str, ...]:
 
 
 def sweep(folder: Path, head: Head) -> None:
-    """Remove all files that do not belong to the newest version; a killed process may have left some.
+    """Remove all files that do not belong to the newest version, such as those that a killed process left
+    behind.
 
     Raises:
         HistoryError: a file could not be removed.
@@ -156,19 +158,19 @@ def sweep(folder: Path, head: Head) -> None:
         try:
             path.unlink()
         except OSError as error:
-            raise HistoryError(f"{path}: cannot be removed ({error.strerror})") from error
+            raise HistoryError(f"{path}: the file cannot be removed ({error.strerror})") from error
     if stale:
         sync_folder(folder)
 
 
 @dataclass(frozen=True, eq=False)
 class FolderFiles:
-    """The files of a sealed memory in a folder."""
+    """Reads the files of a sealed memory in a folder."""
 
     folder: Path
 
     def read(self, ranges: Sequence[ByteRange]) -> list[bytes]:
-        """Read the bytes of each range; those of one file are read in order of their offset.
+        """Return the bytes of each range, in the order of `ranges`. Each file is read in order of offset.
 
         Raises:
             HistoryError: a file cannot be read, or its name leads out of the folder.
@@ -186,7 +188,9 @@ class FolderFiles:
                         file.seek(ranges[number].offset)
                         out[number] = file.read(ranges[number].length)
             except OSError as error:
-                raise HistoryError(f"{self.folder / name}: cannot be read ({error.strerror})") from error
+                raise HistoryError(
+                    f"{self.folder / name}: the file cannot be read ({error.strerror})"
+                ) from error
         return out
 
 
@@ -212,13 +216,13 @@ class SealedMemory:
 
         Args:
             folder: the folder.
-            owner: open it for changes; else only for reading.
-            salvage: as the owner, if anything is damaged, rewrite the memory without the damaged parts.
+            owner: whether to open the memory for changes; otherwise only for reading.
+            salvage: whether to rewrite the memory without damaged parts, if there are any; requires `owner`.
 
         Raises:
-            DamagedMemoryError: its head or the scenes of a layer are damaged.
-            HistoryError: it is not sealed, or could not be written.
-            OwnedMemoryError: another process is changing it.
+            DamagedMemoryError: the head or the scenes of a layer are damaged.
+            HistoryError: the memory is not sealed, or could not be written.
+            OwnedMemoryError: another process is changing the memory.
         """
         with contextlib.ExitStack() as stack:
             opened = cls(folder, stack.enter_context(lock(folder)) if owner else None)
@@ -245,7 +249,7 @@ class SealedMemory:
         return Extent(len(times), int(times[present[0]]) if len(present) else None, int(times[-1]))
 
     def check(self) -> int:
-        """Compare everything with its checksum; `damage` lists what is lost.
+        """Compare all files with their checksums; `damage` then lists what is lost.
 
         Returns:
             The number of intact clusters.
@@ -256,8 +260,8 @@ class SealedMemory:
         return sum(len(part.ids) for layer in layers for part, _ in layer)
 
     def forget(self, begin_us: int, end_us: int) -> int:
-        """Erase a range of stream time completely: when this returns, no file of the folder holds anything of
-        it. What is damaged is left out, too.
+        """Erase a range of stream time (microseconds). When this returns, no file in the folder contains data
+        of the range. Damaged parts are removed, too.
 
         Returns:
             The number of frames erased.
@@ -272,7 +276,7 @@ class SealedMemory:
         return frames
 
     def _rewrite(self, erased: np.ndarray, forgotten: tuple[tuple[int, int], ...]) -> None:
-        """Write the next version, without some frames."""
+        """Write the next version, which omits the erased frames, bool [frames]."""
         old = self.head
         head = replace(
             old,
@@ -285,8 +289,8 @@ class SealedMemory:
         sweep(self.folder, self.head)
 
     def _remaining(self, erased: np.ndarray, present: np.ndarray) -> Iterator[Iterator[Scene]]:
-        """Yield, layer by layer, what is left without some frames and without what is damaged; frames of
-        which a part is lost are taken out of `present`."""
+        """Yield, for each layer, its visual clusters without erased frames and damaged parts. Frames of which
+        a part is lost are removed from `present`."""
         self._lost = {}
         for place, visual in self.head.scenes:
             (data,) = self._files.read([place])
@@ -298,7 +302,7 @@ class SealedMemory:
         self.damage = [self._sentence(name, frames) for name, frames in self._lost.items()]
 
     def _scene(self, scenes: LayerScenes, visual: int, erased: np.ndarray) -> Scene:
-        """Return what is left of a visual cluster."""
+        """Return a visual cluster without erased frames and damaged parts."""
         head, shape = self.head, self.head.shape
         place, parts, slabs = scenes.index_range(head, visual), [], []
         try:
@@ -326,7 +330,7 @@ class SealedMemory:
         return IndexRange.joined(parts, shape), slabs
 
     def _read(self, ranges: Sequence[ByteRange]) -> list[bytes]:
-        """Read ranges; those of a file that is missing are empty."""
+        """Read ranges. Ranges of a missing file are empty."""
         try:
             return self._files.read(ranges)
         except HistoryError as error:
@@ -344,7 +348,7 @@ class SealedMemory:
 
 
 def _without(cluster: IndexRange, data: bytes, stays: np.ndarray, shape: KVShape) -> tuple[IndexRange, bytes]:
-    """Return what is left of a cluster and of its slab; its sums are computed again."""
+    """Return a cluster and its slab with only the tokens that stay; the cluster's sums are computed again."""
     slab = np.frombuffer(data, np.uint8).reshape(len(stays), -1)[stays]
     frames = cluster.token_frame[stays]
     tokens = torch.from_numpy(slab).view(shape.dtype).view(len(frames), 2, -1)

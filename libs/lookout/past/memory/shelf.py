@@ -1,5 +1,5 @@
-"""A folder of memories with one subfolder per camera and epoch: listing, removing, and limits of size and
-age."""
+"""Manages a folder of memories, with one subfolder per camera and epoch: lists, removes and repairs memories,
+and limits their size and age."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 FOLDER_NAME = 240
 """Maximum characters of a folder's name; file systems allow 255."""
 CUT_SHORT = "%-"
-"""Precedes, in a folder's name, the digest of an id that is too long for it."""
+"""Separator before the digest in the folder name of a camera whose id is too long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One memory of a folder.
+    """One memory in a folder of memories.
 
     Attributes:
-        camera: its camera; if it is damaged, the one that its path names.
-        epoch: the number of its epoch, likewise.
-        path: where it lies.
-        about: facts about it.
-        bytes: its bytes on disk.
-        fed_s: when it last took in a block, in seconds since 1970.
-        damage: why nothing of it can be read; else empty.
+        camera: the memory's camera; if the memory is damaged, the camera named in its path.
+        epoch: the number of the memory's epoch; if the memory is damaged, the one named in its path.
+        path: the memory's folder.
+        about: facts about the memory.
+        bytes: bytes on disk.
+        fed_s: when a block was last added, Unix seconds.
+        damage: why the memory cannot be read; empty if it can.
     """
 
     camera: str
@@ -52,8 +52,8 @@ class Entry:
 
 
 def place_of(root: Path | str, camera: str, epoch: int) -> Path:
-    """Return where a camera's epoch lies in a folder of memories; a memory of an earlier release stays where
-    it is."""
+    """Return the subfolder of a camera's epoch in a folder of memories. A memory that an earlier release
+    wrote keeps its subfolder."""
     own = f"{epoch:06d}"
     earlier = Path(root) / re.sub(r"^\.+$|[^A-Za-z0-9._-]", lambda part: "_" * len(part[0]), camera) / own
     with contextlib.suppress(HistoryError):
@@ -63,32 +63,33 @@ def place_of(root: Path | str, camera: str, epoch: int) -> Path:
 
 
 def folder_name(camera: str) -> str:
-    """Return a folder name for a camera's id, a different one for every id: any producer chooses ids.
+    """Return the folder name of a camera. Different ids have different names, and no name leads out of the
+    folder, because ids come from untrusted producers.
 
-    Usual ids stay as they are. Other bytes are percent-encoded, and so are dots that would lead out of the
-    folder (".."). An id that is too long for a file system is replaced by a part of it and its digest.
+    Usual ids are not changed. Other characters are percent-encoded, and so are ids that consist only of dots.
+    An id that is too long for a file system is cut and gets its digest.
     """
     name = quote(camera, safe="") if camera.strip(".") else "%2E" * len(camera)
     if len(name) <= FOLDER_NAME:
         return name
-    # No percent-encoding begins like this, so no other id has this name.
+    # No percent-encoding contains `CUT_SHORT`, so no other id has this name.
     return f"{name[: FOLDER_NAME - 34]}{CUT_SHORT}{checksum(camera.encode()).hex()}"
 
 
 def entries(root: Path | str, camera: str | None = None) -> list[Entry]:
-    """List the memories of a folder (which may be one memory itself), by camera and epoch.
+    """List the memories in a folder, or the folder's own memory if it is one, sorted by camera and epoch.
 
     Raises:
-        HistoryError: there is no memory, or none of that camera.
+        HistoryError: the folder contains no memory, or none of that camera.
     """
     path = Path(root)
-    shelf = sorted(_found(path), key=lambda entry: (entry.camera, entry.epoch))
-    if not shelf:
-        raise HistoryError(f"{path} holds no memory")
-    selection = [entry for entry in shelf if camera is None or entry.camera == camera]
+    memories = sorted(_found(path), key=lambda entry: (entry.camera, entry.epoch))
+    if not memories:
+        raise HistoryError(f"{path} contains no memory")
+    selection = [entry for entry in memories if camera is None or entry.camera == camera]
     if not selection:
-        names = ", ".join(sorted({entry.camera for entry in shelf}))
-        raise HistoryError(f"{path} holds no memory of camera {camera!r}; there are: {names}")
+        names = ", ".join(sorted({entry.camera for entry in memories}))
+        raise HistoryError(f"{path} contains no memory of camera {camera!r}, only of: {names}")
     return selection
 
 
@@ -115,13 +116,13 @@ def _found(path: Path) -> Iterator[Entry]:
 def remove(
     root: Path | str, camera: str, since_s: float | None = None, until_s: float | None = None
 ) -> tuple[int, int]:
-    """Erase a camera's memories, or a time range of them (seconds from the start of its source), completely.
+    """Erase a camera's memories, or a time range of them (seconds from the start of the camera's source).
 
     Returns:
-        The number of memories removed, and the number of frames erased in those that remain.
+        The number of memories removed, and the number of frames erased from memories that remain.
 
     Raises:
-        HistoryError: there is no such camera, or another process is feeding it.
+        HistoryError: there is no memory of the camera, or another process is writing one.
     """
     removed = erased = 0
     for entry in entries(root, camera):
@@ -138,32 +139,31 @@ def remove(
 
 
 def repair(root: Path | str, camera: str | None = None) -> Iterator[tuple[Entry, list[str]]]:
-    """Repair damaged memories by continuing without the damaged parts; yields each memory and what it lost,
-    in sentences.
+    """Repair memories by removing their damaged parts. Yields each memory with sentences about what was lost.
 
     Raises:
-        HistoryError: there is no such camera; or, after all others, another process is feeding one, or
-            nothing of one can be read.
+        HistoryError: there is no memory of the camera. It is also raised, after all other memories were
+            repaired, if another process is writing one or one cannot be read at all.
     """
-    refused: list[str] = []
+    failures: list[str] = []
     for entry in entries(root, camera):
         try:
             with _opened(entry.path, salvage=True) as folder:
                 yield entry, folder.damage
         except HistoryError as error:
-            refused.append(str(error))
-    if refused:
-        raise HistoryError("; ".join(refused))
+            failures.append(str(error))
+    if failures:
+        raise HistoryError("; ".join(failures))
 
 
 def check(path: Path) -> int:
-    """Compare every file of a memory with its checksums.
+    """Compare all files of a memory with their checksums.
 
     Returns:
         The number of clusters.
 
     Raises:
-        DamagedMemoryError: something is damaged.
+        DamagedMemoryError: a file is damaged or missing.
     """
     from lookout.past.memory.folder import MemoryFolder
     from lookout.past.memory.sealed import SealedMemory
@@ -181,7 +181,7 @@ def extent_of(path: Path) -> Extent:
     """Return the frames and times that a memory covers.
 
     Raises:
-        HistoryError: it cannot be read.
+        HistoryError: the memory cannot be read.
     """
     from lookout.past.memory.folder import MemoryFolder
     from lookout.past.memory.sealed import SealedMemory
@@ -192,7 +192,8 @@ def extent_of(path: Path) -> Extent:
 
 
 def _opened(path: Path, *, salvage: bool = False) -> MemoryFolder | SealedMemory:
-    """Open a memory to change it. The import takes seconds, and finding memories does not need it."""
+    """Open a memory to change it. The imports are here because they take seconds, and listing memories does
+    not need them."""
     from lookout.past.memory.folder import MemoryFolder
     from lookout.past.memory.sealed import SealedMemory
 
@@ -201,10 +202,11 @@ def _opened(path: Path, *, salvage: bool = False) -> MemoryFolder | SealedMemory
 
 
 def _delete(root: Path, path: Path) -> None:
-    """Delete one memory; with a camera's last one also the camera's folder, whose name identifies the camera.
+    """Delete a memory. With a camera's last memory, also delete the camera's folder, whose name reveals the
+    camera.
 
     Raises:
-        HistoryError: another process is writing to it.
+        HistoryError: another process is writing the memory.
     """
     with lock(path):
         shutil.rmtree(path)
@@ -215,18 +217,25 @@ def _delete(root: Path, path: Path) -> None:
 def trim(
     root: Path | str, max_bytes: int | None = None, max_age_s: float | None = None, now_s: float | None = None
 ) -> int:
-    """Keep a folder of memories within a size and an age.
+    """Erase frames that are too old from a folder of memories, and remove memories until the folder is small
+    enough.
 
-    A frame's age is the time since its memory last took in a block, plus the time by which it is older than
-    the newest frame of that memory. To stay within the size, whole memories are removed, the one fed longest
-    ago first.
+    A frame's age is the time since a block was last added to its memory, plus the difference between its
+    stream time and that of the memory's newest frame. To reduce the size, whole memories are removed,
+    starting with the one that got its last block longest ago.
+
+    Args:
+        root: the folder.
+        max_bytes: maximum size of the folder; None: no limit.
+        max_age_s: maximum age of a frame in seconds; None: no limit.
+        now_s: the current time, Unix seconds; None: the clock's.
 
     Returns:
         The number of bytes freed.
 
     Raises:
         DamagedMemoryError: a memory cannot be opened to erase a part of it; the others were trimmed.
-        HistoryError: another process is feeding a memory that has to be removed.
+        HistoryError: another process is writing a memory that has to be removed.
     """
     now = time.time() if now_s is None else now_s
     before = sum(entry.bytes for entry in entries(root))
@@ -254,7 +263,7 @@ def trim(
 
 
 def _forget_older(folder: MemoryFolder | SealedMemory, age_s: float) -> None:
-    """Erase what is more than `age_s` older than the newest frame."""
+    """Erase the frames that are more than `age_s` seconds older than the newest frame."""
     first, last = folder.extent.first_us, folder.extent.last_us
     if first is not None and last is not None and first < (end := int(last - age_s * 1e6)):
         folder.forget(-(1 << 62), end)

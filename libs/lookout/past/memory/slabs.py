@@ -1,4 +1,4 @@
-"""One contiguous slab per cluster: token after token, K and V together, so that a single copy moves a
+"""Slabs: the KV of one cluster in contiguous memory, token by token, so that a single copy moves a
 cluster."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lookout.past.memory.types import Ints
 
 @dataclass(slots=True, eq=False)
 class _Buffer:
-    """Memory that several views of one growing slab share; only the newest view appends to it."""
+    """Memory that several versions of a growing slab share. Only the newest version appends to it."""
 
     data: torch.Tensor
     tokens: Ints
@@ -30,10 +30,10 @@ class _Buffer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slab:
-    """The first `size` tokens of a buffer; immutable, so that an answer may read it while the memory grows.
+    """The first `size` tokens of a buffer. Immutable, so that an answer can read it while the memory grows.
 
-    `data` is [size, 2, kv_heads, head_dim] (K, then V) and contiguous; `tokens`, int64 [size], are the
-    tokens' numbers in the memory, ascending within each append.
+    `data` is [size, 2, kv_heads, head_dim] (K, then V) and contiguous. `tokens`, int64 [size], has the
+    tokens' numbers in the memory; those of one append are ascending.
     """
 
     buffer: _Buffer
@@ -45,17 +45,17 @@ class Slab:
 
     @classmethod
     def of(cls, data: torch.Tensor, tokens: Ints) -> Slab:
-        """Make a slab of its own from data [n, 2, kv_heads, head_dim] and token numbers [n]."""
+        """Return a new slab with data [n, 2, kv_heads, head_dim] and token numbers [n]."""
         return cls(_Buffer(data.contiguous(), tokens, len(tokens)), len(tokens))
 
     @classmethod
     def mapped(cls, data: torch.Tensor, tokens: Ints) -> Slab:
-        """Make a slab whose bytes lie in a file mapped into memory; growing it copies it."""
+        """Return a slab whose data are a memory-mapped file. Appending to it copies the data."""
         return cls(_Buffer(data, tokens, len(tokens), on_disk=True), len(tokens))
 
     @property
     def on_disk(self) -> bool:
-        """Whether reading the slab may read a file."""
+        """Whether reading the slab may read from a disk."""
         return self.buffer.on_disk
 
     @property
@@ -90,7 +90,7 @@ class Slab:
 
 
 def joined(slabs: Iterable[Slab]) -> Slab:
-    """Join all members of several slabs into one."""
+    """Concatenate several slabs into one."""
     parts = list(slabs)
     if len(parts) == 1:
         return parts[0]
@@ -98,7 +98,8 @@ def joined(slabs: Iterable[Slab]) -> Slab:
 
 
 class Residency:
-    """Which clusters are on the device: the most recently made or fetched ones, within a byte budget."""
+    """Tracks which clusters are on the device: those that were created or fetched most recently, within a
+    byte budget."""
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
@@ -118,13 +119,13 @@ class Residency:
         return list(self._held.items())
 
     def restore(self, order: Iterable[tuple[int, int]]) -> None:
-        """Restore the state that gave this `order`. Clusters that grew in place may exceed the budget until
-        the next one is touched, so nothing is dropped here."""
+        """Restore the state in which `order()` returned this list. Nothing is dropped, because clusters that
+        grew in place may exceed the budget until the next `touch`."""
         self._held = OrderedDict(order)
         self._bytes = sum(self._held.values())
 
     def touch(self, cluster: int, size: int) -> None:
-        """Note that a cluster of `size` bytes was made on the device or fetched to it."""
+        """Note that a cluster of `size` bytes was created on the device or fetched to it."""
         self._bytes += size - self._held.pop(cluster, 0)
         self._held[cluster] = size
         while self._bytes > self.budget and self._held:

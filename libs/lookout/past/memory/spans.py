@@ -23,13 +23,13 @@ class FrameChoice(Protocol):
         ...
 
     def meets(self, first: Ints, last: Ints) -> np.ndarray:
-        """Return which ranges of frames [first, last] have one that may be read, bool of the same shape."""
+        """Return which ranges [first, last] contain a frame that may be read, bool of the same shape."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Frame numbers [first, last] that an answer may read; None: no bound on that side."""
+    """The frame numbers [first, last] that an answer may read. None: no bound on that side."""
 
     first: int | None = None
     last: int | None = None
@@ -56,7 +56,7 @@ class Span:
         return inside
 
     def meets(self, first: Ints, last: Ints) -> np.ndarray:
-        """Return which ranges of frames [first, last] have one inside, bool of the same shape."""
+        """Return which ranges of frames [first, last] have a frame inside, bool of the same shape."""
         return (first <= (self.last if self.last is not None else first)) & (
             last >= (self.first if self.first is not None else last)
         )
@@ -67,7 +67,12 @@ EVERYTHING = Span()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FrameMask:
-    """The frames that an answer may read, as a bool array [frames]."""
+    """The frames that an answer may read.
+
+    Attributes:
+        allowed: bool [frames], whether each frame may be read.
+        before: int64 [frames + 1], number of allowed frames before each frame.
+    """
 
     allowed: np.ndarray
     before: Ints
@@ -88,6 +93,6 @@ class FrameMask:
         return out
 
     def meets(self, first: Ints, last: Ints) -> np.ndarray:
-        """Return which ranges of frames [first, last] have one that may be read."""
+        """Return which ranges [first, last] contain a frame that may be read, bool of the same shape."""
         out: np.ndarray = self.before[last + 1] > self.before[first]
         return out

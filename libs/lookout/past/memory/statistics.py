@@ -1,10 +1,17 @@
-"""Mean and variance of clusters, and the size-adaptive limit (Mosaic, equations 1 to 5).
+"""Mean and variance of clusters, and the variance limit that depends on a cluster's size (Mosaic, equations 1
+to 5).
 
-The available text of the paper has lost its equations; they are reconstructed here from its words. Eq. 1 is
-the mean of the members; Eq. 2 the mean squared distance to it; Eq. 3 and 4 the updates of both by one member,
-which sums of unit vectors give at once (`unit_variance`); Eq. 5 the limit that moves from a strict to a loose
-value as a cluster grows. Eq. 1 to 4 are checked against batch statistics; of Eq. 5 only the symbols are
-known, not its exact form.
+The equations are missing in the available text of the paper, and are reconstructed here from its words:
+
+- Eq. 1: the mean of the members.
+- Eq. 2: the variance, which is the mean squared distance from the mean.
+- Eq. 3 and 4: the updates of mean and variance by one member. Here, both follow from sums of unit vectors
+  (`unit_variance`).
+- Eq. 5: the limit, which moves from a strict to a loose value as a cluster grows. Only its symbols are known,
+not
+  its exact form.
+
+Eq. 1 to 4 are checked against batch statistics.
 """
 
 from __future__ import annotations
@@ -22,9 +29,9 @@ def unit(x: torch.Tensor) -> torch.Tensor:
 
 
 def unit_variance(total: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
-    """Variance [clusters] of unit vectors from their sums [clusters, width]: 1 - |sum / n|^2.
+    """Return the variance [clusters] of unit vectors, given their sums [clusters, width] and numbers.
 
-    Equal to Eq. 2 on unit vectors, without visiting them.
+    It is 1 - |sum / n|^2, which equals Eq. 2 for unit vectors.
     """
     mean = total / count.clamp(min=1)[:, None].to(total.dtype)
     return (1 - (mean * mean).sum(-1)).clamp(min=0)
@@ -43,14 +50,15 @@ def limit(
 
 
 TIE = 2.0**-18
-"""Scores whose difference is a smaller share of the largest score are equal: means of equal rows differ by
-rounding."""
+"""Two scores count as equal if they differ by less than this share of the largest score, because means of
+equal rows differ by rounding."""
 
 
 def scores_of(keys: torch.Tensor, query: torch.Tensor) -> np.ndarray:
-    """Score keys [n, width] for a query [width], in whole steps of `TIE`, float64 [n].
+    """Return the dot products of keys [n, width] with a query [width], in whole steps of `TIE`, float64 [n].
 
-    Equal keys have equal scores: each row is summed by itself, which a matrix product does not guarantee.
+    Equal keys get equal scores, because each row is summed separately. A matrix product would not guarantee
+    that.
     """
     products = keys.double().numpy() * query.double().numpy()
     scores: np.ndarray = products.sum(1)
@@ -59,9 +67,11 @@ def scores_of(keys: torch.Tensor, query: torch.Tensor) -> np.ndarray:
 
 
 def nearest(x: torch.Tensor, centres: torch.Tensor) -> torch.Tensor:
-    """Return the most similar of unit centres [clusters, width] for each unit row [n, width]: int64 [n].
+    """Return the number of the most similar centre for each row, int64 [n]; the first centre wins a tie.
 
-    The first one wins a tie.
+    Args:
+        x: Unit rows, [n, width].
+        centres: Unit centres, [clusters, width].
     """
     return (x @ centres.T / TIE).round().argmax(1)
 
@@ -71,8 +81,8 @@ def kmeans(x: torch.Tensor, clusters: int, seed: int, iterations: int = 8) -> to
 
     Args:
         x: [n, width] unit rows.
-        clusters: number wanted; the result has fewer if the rows do not fill them.
-        seed: seed of the draw; equal seeds give equal clusters.
+        clusters: number of clusters wanted; the result has fewer if too few rows are distinct.
+        seed: seed of the random draw; equal seeds give equal clusters.
         iterations: maximum number of rounds.
 
     Returns:
@@ -83,7 +93,7 @@ def kmeans(x: torch.Tensor, clusters: int, seed: int, iterations: int = 8) -> to
     if clusters == 1:
         return torch.zeros(n, dtype=torch.long, device=x.device)
     centres = _seeds(x, clusters, seed)
-    clusters = len(centres)  # fewer, where fewer rows are distinct
+    clusters = len(centres)  # fewer if too few rows are distinct
     own = torch.full((n,), -1, dtype=torch.long, device=x.device)
     for _ in range(max(1, iterations)):
         closest = nearest(x, centres)
@@ -115,7 +125,6 @@ def _seeds(x: torch.Tensor, clusters: int, seed: int) -> torch.Tensor:
 
 
 def _distance(x: torch.Tensor, row: int) -> torch.Tensor:
-    """Return the cosine distance [n] of all rows from one; for equal rows it is exactly 0, without
-    rounding."""
+    """Return the cosine distance [n] of all rows from one row. It is exactly 0 for equal rows."""
     far = 1 - x @ x[row]
     return torch.where(far > TIE, far, torch.zeros_like(far))

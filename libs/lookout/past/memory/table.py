@@ -1,4 +1,4 @@
-"""A layer's clusters as a few contiguous arrays for retrieval, instead of many small ones."""
+"""A layer's clusters in a few contiguous arrays, which retrieval reads faster than many small ones."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from lookout.past.memory.types import Ints
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterTable:
-    """The semantic clusters of a layer, one visual cluster after the other; immutable.
+    """The semantic clusters of a layer, ordered by visual cluster. Immutable.
 
     Attributes:
-        keys: [clusters, width], mean raw key of each, its representative; `values` likewise.
-        counts: int64 [clusters], members.
-        ids: int64 [clusters].
+        keys: [clusters, width], mean raw key of each cluster.
+        values: [clusters, width], mean value of each cluster.
+        counts: int64 [clusters], number of members.
+        ids: int64 [clusters], ids of the clusters.
         frames: int64 [3, clusters], first, mean (rounded) and last frame number.
         places: int64 [axes, clusters], mean place in the frame (rounded).
-        starts: int64 [visual + 1], where the clusters of each visual cluster begin; last, the number of
+        starts: int64 [visual + 1], first row of each visual cluster; the last entry is the number of
             clusters.
     """
 
@@ -42,8 +43,8 @@ class ClusterTable:
         return cls(means, means, none, none, np.zeros((3, 0), np.int64), places, np.zeros(1, np.int64))
 
     def rows(self, visual: Ints) -> tuple[Ints, Ints]:
-        """Return the rows of some visual clusters, int64 [n], one after the other, and the visual cluster of
-        each row (its place in `visual`)."""
+        """Return the rows of some visual clusters, int64 [n], and for each row the index of its visual
+        cluster in `visual`, int64 [n]."""
         first, lengths = self.starts[visual], self.starts[visual + 1] - self.starts[visual]
         home = np.repeat(np.arange(len(visual)), lengths)
         before = np.cumsum(lengths) - lengths
@@ -53,7 +54,8 @@ class ClusterTable:
         """Return the table after some partitions were replaced or added; only their rows are computed.
 
         Args:
-            partitions: the new clusters of some visual clusters; None if nothing of one is left.
+            partitions: the new clusters of some visual clusters; None: no token of the visual cluster is
+                left.
             visual: number of visual clusters after the change.
         """
         starts = np.pad(self.starts, (0, visual + 1 - len(self.starts)), mode="edge")

@@ -1,4 +1,4 @@
-"""Plain data of a camera's memory: blocks of born KV, and settings."""
+"""Data classes of a camera's memory: blocks of KV, and settings."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ Ints = NDArray[np.int64]
 class ThresholdRule(StrEnum):
     """How the variance limit of a cluster depends on its size (Mosaic, section VI-A).
 
-    The paper's formula and its words say opposite things. `FORMULA`: strict for small clusters, loose for
-    large ones. `WORDS`: small clusters are not split aggressively, large ones are refined more readily.
+    The paper's formula and its words contradict each other.
+
+    Attributes:
+        FORMULA: The limit is strict for small clusters, and loose for large ones.
+        WORDS: The limit is loose for small clusters, and strict for large ones.
     """
 
     FORMULA = "formula"
@@ -32,10 +35,13 @@ class ThresholdRule(StrEnum):
 class SplitMode(StrEnum):
     """When a cluster that became too wide is split.
 
-    `EAGER`: at once; if it was offloaded, it is fetched. `DEFERRED`: at once only if it is resident; else
-    when a question next fetches it (the paper). `RESTING`: as `DEFERRED`, but a resident cluster continues to
-    grow and is split once, into as many as it then needs: when it has come to rest, when it leaves the
-    device, or when a question fetches it.
+    Attributes:
+        EAGER: At once. If the cluster is not on the device, it is fetched.
+        DEFERRED: At once if the cluster is on the device; otherwise when a question next fetches it (the
+            paper).
+        RESTING: Like `DEFERRED`, but a cluster on the device continues to grow. It is split once, into as
+            many parts as needed, when it has come to rest, when it leaves the device, or when a question
+            fetches it.
     """
 
     EAGER = "eager"
@@ -45,7 +51,8 @@ class SplitMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KVShape:
-    """The KV of one token: `layers` times K and V of `kv_heads` x `head_dim`; `axes` position axes."""
+    """The shape of one token's KV: K and V of [kv_heads, head_dim] in each layer. `axes` is the number of
+    position axes."""
 
     layers: int
     kv_heads: int
@@ -55,12 +62,12 @@ class KVShape:
 
     @property
     def width(self) -> int:
-        """Length of one layer's key over all KV heads."""
+        """Number of elements of a token's key in one layer, over all KV heads."""
         return self.kv_heads * self.head_dim
 
     @property
     def token_bytes(self) -> int:
-        """KV bytes of one token in one layer."""
+        """Bytes of one token's KV in one layer."""
         return 2 * self.width * self.dtype.itemsize
 
     @property
@@ -74,25 +81,29 @@ class MemorySettings:
     """How a memory is built and kept. Sizes are in tokens of one layer unless said otherwise.
 
     Attributes:
-        window: blocks that an answer reads whole (the local window); older ones are clustered.
-        construct: frames that must have left the window before the first clusters are made.
-        cluster_tokens: target tokens per semantic cluster; its cap is twice that.
-        visual_frames: target frames per visual cluster at construction; its cap is `visual_cap`.
-        visual_cap: frames after which a visual cluster is closed and takes no more.
-        smallest: clusters of fewer tokens are never split.
-        smallest_visual: visual clusters of fewer frames take whatever is nearest to them.
+        window: number of newest blocks that an answer reads whole (the local window); older blocks are
+            clustered.
+        construct: number of frames that must have left the window before the first clusters are built.
+        cluster_tokens: target number of tokens per semantic cluster; the maximum is twice as many.
+        visual_frames: target number of frames per visual cluster at construction; the maximum is
+            `visual_cap`.
+        visual_cap: number of frames at which a visual cluster is closed.
+        smallest: clusters with fewer tokens are never split.
+        smallest_visual: visual clusters with fewer frames accept any frame that is nearest to them.
         strict: the stricter limit of the variance, as a multiple of the layer's mean variance at
             construction.
         loose: the looser limit, in the same unit.
-        visual_limit: multiple of the mean visual variance at construction beyond which a frame opens a visual
-            cluster of its own.
-        transition: tokens over which the limit moves from one to the other (lambda in Eq. 5).
+        visual_limit: maximum variance of a visual cluster, as a multiple of the mean visual variance at
+            construction; a frame that would exceed it opens a new visual cluster.
+        transition: number of tokens over which the limit moves from one value to the other (lambda in Eq. 5).
         rule: which of the two limits applies to small clusters.
         split: when clusters that became too wide are split.
-        waiting: tokens that may wait for one deferred split; a fuller group becomes a cluster of its own.
-        rest: frames without newcomers after which a cluster has come to rest (`RESTING`).
-        outgrown: a resident cluster of this many times its cap is split at once, growing or not.
-        resident_bytes: KV bytes of clusters kept on the device (recently made or fetched ones).
+        waiting: maximum number of newcomers that wait for a deferred split; if there are more, they become an
+            independent cluster.
+        rest: number of frames without newcomers after which a cluster has come to rest (`RESTING`).
+        outgrown: a cluster on the device that exceeds its maximum by this factor is split at once
+            (`RESTING`).
+        resident_bytes: maximum bytes of clusters' KV on the device.
         iterations: maximum rounds of k-means.
         seed: seed of every random draw.
     """
@@ -123,7 +134,8 @@ class MemorySettings:
                 raise HistoryError(f"memory settings: {name}={getattr(self, name)} must be at least 1")
         if not 0 < self.strict <= self.loose:
             raise HistoryError(
-                f"memory settings: strict={self.strict} and loose={self.loose} need 0 < strict <= loose"
+                f"memory settings: strict={self.strict} and loose={self.loose} must satisfy "
+                "0 < strict <= loose"
             )
 
     @property
@@ -137,7 +149,7 @@ class Extent:
     """What a memory covers.
 
     Attributes:
-        frames: Number of frames so far, those no longer held included.
+        frames: Number of frames so far, including those whose KV is no longer held.
         first_us: Stream time of the oldest frame whose KV is held, microseconds; None: no KV is held.
         last_us: Stream time of the newest frame; None without frames.
     """
@@ -149,21 +161,23 @@ class Extent:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BornBlock:
-    """The KV of one stride block as it was when the block was newest; canonical (keys un-rotated).
+    """The KV of one stride block, as computed when the block was the newest of its window. Keys are
+    un-rotated.
 
-    Its rows are all rows of the block's frames in prompt order: label and other text around a frame belong to
-    that frame, as its visual rows do.
+    The rows are all rows of the block's frames in prompt order. Text around a frame, such as its label,
+    belongs to that frame like its visual rows.
 
     Attributes:
-        stream: epoch of a camera ("gate-3/0").
+        stream: camera and epoch ("gate-3/0").
         index: number of the stride.
         times_us: int64 [frames], stream time of each frame.
         embeddings: float32 [frames, width], mean vision-tower token of each frame.
-        frame: int64 [rows], number in the block of the frame that each row belongs to.
+        frame: int64 [rows], number of each row's frame in the block.
         places: int64 [axes, rows], position of each row inside its frame's slot.
         step: int64 [axes], distance to the next frame's slot.
-        extent: int64 [axes], positions that one frame spans.
-        keys: [layers, kv_heads, rows, head_dim]; `values` likewise.
+        extent: int64 [axes], number of positions that one frame spans.
+        keys: [layers, kv_heads, rows, head_dim].
+        values: [layers, kv_heads, rows, head_dim].
     """
 
     stream: str
@@ -179,12 +193,12 @@ class BornBlock:
 
     @property
     def rows(self) -> int:
-        """Tokens of the block."""
+        """Number of the block's tokens."""
         return len(self.frame)
 
     @property
     def frames(self) -> int:
-        """Frames of the block."""
+        """Number of the block's frames."""
         return len(self.times_us)
 
     @property
@@ -193,7 +207,7 @@ class BornBlock:
         return 2 * self.keys.numel() * self.keys.element_size()
 
     def digest(self) -> str:
-        """Return a digest of the content: blocks with equal digests are equal."""
+        """Return a digest of the content. Equal digests mean equal blocks."""
         state = hashlib.blake2b(f"{self.stream}:{self.index}".encode(), digest_size=16)
         for array in (self.times_us, self.frame, self.places, self.step, self.extent):
             state.update(np.ascontiguousarray(array).data)
@@ -204,9 +218,12 @@ class BornBlock:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prefix:
-    """The system prefix: its KV is the same for every window and every answer.
+    """The system prefix, whose KV is the same for all windows and answers.
 
-    `positions` is int64 [axes, rows]; `keys` and `values` are [layers, kv_heads, rows, head_dim].
+    Attributes:
+        positions: int64 [axes, rows].
+        keys: [layers, kv_heads, rows, head_dim].
+        values: [layers, kv_heads, rows, head_dim].
     """
 
     positions: Ints
@@ -219,28 +236,20 @@ class MaintenanceCount:
     """Counts the work of maintaining the clusters.
 
     Attributes:
-        absorbed: tokens that joined a cluster.
-        invalid: times a cluster became too wide.
-        deferred: times its split was deferred.
-        splits: splits carried out.
-        avoided: deferred splits that were no longer needed when the cluster was fetched.
-        promoted: groups of waiting newcomers that became clusters of their own.
-        moved_bytes: KV bytes fetched only for splits.
-        visual_opened: visual clusters opened by frames that fit none.
+        deferred: how many times the split of a cluster that became too wide was deferred.
+        splits: number of splits carried out.
+        promoted: number of groups of waiting newcomers that became independent clusters.
+        moved_bytes: bytes of KV fetched only for splits.
     """
 
-    absorbed: int = 0
-    invalid: int = 0
     deferred: int = 0
     splits: int = 0
-    avoided: int = 0
     promoted: int = 0
     moved_bytes: int = 0
-    visual_opened: int = 0
 
 
 def raw(tensor: torch.Tensor) -> NDArray[np.uint8]:
-    """Return the bytes of a tensor, in its own order."""
+    """Return the bytes of a tensor, uint8 [bytes], in its memory order."""
     return tensor.detach().cpu().contiguous().view(torch.uint8).numpy().reshape(-1)
 
 
@@ -251,7 +260,7 @@ _BYTES = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """How much a memory keeps: KV of this many seconds, or of this many bytes, whichever is reached first."""
+    """Limits of the KV that a memory keeps, in seconds, bytes or both. None: no limit."""
 
     seconds: float | None = None
     bytes: int | None = None
@@ -261,7 +270,7 @@ class Keep:
         """Parse "2h", "90min", "500MB", or a number of bytes.
 
         Raises:
-            HistoryError: the text is not one of these.
+            HistoryError: the text has another form.
         """
         if not isinstance(text, str):
             return cls(bytes=check_whole("memory", text, 1, _MOST_BYTES, HistoryError))

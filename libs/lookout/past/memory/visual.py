@@ -1,4 +1,4 @@
-"""The visual level: frames grouped by their embeddings, streaming (Mosaic, section V-B, level 1)."""
+"""Groups frames into visual clusters by their embeddings, as they arrive (Mosaic, section V-B, level 1)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ import numpy as np
 import torch
 
 from lookout.past.memory.statistics import kmeans, nearest, unit, unit_variance
-from lookout.past.memory.types import Ints, MaintenanceCount, MemorySettings
+from lookout.past.memory.types import Ints, MemorySettings
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VisualLevel:
-    """Visual clusters as sums of unit embeddings [clusters, width] and counts [clusters]; immutable.
+    """The visual clusters of a memory. Immutable.
 
-    `scale` is the mean variance at construction. A visual cluster is never split: a frame that would make it
-    too wide opens a new one, so that no KV has to move between visual clusters. A full one is closed.
+    A visual cluster is never split, so KV never moves between visual clusters: a frame that would make a
+    cluster too wide opens a new one. A full cluster is closed.
+
+    Attributes:
+        sums: [clusters, width], sum of each cluster's unit embeddings.
+        counts: [clusters], number of each cluster's frames.
+        scale: Mean variance at construction.
     """
 
     sums: torch.Tensor
@@ -44,11 +49,9 @@ class VisualLevel:
         scale = float((variance * counts).sum() / counts.sum())
         return cls(sums, counts, scale), own.numpy().astype(np.int64)
 
-    def assigned(
-        self, embeddings: torch.Tensor, settings: MemorySettings, count: MaintenanceCount
-    ) -> tuple[VisualLevel, Ints]:
-        """Add frames [frames, width] one after the other; each joins the most similar open cluster, or opens
-        one.
+    def assigned(self, embeddings: torch.Tensor, settings: MemorySettings) -> tuple[VisualLevel, Ints]:
+        """Add the embeddings of frames, [frames, width], one after the other. Each frame joins the most
+        similar open cluster, or opens a new one.
 
         Returns:
             The grown level, and the cluster of each frame, int64 [frames].
@@ -61,7 +64,6 @@ class VisualLevel:
             place = self._place(frame, sums[:used], counts[:used], settings)
             if place == used:
                 used += 1
-                count.visual_opened += 1
             sums[place] += frame
             counts[place] += 1
             own.append(place)
@@ -71,7 +73,7 @@ class VisualLevel:
     def _place(
         self, x: torch.Tensor, sums: torch.Tensor, counts: torch.Tensor, settings: MemorySettings
     ) -> int:
-        """Return the cluster that x joins; the number of clusters if it opens a new one."""
+        """Return the number of the cluster that x joins; the number of clusters if x opens a new one."""
         closed = counts >= settings.visual_cap
         if bool(closed.all()):
             return len(counts)
@@ -80,6 +82,7 @@ class VisualLevel:
         total, members = sums[place] + x, int(counts[place]) + 1
         variance = 1 - float(total @ total) / members**2
         wide = variance > settings.visual_limit * max(self.scale, 1e-6) and members > settings.smallest_visual
-        # With few frames per cluster on average, the first stage would take as long as the second.
+        # Limit the number of clusters: with few frames per cluster, the first stage of retrieval would take
+        # as long as the second.
         room = len(counts) < settings.smallest_visual + int(counts.sum()) // settings.smallest_visual
         return len(counts) if wide and room else place

@@ -1,5 +1,4 @@
-"""Uses of a fleet's replayed chains: checking verdicts, asking about the past, and rebuilding lost
-chapters."""
+"""Replays a fleet's chains of windows to verify verdicts, run back-tests, and rebuild lost chapters."""
 
 from lookout.past.verification.backtests import fleet_backtest as fleet_backtest
 from lookout.past.verification.chapters import (

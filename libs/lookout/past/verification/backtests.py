@@ -1,4 +1,4 @@
-"""Back-tests of a question on what a fleet's cameras saw, read from Kafka."""
+"""Back-tests a question on what a fleet's cameras saw, read from Kafka."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def fleet_backtest(
     labels: Sequence[Label] = (),
     progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> Backtest:
-    """Ask a question about the windows in scope, and apply its rule.
+    """Ask a question about the windows in scope, and return the incidents that its rule would have opened.
 
     Args:
         model: Folder of the fleet's model.
-        bootstrap: Kafka.
+        bootstrap: Addresses of the Kafka brokers.
         watch: The question and its rule.
-        scope: Which cameras and windows.
-        common: Settings of the fleet that differ from the defaults.
-        own: Settings of one service, by its name.
+        scope: Which cameras and windows to ask about.
+        common: Settings of the whole fleet that differ from the defaults.
+        own: Settings of single services that differ from the defaults, by service name.
         labels: People's labels of incidents of these cameras.
         progress: Called with the number of windows done and their total.
 

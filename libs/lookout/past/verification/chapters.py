@@ -28,13 +28,13 @@ from lookout.streams.chains import (
 )
 from lookout.v1.verdicts_pb2 import Verdict
 
-#: whether an epoch's block of this index has to be rebuilt
+#: returns whether the block with this index in an epoch has to be rebuilt
 Wanted = Callable[[EpochRecords, int], bool]
 
 
 @dataclass(slots=True)
 class Rebuilt:
-    """What became of the blocks that were to be rebuilt.
+    """The result of rebuilding chapters.
 
     Attributes:
         blocks: Number of blocks rebuilt.
@@ -57,17 +57,17 @@ def rebuild_chapters(
     common: Mapping[str, Any] | None = None,
     own: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Rebuilt:
-    """Rebuild what neither a holder nor the durable tier has of the cameras in scope, and store it in the
-    durable tier.
+    """Rebuild the blocks in scope that neither a holder nor the durable tier has, and store their chapters in
+    the durable tier.
 
     Args:
         model: Folder of the fleet's model.
-        bootstrap: Kafka.
-        scope: Cameras and time.
+        bootstrap: Addresses of the Kafka brokers.
+        scope: Cameras and time range to rebuild.
         tier: The durable tier that stores the chapters.
-        present: Returns the chapters of a camera that can be read.
-        common: Settings of the fleet that differ from the defaults.
-        own: Settings of one service, by its name.
+        present: Returns the chapters of a camera that can be read now.
+        common: Settings of the whole fleet that differ from the defaults.
+        own: Settings of single services that differ from the defaults, by service name.
 
     Raises:
         LookoutError: The settings or the model cannot be used, or the tier fails.
@@ -98,7 +98,7 @@ def rebuild_chapters(
         for facts in folder.chapters():
             tier.upload(facts)
             out.chapters += 1
-        # An erasure requested in the meantime was applied to the tier before these chapters came.
+        # Repeat all erasures, because one requested meanwhile may have been applied before these uploads.
         for facts in folder.chapters():
             for erasure in read_fence(settings).of(facts.camera):
                 tier.erase(facts.camera, erasure.begin_us, erasure.end_us)
@@ -106,18 +106,22 @@ def rebuild_chapters(
 
 
 def born_again(epoch: EpochRecords, fleet: FleetReplay, wanted: Wanted) -> Iterator[Born | None]:
-    """Yield the blocks of an epoch with their KV as it was born; only those that prefill remembered, of
-    computed windows.
+    """Yield the wanted blocks of an epoch with the KV that prefill stored for them in chapters.
 
-    Windows are asked the same questions as before, so that every pass of the engine is the same.
+    Prefill stored blocks of computed windows only, so others are skipped. Windows are asked the same
+    questions as before, so that every pass of the engine is the same.
 
     Args:
         epoch: The records of the epoch.
-        fleet: Replays it.
-        wanted: Which blocks; windows between them are computed if their chain needs them.
+        fleet: Replays the epoch.
+        wanted: Which blocks to yield; windows between them are computed if a chain needs them.
 
     Yields:
-        Every wanted block, in order of time; None if the records that its window needs are gone.
+        Each wanted block, in order of time; None instead of a block if the records that its window needs are
+        gone.
+
+    Raises:
+        EngineError: The engine cannot export KV.
     """
     engine = fleet.engine
     if not isinstance(engine, KeepsRows):
@@ -148,7 +152,7 @@ def born_again(epoch: EpochRecords, fleet: FleetReplay, wanted: Wanted) -> Itera
 
 
 def _questions(verdicts: Sequence[Verdict]) -> list[Question]:
-    """Return the questions of a window that were computed in its chain, from its verdicts."""
+    """Return the questions that were asked at a window in its chain, given the window's verdicts."""
     answered = Verdict.OUTCOME_ANSWERED
     return [
         Question(verdict.watch, verdict.question)
@@ -158,7 +162,7 @@ def _questions(verdicts: Sequence[Verdict]) -> list[Question]:
 
 
 def _folder(fleet: FleetReplay, root: Path) -> ChapterFolder:
-    """Open a folder for chapters as prefill writes them, marked as rebuilt."""
+    """Open a folder that stores chapters as prefill does, and marks them as rebuilt."""
     settings, engine = fleet.settings, fleet.engine
     if not isinstance(engine, KeepsRows):
         raise EngineError(f"engine {settings.engine} cannot export KV, which chapters need")
@@ -178,13 +182,13 @@ def _folder(fleet: FleetReplay, root: Path) -> ChapterFolder:
 
 
 def _times(chapters: Sequence[Chapter], epoch: int) -> np.ndarray:
-    """Return the stream times of the frames of an epoch that chapters have, int64 [frames], ascending."""
+    """Return the stream times (microseconds) of an epoch's frames in chapters, int64 [frames], ascending."""
     own = [chapter.head for chapter in chapters if int(chapter.head.about["epoch"]) == epoch]
     return np.unique(np.concatenate([np.zeros(0, np.int64), *(head.times_us[head.present] for head in own)]))
 
 
 def _is_present(records: EpochRecords, index: int, times: np.ndarray) -> bool:
-    """Whether a frame of a block is among ascending times."""
+    """Whether `times` (ascending) contain a frame of the block with this index."""
     block = records.blocks[index].block
     first = int(np.searchsorted(times, block.start_us))
     return first < len(times) and bool(times[first] < block.end_us)

@@ -1,4 +1,4 @@
-"""What replaying a fleet's past needs: its settings, its model and its tokens."""
+"""Loads what replaying a fleet's past needs: the fleet's settings, its model, and access to its tokens."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from lookout.streams.chains import LoadTokens
 
 @dataclass(frozen=True, slots=True)
 class FleetReplay:
-    """Replays windows of a fleet; back-tests, verification and rebuilt chapters differ only in which windows.
+    """Everything needed to replay a fleet's windows, for back-tests, verification and rebuilding chapters.
 
     Attributes:
-        settings: Settings of the fleet's prefill.
-        model_digest: Digest of its model.
-        engine: Computes windows; it holds nothing of the fleet's.
-        planner: Plans them with the settings of the fleet.
+        settings: Settings of the fleet's prefill service.
+        model_digest: Digest of the fleet's model.
+        engine: Computes windows in this process; it has no state of the fleet.
+        planner: Plans windows with the fleet's settings.
         load: Returns the block of a tokens record.
     """
 
@@ -44,13 +44,13 @@ def fleet_replay(
     common: Mapping[str, Any] | None = None,
     own: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Iterator[FleetReplay]:
-    """Load the model of a fleet, and prepare to read its tokens from Kafka.
+    """Load a fleet's model, and prepare to compute its tokens from segments in Kafka.
 
     Args:
         model: Folder of the fleet's model.
-        bootstrap: Kafka.
-        common: Settings of the fleet that differ from the defaults.
-        own: Settings of one service, by its name.
+        bootstrap: Addresses of the Kafka brokers.
+        common: Settings of the whole fleet that differ from the defaults.
+        own: Settings of single services that differ from the defaults, by service name.
 
     Raises:
         LookoutError: The settings or the model cannot be used.

@@ -1,4 +1,4 @@
-"""Replays one epoch of a camera: its verdicts are computed again from their chains' key windows."""
+"""Checks the verdicts of a camera's epoch, by computing them again from their chains' key windows."""
 
 from __future__ import annotations
 
@@ -25,10 +25,13 @@ from lookout.v1.watches_pb2 import Watch
 class Kind(StrEnum):
     """The result of checking a verdict.
 
-    `VERIFIED`: it was computed again with the same p(yes), or a closed gate kept it from being asked.
-    `UNVERIFIED`: another p(yes) was computed, its gate was open, or this model or these settings cannot
-    compute it. `EXPIRED`: the records that it needs are past their retention. `UNANSWERED`: an outcome
-    without an answer, which has nothing to compute.
+    Attributes:
+        VERIFIED: Computing it again gave the same p(yes), or its question was rightly not asked because its
+            gate was closed.
+        UNVERIFIED: Computing it again gave another p(yes), its gate was open, or this model or these settings
+            cannot compute it.
+        EXPIRED: The records that it needs are past their retention.
+        UNANSWERED: It has no answer that could be computed again.
     """
 
     VERIFIED = "verified"
@@ -39,7 +42,14 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A verdict and the result of checking it. `p_yes` is the computed one; None if nothing was computed."""
+    """A verdict and the result of checking it.
+
+    Attributes:
+        verdict: The verdict.
+        kind: The result.
+        p_yes: The p(yes) computed here; None if nothing was computed.
+        reason: Why the verdict is not verified; empty if it is.
+    """
 
     verdict: Verdict
     kind: Kind
@@ -48,18 +58,18 @@ class Finding:
 
 
 class Replayer:
-    """Replays chains of windows on an engine of its own.
+    """Checks verdicts by replaying their chains of windows on an engine in this process.
 
     Args:
-        planner: Plans windows with the settings of the fleet.
-        engine: Computes them; it holds nothing of the fleet's.
-        load: Returns the block of a tokens record; raises LineageBrokenError if its tokens cannot be made
+        planner: Plans windows with the fleet's settings.
+        engine: Computes windows; it has no state of the fleet.
+        load: Returns the block of a tokens record; raises LineageBrokenError if its tokens cannot be computed
             again.
         model_digest: Digest of the engine's model.
-        plan_digest: Digest of the planner's settings, as verdicts carry it.
-        tolerance: Difference of p(yes) up to which a verdict counts as verified.
-        watches: Versions of watches, for their gates.
-        max_damage: Largest share of damaged samples of a window that the fleet asks about.
+        plan_digest: Digest of the planner's settings, as verdicts state it.
+        tolerance: Maximum difference of p(yes) of a verified verdict.
+        watches: Watches with a gate, by id and version.
+        max_damage: Maximum share of damaged samples in a window that the fleet asks about.
     """
 
     def __init__(
@@ -78,11 +88,11 @@ class Replayer:
         self._rule = WindowRule(planner.settings.blocks, max_damage)
         self._planner, self._engine, self._load = planner, engine, load
         self._model, self._tolerance = model_digest, tolerance
-        # By the digest in verdicts; a fleet with the preset `strides` has only one.
+        # Planners by the digest that verdicts state. With the preset `strides`, both digests are the same.
         self._planners = {plan_digest: planner, strides_digest(planner): planner.alone()}
 
     def replay(self, epoch: EpochRecords) -> Iterator[Finding]:
-        """Check every verdict of an epoch, in the order of its windows."""
+        """Check every verdict of an epoch, and yield the findings in the order of the windows."""
         played = {digest: self._played(epoch, digest) for digest in self._planners}
         before: dict[tuple[str, int], Verdict] = {}
         for index in sorted(epoch.verdicts):
@@ -96,7 +106,7 @@ class Replayer:
                 elif not _computed(verdict):
                     yield Finding(verdict, Kind.UNANSWERED)
             for verdict in computed:
-                if reason := self._other(verdict):
+                if reason := self._incomputable_reason(verdict):
                     yield Finding(verdict, Kind.UNVERIFIED, reason=reason)
             for digest, windows in played.items():
                 if verdicts := self._computable(epoch, index, digest):
@@ -104,7 +114,7 @@ class Replayer:
             before.update({(verdict.watch, verdict.watch_version): verdict for verdict in computed})
 
     def _gated(self, epoch: EpochRecords, verdict: Verdict) -> Finding:
-        """Check that a watch's gate was closed, by the records of the window and the answers of its gate."""
+        """Check that a watch's gate was closed, from the window's records and the gate's answers."""
         watch = self._watches.get((verdict.watch, verdict.watch_version))
         if watch is None or verdict.window not in epoch.blocks:
             missing = "its block" if watch is not None else "this version of its watch"
@@ -112,10 +122,12 @@ class Replayer:
         gate = PastGate(watch, epoch, self._rule, self._planner.settings.samples)
         if gate.refusal(verdict.window) is not None:
             return Finding(verdict, Kind.VERIFIED)
-        return Finding(verdict, Kind.UNVERIFIED, reason="it was not asked, but its gate was open")
+        return Finding(
+            verdict, Kind.UNVERIFIED, reason="its question was not asked, although its gate was open"
+        )
 
     def _played(self, epoch: EpochRecords, digest: str) -> Iterator[ReplayedWindow]:
-        """Compute the windows again that were asked in one way."""
+        """Compute all windows again that were planned with the settings of this digest."""
         planner = self._planners[digest]
         windows = [
             replace(
@@ -129,19 +141,19 @@ class Replayer:
         return replay_epoch(epoch, windows, self._engine, planner, self._load, model_digest=self._model)
 
     def _computable(self, epoch: EpochRecords, window: int, digest: str) -> list[Verdict]:
-        """Return the verdicts of a window with this digest that this model can compute."""
+        """Return the verdicts of a window that have this plan digest and that this model can compute."""
         return [
             verdict
             for verdict in epoch.verdicts.get(window, ())
-            if _computed(verdict) and verdict.plan_digest == digest and not self._other(verdict)
+            if _computed(verdict) and verdict.plan_digest == digest and not self._incomputable_reason(verdict)
         ]
 
-    def _other(self, verdict: Verdict) -> str:
+    def _incomputable_reason(self, verdict: Verdict) -> str:
         """Return why this model or these settings cannot compute a verdict; empty if they can."""
         if verdict.model_digest != self._model:
-            return f"answered by model {verdict.model_digest}, this is {self._model}"
+            return f"it was answered by model {verdict.model_digest}, but this model is {self._model}"
         if verdict.plan_digest not in self._planners:
-            return "windows were planned with other settings: give those of the fleet"
+            return "its window was planned with other settings; give the settings of the fleet"
         return ""
 
     def _compared(self, played: ReplayedWindow, verdicts: Sequence[Verdict]) -> Iterator[Finding]:
@@ -154,12 +166,12 @@ class Replayer:
             shares = zip(answer.shares, (share.p for share in verdict.answers), strict=False)
             difference = max((abs(a - b) for a, b in shares), default=0.0)
             if difference > self._tolerance or len(answer.shares) != len(verdict.answers):
-                why = f"its allowed answers have other probabilities, by up to {difference:.6f}"
+                why = f"the probabilities of its allowed answers differ by up to {difference:.6f}"
                 yield Finding(verdict, Kind.UNVERIFIED, p_yes, why)
             elif abs(p_yes - verdict.p_yes) <= self._tolerance:
                 yield Finding(verdict, Kind.VERIFIED, p_yes)
             else:
-                why = f"p_yes is {verdict.p_yes:.6f}, computed again {p_yes:.6f}"
+                why = f"p_yes is {verdict.p_yes:.6f}, but computing it again gave {p_yes:.6f}"
                 yield Finding(verdict, Kind.UNVERIFIED, p_yes, why)
 
 
@@ -168,9 +180,10 @@ def _computed(verdict: Verdict) -> bool:
 
 
 def _repeated(verdict: Verdict, before: Verdict | None) -> Finding:
-    """Check an idle window, which repeats the last computed answer of its question."""
+    """Check an idle window's verdict, which must repeat `before`, the last computed answer to its
+    question."""
     if before is None:
         return Finding(verdict, Kind.EXPIRED, reason="the answer that it repeats is no longer in verdicts.v1")
     equal = verdict.p_yes == before.p_yes and list(verdict.answers) == list(before.answers)
-    why = "" if equal else f"it repeats {before.p_yes:.6f} as {verdict.p_yes:.6f}"
+    why = "" if equal else f"it should repeat p_yes {before.p_yes:.6f}, but has {verdict.p_yes:.6f}"
     return Finding(verdict, Kind.VERIFIED if equal else Kind.UNVERIFIED, before.p_yes, why)

@@ -1,4 +1,4 @@
-"""Measures how far two runs of the same windows differ: the effect on p(yes) of rounding in other batches."""
+"""Measures how much rounding changes p(yes) when the same windows are run in differently sized batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lookout.models.engines import Engine, Question
 from lookout.models.windows import Planner, StrideBlock
 from lookout.streams import StreamBlock, answered_windows
 
-#: streams of the larger batch
+#: number of streams in the larger batch
 TOGETHER: Final = 8
 
 
@@ -20,15 +20,15 @@ def rerun_spread(
     chains: Sequence[Sequence[StrideBlock]],
     questions: Sequence[Question],
 ) -> float:
-    """Return the largest difference of p(yes) between windows run alone and run in a batch with others.
+    """Return the largest difference of p(yes) between windows run alone and the same windows run in a batch.
 
-    Each chain slides from its first block to its last without a key window, so that differences add up as
-    they do in a fleet.
+    Each chain slides from its first block to its last without a key window, so that differences accumulate as
+    they do in a fleet. Returns 0 without chains or questions.
 
     Args:
-        engine: Computes the windows; it keeps nothing.
-        planner: Plans them.
-        chains: Consecutive blocks of some streams; copies of them fill the batch.
+        engine: Computes the windows; it must hold no stream's KV, and holds none afterwards.
+        planner: Plans the windows.
+        chains: Consecutive blocks of some streams; copies of the chains fill the batch.
         questions: Asked at the end of every window.
 
     Raises:

@@ -1,4 +1,5 @@
-"""Makes tokens again in this process: segments from Kafka are decoded, pruned as recorded, and encoded."""
+"""Computes tokens again in this process: decodes segments from Kafka, prunes them as recorded, and encodes
+them."""
 
 from __future__ import annotations
 
@@ -25,13 +26,14 @@ _MEMORY_BYTES = 256 << 20
 
 
 class TokensFromKafka:
-    """Makes the blocks of tokens records without any pod: the code of decode and prune-encode runs here.
+    """Computes the blocks of tokens records without pods, by running the code of decode and prune-encode
+    here.
 
     Args:
         model: Folder of the fleet's model.
-        model_digest: Its digest.
+        model_digest: Digest of the fleet's model.
         common: Settings of every service (`bootstrap`, `fps`, ...).
-        own: Settings of one service, by its name (`decode`, `prune-encode`).
+        own: Settings of single services, by service name (`decode`, `prune-encode`).
     """
 
     def __init__(
@@ -63,9 +65,9 @@ class TokensFromKafka:
         self._records.close()
 
     def load(self, record: TokensRecord) -> StrideBlock:
-        """Return the record's block.
+        """Return the stride block of a tokens record.
 
         Raises:
-            LineageBrokenError: Its segments are past their retention.
+            LineageBrokenError: The record's segments are past their retention or were erased.
         """
         return load_block(record, self._client, self._step_us).block

@@ -23,14 +23,21 @@ from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import WATCHES
 
-#: covers the rounding of float32 in other batches
+#: tolerance that covers the rounding of float32 in other batches
 FLOAT32 = 1e-4
 _SPREAD_CHAINS, _SPREAD_QUESTIONS = 2, 8
 
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of verdicts by the result of their check, and the verdicts that differ."""
+    """The result of a verification.
+
+    Attributes:
+        counts: Number of verdicts by the result of their check (values of `Kind`).
+        largest: Largest difference of p(yes).
+        tolerance: Maximum difference of p(yes) of a verified verdict.
+        unverified: Findings about the verdicts that could not be verified.
+    """
 
     counts: Counter[str] = field(default_factory=Counter)
     largest: float = 0.0
@@ -68,13 +75,14 @@ def verify(
 
     Args:
         model: Folder of the fleet's model.
-        bootstrap: Kafka.
-        scope: Which verdicts; None: all.
-        common: Settings of the fleet that differ from the defaults.
-        own: Settings of one service, by its name.
-        tolerance: Largest difference of a verified verdict. None: 1e-4 for models in float32; otherwise twice
-            what `rerun_spread` measures on the first chains (at least 1e-4), because the fleet's run and this
-            one may both be that far from the exact answer.
+        bootstrap: Addresses of the Kafka brokers.
+        scope: Which verdicts to check; None: all.
+        common: Settings of the whole fleet that differ from the defaults.
+        own: Settings of single services that differ from the defaults, by service name.
+        tolerance: Maximum difference of p(yes) of a verified verdict. None: 1e-4 for models in float32; for
+            others, twice the difference that `rerun_spread` measures on the longest chains, and at least
+            1e-4. It is doubled because the fleet's run and this run may both be that far from the exact
+            answer.
         progress: Called with the number of verdicts done and their total.
 
     Raises:
@@ -113,7 +121,7 @@ def verify(
 
 
 def _watches(settings: PrefillSettings, epochs: Sequence[EpochRecords]) -> dict[tuple[str, int], Watch]:
-    """Return the watches that a gate kept from being asked in some window, by id and version."""
+    """Return all watches by id and version if a verdict says that a gate was closed; otherwise none."""
     verdicts = chain.from_iterable(chain.from_iterable(epoch.verdicts.values()) for epoch in epochs)
     if not any(verdict.outcome == Verdict.OUTCOME_GATED for verdict in verdicts):
         return {}
@@ -128,7 +136,7 @@ def _watches(settings: PrefillSettings, epochs: Sequence[EpochRecords]) -> dict[
 
 
 def _epochs(settings: PrefillSettings, scope: PastScope) -> list[EpochRecords]:
-    """Read the epochs with verdicts in scope, and the chains that these need."""
+    """Read the epochs with verdicts in scope, and the chains that these verdicts need."""
     strides = settings.windows.longest_chain + settings.window_blocks
     reach_s = strides * settings.stride_s + (settings.idle_age_s or 0.0)
     epochs = read_epochs(
@@ -138,7 +146,8 @@ def _epochs(settings: PrefillSettings, scope: PastScope) -> list[EpochRecords]:
 
 
 def _spread(engine: Engine, planner: Planner, load: LoadTokens, epochs: Sequence[EpochRecords]) -> float:
-    """Measure `rerun_spread` on the longest runs of blocks, with questions that the fleet answered."""
+    """Measure `rerun_spread` on chains of the epochs with most blocks, with questions that the fleet
+    answered."""
     longest = planner.settings.longest_chain + planner.settings.blocks - 1
     texts = {verdict.question for epoch in epochs for group in epoch.verdicts.values() for verdict in group}
     chains: list[list[StrideBlock]] = []
@@ -158,8 +167,8 @@ def _spread(engine: Engine, planner: Planner, load: LoadTokens, epochs: Sequence
 
 
 def _is_complete(epoch: EpochRecords, scope: PastScope, blocks: int) -> bool:
-    """Whether the chains of the verdicts in scope were read from their beginnings, with all of the `blocks`
-    blocks of a window."""
+    """Whether the chains of the verdicts in scope were read from their first window, including all `blocks`
+    stride blocks of that window."""
     answered = [
         verdict
         for group in epoch.verdicts.values()

@@ -39,7 +39,7 @@ _PIECE = 1 << 20
 #: a host that failed this often within this many seconds is not contacted until the failures are older
 GIVEN_UP: Final = 5
 FORGOTTEN_S: Final = 600.0
-_HOSTS: Final = 4096  # most hosts whose failures are remembered
+_HOSTS: Final = 4096  # maximum number of hosts whose failures are remembered
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _OBJECTS = frozenset({"s3", "gs", "az"})
 

@@ -3,22 +3,22 @@
 **A service is a handler.** Derive settings from `ServiceSettings` (each field is `LOOKOUT_<FIELD>`) and a
 handler from `Handler[State]`, then:
 
-    # services/recorder/__main__.py
-    from lookout.runtime.worker import main
-    from lookout.wire import VERDICTS, Flow
+    # services/recorder/__main__.py from lookout.runtime.worker import main from lookout.wire import VERDICTS,
+    Flow
     main(Flow("recorder", VERDICTS), RecorderSettings, make_handler)    # checks, serves, works, exits
 
-A `Flow` says what it reads and writes: a service may read a topic that another one reads too (its consumer
-group is its name), and needs no output. A service that only answers calls has no handler:
-`serve("recall", RecallSettings, add)`, where `add(context)` adds its servicers.
+A `Flow` declares the topics that a service reads and writes. Several services may read the same topic,
+because each has its own consumer group, named after the service. A service need not write outputs. A service
+that only answers calls has no handler: `serve("recall", RecallSettings, add)`, where `add(context)` adds its
+servicers.
 
 `make_handler(context)` builds the handler. `context` has `settings`, `address` (host:port of this instance's
 gRPC), `grpc.add(lambda server: add_TensorServiceServicer_to_server(servicer, server),
 "lookout.v1.TensorService")`, `table("watches.v1")`, `rereader.read(topic, partition, offsets)`,
 `downstream(Stage.PREFILL, changed)` (committed offsets of the next stage: what a store may evict),
-`metrics.registry`, `health.block/clear`, `on_close(...)`. `supervisor` starts threads and ends the process
-when one dies; pass it to every `BatchingThread`. Raise `StartupError("LOOKOUT_X=...: what is wrong, what to
-do")` for anything that must stop the service; `checked_model(settings, folder)` does so for a model.
+`metrics.registry`, `health.block/clear`, `on_close(...)`. `supervisor` starts threads, and ends the process
+when one of them dies; pass it to every `BatchingThread`. Raise `StartupError("LOOKOUT_X=...: what is wrong,
+what to do")` for anything that must stop the service; `checked_model(settings, folder)` does so for a model.
 
 **The handler** never touches Kafka:
 

@@ -1,5 +1,5 @@
-"""Decides which partitions are read, so that nothing is fetched that cannot be used and no partition takes
-the memory of the others."""
+"""Pauses and resumes partitions, so that records are fetched only when they can be used soon, and partitions
+share memory fairly."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Protocol
 
 from lookout.runtime.worker.partitions import Partition
 
-# The polling thread runs up to a hundred rounds a second under load. An update walks over all partitions; the
-# second interval is for asking the handler's store, which takes its lock.
+# Under load, the polling thread runs up to a hundred loops per second. Each update visits all partitions, and
+# `over_budget` takes the lock of the handler's store, so both are called less often.
 UPDATE_EVERY_S = 0.02
 ASK_EVERY_S = 0.05
 
@@ -27,13 +27,14 @@ class Pausable(Protocol):
 class Backpressure:
     """Pauses and resumes partitions. Only the polling thread calls it.
 
-    The process's partitions share its read-ahead budget in bytes evenly; each may always hold one record.
+    The byte budget is divided evenly between the process's partitions. Each partition may always hold one
+    record.
 
     Args:
-        source: the consumer that is paused.
-        records: records of one partition that may be read ahead of their commit.
-        bytes_: bytes of all partitions that may be read ahead of their commit.
-        over_budget: returns the partitions that the handler wants paused.
+        source: the consumer whose partitions are paused.
+        records: maximum number of uncommitted records per partition.
+        bytes_: maximum bytes of uncommitted records of all partitions.
+        over_budget: returns the partitions that the handler wants to be paused.
         clock: monotonic seconds.
     """
 
@@ -60,7 +61,7 @@ class Backpressure:
         self.paused.discard(number)
 
     def update(self, partitions: Mapping[int, Partition]) -> set[int]:
-        """Seek, pause and resume as needed; return the partitions whose reading starts or resumes now."""
+        """Seek, pause and resume as needed; return the partitions that start or resume reading."""
         now = self._clock()
         if now - self._updated_at < UPDATE_EVERY_S:
             return set()
@@ -76,14 +77,14 @@ class Backpressure:
             ):
                 partition.seek_to = None
                 placed.add(partition.number)
-        # Each has its share: with one common budget, a camera's large segments would pause every partition.
+        # With one budget for all, a camera's large segments would pause every partition.
         share = self._bytes / max(1, len(partitions))
         paused = {
             number
             for number, partition in partitions.items()
             if self._source.reads(number) and self._must_wait(partition, share)
         }
-        # A seek resumes a partition: the client has dropped its earlier pause.
+        # The client forgets that a partition was paused when it seeks.
         self.paused = (self.paused & set(partitions)) - placed
         stopped, resumed = paused - self.paused, self.paused - paused
         if stopped:

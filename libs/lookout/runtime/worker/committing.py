@@ -15,9 +15,9 @@ from lookout.runtime.worker.transactions import Ended, Transaction, TransactionR
 
 MAX_SLOTS = 500  # of one partition in one transaction
 HANG_S = 5.0  # beyond the transaction's own time
-#: longest time that checkpoints and offsets without outputs wait; a crash repeats at most this much work
+#: seconds that checkpoints and offsets without outputs may wait; a crash repeats at most this much work
 UNAWAITED_S = 2.0
-#: shortest time between the starts of two transactions, as a share of the latency
+#: minimum time between the starts of two transactions, as a share of the latency
 _INTERVAL_SHARE = 1 / 3
 
 
@@ -34,29 +34,28 @@ class Commits:
     A transaction with many records costs Kafka and this process no more than one with a single record, so
     results are gathered:
 
-    | what finished                           | waits for others                                           |
-    | --------------------------------------- | ---------------------------------------------------------- |
-    | results of the pipeline's first stage   | `latency_s`, less where they come from a backlog           |
-    | results of later stages                 | while other records compute, a third of `latency_s` at most |
-    | checkpoints and offsets without outputs | `UNAWAITED_S`                                              |
+    | finished work                           | how long it waits to be committed with other work           |
+    | --------------------------------------- | ----------------------------------------------------------- |
+    | results of the pipeline's first stage   | `latency_s`; less if they come from a backlog               |
+    | results of later stages                 | while other records compute, at most a third of `latency_s` |
+    | checkpoints and offsets without outputs | `UNAWAITED_S`                                               |
 
-    The first stage's transactions set the rhythm: what it commits together reaches the later stages together.
-    In every stage two transactions begin at least a third of `latency_s` apart. Everything that waits joins
-    the next transaction. A partition that is paused, or has half of what it may read ahead, is committed at
-    once.
+    Records that the first stage commits together also reach the later stages together. In every stage, two
+    transactions begin at least a third of `latency_s` apart, and all waiting work joins the next transaction.
+    A partition that is paused, or has read half of the records that it may read ahead, does not wait.
 
     Args:
         committer: runs transactions.
-        handler: is told which outputs are durable and which will never be written.
-        refusals: what Kafka rejected; a record's entry is dropped at its commit.
-        metrics: counted at the commit.
-        latency_s: how long a record may wait to be committed with others.
+        handler: is told which outputs are durable, and which will never be written.
+        refusals: what Kafka has rejected; a record's entry is removed when the record is committed.
+        metrics: updated at each commit.
+        latency_s: seconds that a record may wait to be committed with others.
         first: whether this is the pipeline's first stage.
-        in_flight: records of a partition that may be read ahead of their commit.
+        in_flight: maximum number of uncommitted records per partition.
         paused: returns the partitions that are paused until something is committed.
         timeout_s: seconds that a transaction may take.
-        again: called with a partition, its slots that were not committed, and whether Kafka must be asked if
-            they were committed after all.
+        again: called with a partition, its slots that were not committed, and whether Kafka must be asked
+            whether they were committed after all.
         clock: monotonic seconds.
         wall: Unix seconds.
     """
@@ -113,8 +112,8 @@ class Commits:
         """Return the seconds that an awaited result may wait from now on."""
         if not self._first:
             return self._interval_s
-        # A backlog's records wait less, or not at all. The time stamp is another machine's, so nothing waits
-        # longer than `latency_s`, whatever it says.
+        # Records from a backlog wait less, or not at all. The time stamp comes from another machine's clock,
+        # so the wait is limited to `latency_s` in any case.
         age_s = self._wall() - slot.arrived_ms / 1000 if slot.arrived_ms else 0.0
         return min(max(0.0, 2 * self._latency_s - age_s), self._latency_s)
 
@@ -142,16 +141,16 @@ class Commits:
 
         Args:
             metadata: returns the group's metadata; called when a transaction begins.
-            kafka_up: whether Kafka answers; a client that hangs while it does is replaced.
+            kafka_up: whether Kafka answers; a client that hangs although Kafka answers is replaced.
             computing: whether other records are being computed.
-            at_once: do not wait for others.
+            at_once: whether to commit without waiting for other work.
         """
         now = self._clock()
         if self.transaction is not None:
             if kafka_up and now > self._deadline:
                 self._deadline = now + HANG_S + 2 * self._timeout_s
-                # The deadline was extended first, to give the new client its own time before it counts as
-                # hanging too.
+                # The deadline was extended first, so that the new client has time before it counts as
+                # hanging, too.
                 self._committer.replace(self.transaction)
             return
         if not self._due or not (at_once or self._must_begin(now, computing)):
@@ -208,7 +207,7 @@ class Commits:
     def _batch(self) -> list[tuple[Partition, list[Slot]]]:
         batch = []
         # Sorted by number, so that a batch writes the same records in the same order at every attempt.
-        for partition in sorted(self._due, key=lambda each: each.number):
+        for partition in sorted(self._due, key=lambda partition: partition.number):
             if partition.dead:
                 continue
             if slots := partition.finished(MAX_SLOTS):

@@ -1,4 +1,4 @@
-"""Classifies a handler's failures: which may pass if it tries again, and which are the device's."""
+"""Classifies a handler's failures: which are transient, and which are failures of the device."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from confluent_kafka import KafkaException
 
 from lookout.errors import DeviceFailedError, TransientError
 
-# A peer whose limits are reached answers RESOURCE_EXHAUSTED (`net.call_limits`); it takes calls again a
-# moment later.
+# A peer whose limits are reached answers RESOURCE_EXHAUSTED (`net.call_limits`), and accepts calls again
+# soon.
 _GRPC_TRANSIENT = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "ABORTED"})
-# By name: the classes of the Redis client derive from no builtin of that name, and not every service has it.
+# By name, because the Redis client's classes do not derive from the builtin ones, and not every service
+# imports it.
 _NETWORK_ERRORS = frozenset({"ConnectionError", "TimeoutError", "BusyLoadingError"})
-#: exceptions of torch that name the device; older calls raise a RuntimeError that begins with these words
+#: names of torch's exceptions for device failures; older calls raise a RuntimeError that begins with
+#: `_DEVICE_WORDS`
 _DEVICE_ERRORS = frozenset({"OutOfMemoryError", "AcceleratorError", "CudaError"})
 _DEVICE_WORDS = ("CUDA error", "CUDA out of memory", "cuDNN error", "CUBLAS error", "NCCL error")
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether another try may help: TransientError, and what networks, stores and peers raise while they
-    cannot be reached."""
+    """Whether a retry may succeed: for TransientError, and for errors of networks, stores and peers that
+    cannot be reached now."""
     if isinstance(error, (TransientError, ConnectionError, TimeoutError)):
         return True
     if isinstance(error, KafkaException):
@@ -34,7 +36,7 @@ def is_transient(error: BaseException) -> bool:
 def is_device_failure(error: BaseException) -> bool:
     """Whether this error, or one of its causes, is a failure of the device.
 
-    torch's exceptions are recognised by module and name, so that torch need not be imported.
+    torch's exceptions are recognised by module and name, to avoid importing torch.
     """
     return any(_names_device(cause) for cause in _causes(error))
 

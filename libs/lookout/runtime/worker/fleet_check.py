@@ -1,5 +1,5 @@
-"""Settings that all instances of a stage must share. They are written into the client id and compared before
-an instance joins the group."""
+"""Checks that all instances of a stage share the same settings. The settings are part of the Kafka client id,
+and are compared before an instance joins the group."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lookout.runtime.observe import logs
 from lookout.runtime.worker.retry import CALL_S
 from lookout.runtime.worker.settings import ServiceSettings, digest
 
-#: the fact of a client id that tells installations apart
+#: name of the part of a client id that identifies the installation
 RELEASE = "release"
 _SAFE = re.compile(r"[^A-Za-z0-9.]+")
 PAUSE_S = 0.5
@@ -24,8 +24,8 @@ PAUSE_S = 0.5
 def client_id(stage: str, shared: Mapping[str, str], release: str = "", version: str = "") -> str:
     """Return a client id such as `decode_fps-2_grid-16x16_1.4.0`.
 
-    It holds the stage, the shared settings, the release if it has a name, and the version, which is not
-    compared. Characters are letters, digits, `.`, `-` and `_` only.
+    It consists of the stage, the shared settings, the release if it has a name, and the version, which is not
+    compared. It contains only letters, digits, `.`, `-` and `_`.
     """
     facts = {**shared, **({RELEASE: release} if release else {})}
     parts = [stage, *(f"{_safe(name)}-{_safe(value)}" for name, value in sorted(facts.items()))]
@@ -39,8 +39,8 @@ def version_of(identity: str) -> str:
 
 
 def differences(ours: str, theirs: str) -> list[str]:
-    """Describe the shared settings in which two client ids of one stage differ; empty if `theirs` is of
-    another stage or format."""
+    """Return sentences about the shared settings in which two client ids of a stage differ. The list is empty
+    if `theirs` belongs to another stage or has another format."""
     if ours == theirs or ours.partition("_")[0] != theirs.partition("_")[0]:
         return []
     own, other_facts = _facts(ours), _facts(theirs)
@@ -50,15 +50,15 @@ def differences(ours: str, theirs: str) -> list[str]:
         for facts in (own, other_facts):
             facts.pop(RELEASE, None)
     return [
-        f"{name} is {other_facts.get(name, 'not set')}, here {own.get(name, 'not set')}"
+        f"{name} is {other_facts.get(name, 'not set')} there and {own.get(name, 'not set')} here"
         for name in sorted({*own, *other_facts})
         if own.get(name) != other_facts.get(name)
     ]
 
 
 def mark(shared: Mapping[str, str], config_digest: str) -> str:
-    """Return the configuration mark of checkpoints: a digest of what the fleet shares, then this
-    instance's digest."""
+    """Return the configuration mark for checkpoints: the digest of the shared settings, then that of this
+    instance's configuration."""
     return f"{digest(dict(shared))}.{config_digest}"
 
 
@@ -79,7 +79,8 @@ def check_group(
 ) -> None:
     """Check that all live members of the group use the same shared settings.
 
-    A killed member stays in the group until its session ends, so members are listed again until then.
+    A killed member stays in the group until its session ends, so a difference counts only if it persists for
+    a session.
 
     Args:
         settings: how Kafka is reached, and how long a session lasts.
@@ -102,8 +103,8 @@ def check_group(
         if clock() >= deadline:
             raise StartupError(
                 f"the running instances of group {group!r} have other settings: {'; '.join(lines)}. "
-                "Give this one the same, or stop them all first; another installation needs a "
-                "LOOKOUT_PREFIX of its own"
+                "Give this instance the same settings, or stop the others first. A second installation needs "
+                "a different LOOKOUT_PREFIX"
             )
         sleep(PAUSE_S)
 
@@ -115,7 +116,10 @@ def _asker(settings: ServiceSettings, group: str) -> Callable[[], list[str]]:
         try:
             description = admin.describe_consumer_groups([group], request_timeout=CALL_S)[group].result()
         except KafkaException as error:
-            logs.get("group").warning("cannot list the members of the consumer group", why=str(error.args[0]))
+            logs.get("group").warning(
+                "cannot list the members of the consumer group, whose settings are therefore not compared",
+                why=str(error.args[0]),
+            )
             return []
         return [str(member.client_id) for member in description.members]
 

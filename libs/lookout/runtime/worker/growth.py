@@ -1,8 +1,8 @@
 """Adds partitions to the cameras' topics while a fleet runs.
 
-A client chooses a camera's partition by its key and the number of partitions, so cameras move when partitions
-are added. In its new partition a camera begins a new epoch, with a key window. This module writes a record to
-its old partition: without it the camera would count as silent there.
+Producers choose a camera's partition by its key and the number of partitions, so some cameras move when
+partitions are added. In its new partition, a camera begins a new epoch with a key window. This module writes
+a record to the camera's old partition, where the camera would otherwise count as silent.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from lookout.wire import PIPELINE, SEGMENTS, Stage, WireError, camera_topics, he
 MOST_PARTITIONS = 10_000
 #: an epoch's number is this many times its record time in milliseconds, plus its partition
 _PER_MS = 1000
-#: seconds for which a camera must be known in two partitions and send to the newer one only
+#: seconds for which a departure must be observed before it is written
 SETTLED_S = 3.0
-#: milliseconds without a segment, while another partition gets some, after which a camera has left; less than
-#: decode's default silence, so that the camera does not count as offline
+#: milliseconds without a segment, while another partition gets some, after which a camera has left a
+#: partition; less than decode's default silence, so that the camera does not count as offline
 QUIET_MS = 20_000
 _CALL_S = 30.0
 _CONFIRMED_S = 60.0
@@ -37,7 +37,14 @@ _CONFIRMED_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """A camera that has left a partition. epoch: the epoch that ends there; target: its new partition."""
+    """A camera that has left a partition.
+
+    Attributes:
+        camera: Id of the camera.
+        partition: The partition that it left.
+        epoch: The epoch that ends there.
+        target: The camera's new partition.
+    """
 
     camera: str
     partition: int
@@ -46,38 +53,39 @@ class Departure:
 
 
 def added_by_hand(topic: str, partition: int, source: str) -> str:
-    """Return advice for a partition that one topic has and another lacks.
+    """Return advice for a partition that the input topic has and another topic lacks.
 
     Args:
-        topic: The topic without it.
-        partition: Its number.
-        source: The topic that is read, which has it.
+        topic: The topic that lacks the partition.
+        partition: Number of the partition.
+        source: The input topic.
     """
     return (
-        f"{source} has a partition {partition} that {topic} lacks, so it is not processed. Add it with "
-        f"`lookout topics grow --partitions {partition + 1}` (or as many as {source} has)"
+        f"{source} has a partition {partition} that {topic} lacks, so the partition is not processed. Add it "
+        f"with `lookout topics grow --partitions {partition + 1}`, or with as many as {source} has"
     )
 
 
 def add_partitions(
     options: Mapping[str, Any], partitions: int, own_topics: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Bring the cameras' topics to this number of partitions. Safe to repeat, even after it was killed.
+    """Add partitions to the cameras' topics until each has this number. It may be repeated, also after it was
+    killed.
 
-    Topics that a service writes grow before the one it reads, so a service that starts meanwhile finds an
-    output partition for each input partition.
+    Output topics grow before the input topic, so that a service that starts meanwhile finds an output
+    partition for each input partition.
 
     Args:
         options: Kafka client options.
         partitions: The new number of partitions.
-        own_topics: State topics and others of third-party services that read Lookout's topics.
+        own_topics: Topics of third-party services that read Lookout's topics, including their state topics.
 
     Returns:
         The topics that were changed.
 
     Raises:
         LookoutRuntimeError: The number is invalid, a topic is missing or has more partitions, or Kafka
-            refuses. An invalid number changes nothing.
+            rejects the request. An invalid number changes nothing.
     """
     admin = AdminClient({**options})
     names = [*own_topics, *(topic.name for topic in reversed(camera_topics()))]
@@ -96,26 +104,28 @@ def _counts(admin: AdminClient, names: Iterable[str]) -> dict[str, int]:
     except KafkaException as error:
         raise LookoutRuntimeError(f"Kafka does not answer: {error.args[0].str()}") from error
     if missing := sorted(set(names) - set(existing)):
-        raise LookoutRuntimeError(f"no topic {', '.join(missing)}: create the fleet's topics first")
+        raise LookoutRuntimeError(f"Kafka has no topic {', '.join(missing)}; create the fleet's topics first")
     return {name: len(existing[name].partitions) for name in names}
 
 
 def _check(counts: Mapping[str, int], partitions: int) -> None:
     if not 1 <= partitions <= MOST_PARTITIONS:
-        raise LookoutRuntimeError(f"{partitions} partitions: give a number from 1 to {MOST_PARTITIONS}")
-    # Among topics with the same number, name that of the cameras' segments: users know it.
+        raise LookoutRuntimeError(
+            f"{partitions} is not a valid number of partitions; give a number from 1 to {MOST_PARTITIONS}"
+        )
+    # Among topics with equally many partitions, name the segments' topic, which users know.
     name, count = max(counts.items(), key=lambda item: (item[1], item[0] == SEGMENTS.name))
     if count > partitions:
         raise LookoutRuntimeError(
-            f"{name} has {count} partitions, more than {partitions}: Kafka cannot remove partitions"
+            f"{name} has {count} partitions; Kafka cannot remove partitions, so give at least {count}"
         )
 
 
 def _add(admin: AdminClient, names: Collection[str], partitions: int) -> None:
-    """Add partitions to these topics, and wait until the brokers' metadata shows them.
+    """Add partitions to these topics, and wait until the brokers' metadata has them.
 
     Raises:
-        LookoutRuntimeError: Kafka refuses, or does not show them in time.
+        LookoutRuntimeError: Kafka rejects the request, or its metadata lacks the partitions after a minute.
     """
     if not names:
         return
@@ -128,18 +138,21 @@ def _add(admin: AdminClient, names: Collection[str], partitions: int) -> None:
     deadline = time.monotonic() + _CONFIRMED_S
     while min(_counts(admin, names).values()) < partitions:
         if time.monotonic() > deadline:
-            raise LookoutRuntimeError(f"Kafka does not show {partitions} partitions of {', '.join(names)}")
+            raise LookoutRuntimeError(
+                f"Kafka accepted {partitions} partitions of {', '.join(names)}, but its metadata still lacks "
+                f"some after {_CONFIRMED_S:g} s"
+            )
         time.sleep(0.1)
 
 
 @dataclass(slots=True)
 class Places:
-    """The partitions that cameras are in, according to decode's checkpoints."""
+    """The partitions in which cameras have been seen, according to decode's checkpoints."""
 
     _of: dict[str, dict[int, DecodeState]] = field(default_factory=dict)
 
     def note(self, camera: str, partition: int, state: DecodeState | None) -> None:
-        """Record the newest checkpoint of a camera in a partition; None: the camera is forgotten there."""
+        """Store a camera's newest checkpoint in a partition; None: the partition no longer has the camera."""
         places = self._of.setdefault(camera, {})
         if state is not None and state.epoch:
             places[partition] = state
@@ -149,11 +162,12 @@ class Places:
             del self._of[camera]
 
     def departures(self) -> list[Departure]:
-        """Return cameras whose segments arrive in another partition.
+        """Return the cameras that have left a partition.
 
-        A camera has left a partition if nothing arrived there since its epoch in the other one began, or for
-        `QUIET_MS`. The second condition is needed because a segment that is sent again may open an epoch in
-        the old partition after the notice.
+        A camera has left a partition if nothing has arrived there since the camera's epoch in the newer
+        partition began, or for `QUIET_MS` while segments arrived in the newer one. The second condition is
+        needed because a repeated segment may open an epoch in the old partition after the departure was
+        written there.
         """
         departures = []
         for camera, places in self._of.items():
@@ -170,7 +184,7 @@ class Places:
 
 
 class Moves:
-    """Follows decode's checkpoints and tells partitions which cameras have left them.
+    """Follows decode's checkpoints, and writes a record to each partition that a camera has left.
 
     Args:
         options: Kafka client options.
@@ -188,13 +202,13 @@ class Moves:
         self._reader.follow({PIPELINE[Stage.DECODE].state.name: BEGINNING}, {}, _CALL_S)
 
     def follow(self, wait_s: float) -> list[Departure]:
-        """Read checkpoints for `wait_s`, then notify the partitions that cameras have left.
+        """Read checkpoints for `wait_s` seconds, then write the departures that have not been written yet.
 
         Returns:
-            The departures that were written now; their records are on the brokers.
+            The departures that were written; Kafka has stored their records.
 
         Raises:
-            LookoutRuntimeError: Kafka does not take a record.
+            LookoutRuntimeError: Kafka does not accept a record.
         """
         until = self._clock() + wait_s
         while (left_s := until - self._clock()) > 0:
@@ -202,7 +216,7 @@ class Moves:
             while message is not None:
                 self._take(message)
                 message = self._reader.record(0.0)
-        return self._tell()
+        return self._write_departures()
 
     def close(self) -> None:
         """Close the reader."""
@@ -214,7 +228,7 @@ class Moves:
         if not rejected and not record.raw_key:  # no camera has a key that is not UTF-8
             self._places.note(record.camera, record.partition, state)
 
-    def _tell(self) -> list[Departure]:
+    def _write_departures(self) -> list[Departure]:
         now, current = self._clock(), set(self._places.departures()) - self._noted
         self._since = {departure: self._since.get(departure, now) for departure in current}
         due = [departure for departure, since in self._since.items() if now - since >= SETTLED_S]
@@ -229,7 +243,9 @@ class Moves:
             )
         if self._producer.flush(_CALL_S) or refused:
             why = refused[0] if refused else "no answer in time"
-            raise LookoutRuntimeError(f"{SEGMENTS.name} does not take records of cameras that moved: {why}")
+            raise LookoutRuntimeError(
+                f"Kafka does not accept records about moved cameras in {SEGMENTS.name}: {why}"
+            )
         self._noted.update(due)
         return due
 

@@ -14,7 +14,7 @@ from lookout.runtime.worker.processing import Finished
 from lookout.runtime.worker.records import Handler, Result, Slot
 from lookout.runtime.worker.refusals import Refusal, Refusals
 
-#: cameras whose timer ticks are handed to a compute thread together
+#: number of cameras whose timer ticks are handed to a compute thread together
 TICKED_TOGETHER = 16
 FORGET_EVERY_S = 60.0
 DAY_MS = 86_400_000
@@ -28,16 +28,16 @@ class Processes(Protocol):
 
 
 class Lanes:
-    """Hands slots to compute threads, one at a time for each camera. Only the polling thread calls it.
+    """Hands slots to compute threads, one at a time per camera. Only the polling thread calls it.
 
     Args:
-        processor: tries a slot.
-        handler: gives the interval of its ticks, and is told of outputs that will never be written.
-        refusals: what Kafka rejected before.
-        compute: runs the attempts.
-        finished: called on a compute thread with the end of every attempt; the polling thread passes it to
-            `finish`.
-        forget_after_days: cameras that sent nothing for this long are forgotten; None: never.
+        processor: runs an attempt at a slot.
+        handler: has the interval of ticks, and is told about outputs that will never be written.
+        refusals: what Kafka has rejected.
+        compute: executor for the attempts.
+        finished: called on a compute thread with the result of each attempt; it must make the polling thread
+            call `finish` with the result.
+        forget_after_days: days without a record after which a camera is forgotten; None: never.
         clock: monotonic seconds.
         wall_ms: Unix milliseconds.
     """
@@ -72,7 +72,7 @@ class Lanes:
         self._closed = True
 
     def dispatch(self, lane: Lane) -> None:
-        """Hand the camera's next slot to a compute thread, if there is one and the camera is free."""
+        """Hand the camera's next slot to a compute thread, if the camera has one and is not busy."""
         partition = lane.partition
         if self._closed or lane.busy or not lane.waiting or lane.retry_at is not None:
             return
@@ -85,29 +85,32 @@ class Lanes:
         self._compute.submit(self._process, lane, slot, refusal)
 
     def finish(self, event: Finished) -> bool:
-        """Handle the end of an attempt. True: a slot is finished, so its partition may have something to
-        commit.
+        """Handle the end of an attempt.
 
-        Raises errors that must end the process.
+        Returns:
+            Whether a slot is finished, so that its partition may have something to commit.
+
+        Raises:
+            Exception: `event.fatal`, which must end the process.
         """
         lane, slot, partition = event.lane, event.slot, event.lane.partition
         self.computing -= 1
         lane.busy = False
         if event.fatal is not None:
             raise event.fatal
-        # Another worker owns the partition now, or it is being read again: the result no longer counts.
+        # Discard the result if another worker owns the partition now, or if it is being read again.
         if partition.dead:
             if event.result is not None and event.result.outputs:
                 self._handler.dropped(event.result.outputs)
             lane.give_up(self._handler)
             return False
-        if slot.result is not None:  # it was overdue and already has its result
+        if slot.result is not None:  # the slot was overdue, and already has a result
             if event.result is not None and event.result.outputs:
                 self._handler.dropped(event.result.outputs)
             return False
         ordered = bool(lane.waiting) and lane.waiting[0] is slot
         if event.result is None:
-            if not ordered:  # a failed tick gets its place in the order now
+            if not ordered:  # a failed tick is inserted into the order, to be retried
                 self._insert(lane, slot)
             lane.retry_at = self._clock() + event.delay
             # The counter breaks ties between equal times: lanes cannot be compared.
@@ -129,12 +132,13 @@ class Lanes:
             lane.waiting.popleft()
 
     def wake(self, partitions: Iterable[Partition], catches_up: Callable[[Partition], bool]) -> None:
-        """Start due retries, send timer ticks to idle cameras, and start to forget silent ones.
+        """Start due retries, send timer ticks to idle cameras, and forget cameras that have been silent for
+        long.
 
         Args:
-            partitions: all that are assigned.
-            catches_up: whether everything that was sent to a partition has been read. Wall-clock ticks and
-                forgetting require it, because an outage or a backlog is not silence.
+            partitions: the assigned partitions.
+            catches_up: returns whether everything that was sent to a partition has been read. Wall-clock
+                ticks and forgetting require it, because an outage or a backlog is not silence.
         """
         now = self._clock()
         while self._retries and self._retries[0][0] <= now:
@@ -147,7 +151,7 @@ class Lanes:
                 self._pass_time(partition, now, catches_up)
 
     def _insert(self, lane: Lane, slot: Slot) -> None:
-        lane.partition.insert(slot, lane)  # it has no result yet, so it holds the prefix up
+        lane.partition.insert(slot, lane)  # without a result, so nothing after it is committed yet
         lane.waiting.appendleft(slot)
 
     def _pass_time(self, partition: Partition, now: float, catches_up: Callable[[Partition], bool]) -> None:
@@ -165,16 +169,14 @@ class Lanes:
             self._tick(partition, due and caught_up, partition.record_ms if passed else None)
 
     def _has_passed(self, partition: Partition, now: float, every: float) -> bool:
-        """Whether the partition's record time advanced enough to report it to the cameras that sent
-        nothing."""
+        """Whether the partition's record time has advanced enough to report it to idle cameras."""
         if now < partition.next_passed or partition.record_ms - partition.passed_ms < every * 1000:
             return False
         partition.passed_ms, partition.next_passed = partition.record_ms, now + every
         return True
 
     def _tick(self, partition: Partition, clock: bool, record_ms: int | None) -> None:
-        # After a takeover a camera that sends nothing has a checkpoint but no lane. Its silence has to be
-        # reported too.
+        # After a takeover, a silent camera has a checkpoint but no lane. It needs a lane to get ticks.
         for camera in partition.checkpoints:
             partition.lane(camera)
         idle = [lane for lane in partition.lanes.values() if self._wants_tick(lane)]
@@ -185,7 +187,7 @@ class Lanes:
             for lane in lanes:
                 lane.busy = True
             self.computing += len(lanes)
-            self._compute.submit(self._tick_some, lanes, clock, record_ms)
+            self._compute.submit(self._tick_all, lanes, clock, record_ms)
 
     def _wants_tick(self, lane: Lane) -> bool:
         if not lane.camera or not lane.idle or lane.retry_at is not None:
@@ -207,6 +209,6 @@ class Lanes:
     def _process(self, lane: Lane, slot: Slot, refusal: Refusal | None) -> None:
         self._finished(self._processor.process(lane, slot, refusal))
 
-    def _tick_some(self, lanes: Collection[Lane], clock: bool, record_ms: int | None) -> None:
+    def _tick_all(self, lanes: Collection[Lane], clock: bool, record_ms: int | None) -> None:
         for lane in lanes:
             self._finished(self._processor.tick(lane, clock, record_ms))

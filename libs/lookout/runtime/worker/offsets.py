@@ -1,5 +1,5 @@
-"""Follows what another group has read, because a store keeps the tensors that the next stage has not read
-yet."""
+"""Follows another group's committed offsets. A tensor store needs them, because it keeps tensors until the
+next stage has read them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ ASK_S = 5.0
 
 
 class Downstream:
-    """Committed offsets of `group` in `topic`, read every `every_s` on a thread of its own.
+    """Reads the committed offsets of `group` in `topic` every `every_s` seconds, on its own thread.
 
-    `changed` is called on that thread with {partition: next unread offset} after each answer. While Kafka
-    does not answer, the last answer stays valid, so nothing counts as read too early.
+    After each answer, `changed` is called on that thread with the next unread offset of each partition. While
+    Kafka does not answer, the last answer stays valid.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Downstream:
         self._stop.set()
         if self._thread is not None:
             self._thread.join(ASK_S)
-            # It hangs in a call to Kafka, and the client is not thread-safe: leave it until the process ends.
+            # The thread hangs in a call to Kafka. The client is not thread-safe, so it cannot be closed here.
             if self._thread.is_alive():
                 return
         self._reader.close()

@@ -33,20 +33,22 @@ class RequestsTakeovers(Protocol):
 
 
 class Ownership:
-    """This worker's partitions. Only the polling thread calls it.
+    """The partitions that this worker owns. Only the polling thread calls it.
 
     Args:
         handler: is told which cameras and partitions it loses.
         takeovers: reads offsets and checkpoints.
-        refusals: what Kafka rejected; dropped with its partition.
+        refusals: what Kafka has rejected; removed with its partition.
         metrics: gauges of partitions, cameras and lag.
-        health: blocked while a partition waits; the message names it.
-        foreign: the cameras of a takeover whose checkpoints were written under another configuration.
-        own: whether the mark alongside a committed offset belongs to this configuration.
-        letter: makes a dead letter of a checkpoint's partition, offset, camera and bytes, and the reason.
-        refusal: makes the error that ends the process if every checkpoint is of another configuration.
-        finished: is told of a partition with slots that need no work.
+        health: blocked while a partition waits to be taken over; the message names the partition.
+        foreign: returns the cameras of a takeover whose checkpoints were written with another configuration.
+        own: returns whether the mark stored with a committed offset belongs to this configuration.
+        letter: makes a dead letter from a checkpoint's partition, offset, camera and bytes, and the reason.
+        refusal: makes the error that ends the process if all checkpoints were written with another
+            configuration.
+        finished: called with a partition whose inserted slots are finished already.
         limit_s: seconds that a takeover may wait before the process ends.
+        begin: returns the offset to start at in a partition without a committed offset.
         clock: monotonic seconds.
     """
 
@@ -75,10 +77,12 @@ class Ownership:
         self._foreign = foreign
         self._own, self._letter, self._finished = own, letter, finished
         self._refusal = refusal
-        self._unusable: dict[int, dict[str, str]] = {}  # cameras without their checkpoint, by partition
+        # Why checkpoints cannot be used, by partition and camera.
+        self._unusable: dict[int, dict[str, str]] = {}
         health.note("unusable checkpoints", self._named_unusable)
-        self._agreed = False  # a checkpoint of this configuration was read
-        self._doubtful: dict[int, tuple[Partition, Takeover]] = {}  # every checkpoint is of another one
+        self._agreed = False  # whether a checkpoint or offset with this configuration's mark was read
+        # Partitions of which all checkpoints were written with another configuration.
+        self._doubtful: dict[int, tuple[Partition, Takeover]] = {}
         self._limit_s, self._begin = limit_s, begin
         self._clock = clock
         self._log = logs.get("partitions")
@@ -86,7 +90,8 @@ class Ownership:
         self.current: dict[int, Partition] = {}
 
     def assigned(self, numbers: Collection[int]) -> None:
-        """Take over partitions that were assigned to this worker; nothing of them is computed before that."""
+        """Start to take over partitions that were assigned to this worker. Their records are computed
+        afterwards."""
         self._joined = True
         if numbers:
             self._log.info("partitions assigned", partitions=sorted(numbers))
@@ -95,16 +100,18 @@ class Ownership:
         self.update_ready()
 
     def loaded(self, partition: Partition, takeover: Takeover) -> None:
-        """Open `partition` with the state that was read, or keep it in doubt.
+        """Open `partition` with the state that was read, or keep it closed while its configuration is in
+        doubt.
 
-        A changed configuration changes the marks of every checkpoint and of the committed offset. So
-        checkpoints with another mark do not mean such a change if the offset has our mark, if no offset was
-        ever committed, or if other checkpoints have our mark: others may write to the topic, and one such
-        record must not stop this stage for all cameras. The cameras concerned start without a checkpoint.
+        If the configuration has changed, all checkpoints and the committed offset have another mark. A few
+        checkpoints with another mark do not show that: somebody else may have written them to the topic,
+        which must not stop this stage for all cameras. So if the offset or any other checkpoint has this
+        configuration's mark, or if no offset was ever committed, the partition is opened, and the cameras
+        concerned start without a checkpoint.
 
         Raises:
-            StartupError: The offsets are of another configuration, or of an earlier release that did not mark
-                them, and no checkpoint of any partition fits.
+            StartupError: No checkpoint of any partition fits, and the offsets have another configuration's
+                mark, or no mark because an earlier release wrote them.
         """
         if partition.dead:
             return
@@ -112,20 +119,20 @@ class Ownership:
         if len(foreign) < len(takeover.checkpoints) or (takeover.mark and self._own(takeover.mark)):
             self._agreed = True
         elif takeover.offset is None:
-            pass  # checkpoints are committed together with offsets: these were not
+            pass  # this stage commits checkpoints together with offsets, so it did not write these
         elif foreign and not self._agreed:
             self._doubtful[partition.number] = partition, takeover
-            partition.waits_for = "its checkpoints are of another configuration"
+            partition.waits_for = "its checkpoints were written with another configuration"
             self._decide()
             return
         self._open(partition, takeover, foreign)
         self._decide()
 
     def _decide(self) -> None:
-        """Open the partitions in doubt once a checkpoint fits; if none can fit any more, end this process.
+        """Open the partitions in doubt as soon as a checkpoint of any partition fits.
 
         Raises:
-            StartupError: No checkpoint fits, and no partition is left that could have one.
+            StartupError: All partitions were read, and no checkpoint fits.
         """
         doubtful = {
             number: pair for number, pair in self._doubtful.items() if self.current.get(number) is pair[0]
@@ -167,13 +174,13 @@ class Ownership:
         for camera, why in sorted(unusable.items()):
             self._metrics.unreadable.labels(self._metrics.stage).inc()
             self._log.error(
-                "a checkpoint cannot be used: its camera starts without one",
+                "a checkpoint cannot be used, so its camera starts without a checkpoint",
                 camera=clean(camera),
                 partition=partition.number,
                 why=why,
             )
-            # Without a committed offset nothing shows that this partition is still ours when the letter is
-            # written: another owner may have written a good checkpoint meanwhile.
+            # The commit of an offset proves that this worker still owns the partition. Without a committed
+            # offset, the deletion could hit a good checkpoint that another owner has written meanwhile.
             if self._letter is None or takeover.offset is None:
                 continue
             value = takeover.unreadable.get(camera)
@@ -182,7 +189,7 @@ class Ownership:
             output = self._letter(partition.number, takeover.places.get(camera, 0), camera, value, why)
             slot = Slot(camera, result=Result([output] if output else [], forget=True))
             partition.insert(slot, partition.lane(camera))
-        if partition.slots:  # perhaps no record follows for days
+        if partition.slots:  # commit now, because the next record may come only days later
             self._finished(partition)
 
     def _named_unusable(self) -> dict[str, object] | None:
@@ -206,8 +213,8 @@ class Ownership:
             partition.waits_since = self._clock()
         elif self._clock() - partition.waits_since > self._limit_s:
             raise LookoutRuntimeError(
-                f"partition {partition.number} could not be taken over in {self._limit_s:g} s: {why}. "
-                "kafka-transactions.sh find-hanging shows transactions that no producer ends"
+                f"partition {partition.number} could not be taken over within {self._limit_s:g} s: {why}. "
+                "To find transactions that never end, run kafka-transactions.sh find-hanging"
             )
         self.update_ready()
 
@@ -217,15 +224,15 @@ class Ownership:
             partition.waits_since = None
 
     def again(self, partition: Partition, slots: list[Slot], unknown: bool) -> None:
-        """Go back to the committed state, because `slots` were not committed. `unknown`: Kafka must be asked
-        whether they were."""
+        """Go back to the committed state, because `slots` were not committed. With `unknown`, Kafka is asked
+        whether they were committed after all."""
         if self.current.get(partition.number) is not partition:
             return
         records = [slot.record for slot in (*slots, *partition.slots) if slot.record is not None]
         back = partition.committed if partition.committed is not None else _first(records)
         self._drop(partition)
         if unknown:
-            # Kafka must be asked for the offset, so the state is read again too, to be consistent with it.
+            # Take the partition over again, which reads an offset and checkpoints that are consistent.
             self._take(Partition(partition.number))
             self.update_ready()
             return
@@ -274,7 +281,7 @@ class Ownership:
         for lane in partition.lanes.values():
             if lane.camera:
                 self._handler.released(lane.camera, partition.number)
-            # A thread still uses the state of a busy lane, so `Lanes.finish` drops that one.
+            # A compute thread still uses the state of a busy lane; `Lanes.finish` drops that state later.
             if not lane.busy:
                 lane.give_up(self._handler)
 
@@ -284,8 +291,8 @@ def _first(records: list[Record]) -> int | None:
 
 
 def _named(waiting: list[Partition]) -> str:
-    """Format partitions: `3 (its last owner's transaction is open), 5`."""
-    ordered = sorted(waiting, key=lambda each: each.number)
+    """Return the partitions as text, such as `3 (its last owner's transaction is open), 5`."""
+    ordered = sorted(waiting, key=lambda partition: partition.number)
     return ", ".join(
         f"{partition.number}{f' ({partition.waits_for})' if partition.waits_for else ''}"
         for partition in ordered

@@ -1,4 +1,4 @@
-"""The order inside one partition: a queue for each camera, and the finished prefix that may be committed."""
+"""The order of work in a partition: a queue per camera, and the finished slots that may be committed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Lane:
     waiting: deque[Slot] = field(default_factory=deque)
     busy: bool = False
     retry_at: float | None = None
-    uncommitted: int = 0  # slots in the order: `state` may be ahead of what is committed
+    uncommitted: int = 0  # number of uncommitted slots, by which `state` may be ahead of Kafka
 
     @property
     def idle(self) -> bool:
@@ -35,7 +35,7 @@ class Lane:
         return not self.busy and not self.waiting
 
     def give_up(self, handler: Handler[Any]) -> None:
-        """Drop the state; the handler frees what it holds."""
+        """Drop the state, and let the handler free what the state holds."""
         state, self.state = self.state, UNLOADED
         if state is not UNLOADED:
             handler.leave(state)
@@ -46,13 +46,13 @@ class UnreadableBatch:
     """A batch of records that the client cannot read (`lookout.runtime.worker.unreadable`).
 
     Attributes:
-        first: Its first offset.
+        first: The batch's first offset.
         why: The client's error.
-        since: When it was first met, monotonic seconds.
-        within: The last offset that is known to be in it.
-        after: The first offset that is known to be after it; None until the search for its end begins.
-        tried: The offset that is being tried.
-        repeats: Whether it was met more than once.
+        since: When the client first reported the batch, monotonic seconds.
+        within: The highest offset that is known to be in the batch.
+        after: The lowest offset that is known to be after the batch; None before the search for its end.
+        tried: The offset that the search tries now; None before the search.
+        repeats: Whether the client reported the batch more than once.
     """
 
     first: int
@@ -66,8 +66,8 @@ class UnreadableBatch:
 
 @dataclass(slots=True, eq=False)
 class Partition:
-    """One assigned partition. After a seek back a new object replaces it; a `dead` one only waits for its
-    threads."""
+    """One assigned partition. When the worker goes back to the committed state, a new object replaces this
+    one; the old one is `dead`, and only waits for its compute threads."""
 
     number: int
     loaded: bool = False
@@ -81,23 +81,25 @@ class Partition:
     bytes: int = 0
     next_tick: float = 0.0
     record_ms: int = 0  # time stamp of the newest record read
-    passed_ms: int = 0  # record time that silent cameras were told last
+    passed_ms: int = 0  # record time that was last reported to idle cameras
     next_passed: float = 0.0
     next_forget: float = 0.0
-    at_end: bool = False  # everything in the topic has been read
-    end: int = 0  # the offset of that end; transactions' ends have offsets too, which are never committed
+    at_end: bool = False  # whether the partition has been read to its end
+    end: int = (
+        0  # the offset of that end; it may be above the last commit, because transactions' ends have offsets
+    )
     seek_to: int | None = None  # the offset to read from as soon as the client can seek
-    waits_for: str = ""  # why it is not taken over yet
+    waits_for: str = ""  # why the partition is not taken over yet
     waits_since: float | None = None
     read_to: int | None = None  # the offset after the newest record read
-    jump: tuple[int, int] | None = None  # the widest run of offsets skipped since `lost` was called
+    jump: tuple[int, int] | None = None  # the longest run of offsets skipped since the last call of `lost`
     lost_to: int = 0  # missing offsets below this one have been counted
     loss: Loss | None = None  # the newest run of offsets that retention removed
     unreadable: UnreadableBatch | None = None  # the next batch, if the client cannot read it
 
     def note_read(self, offset: int, record_ms: int = 0, low: Callable[[], int] = lambda: 0) -> None:
-        """Note that a record was read. Skipped offsets are ends of transactions, or were removed by
-        retention.
+        """Note that a record was read. Skipped offsets are ends of transactions, or records that retention
+        removed.
 
         Args:
             offset: The record's offset.
@@ -106,7 +108,7 @@ class Partition:
                 transaction was skipped.
         """
         start = self.read_to if self.read_to is not None else self.committed
-        # The end of a transaction has an offset of its own, so a gap of one is usual: Kafka is not asked.
+        # Each transaction's end has an offset, so a gap of one is normal and Kafka is not asked.
         if start is not None and offset - start > 1:
             widest = self.jump[1] - self.jump[0] if self.jump else 0
             self.jump = (start, offset) if offset - start > widest else self.jump
@@ -121,9 +123,9 @@ class Partition:
             low: The first offset that the topic still holds.
 
         Returns:
-            Their number since the last call, ends of transactions included. A single missing offset after the
-            newest record read is not counted: it is the end of a transaction, as in an idle partition that
-            retention has emptied.
+            Their number since the last call, including ends of transactions. A single missing offset after
+            the newest record is not counted, because it is the end of a transaction, for example in an idle
+            partition that retention has emptied.
         """
         position = self.read_to if self.read_to is not None else self.committed
         if position is None or not self.loaded:
@@ -136,7 +138,7 @@ class Partition:
         return count
 
     def done_to(self, low: int) -> int:
-        """Return the offset below which nothing is left to do.
+        """Return the offset below which all records are processed and committed.
 
         Args:
             low: The first offset that the topic still holds.
@@ -160,8 +162,7 @@ class Partition:
         return lane
 
     def insert(self, slot: Slot, lane: Lane) -> None:
-        """Insert a slot that no record caused, such as a tick, before the records waiting for its
-        camera."""
+        """Insert a slot without a record, such as a tick, before its camera's waiting records."""
         slot.received = time.monotonic()
         lane.uncommitted += 1
         if lane.waiting:
@@ -170,7 +171,7 @@ class Partition:
             self.slots.append(slot)
 
     def lane(self, camera: str) -> Lane:
-        """Return the camera's lane, creating it if need be."""
+        """Return the camera's lane, which is created if it does not exist."""
         if camera not in self.lanes:
             self.lanes[camera] = Lane(camera, self, self.stored(camera))
         return self.lanes[camera]
@@ -185,7 +186,7 @@ class Partition:
         return takewhile(lambda slot: slot.result is not None, self.slots)
 
     def finished(self, limit: int) -> list[Slot]:
-        """Take the finished prefix, at most `limit` slots."""
+        """Remove and return the finished slots before the first unfinished one, at most `limit`."""
         taken: list[Slot] = []
         while self.slots and self.slots[0].result is not None and len(taken) < limit:
             slot = self.slots.popleft()
@@ -210,10 +211,10 @@ class Partition:
             elif result.checkpoint is not None and slot.camera:
                 self.checkpoints[slot.camera] = result.checkpoint
             elif slot.camera not in self.checkpoints:
-                self._forget(slot.camera)  # a producer may invent keys, which must not take memory
+                self._forget(slot.camera)  # keys that a producer invents must not take memory
 
     def _forget(self, camera: str) -> None:
-        """Drop everything known about a camera without a checkpoint."""
+        """Drop a camera's checkpoint and, if it has no work, its lane."""
         self.checkpoints.pop(camera, None)
         self.active_ms.pop(camera, None)
         lane = self.lanes.get(camera)
@@ -221,7 +222,7 @@ class Partition:
             del self.lanes[camera]
 
     def fresh(self) -> Partition:
-        """Return the same partition as it was committed, with nothing read."""
+        """Return this partition in its committed state, without any records read since."""
         return Partition(
             self.number,
             loaded=self.loaded,

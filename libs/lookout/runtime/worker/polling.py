@@ -1,5 +1,5 @@
-"""The group's consumer. It delivers records, ends of partitions, rebalances and the client's reports on
-Kafka."""
+"""Reads a topic as a member of a consumer group, and delivers records, ends of partitions, rebalances and
+Kafka's state to a listener."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from lookout.runtime.worker.settings import ServiceSettings
 from lookout.runtime.worker.topic_reader import TopicReader
 
 MESSAGES_A_TURN = 256
-#: share of a session that loading may take; the rest is for the container's start, Python and its imports
+#: share of a session that loading may take; the rest is for starting the container, Python and imports
 LOAD_SHARE = 0.5
-#: longest time between two heartbeats; the client's default
+#: maximum milliseconds between two heartbeats; the client's default
 HEARTBEAT_MS = 3000
-#: longest age of the client's metadata of topics
+#: maximum age of the client's topic metadata, milliseconds
 METADATA_MS = 30_000
-#: share of a session without an answer after which the coordinator counts as having stood still
+#: share of a session without an answer after which the coordinator counts as having been suspended
 _SILENT_SHARE = 0.7
-#: sessions after a standstill in which the group may still read a join that was sent before it
+#: number of sessions after a suspension in which the coordinator may still process a join sent before it
 _ECHO_SESSIONS = 4.0
-#: seconds to wait until Kafka tells where a partition begins
+#: seconds that Kafka may take to report a partition's first and last offset
 LOW_S = 2.0
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.FENCED_INSTANCE_ID})
-#: `fatal()` is False for a fatal error that arrives as a message; only its text tells
+#: texts of fencing errors, because `fatal()` is False for a fatal error that arrives as a message
 _FENCED_TEXT = ("FENCED", "Static consumer fenced", "fenced by other")
 _UNREADABLE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED})
-#: the client's errors for a batch that it cannot read; it retries for ever
+#: the client's errors for a batch that it cannot read and retries forever
 _BROKEN_BATCH = frozenset(
     {
         KafkaError._BAD_COMPRESSION,
@@ -65,8 +65,9 @@ class Listener(Protocol):
 def is_static(settings: ServiceSettings, load_s: float) -> bool:
     """Whether to join as a static member, which stays in the group when it stops.
 
-    A process that loads for long does not return within its session. As a static member its cameras would
-    first wait for the session to end, and then move to others anyway.
+    `load_s` is the time that loading took. A process that loads longer than a session allows does not rejoin
+    in time: as a static member, its cameras would wait for the session's end, and then move to other
+    instances anyway.
     """
     if settings.static_member is not None:
         return settings.static_member
@@ -74,11 +75,11 @@ def is_static(settings: ServiceSettings, load_s: float) -> bool:
 
 
 def static_name(settings: ServiceSettings, topic: str, identity: str) -> str:
-    """Return a static member's name: its identity and the number of partitions of its topic.
+    """Return the name of a static member: its identity and the number of partitions of its topic.
 
-    Kafka gives a restarted member of the same name its partitions back without a rebalance, so partitions
-    added while it was away would have no reader. Under another name it is a new member, and the group
-    redistributes all partitions once the session of the old one is over.
+    Kafka gives a restarted member with the same name its partitions back without a rebalance, so nobody would
+    read partitions that were added meanwhile. With another name, it is a new member, and the group
+    redistributes all partitions when the old member's session ends.
 
     Raises:
         StartupError: Kafka does not report the partitions in time.
@@ -92,11 +93,11 @@ def static_name(settings: ServiceSettings, topic: str, identity: str) -> str:
 
 
 class Source:
-    """One topic, read as a member of a group. Only the polling thread calls it.
+    """Reads one topic as a member of a group. Only the polling thread calls it.
 
     Args:
         topic: the input topic.
-        identity: names this process in messages about fencing.
+        identity: name of this process, also in messages about fencing.
         listener: receives what is read.
         clock: monotonic seconds.
     """
@@ -124,7 +125,7 @@ class Source:
         Args:
             settings: The service's settings.
             group: The group's name.
-            client_id: The client id that members compare.
+            client_id: The client id, whose settings other members compare.
             load_s: Seconds that this process took to load its handler.
 
         Raises:
@@ -138,16 +139,17 @@ class Source:
             "isolation.level": "read_committed",
             "enable.auto.commit": False,  # offsets are committed in transactions only
             "enable.auto.offset.store": False,
-            "enable.partition.eof": True,  # time counts only at the end of a partition
+            "enable.partition.eof": True,  # silence counts only at the end of a partition
             "auto.offset.reset": "earliest",
             "session.timeout.ms": int(settings.session_timeout_s * 1000),
-            # A member learns of a rebalance at its next heartbeat, so a long session must not make them rare.
+            # A member notices a rebalance at its next heartbeat, so heartbeats are frequent even in long
+            # sessions.
             "heartbeat.interval.ms": max(200, min(HEARTBEAT_MS, int(settings.session_timeout_s * 1000 / 5))),
-            # librdkafka refuses an interval below the session.
+            # librdkafka rejects an interval shorter than the session.
             "max.poll.interval.ms": max(60_000, int(settings.session_timeout_s * 1000) + 1),
-            # The client reads ahead alongside the worker: half of the bytes that may be in flight.
+            # The client reads ahead in addition to the worker, up to half of `in_flight_bytes`.
             "queued.max.messages.kbytes": max(1024, settings.in_flight_bytes >> 11),
-            # The group reads added partitions after at most this time; the default is five minutes.
+            # Added partitions are noticed after at most this time; the default is five minutes.
             "topic.metadata.refresh.interval.ms": METADATA_MS,
             "statistics.interval.ms": 1000,
             "stats_cb": self.on_statistics,
@@ -156,18 +158,21 @@ class Source:
         if is_static(settings, load_s):
             options["group.instance.id"] = static_name(settings, self._topic, self._identity)
         else:
-            self._log.info("dynamic member: others take over its partitions when it stops", load_s=load_s)
+            self._log.info(
+                "joining as a dynamic member: other instances take over the partitions when this one stops",
+                load_s=load_s,
+            )
         self.use(
             lambda: Consumer(settings.kafka(**options), logger=logs.client_logger("consumer")),
             settings.session_timeout_s,
         )
 
     def use(self, client: Callable[[], Any], session_s: float) -> None:
-        """Read with a client from `client`; make another one if the group wrongly fences this member.
+        """Join with a new client. If the group later fences this member by mistake, another client is made.
 
         Args:
             client: makes a client that is not subscribed yet.
-            session_s: seconds of silence after which the group drops a member.
+            session_s: seconds without a heartbeat after which the group drops a member.
         """
         self._reopen, self._session_s = client, session_s
         self._join()
@@ -186,7 +191,7 @@ class Source:
             self._consumer.close()
 
     def metadata(self) -> object:
-        """Return the group's metadata, for transactions."""
+        """Return the group's metadata, which transactions need."""
         return self._consumer.consumer_group_metadata()
 
     def read(self, wait_s: float) -> None:
@@ -201,14 +206,14 @@ class Source:
         if self._fatal is not None:
             self._raise(self._fatal)
             return
-        # A limit, because commits, retries and ticks wait for the end of this loop.
+        # The number of messages is limited, because commits, retries and ticks wait for the end of this loop.
         for turn in range(MESSAGES_A_TURN):
             message = self._consumer.poll(wait_s if turn == 0 else 0)
             if message is None:
                 return
             client = self._consumer
             self._accept(message)
-            # The message was a fencing error after which the worker joined again with another client.
+            # After a fencing error, the worker may have joined again with another client.
             if client is not self._consumer:
                 return
 
@@ -225,7 +230,7 @@ class Source:
         return number in self._reading
 
     def low(self, number: int) -> int:
-        """Return the first offset that the partition still holds; 0 if Kafka does not answer."""
+        """Return the first offset that the partition still has; 0 if Kafka does not answer."""
         marks = self._marks(number)
         return max(0, marks[0]) if marks else 0
 
@@ -243,12 +248,12 @@ class Source:
         return marks
 
     def place(self, number: int, offset: int) -> bool:
-        """Read the partition from `offset` on. False: the client cannot seek yet; try again later."""
+        """Start to read the partition at `offset`. Returns False if the client cannot seek yet; try again
+        later."""
         where = TopicPartition(self._topic, number, offset)
         try:
             if number in self._reading:
-                # A seek during a rebalance was seen to have no effect; assigning the partition again always
-                # works.
+                # Unassign and assign, because a seek during a rebalance was observed to have no effect.
                 self._consumer.incremental_unassign([where])
                 self._reading.discard(number)
             self._consumer.incremental_assign([where])
@@ -264,7 +269,7 @@ class Source:
     def _places(self, numbers: Iterable[int]) -> list[TopicPartition]:
         return [TopicPartition(self._topic, number) for number in sorted(numbers)]
 
-    # -- what the client says
+    # -- events of the client
 
     def _accept(self, message: Message) -> None:
         error = message.error()
@@ -282,13 +287,15 @@ class Source:
         """Raise errors from which the client cannot recover; log the others."""
         fatal = error.fatal() or error.code() == KafkaError._FATAL
         if error.code() in _FENCED or (fatal and any(phrase in error.str() for phrase in _FENCED_TEXT)):
-            if self._stood_still():
-                self._log.warning("fenced after Kafka stood still: joining again", error=error.str())
+            if self._may_be_echo():
+                self._log.warning(
+                    "fenced after the coordinator was suspended; joining again", error=error.str()
+                )
                 self._join_again()
                 return
             raise FencedError(
-                f"another process runs as {self._identity!r} ({error.str()}), so this one stops. "
-                "LOOKOUT_INSTANCE must be unique in its stage"
+                f"another process runs as {self._identity!r} ({error.str()}), so this process stops; give "
+                "each process of a stage a different LOOKOUT_INSTANCE"
             )
         if fatal:
             raise LookoutRuntimeError(f"the consumer of {self._topic} cannot continue: {error.str()}")
@@ -296,12 +303,12 @@ class Source:
             self._listener.on_unreadable(f"{self._topic} cannot be read: {error.str()}")
         self._log.warning("Kafka reports an error", error=error.str())
 
-    def _stood_still(self) -> bool:
-        """Whether the group may have fenced this member because of its own second join.
+    def _may_be_echo(self) -> bool:
+        """Whether the group may have fenced this member because of the member's own second join.
 
-        A broker that is suspended for longer than the session may, once it resumes, process a join from
-        before and the one that the client sent after its time-out. The second takes over the static name of
-        the first.
+        If the coordinator is suspended for longer than the session, it may afterwards process both a join
+        that the client sent before and one that the client sent after a time-out. The second join takes over
+        the static name of the first.
         """
         if self._standstill is None:
             return False
@@ -310,12 +317,12 @@ class Source:
     def _join_again(self) -> None:
         if self._member:
             self._listener.on_lost(sorted(self._member))
-        self._closing = True  # the old client's last rebalance does not concern the new one
+        self._closing = True  # ignore the old client's last rebalance
         try:
             self._consumer.close()
         finally:
             self._closing = False
-        self._fatal = None  # closing the old client reports its fencing once more
+        self._fatal = None  # closing the old client reports its fencing again
         self._member, self._reading = set(), set()
         self._join()
 
@@ -346,8 +353,9 @@ class Source:
     # -- rebalances
 
     def _assigned(self, consumer: Any, given: list[TopicPartition]) -> None:
-        # Each is read from its own offset once it is taken over (`place`). By itself the client would ask for
-        # all committed offsets in one request, and one open transaction would hold them all up.
+        # Assign nothing yet; `place` assigns each partition with its offset after the takeover. Otherwise,
+        # the client would request all committed offsets at once, and one open transaction would delay all
+        # partitions.
         consumer.incremental_assign([])
         self._member |= {place.partition for place in given}
         self._listener.on_assigned([place.partition for place in given])

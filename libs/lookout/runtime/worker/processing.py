@@ -33,14 +33,22 @@ from lookout.runtime.worker.settings import ServiceSettings
 from lookout.runtime.worker.watchdog import OverdueError, Running, Watchdog
 from lookout.wire import WireError
 
-# Doubled at every attempt up to `retry_max_s`; see `_pause`.
+# Pause after the first failed attempt. It doubles at every attempt up to `retry_max_s`; see `_pause`.
 FIRST_PAUSE_S = 0.1
-DEVICE_PAUSE_S = 2.0  # longest pause between attempts on a device
+DEVICE_PAUSE_S = 2.0  # maximum pause between attempts after a device failure
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """How an attempt ended. `result` None: try again after `delay` seconds. `fatal`: the process must end."""
+    """The end of an attempt.
+
+    Attributes:
+        lane: The camera's lane.
+        slot: The slot that was tried.
+        result: The result; None: try again after `delay` seconds.
+        delay: Seconds before the next attempt.
+        fatal: The error that must end the process; None: there is none.
+    """
 
     lane: Lane
     slot: Slot
@@ -50,13 +58,13 @@ class Finished:
 
 
 class Processor:
-    """Calls the handler. Any thread may use it, with one call at a time for a lane.
+    """Calls the handler. Any thread may use it, with one call at a time per lane.
 
     Args:
         settings: the service's settings.
-        stage: names spans and metrics.
+        stage: name of the stage in spans and metrics.
         handler: the stage's logic.
-        metrics: where attempts and retries are counted.
+        metrics: counts attempts and retries.
         health: blocked while the device fails.
         config_digest: returns the digest that checkpoints are marked with.
         clock: monotonic seconds.
@@ -88,11 +96,12 @@ class Processor:
         self._letters = LimitedLog(self._log, clock)
 
     def kafka_is_back(self) -> None:
-        """Note the end of an outage: time without Kafka does not count against a record's retry limit."""
+        """Note the end of an outage. Time before it does not count towards a record's retry limit."""
         self._kafka_back_at = self._clock()
 
     def process(self, lane: Lane, slot: Slot, refusal: Refusal | None) -> Finished:
-        """Try `slot` once. Never raises an Exception: errors that must end the process are in `fatal`."""
+        """Run one attempt at `slot`. It raises no Exception; an error that must end the process is in
+        `fatal`."""
         try:
             if lane.partition.dead:
                 return Finished(lane, slot, NOTHING)
@@ -102,10 +111,11 @@ class Processor:
             return self._overdue(lane, slot)
         except Exception as error:
             self._log.exception("the runtime failed", camera=lane.camera)
-            return Finished(lane, slot, fatal=LookoutRuntimeError(f"the runtime failed: {error!r}"))
+            return Finished(lane, slot, fatal=LookoutRuntimeError(f"the worker's runtime failed: {error!r}"))
 
     def tick(self, lane: Lane, clock: bool, record_ms: int | None) -> Finished:
-        """Tell the handler that time has passed. The usual case is cheap: no span and no log context.
+        """Tell the handler that time has passed. For speed, there is no span and no log context unless it
+        fails.
 
         Args:
             lane: an idle camera.
@@ -121,7 +131,7 @@ class Processor:
                 result = self._time_passed(lane, slot)
             return self._finished(lane, slot, result)
         except Exception:
-            return self.process(lane, slot, None)  # run it again, now with span, log context and retries
+            return self.process(lane, slot, None)  # run it again with a span, a log context and retries
 
     def _time_passed(self, lane: Lane, slot: Slot) -> Result:
         result = self._handler.tick(lane.state, time.time()) if slot.tick else None
@@ -175,17 +185,17 @@ class Processor:
             return self._reject(lane, slot.record, DeadLetter(error.reason, error.detail))
 
     def _fitting(self, lane: Lane, slot: Slot, result: Result) -> Result:
-        """Return the result, or a dead letter if one of its records is too large for its topic.
+        """Return the result, or a dead letter if one of the result's records is too large for its topic.
 
-        Kafka would reject it too, but then the whole transaction, with the records of other cameras, would be
-        repeated.
+        Kafka would also reject the record, but then the whole transaction, with records of other cameras,
+        would have to be repeated.
         """
         why = oversize(result)
         if why is None or slot.record is None:
             return result
         reason = DeadLetter("output-refused", why)
         self._handler.dropped(result.outputs)
-        lane.state = UNLOADED  # it is ahead of what will be committed
+        lane.state = UNLOADED  # the state includes changes that will not be committed
         self._load(lane)
         result = self._reject(lane, slot.record, reason)
         if oversize(result) is None:
@@ -211,20 +221,20 @@ class Processor:
     # -- failures
 
     def _overdue(self, lane: Lane, slot: Slot) -> Finished:
-        """Make the record a dead letter at once: a second try would take as long."""
+        """Make the record a dead letter at once, because another attempt would take as long."""
         lane.state = UNLOADED
         self._log.error("work on a record took too long and was stopped", limit_s=self._settings.work_limit_s)
         try:
-            with self.watchdog.watching(lane, slot):  # the handler's additions have a time limit of their own
+            with self.watchdog.watching(lane, slot):  # `rejected` of the handler has its own time limit
                 return self._give_up(lane, slot, self._overdue_letter())
         except OverdueError:
             lane.state = UNLOADED
             return self._finished(lane, slot, Result(dead_letter=self._overdue_letter()))
 
     def overdue(self, running: Running) -> None:
-        """Set the result of work that does not end: a dead letter, with the handler's additions.
+        """Set the result of work that does not end: a dead letter, with what the handler adds.
 
-        The running work still uses its camera's state, so the handler loads another copy.
+        The running work still uses the camera's state, so another copy of the state is loaded.
         """
         record, reason = running.slot.record, self._overdue_letter()
         if record is None:
@@ -235,20 +245,22 @@ class Processor:
             state = self._handler.load(running.lane.camera, self._known(running.lane.stored))
             result = replace(self._handler.rejected(state, record, reason) or NOTHING, dead_letter=reason)
         except Exception as error:
-            self._log.error("the handler could not add to a dead letter", exc_info=error)
+            self._log.error(
+                "the handler's additions to a dead letter failed; writing it without", exc_info=error
+            )
         running.result = result
 
     def _overdue_letter(self) -> DeadLetter:
-        return DeadLetter("overdue", f"its work took longer than {self._settings.work_limit_s:g} s")
+        return DeadLetter("overdue", f"work on the record took longer than {self._settings.work_limit_s:g} s")
 
     def _failed(self, lane: Lane, slot: Slot, error: Exception) -> Finished:
         if isinstance(error, OverdueError):
             return self._overdue(lane, slot)
         while_loading = lane.state is UNLOADED
-        # The guide asks handlers to raise TransientError before they change the state; any other error may
-        # have come after.
+        # Handlers must raise TransientError before they change the state. After any other error, the state
+        # may be changed in part.
         if not isinstance(error, TransientError):
-            lane.state = UNLOADED  # it may have been changed in part
+            lane.state = UNLOADED
         if slot.failing_since is None:
             slot.failing_since = self._clock()
         if is_device_failure(error):
@@ -260,19 +272,23 @@ class Processor:
 
     def _transient(self, lane: Lane, slot: Slot, error: Exception) -> Finished:
         self._metrics.retries.labels(self._stage, "transient").inc()
-        if slot.tries & (slot.tries - 1) == 0:  # at the first try, then at every doubling
-            self._log.warning("trying again", tries=slot.tries, error=f"{type(error).__name__}: {error}")
+        if slot.tries & (slot.tries - 1) == 0:  # log only attempts 1, 2, 4, 8, ...
+            self._log.warning(
+                "an attempt failed; trying again", tries=slot.tries, error=f"{type(error).__name__}: {error}"
+            )
         limit = getattr(error, "give_up_s", None)
         limit = self._settings.retry_limit_s if limit is None else limit
         assert slot.failing_since is not None
         if self._clock() - max(slot.failing_since, self._kafka_back_at) < limit:
             return Finished(lane, slot, delay=self._pause(slot))
-        return self._give_up(lane, slot, DeadLetter("unavailable", f"for {limit:g} s: {error}"))
+        return self._give_up(
+            lane, slot, DeadLetter("unavailable", f"a dependency was unavailable for {limit:g} s: {error}")
+        )
 
     def _unknown(self, lane: Lane, slot: Slot, error: Exception, while_loading: bool) -> Finished:
         self._metrics.retries.labels(self._stage, "unknown").inc()
         if while_loading and lane.stored is not None and isinstance(error, WireError):
-            return self._without_checkpoint(lane, slot, error)  # every attempt would fail in the same way
+            return self._without_checkpoint(lane, slot, error)  # more attempts would fail in the same way
         slot.failures += 1
         self._log.error("the handler failed", tries=slot.failures, exc_info=error)
         if slot.failures < self._handler.attempts:
@@ -282,12 +298,12 @@ class Processor:
         return self._give_up(lane, slot, DeadLetter("internal-error", f"{type(error).__name__}: {error}"))
 
     def _without_checkpoint(self, lane: Lane, slot: Slot, error: Exception) -> Finished:
-        self._log.error("the camera starts without its checkpoint, which cannot be used", error=str(error))
+        self._log.error("the camera's checkpoint cannot be used; starting without it", error=str(error))
         lane.stored, slot.failures = None, 0
         return Finished(lane, slot, delay=self._pause(slot))
 
     def _give_up(self, lane: Lane, slot: Slot, reason: DeadLetter) -> Finished:
-        """Make the record a dead letter, with the handler's additions unless they fail too."""
+        """Make the record a dead letter, with what the handler adds, unless adding fails, too."""
         if slot.record is None:
             return Finished(lane, slot, NOTHING)
         try:
@@ -297,16 +313,18 @@ class Processor:
             lane.state = UNLOADED
             if is_device_failure(error):
                 return self._device_failed(lane, slot, error)
-            self._log.error("the handler could not add to a dead letter", exc_info=error)
+            self._log.error(
+                "the handler's additions to a dead letter failed; writing it without", exc_info=error
+            )
             result = Result(dead_letter=reason)
         return self._finished(lane, slot, result)
 
     def _device_failed(self, lane: Lane, slot: Slot, error: Exception) -> Finished:
-        """Retry, or end the process after `device_retry_s`. Nothing is committed when the device is at fault;
-        a new process gets a new device context."""
+        """Retry the slot, or end the process after `device_retry_s`, because a new process gets a new device
+        context. Nothing is committed for the record."""
         now = self._clock()
         with self._lock:
-            # Several cameras share the device; it counts as working again once it fails for none of them.
+            # Cameras share the device. It counts as working again when it fails for none of them.
             self._device_failing.add(id(slot))
             if slot.device_failing_since is None:
                 slot.device_failing_since = now
@@ -331,7 +349,7 @@ class Processor:
 
     def _pause(self, slot: Slot) -> float:
         longest: float = min(self._settings.retry_max_s, FIRST_PAUSE_S * 2 ** min(slot.tries - 1, 16))
-        # Random, so that cameras that failed together do not all try again at the same time.
+        # Randomised, so that cameras that failed together do not all retry at the same time.
         return longest * random.uniform(0.75, 1.25)
 
 

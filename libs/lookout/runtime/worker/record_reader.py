@@ -1,4 +1,4 @@
-"""Reads named records again, such as those of the open window after a takeover."""
+"""Reads records again, given their offsets, such as the records of the open window after a takeover."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from lookout.runtime.worker.records import Record
 from lookout.runtime.worker.topic_reader import End, KafkaAccess, TopicReader
 from lookout.wire.headers import Headers
 
-#: largest number of records between two wanted ones that are read and skipped instead of seeking
-# A seek drops what the client has fetched ahead and asks the broker again, so near records are read past.
+#: maximum distance between two wanted records at which the records between them are read and skipped
+# Seeking is slower over short distances, because it discards what the client has fetched ahead.
 NEAR = 64
 
 
@@ -38,7 +38,7 @@ class RecordReader:
         """Return the records at `offsets`, sorted by offset, each once.
 
         Raises:
-            RecordsGoneError: Retention has removed one, or the topic never had it.
+            RecordsGoneError: Retention has removed a record, or the topic never had it.
             TransientError: Kafka does not answer in time.
         """
         sought = sorted(set(offsets))
@@ -94,7 +94,7 @@ class RecordReader:
                 continue  # the client tries again by itself
             if isinstance(message, End):
                 raise RecordsGoneError(
-                    f"{topic} [{partition}] ends before offset {offset}: was the topic created again?"
+                    f"{topic} [{partition}] ends before offset {offset}; the topic may have been recreated"
                 )
             if message is not None:
                 return message
@@ -102,17 +102,18 @@ class RecordReader:
 
 def _gone(topic: str, partition: int, offset: int, why: str) -> str:
     return (
-        f"{topic} [{partition}] no longer holds offset {offset} ({why}): "
-        "its retention.ms is shorter than the outage"
+        f"{topic} [{partition}] no longer has offset {offset} ({why}), because its retention.ms is shorter "
+        "than the outage"
     )
 
 
-#: a call from C, which looks for an exception beside the result; one that Python has specialised does not
+#: calls `headers()` from C code, which detects an exception set beside the result; specialised bytecode does
+#: not
 _headers_in: Final = methodcaller("headers")
 
 
 def record_of(message: Message) -> Record:
-    """Convert a consumed message to a Record; its key should be a camera id."""
+    """Convert a consumed message to a Record. The message's key should be a camera id."""
     headers, damage = _headers(message)
     key = message.key() or b""
     camera = key.decode("utf-8", "replace")
@@ -130,11 +131,11 @@ def record_of(message: Message) -> Record:
 
 
 def _headers(message: Message) -> tuple[Headers, str]:
-    """Return the headers of a message, and what is wrong with them.
+    """Return the headers of a message, and what is wrong with them; the latter is empty if they are valid.
 
     If the name of a header is not UTF-8, the client (confluent-kafka 2.16) sets an exception and returns a
-    list with a missing item. Reading that item crashes the process. The message would return the same list
-    again, so its headers are replaced by an empty list.
+    list with a missing item. Reading that item would crash the process, so the message's headers are replaced
+    by an empty list.
     """
     try:
         return _decoded(_headers_in(message) or ()), ""

@@ -1,4 +1,5 @@
-"""The handler's interface: records in, results out. Nothing here depends on Kafka."""
+"""The interface between the worker and a handler: records, results, and the handler's methods. It does not
+depend on Kafka."""
 
 from __future__ import annotations
 
@@ -28,9 +29,9 @@ class Record:
     value: bytes
     headers: Headers = ()
     timestamp_ms: int = 0
-    damage: str = ""  # which part of the record could not be read, for people
+    damage: str = ""  # a sentence about the part of the record that could not be read; empty if there is none
     loss: Loss | None = None  # the newest loss in its partition that this process has seen
-    raw_key: bytes = b""  # the key, if it is not UTF-8: `camera` has U+FFFD for the invalid bytes
+    raw_key: bytes = b""  # the key if it is not UTF-8; `camera` then has U+FFFD in place of invalid bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,8 @@ class Loss:
     """Records of a partition that retention removed before they were read.
 
     Attributes:
-        offsets: Their number, ends of transactions included.
-        until_ms: Record time of the first record after them.
+        offsets: Number of lost offsets, including ends of transactions.
+        until_ms: Time of the first record after the lost ones, Unix milliseconds.
     """
 
     offsets: int
@@ -53,7 +54,7 @@ class RecordSource(Protocol):
         """Return the records at `offsets`, sorted by offset, each once.
 
         Raises:
-            RecordsGoneError: Retention has removed one.
+            RecordsGoneError: Retention has removed a record.
             TransientError: Kafka does not answer in time.
         """
         ...
@@ -61,10 +62,16 @@ class RecordSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One record to write, to `partition`, or by default to the partition number of its input.
+    """A record to write.
 
-    `value` None deletes the key (compacted topics). `tensors` are the references that the record carries;
-    they come back in `Handler.committed` with the record's offset, or in `Handler.dropped`.
+    Attributes:
+        topic: The topic.
+        key: The key.
+        value: The value; None deletes the key of a compacted topic.
+        headers: The headers.
+        tensors: References to tensors in the record. The worker passes them back to `Handler.committed`, with
+            the record's offset, or to `Handler.dropped`.
+        partition: The partition; None: the partition number of the input record.
     """
 
     topic: str
@@ -101,11 +108,17 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a handler made of one record; all of it is committed with the record's offset, or none of it.
+    """The result of processing a record. It is committed as a whole, together with the record's offset, or
+    not at all.
 
-    `checkpoint` None: unchanged. The worker fills in the config digest and the time. `forget` deletes the
-    camera's checkpoint. `counts` are events by name, added to `lookout_events_total` at the commit. `then` is
-    called on the polling thread after the commit; it must return at once.
+    Attributes:
+        outputs: Records to write.
+        checkpoint: The camera's new checkpoint, in which the worker sets `config_digest` and `record_ms`;
+            None: the checkpoint is unchanged.
+        dead_letter: Why the record becomes a dead letter; None: it does not.
+        forget: Whether to delete the camera's checkpoint.
+        counts: Numbers of events by name, added to `lookout_events_total` at the commit.
+        then: Called on the polling thread after the commit; must return at once. None: nothing is called.
     """
 
     outputs: Sequence[Output] = ()
@@ -117,7 +130,7 @@ class Result:
 
     @property
     def awaited(self) -> bool:
-        """Whether somebody waits for its records. A checkpoint or an offset alone matters only after a
+        """Whether it writes records, for which others wait. A checkpoint or an offset matters only after a
         restart."""
         return bool(self.outputs) or self.dead_letter is not None
 
@@ -131,8 +144,11 @@ class Result:
 class StoredCheckpoint:
     """A camera's newest checkpoint, as `Handler.load` receives it.
 
-    `config_changed`: it was written under another config digest, either by another model or release running
-    alongside this one, or before the settings were changed.
+    Attributes:
+        checkpoint: The checkpoint.
+        partition: The partition of the camera's records.
+        config_changed: Whether it was written with another config digest: by an instance with another model
+            or release, or before the settings were changed.
     """
 
     checkpoint: Checkpoint
@@ -140,7 +156,7 @@ class StoredCheckpoint:
     config_changed: bool = False
 
     def own(self, kind: type[M]) -> M | None:
-        """Return the service's own message in it; None if it holds none of this kind.
+        """Return the service's own message in the checkpoint; None if it has no message of this type.
 
         Args:
             kind: The type of the message that was passed to `own_checkpoint`.
@@ -151,7 +167,8 @@ class StoredCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """An output that is committed, with its partition and offset."""
+    """A committed output, with its partition and offset. `source` is the input record; None if no record
+    caused the output."""
 
     output: Output
     partition: int
@@ -174,7 +191,7 @@ class Handler(ABC, Generic[S]):
 
     #: digest of every setting and weight that changes this stage's results
     config_digest: str = ""
-    #: what all running instances of the stage must share, by name: `settings.shared`, {"grid": "16x16"}
+    #: values that all running instances of the stage must share, by name, such as {"grid": "16x16"}
     shared_settings: Mapping[str, str] = {}
     #: seconds between `tick` calls for a camera that has nothing else to do; None: never
     tick_every: float | None = None
@@ -188,7 +205,7 @@ class Handler(ABC, Generic[S]):
 
     @abstractmethod
     def load(self, camera: str, stored: StoredCheckpoint | None) -> S:
-        """Build the camera's state from its newest checkpoint (None: a new camera). Runs on a compute
+        """Return the camera's state, built from its newest checkpoint (None: a new camera). Runs on a compute
         thread."""
 
     @abstractmethod
@@ -197,39 +214,45 @@ class Handler(ABC, Generic[S]):
         parallel."""
 
     def tick(self, state: S, now: float) -> Result | None:
-        """React to the wall clock (`now`: Unix seconds), such as with a gap after silence. Return None if
-        there is nothing to write.
+        """React to the wall clock (`now`: Unix seconds), for example with a gap after silence.
 
-        Called only while everything that was sent has been read, so a backlog or an outage does not count as
-        silence.
+        Called only when everything that was sent has been read, so that a backlog or an outage does not count
+        as silence.
+
+        Returns:
+            What to write; None: nothing.
         """
         return None
 
     def passed(self, state: S, record_ms: int) -> Result | None:
-        """React to the partition's record time. Return None if there is nothing to write.
+        """React to the partition's record time.
 
-        `record_ms` (Unix milliseconds) is the time stamp of the partition's newest record, of any camera.
-        Everything that this camera sent before it has been processed.
+        Called at most every `tick_every` seconds, even if the worker never reaches the partition's end
+        because other cameras send records.
 
-        Called every `tick_every` seconds at most, also while other cameras keep the worker from reaching the
-        partition's end.
+        Args:
+            state: The camera's state. Everything that the camera sent before `record_ms` has been processed.
+            record_ms: Time stamp of the partition's newest record, of any camera (Unix milliseconds).
+
+        Returns:
+            What to write; None: nothing.
         """
         return None
 
     def ends(self, camera: str, active_ms: float) -> bool:
-        """Whether to forget an idle camera now, whatever `LOOKOUT_FORGET_AFTER_DAYS` says.
+        """Whether to forget an idle camera now, regardless of `LOOKOUT_FORGET_AFTER_DAYS`.
 
         Args:
-            camera: Its id.
-            active_ms: Time of its newest record, Unix milliseconds.
+            camera: Id of the camera.
+            active_ms: Time of the camera's newest record, Unix milliseconds.
         """
         return False
 
     def forget(self, state: S) -> Result | None:
         """Return what to write when a camera is forgotten; None if there is nothing to write.
 
-        A camera is forgotten if it sent nothing for `LOOKOUT_FORGET_AFTER_DAYS`, or `ends` returns True. Its
-        checkpoint is deleted in the same transaction.
+        A camera is forgotten if it sent nothing for `LOOKOUT_FORGET_AFTER_DAYS`, or if `ends` returns True.
+        The camera's checkpoint is deleted in the same transaction.
         """
         return None
 
@@ -239,29 +262,30 @@ class Handler(ABC, Generic[S]):
         return None
 
     def committed(self, deliveries: Sequence[Delivery]) -> None:
-        """Outputs became durable. Called on the polling thread: return at once."""
+        """Handle the news that outputs are durable. Called on the polling thread; must return at once."""
 
     def dropped(self, outputs: Sequence[Output]) -> None:
-        """Outputs will never be written, because a transaction was aborted or a partition was given back:
-        release their tensors."""
+        """Release the tensors of outputs that will never be written, because a transaction was aborted or a
+        partition was given back. Called on the polling thread or a compute thread; must return at once."""
 
     def revoked(self, partition: int) -> None:
-        """A partition no longer belongs to this worker. Called on the polling thread: return at once."""
-
-    def released(self, camera: str, partition: int) -> None:
-        """A camera moved to another worker, or its state is reloaded. Called on the polling thread: return at
+        """Handle the loss of a partition to another worker. Called on the polling thread; must return at
         once."""
 
-    def leave(self, state: S) -> None:
-        """Free what a state holds outside itself; nothing uses the state any more.
+    def released(self, camera: str, partition: int) -> None:
+        """Drop what is cached for a camera, because the camera has moved to another worker or its state is
+        loaded again. Called on the polling thread; must return at once."""
 
-        Unlike `released`, it is called only after a running record of the camera has finished. Called on any
-        thread: return at once.
+    def leave(self, state: S) -> None:
+        """Free what a state holds outside itself, because the state is no longer used.
+
+        Unlike `released`, it is called only when no record of the camera is being processed. Called on any
+        thread; must return at once.
         """
 
     def over_budget(self) -> Collection[int]:
-        """Return partitions to pause (the store is full of unread tensors). Called on the polling thread:
-        return at once."""
+        """Return the partitions to pause, for example because the store is full of unread tensors. Called on
+        the polling thread; must return at once."""
         return ()
 
 
@@ -282,7 +306,7 @@ class Slot:
     received: float = 0.0
     arrived_ms: int = 0  # when the segment that the record derives from reached Kafka
     traceparent: Headers = field(default=())
-    due: float | None = None  # when it has to be committed, monotonic seconds; None: it is not finished
+    due: float | None = None  # latest time of its commit, monotonic seconds; None: not known yet
 
     @property
     def size(self) -> int:

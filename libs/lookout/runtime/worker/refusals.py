@@ -1,5 +1,5 @@
-"""Remembers what Kafka rejected, record by record, so that each record is done after a bounded number of
-attempts."""
+"""Remembers which outputs Kafka has rejected, by input record, so that each record needs only a limited
+number of attempts."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from lookout.wire import MAX_MESSAGE_BYTES, all_topics, headers as names
 from lookout.wire.headers import Headers
 
 DETAIL_CHARS: Final = 4000
-#: overhead of a record batch with one record: its header, lengths as varints, the producer's id
+#: maximum overhead of a batch with one record, in bytes: the batch's header, lengths, and the producer's id
 _BATCH_BYTES = 256
 _HEADER_BYTES = 12
 _LIMITS = {topic.name: topic.max_message_bytes for topic in all_topics()}
-#: largest checkpoint in bytes: a state topic's largest record, less room for the key and the config digest
+#: maximum bytes of a checkpoint: the maximum of a state topic's record, minus room for the key and the config
+#: digest
 STATE_BYTES: Final = 1024 * 1024 - 4096
 
 
@@ -33,16 +34,19 @@ class LetterContent(IntEnum):
 
     @property
     def dropped(self) -> str:
-        """The parts that are left out, as the header of a dead letter names them."""
+        """The omitted parts, as listed in a dead letter's header."""
         return ",".join(("headers", "value", "key")[: self.value])
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What Kafka rejected of one record.
+    """What Kafka has rejected of the outputs of one record.
 
-    `reason`: an output was rejected, so the record becomes a dead letter. `bare`: outputs written along with
-    the dead letter were rejected too. `kept`: how much of the record the dead letter may hold.
+    Attributes:
+        reason: Why the record becomes a dead letter; None: only its dead letter was rejected.
+        bare: Whether outputs that were written with the dead letter were also rejected, so that it is written
+            alone.
+        kept: How much of the record the dead letter may contain.
     """
 
     reason: DeadLetter | None = None
@@ -52,9 +56,15 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Records of one camera that were left out on purpose.
+    """Records of one camera that were skipped on purpose.
 
-    `first` and `last` are offsets. Records between them may be of other cameras, or may have been processed.
+    Attributes:
+        topic: The records' topic.
+        partition: Their partition.
+        first: Offset of the first skipped record.
+        last: Offset of the last skipped record. Records between them may be other cameras', or may have been
+            processed.
+        count: Number of skipped records.
     """
 
     topic: str
@@ -65,10 +75,10 @@ class LeftOut:
 
 
 class Refusals:
-    """Rejections by partition and offset, kept until the record's offset is committed.
+    """Stores rejections by partition and offset until the record's offset is committed.
 
-    The thread that runs transactions writes them and the polling thread reads them, with single dictionary
-    operations.
+    The thread that runs transactions writes them, and the polling thread reads them. Each access is a single
+    dictionary operation, so no lock is needed.
     """
 
     def __init__(self) -> None:
@@ -76,11 +86,12 @@ class Refusals:
         self._ticks: set[tuple[int, str]] = set()
 
     def of(self, record: Record) -> Refusal | None:
-        """Return what was rejected of `record` before."""
+        """Return what Kafka has rejected of `record`; None: nothing."""
         return self._known.get((record.partition, record.offset))
 
     def output_refused(self, record: Record, topic: str, why: str) -> None:
-        """Note that Kafka will never take an output of `record`, because it is too large or invalid."""
+        """Note that Kafka will never accept an output of `record`, because the output is too large or
+        invalid."""
         before = self.of(record) or Refusal()
         if before.reason is None:
             after = replace(before, reason=DeadLetter("output-refused", f"{topic}: {why}"))
@@ -89,21 +100,22 @@ class Refusals:
         self._known[record.partition, record.offset] = after
 
     def dead_letter_refused(self, record: Record, kept: LetterContent) -> None:
-        """Note that a dead letter with `kept` of the record was rejected."""
+        """Note that Kafka rejected a dead letter that contained `kept` of the record."""
         before = self.of(record) or Refusal()
         content = LetterContent(min(kept + 1, LetterContent.NOTHING))
         self._known[record.partition, record.offset] = replace(before, kept=max(before.kept, content))
 
     def tick_refused(self, partition: int, camera: str) -> None:
-        """Note that Kafka will never take an output of a tick of `camera`."""
+        """Note that Kafka will never accept an output of a tick of `camera`."""
         self._ticks.add((partition, camera))
 
     def may_tick(self, partition: int, camera: str) -> bool:
-        """Whether to tick `camera`; false after the output of a tick was rejected."""
+        """Whether to tick `camera`; False after an output of a tick was rejected, until a record is
+        committed."""
         return (partition, camera) not in self._ticks
 
     def committed(self, record: Record) -> None:
-        """Drop the entry: the record's offset is committed."""
+        """Drop a record's entry, because its offset is committed."""
         self._known.pop((record.partition, record.offset), None)
         self._ticks.discard((record.partition, record.camera))
 
@@ -122,18 +134,19 @@ def dead_letter(
     topic: str,
     limit: int,
 ) -> tuple[Output | None, LetterContent]:
-    """Make a dead letter: the original record as far as it fits, with its reason and origin in headers.
+    """Make a dead letter: as much of the original record as fits, with the reason and the origin in headers.
 
     Args:
         record: the record.
         why: the reason.
-        kept: the most that may be kept of the record (Kafka rejected more before).
-        stage: the stage that rejects it.
+        kept: how much of the record the dead letter may contain, because Kafka has rejected more.
+        stage: the stage that rejects the record.
         topic: the topic of dead letters.
-        limit: largest record that `topic` takes, in bytes.
+        limit: maximum bytes of a record in `topic`.
 
     Returns:
-        The output and how much of the record it holds; None if not even an empty letter fits.
+        The output, and how much of the record it contains; the output is None if even an empty dead letter is
+        too large.
     """
     while kept < LetterContent.NOTHING:
         output = _dead_letter(stage, topic, record, why, kept)
@@ -144,13 +157,14 @@ def dead_letter(
 
 
 def quota_letter(left_out: LeftOut, camera: str, detail: str, *, stage: str, topic: str) -> Output:
-    """Make one dead letter, without their bytes, for records that a camera sent over its quota.
+    """Make one dead letter for all records that a camera sent over its quota. It does not contain their
+    values.
 
     Args:
-        left_out: the records.
-        camera: their key.
-        detail: one sentence for people.
-        stage: the stage that left them out.
+        left_out: the skipped records.
+        camera: the records' key.
+        detail: a sentence about the reason.
+        stage: the stage that skipped the records.
         topic: the topic of dead letters.
     """
     first = Record(left_out.topic, left_out.partition, left_out.first, camera, b"")
@@ -160,19 +174,20 @@ def quota_letter(left_out: LeftOut, camera: str, detail: str, *, stage: str, top
 
 
 def oversize(result: Result) -> str | None:
-    """Return which record of a result is too large for its topic; None if all fit."""
+    """Return a sentence about the record of a result that is too large for its topic; None if all records
+    fit."""
     for output in result.outputs:
         limit = _LIMITS.get(output.topic, MAX_MESSAGE_BYTES)
         # Headers are far smaller than half the limit, so the exact size is computed only for a large value.
         if len(output.value or b"") > limit // 2 and (size := size_of(output)) > limit:
-            return f"{output.topic}: {size} bytes, {limit} at most"
+            return f"a record for {output.topic} has {size} bytes; the limit is {limit}"
     if result.checkpoint is not None and (size := result.checkpoint.ByteSize()) > STATE_BYTES:
-        return f"the checkpoint: {size} bytes, {STATE_BYTES} at most"
+        return f"the checkpoint has {size} bytes; the limit is {STATE_BYTES}"
     return None
 
 
 def size_of(output: Output) -> int:
-    """Return an upper bound on the bytes of an output in a record batch of its own."""
+    """Return an upper bound on the bytes of an output that is alone in a record batch."""
     size = _BATCH_BYTES + len(output.key.encode()) + len(output.value or b"")
     return size + sum(len(name.encode()) + len(value) + _HEADER_BYTES for name, value in output.headers)
 

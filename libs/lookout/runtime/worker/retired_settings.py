@@ -1,4 +1,4 @@
-"""Removed settings, which became constants or are derived, and what to do instead of each."""
+"""Lists the removed settings, with what to do instead of each."""
 
 from __future__ import annotations
 
@@ -40,5 +40,6 @@ _RETIRED: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def retired(name: str) -> str | None:
-    """Return what to do instead of a removed setting (`LOOKOUT_X` or `x`); None: it was never one."""
+    """Return what to do instead of a removed setting (`LOOKOUT_X` or `x`); None if there was no such
+    setting."""
     return _RETIRED.get(name.removeprefix(PREFIX).lower())

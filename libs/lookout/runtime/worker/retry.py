@@ -11,7 +11,7 @@ from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_d
 from lookout.errors import StartupError
 from lookout.runtime.worker.settings import ServiceSettings
 
-#: seconds for one call to Kafka at start-up; it is repeated if the broker is just starting
+#: seconds for one call to Kafka at start-up; calls are repeated, because the broker may still be starting
 CALL_S = 5.0
 
 R = TypeVar("R")
@@ -25,7 +25,8 @@ def retry_until(ask: Callable[[], R], settings: ServiceSettings, what: str) -> R
     """Call `ask` until it succeeds, and return its answer.
 
     Raises:
-        StartupError: "`what`: why", if it does not succeed in time.
+        StartupError: `ask` did not succeed within `start_timeout_s`; the message is `what` and the last
+            error.
     """
     try:
         for attempt in Retrying(

@@ -1,4 +1,4 @@
-"""How streams are sampled and cut into blocks and windows: three settings that all stages must share."""
+"""Settings for sampling streams and cutting them into blocks and windows, which all stages must share."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class SamplingSettings(BaseSettings, SamplingNumbers):
 
 
 def sampling_text(sampling: Sampling) -> str:
-    """Describe a sampling for people: `2 FPS, blocks of 4 samples, windows of 5 blocks`."""
+    """Return a description of a sampling, such as `2 FPS, blocks of 4 samples, windows of 5 blocks`."""
     rate = 1_000_000 / sampling.step_us if sampling.step_us else 0
     blocks = f"blocks of {sampling.block_samples} samples, windows of {sampling.window_blocks} blocks"
     return f"{rate:g} FPS, {blocks}"

@@ -1,5 +1,5 @@
-"""Runs a service: settings, checks, servers, worker, signals. A service's `__main__` is one call of
-`main`."""
+"""Runs a service: settings, checks, servers, worker and signals. A service's `__main__` only calls `main` or
+`serve`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from lookout.wire import PIPELINE, Flow, Stage, Topic
 
 T = TypeVar("T", bound=ServiceSettings)
 
-#: seconds that a fenced process, which has no more work, waits for its metrics to be scraped
+#: seconds that a fenced process waits for its metrics to be scraped before it ends
 LAST_SCRAPE_S = 60.0
 _BEAT_S = 1.0
 STOPPED, FAILED, MISCONFIGURED, FENCED, DEVICE_FAILED = 0, 1, 2, 3, 4
@@ -39,9 +39,18 @@ STOPPED, FAILED, MISCONFIGURED, FENCED, DEVICE_FAILED = 0, 1, 2, 3, 4
 
 @dataclass(slots=True)
 class Context(Generic[T]):
-    """What a service may use; created before its handler and closed after it.
+    """What a service may use. It is created before the handler, and closed after it.
 
-    `partitions`: partitions of every topic of the pipeline; 0 for a service that only answers calls.
+    Attributes:
+        name: Name of the service.
+        settings: The service's settings.
+        metrics: Metrics of this process.
+        health: Health of this process, as reported in /livez and /readyz.
+        grpc: gRPC server of this process.
+        rereader: Reads records again.
+        probes: Server of /livez, /readyz and /metrics.
+        partitions: Number of partitions of the pipeline's topics; 0 for a service that only answers calls.
+        supervisor: Starts threads, and ends the process when one of them dies.
     """
 
     name: str
@@ -57,7 +66,7 @@ class Context(Generic[T]):
 
     @property
     def address(self) -> str:
-        """host:port at which peers reach this instance."""
+        """host:port at which peers reach this instance's gRPC server."""
         return self.settings.address(self.grpc.port)
 
     def table(
@@ -69,16 +78,16 @@ class Context(Generic[T]):
         kept: int = KEPT,
         deletion_fault: str = "",
     ) -> Table:
-        """Read a compacted topic to its end, then follow it.
+        """Read a compacted topic to its end, follow it, and return its table.
 
-        Rows that cannot be used are named in /readyz and counted in `lookout_left_out_rows`.
+        Unusable rows are listed in /readyz and counted in `lookout_left_out_rows`.
 
         Args:
-            topic: Its name.
-            check: Returns why a value cannot be used; None: every value can.
-            limit: Largest number of keys; None: any number.
-            kept: How many of a key's newest values are kept.
-            deletion_fault: Why rows of this table cannot be deleted; a null value is then left out with this
+            topic: Name of the topic.
+            check: Returns why a value is unusable, or None if it is usable. None: every value is usable.
+            limit: Maximum number of keys; None: any number.
+            kept: Number of each key's newest values to keep.
+            deletion_fault: Why rows of this table cannot be deleted; a null value is then unusable for this
                 reason. Empty: a null value deletes its row.
         """
         table = Table(
@@ -90,7 +99,8 @@ class Context(Generic[T]):
         return table
 
     def downstream(self, reader: Flow | Stage, changed: Callable[[Any], None] | None = None) -> Downstream:
-        """Follow what a service has read of its input (its group must have its default name)."""
+        """Follow the committed offsets of a service in its input topic. The service's group must have its
+        default name."""
         flow = flow_of(reader)
         watcher = Downstream(self.settings, flow.group, flow.source.name, changed)
         watcher.start(self.supervisor)
@@ -98,7 +108,7 @@ class Context(Generic[T]):
         return watcher
 
     def on_close(self, close: Callable[[], None]) -> None:
-        """Call `close` at the end; the last one added is called first."""
+        """Call `close` when the context closes. Functions are called in reverse order."""
         self._closers.append(close)
 
     def close(self) -> None:
@@ -111,27 +121,29 @@ MakeHandler = Callable[[Context[T]], Handler[Any]]
 
 
 def main(service: Flow | Stage, kind: type[T], make_handler: MakeHandler[T]) -> NoReturn:
-    """Run a service of records and exit.
+    """Run a service that processes records, then exit.
 
-    Exit codes: 0 stopped, 1 failed, 2 misconfigured, 3 fenced by a process of the same name, 4 the device
+    Exit codes: 0 stopped, 1 failed, 2 misconfigured, 3 fenced by a process with the same name, 4 the device
     failed.
 
     Args:
-        service: What it reads and writes: `Flow("recorder", VERDICTS)`, or one of the pipeline's stages.
-        kind: The class of its settings.
-        make_handler: Builds its handler.
+        service: The topics that it reads and writes, such as `Flow("recorder", VERDICTS)`, or a stage of the
+            pipeline.
+        kind: The class of the service's settings.
+        make_handler: Builds the service's handler.
     """
     flow = flow_of(service)
     _exit(flow.name, kind, lambda settings: run_service(flow, settings, make_handler))
 
 
 def serve(name: str, kind: type[T], add: Callable[[Context[T]], object]) -> NoReturn:
-    """Run a service that only answers gRPC calls, and exit as `main` does.
+    """Run a service that only answers gRPC calls, then exit as `main` does.
 
     Args:
         name: The service's name.
-        kind: The class of its settings.
-        add: Adds its servicers to `context.grpc`; registers what it opens with `context.on_close`.
+        kind: The class of the service's settings.
+        add: Adds the service's servicers to `context.grpc`, and registers what it opens with
+            `context.on_close`.
     """
     _exit(name, kind, lambda settings: run_calls(name, settings, add))
 
@@ -146,16 +158,17 @@ def _exit(name: str, kind: type[T], run: Callable[[T], int]) -> NoReturn:
 
 
 def end_process(code: int) -> NoReturn:
-    """Exit even if a compute thread is still running: its work no longer counts."""
+    """Exit, even if a compute thread is still running, because its work is discarded."""
     sys.stderr.flush()
     if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
-        # Python's exit would join the compute pool's threads, even one that hangs in a call into C.
+        # `sys.exit` would wait for the compute pool's threads, even for one that hangs in a call into C.
         os._exit(code)
     sys.exit(code)
 
 
 def run_service(service: Flow | Stage, settings: T, make_handler: MakeHandler[T]) -> int:
-    """Check, start, and work until SIGTERM or SIGINT; return the exit code. Call it on the main thread."""
+    """Run checks, start, and work until SIGTERM or SIGINT; return the exit code. Call it on the main
+    thread."""
     flow = flow_of(service)
 
     def work(context: Context[T]) -> None:
@@ -181,7 +194,7 @@ def run_service(service: Flow | Stage, settings: T, make_handler: MakeHandler[T]
 
 
 def run_calls(name: str, settings: T, add: Callable[[Context[T]], object]) -> int:
-    """Check, start, and answer calls until SIGTERM or SIGINT; return the exit code. Call it on the main
+    """Run checks, start, and answer calls until SIGTERM or SIGINT; return the exit code. Call it on the main
     thread."""
 
     def work(context: Context[T]) -> None:
@@ -207,7 +220,8 @@ def _run(name: str, settings: T, topics: Sequence[Topic], work: Callable[[Contex
     log = logs.get("service")
     context: Context[T] | None = None
     try:
-        # Probes must answer before the model is loaded: Kubernetes kills a process whose /livez is closed.
+        # Start the probes before the model is loaded, because Kubernetes kills a process whose /livez does
+        # not answer.
         context = _open(name, settings, topics)
         work(context)
         log.info("stopped")
@@ -234,7 +248,7 @@ def _run(name: str, settings: T, topics: Sequence[Topic], work: Callable[[Contex
 
 
 def flow_of(service: Flow | Stage) -> Flow:
-    """Return what a service reads and writes."""
+    """Return the topics that a service reads and writes."""
     return service if isinstance(service, Flow) else PIPELINE[service]
 
 
@@ -273,7 +287,7 @@ def _open(name: str, settings: T, topics: Sequence[Topic]) -> Context[T]:
 
 
 def _serve(context: Context[T]) -> None:
-    """Start gRPC; its health service follows readiness."""
+    """Start gRPC, and keep its health service in step with readiness."""
     context.grpc.start()
     context.on_close(context.grpc.stop)
     stopped = threading.Event()

@@ -1,5 +1,5 @@
-"""Settings of a service, from the environment (prefix `LOOKOUT_`); anything unknown or missing is an error
-that names it."""
+"""Reads a service's settings from environment variables with the prefix `LOOKOUT_`. Unknown and missing
+settings are errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from lookout.runtime.worker.sampling import SamplingSettings
 from lookout.text import public_url
 from lookout.wire import IS_CANARY, NAME_PREFIX, prefix_fault
 
-#: settings of the command line, tests and the local fleet that may stand in the same environment
+#: variables of the command line, tests and the local fleet that may be in the same environment
 FOREIGN = frozenset(
     {"LOOKOUT_FOOTAGE", "LOOKOUT_CACHE", "LOOKOUT_KAFKA", "LOOKOUT_RECEIPT_KEY", "LOOKOUT_REDIS"}
 )
@@ -51,8 +51,8 @@ def _options(value: object) -> object:
 
 
 class ServiceSettings(Connections, SamplingSettings):
-    """Settings that every service shares. Derive from it and add the stage's own; each field is
-    `LOOKOUT_<FIELD>`.
+    """Settings that every service has. A service derives its settings from this class; each field is read
+    from `LOOKOUT_<FIELD>`.
 
     Times are in seconds, sizes in bytes.
     """
@@ -218,8 +218,8 @@ class ServiceSettings(Connections, SamplingSettings):
     @field_validator("prefix")
     @classmethod
     def _usable_prefix(cls, value: str) -> str:
-        if value != NAME_PREFIX:  # the topic table took it from the environment when the process began
-            raise ValueError("can be set only in the environment of the process")
+        if value != NAME_PREFIX:  # the topic table read it from the environment when the process started
+            raise ValueError("it can be set only in the environment of the process")
         if fault := prefix_fault(value):
             raise ValueError(fault)
         return value
@@ -248,13 +248,13 @@ class ServiceSettings(Connections, SamplingSettings):
 
     @property
     def retention_needed_s(self) -> float:
-        """How long segments, frames and tokens must be kept: a window, the longest promised outage and a
+        """Minimum retention of segments, frames and tokens: a window, the longest tolerated outage, and a
         margin."""
         return self.window_s + self.outage_s + self.retention_margin_s
 
     def address(self, grpc_port: int) -> str:
-        """Return host:port at which peers reach this instance's gRPC server, once it listens on
-        `grpc_port`."""
+        """Return host:port at which peers reach this instance's gRPC server. `grpc_port` is the port that the
+        server listens on."""
         host = self.advertise or ("127.0.0.1" if self.mode == "local" else socket.gethostname())
         return host if re.search(r"(?<!:):\d+$|\]:\d+$", host) else f"{host}:{grpc_port}"
 
@@ -267,7 +267,7 @@ class ServiceSettings(Connections, SamplingSettings):
         """
         return {
             "bootstrap.servers": self.bootstrap,
-            # By default librdkafka pauses up to ten seconds between tries and would notice a restarted broker
+            # By default, librdkafka waits up to ten seconds between attempts, and notices a restarted broker
             # late.
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 1000,
@@ -300,7 +300,7 @@ def check_hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
     for host in hosts:
         if not re.fullmatch(_HOST_PATTERN, host):
             raise ValueError(
-                f"{host!r} is not a host: give names without scheme, port and path, separated by commas "
+                f"{host!r} is not a host; give host names without scheme, port and path, separated by commas "
                 "(media.example,*.cdn.example)"
             )
     return hosts
@@ -312,12 +312,12 @@ def check_networks(networks: tuple[str, ...]) -> tuple[str, ...]:
         try:
             ipaddress.ip_network(network)
         except ValueError as error:
-            raise ValueError(f"{error}: give networks such as 10.2.0.0/16, separated by commas") from None
+            raise ValueError(f"{error}; give networks such as 10.2.0.0/16, separated by commas") from None
     return networks
 
 
 class FetchSettings(ServiceSettings):
-    """Settings of services that fetch from URIs."""
+    """Settings of services that fetch segments or recordings from URIs."""
 
     uri_schemes: Listed = Field(
         ("https",), description="URI schemes from which segments or recordings are fetched, comma-separated"
@@ -340,7 +340,7 @@ class FetchSettings(ServiceSettings):
     def _schemes(cls, schemes: tuple[str, ...]) -> tuple[str, ...]:
         for scheme in schemes:
             if scheme not in _SCHEMES:
-                raise ValueError(f"{scheme!r} is not fetched: give {' or '.join(_SCHEMES)}")
+                raise ValueError(f"{scheme!r} is not a supported scheme; give {' or '.join(_SCHEMES)}")
         return schemes
 
     _hosts = field_validator("uri_hosts")(check_hosts)
@@ -348,7 +348,7 @@ class FetchSettings(ServiceSettings):
 
 
 class ModelSettings(ServiceSettings):
-    """Settings of services that run a model or its tower."""
+    """Settings of services that run a model or its vision tower."""
 
     device: str = Field("cpu", description="device that the model runs on: cpu, cuda, cuda:1")
     dtype: Dtype = Field(
@@ -359,7 +359,7 @@ class ModelSettings(ServiceSettings):
 
     @model_validator(mode="after")
     def _data_type(self) -> Self:
-        # Instances compare the data type, and digests store it, however it was chosen.
+        # Replace `auto`, because instances compare the data type, and digests contain it.
         if self.dtype == "auto":
             object.__setattr__(self, "dtype", default_dtype(self.place))
         return self
@@ -371,7 +371,7 @@ class ModelSettings(ServiceSettings):
 
 
 class CanarySettings(ModelSettings):
-    """Settings that make prune-encode and prefill the fleet's own services, or those of a canary."""
+    """Settings with which prune-encode and prefill run as the fleet's own services or as a canary's."""
 
     canary: float | None = Field(
         None,
@@ -384,12 +384,14 @@ class CanarySettings(ModelSettings):
     @field_validator("canary")
     @classmethod
     def _of_this_process(cls, value: float | None) -> float | None:
-        if value is not None and not IS_CANARY:  # the topic table took it from the environment, as the prefix
-            raise ValueError("can be set only in the environment of the process")
+        if (
+            value is not None and not IS_CANARY
+        ):  # the topic table read it from the environment, like the prefix
+            raise ValueError("it can be set only in the environment of the process")
         return value
 
     def tries(self, camera: str) -> bool:
-        """Whether this process computes a camera. A larger share keeps the cameras of a smaller one."""
+        """Whether this process computes a camera. If the share is increased, the canary keeps its cameras."""
         if self.canary is None:
             return True
         place = int.from_bytes(hashlib.blake2b(camera.encode(), digest_size=8).digest())
@@ -397,7 +399,7 @@ class CanarySettings(ModelSettings):
 
 
 class WindowPlanSettings(ModelSettings):
-    """Settings that decide how a window is computed; prefill and back-tests must share them."""
+    """Settings that determine how a window is computed. Prefill and back-tests must share them."""
 
     reuse: bool = Field(
         True, description="keep KV between windows; false computes every window in full, for comparison"
@@ -422,16 +424,16 @@ class WindowPlanSettings(ModelSettings):
 
 
 def digest(*parts: object) -> str:
-    """Return 16 hex digits over values (JSON, sorted), for `Handler.config_digest`."""
+    """Return a digest of values (as JSON with sorted keys), 16 hex digits, for `Handler.config_digest`."""
     text = json.dumps(parts, sort_keys=True, default=str, separators=(",", ":"))
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def load_settings(kind: type[T], environ: Mapping[str, str] | None = None, **values: Any) -> T:
-    """Read settings from the environment; `values` take precedence.
+    """Read settings from the environment (None: the process's); `values` take precedence.
 
     Raises:
-        StartupError: The message names every setting that is wrong.
+        StartupError: A setting is unknown, missing or invalid; the message names all such settings.
     """
     _end_imports()
     environ = os.environ if environ is None else environ
@@ -442,7 +444,8 @@ def load_settings(kind: type[T], environ: Mapping[str, str] | None = None, **val
 
 
 def _end_imports() -> None:
-    """Turn the garbage collector on in a service (`lookout.services`); it never walks what was imported."""
+    """Turn on the garbage collector, which `lookout.services` turned off during imports. It never visits the
+    imported objects."""
     if not gc.isenabled():
         gc.freeze()
         gc.enable()
@@ -453,7 +456,7 @@ def _unknown(kind: type[ServiceSettings], environ: Mapping[str, str]) -> Iterabl
     for name, value in environ.items():
         if not name.startswith(PREFIX) or name in names or name in FOREIGN:
             continue
-        # `LOOKOUT_STORE__MEMORY_BYTES`: a field of a setting that is itself a record, which pydantic checks.
+        # Such as `LOOKOUT_STORE__MEMORY_BYTES`, a field of a nested setting, which pydantic checks.
         if name.split("__")[0] in names and retired(name) is None:
             continue
         if _SERVICE_LINK.search(name) and ("_SERVICE_" in name or "://" in value):
@@ -464,7 +467,7 @@ def _unknown(kind: type[ServiceSettings], environ: Mapping[str, str]) -> Iterabl
 def _unknown_text(name: str, kind: type[ServiceSettings]) -> str:
     if (instead := retired(name)) is not None:
         return f"{name} was removed: {instead}"
-    word = name.removeprefix(PREFIX).lower()  # without the prefix, which would make any two look alike
+    word = name.removeprefix(PREFIX).lower()  # without the prefix, which would make all names similar
     close = difflib.get_close_matches(word, kind.model_fields, n=1, cutoff=0.65)
     hint = f"; did you mean {setting(close[0])}?" if close else ""
     return f"unknown setting {name}{hint}"

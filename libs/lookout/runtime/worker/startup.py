@@ -1,5 +1,5 @@
-"""Checks before a service starts: its dependencies answer, and the topics are configured as the wire format
-requires."""
+"""Checks before a service starts that its dependencies answer, and that its topics are configured as the wire
+format requires."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ from lookout.text import public_url
 from lookout.wire import FRAMES, SEGMENTS, TOKENS, Topic
 
 OPEN_FILES = 512
-"""Files and connections that a process needs; with 128, a service's Kafka clients cannot connect."""
+"""Minimum number of open files and connections that a process needs. With 128, Kafka clients cannot
+connect."""
 MOST_FILES = 65536
-"""The value that the soft limit is raised to. Kafka clients of many partitions, and the JVM, need more
-than 1024."""
+"""Value to which the soft limit is raised. Kafka clients with many partitions, and the JVM, need more than
+1024."""
 
 #: topics that takeovers read again, so they must outlive the longest outage
 REREAD = frozenset({SEGMENTS.name, FRAMES.name, TOKENS.name})
 
 
 def check_open_files() -> None:
-    """Raise the soft limit of open files as far as allowed, and check that it is enough.
+    """Raise the soft limit of open files as far as allowed, and check that it is high enough.
 
-    With too few, connections would fail later with messages that blame Kafka.
+    If it is too low, connections fail later with errors that seem to be Kafka's.
 
     Raises:
         StartupError: The hard limit is too low.
@@ -44,17 +45,17 @@ def check_open_files() -> None:
     limit = MOST_FILES if hard == unlimited else min(hard, MOST_FILES)
     if soft != unlimited and soft < limit:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-    # The hard limit decides: the soft one was raised to it above.
+    # Check the hard limit, because the soft limit was raised to it.
     if hard != unlimited and hard < OPEN_FILES:
         raise StartupError(
-            f"this process may open {hard} files (ulimit -n); it needs {OPEN_FILES}: raise the limit, "
+            f"this process may open only {hard} files, but needs {OPEN_FILES}; raise the limit with "
             f"ulimit -n {OPEN_FILES}"
         )
 
 
 def check_kafka(settings: ServiceSettings, topics: Iterable[Topic]) -> int:
-    """Check the topics; return the partition count of the first pipeline topic among them, a service's
-    source.
+    """Check the topics, and return the number of partitions of the first pipeline topic among them, which is
+    the service's input; 0 if there is none.
 
     Raises:
         StartupError: Kafka does not answer, or a topic is missing or wrongly configured; the message names
@@ -67,20 +68,24 @@ def check_kafka(settings: ServiceSettings, topics: Iterable[Topic]) -> int:
         existing = admin.list_topics(timeout=CALL_S).topics
         missing = sorted(set(required) - set(existing))
         if missing:
-            raise NotReadyError(f"no topic {', '.join(missing)}: create the topics that docs/wire.md names")
+            raise NotReadyError(
+                f"Kafka has no topic {', '.join(missing)}; create the topics listed in docs/wire.md"
+            )
         return dict(existing)
 
     unusable = f"LOOKOUT_BOOTSTRAP={settings.bootstrap}: Kafka is not usable"
     existing = retry_until(ask, settings, unusable)
     counts = {name: len(existing[name].partitions) for name, topic in required.items() if topic.pipeline}
     source = next(iter(counts.values()), 0)
-    # More are allowed: while partitions are added, topics that are written grow before those that are read.
+    # Outputs may have more partitions than the input, because they grow first when partitions are added.
     if counts and min(counts.values()) < source:
         raise StartupError(
             f"the pipeline's topics must share one partition count, but have {counts}; if adding partitions "
             "was interrupted, complete it with `lookout topics grow`"
         )
-    problems = _wrong(settings, required, retry_until(lambda: _configs(admin, required), settings, unusable))
+    problems = _problems(
+        settings, required, retry_until(lambda: _configs(admin, required), settings, unusable)
+    )
     if problems:
         raise StartupError("wrong topic configuration: " + "; ".join(problems))
     return source
@@ -107,7 +112,7 @@ def check_redis(settings: ServiceSettings) -> None:
 
 
 def model_folder(folder: Path | None) -> Path:
-    """Check that the folder of a checkpoint exists, without reading any of it.
+    """Return the folder of a checkpoint after checking that it exists. Its files are not read.
 
     Raises:
         StartupError: The folder is not set or does not exist.
@@ -120,22 +125,21 @@ def model_folder(folder: Path | None) -> Path:
 def checked_model(
     settings: ServiceSettings, folder: Path | None, *, tower_only: bool = False
 ) -> tuple[Path, str]:
-    """Return the model's folder and its digest, after checking that it is the configured model.
+    """Return a model's folder and digest after checking that it is the configured model.
 
     Args:
         settings: The service's settings.
         folder: The checkpoint's folder.
-        tower_only: Whether the service uses only the vision tower; then the vision half of a checkpoint is
+        tower_only: Whether the service uses only the vision tower, so that the vision half of a checkpoint is
             enough.
 
     Raises:
-        StartupError: There is no such folder, it holds another model, or only the vision half of one; the
-            message names the setting.
+        StartupError: The folder does not exist, or contains another model or only the vision half of one.
     """
     folder = model_folder(folder)
     if not tower_only and is_vision_half(folder):
         raise StartupError(
-            f"LOOKOUT_MODEL_DIR={folder} holds the vision half of a checkpoint: give the whole one"
+            f"LOOKOUT_MODEL_DIR={folder} contains only the vision half of a checkpoint; give the complete one"
         )
     try:
         digest = tower_digest(folder)
@@ -147,10 +151,10 @@ def checked_model(
 
 @contextmanager
 def loading(folder: Path, what: str = "the model") -> Iterator[None]:
-    """Turn errors while a model loads into one message that names its folder.
+    """Turn errors while a model loads into a StartupError that names the model's folder.
 
     Raises:
-        StartupError: The block raised an OSError, ValueError or RuntimeError (files, values, torch).
+        StartupError: The block raised an OSError, ValueError or RuntimeError.
     """
     try:
         yield
@@ -159,16 +163,15 @@ def loading(folder: Path, what: str = "the model") -> Iterator[None]:
 
 
 def check_digest(settings: ServiceSettings, actual: str) -> None:
-    """Check that the model has the digest that `model_digest` asks for, if it is set.
+    """Check that a model's digest is the one in the setting `model_digest`, if that is set.
 
     Raises:
         StartupError: The digests differ.
     """
     if settings.model_digest is not None and settings.model_digest != actual:
         raise StartupError(
-            f"LOOKOUT_MODEL_DIGEST={settings.model_digest} but LOOKOUT_MODEL_DIR={settings.model_dir} "
-            f"has {actual}: "
-            "give the right folder, or the digest of the model you mean"
+            f"LOOKOUT_MODEL_DIGEST={settings.model_digest}, but the model in "
+            f"LOOKOUT_MODEL_DIR={settings.model_dir} has digest {actual}; correct one of the two settings"
         )
 
 
@@ -181,7 +184,7 @@ def _configs(admin: AdminClient, wanted: Iterable[str]) -> dict[str, dict[str, s
     }
 
 
-def _wrong(
+def _problems(
     settings: ServiceSettings, wanted: dict[str, Topic], configs: dict[str, dict[str, str]]
 ) -> list[str]:
     problems = []
@@ -192,7 +195,7 @@ def _wrong(
         needed = int(settings.retention_needed_s * 1000)
         if name in REREAD and 0 <= retention < needed:
             problems.append(
-                f"{name} retention.ms={retention} is less than a window, the longest outage and a margin "
-                f"(LOOKOUT_WINDOW_S + LOOKOUT_OUTAGE_S + {settings.retention_margin_s:g} s = {needed} ms)"
+                f"{name}: retention.ms={retention} is too short; it must be at least {needed} ms "
+                f"(LOOKOUT_WINDOW_S + LOOKOUT_OUTAGE_S + {settings.retention_margin_s:g} s)"
             )
     return problems

@@ -1,4 +1,4 @@
-"""Watches threads that a process cannot do without."""
+"""Watches the threads that a process needs, and reports when one dies."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from lookout.runtime.observe import logs
 
 
 class ThreadDiedError(LookoutRuntimeError):
-    """A thread that the service needs has died: this process must end too."""
+    """A thread that the service needs has died, so the process must end."""
 
 
 class Supervisor:
-    """Starts threads and remembers the first that raised; the worker checks in every round.
+    """Starts threads, and stores the first exception of any of them. The worker calls `check` in every loop.
 
-    A target that returns has finished its work; only an exception is a fault.
+    A thread whose target returns has finished its work; only an exception is a fault.
     """
 
     def __init__(self) -> None:
@@ -42,9 +42,9 @@ class Supervisor:
     def _run(self, name: str, target: Callable[[], None]) -> None:
         try:
             target()
-        # Also SystemExit: a thread that the service needs is gone, however it ended.
+        # Including SystemExit, because the service needs the thread however it ended.
         except BaseException as error:
-            with self._lock:  # before the log, which may fail as well
+            with self._lock:  # before logging, which may also fail
                 if self._fault is None:
                     self._fault = error if isinstance(error, FencedError) else _died(name, error)
             logs.get("supervision").exception("a thread died", thread=name)

@@ -1,4 +1,4 @@
-"""A compacted topic as a table in memory, the same for every partition of a stage."""
+"""Keeps the content of a compacted topic as a table in memory."""
 
 from __future__ import annotations
 
@@ -22,30 +22,31 @@ from lookout.runtime.worker.topic_reader import BEGINNING, End, TopicReader
 from lookout.text import clean
 from lookout.wire import key_text
 
-#: newest values of a key that are kept by default: while a version has not begun yet, an earlier one is in
-#: force
+#: default number of each key's newest values to keep, because earlier versions apply until a new version
+#: begins
 KEPT = 16
-#: largest number of deleted keys whose values are kept
+#: maximum number of deleted keys whose values are kept
 PAST_KEYS = 10_000
-#: largest number of left-out rows that are listed by name; the others are only counted
+#: maximum number of unusable rows that are listed by key; all are counted
 NAMED = 100
 _FIRST = 5
 FOLLOW_WAIT_MS = 500
 #: seconds after which a record that needs an offset of a table becomes a dead letter
 REACH_S = 60.0
 
-#: why a row (key, value) cannot be used; None where it can
+#: returns why a row, given its key and value, is unusable; None if it is usable
 Check = Callable[[str, bytes], str | None]
 
 
 class ShorterTopicError(TransientError):
-    """A record names an offset that its topic does not have: the topic was recreated, or the offset was
-    invented."""
+    """A record refers to an offset that the topic does not have, because the topic was recreated or the
+    offset was invented."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnusableRows:
-    """Rows whose newest value cannot be used: their number, and the reasons of some of them by key."""
+    """The number of rows whose newest value is unusable, and the reasons for up to `NAMED` of them, by
+    key."""
 
     rows: int = 0
     reasons: Mapping[str, str] = field(default_factory=dict)
@@ -63,27 +64,28 @@ class PastRow:
 class View:
     """A snapshot of a table.
 
-    `history`: the kept values of every key, oldest first, back to its last deletion. `offset`: everything
-    below it was read (of a topic with one partition; for several, the sum).
+    Attributes:
+        history: The kept values of each key since its last deletion, oldest first.
+        offset: Offset up to which the topic was read; for several partitions, the sum of their offsets.
     """
 
     history: Mapping[str, tuple[bytes, ...]]
     offset: int
 
     def newest(self, key: str) -> bytes | None:
-        """Return the newest value of a key."""
+        """Return the newest value of a key; None if there is none."""
         values = self.history.get(key)
         return values[-1] if values else None
 
 
 @dataclass(slots=True)
 class _Rows:
-    """What was read of a topic.
+    """The rows read from a topic.
 
     Attributes:
-        history: The kept values of every key, back to its last deletion.
-        past: The newest values of every key; those of deleted keys stay.
-        left_out: By key, why its newest value cannot be used.
+        history: The kept values of each key since its last deletion.
+        past: The newest values of each key, including deleted keys.
+        left_out: Why the newest value of a key is unusable, by key.
     """
 
     history: dict[str, tuple[bytes, ...]] = field(default_factory=dict)
@@ -92,19 +94,19 @@ class _Rows:
 
 
 class Table:
-    """Follows a compacted topic on a thread of its own, read committed; a null value deletes the row.
+    """Follows the committed records of a compacted topic on its own thread. A null value deletes a row.
 
-    `start` returns once everything that was in the topic at the call is read. A value that cannot be used is
-    left out and listed by `left_out`; earlier values stay. If the topic is deleted and recreated, it is read
-    from its beginning, and its rows then replace the previous ones.
+    `start` returns when everything that was in the topic at the call has been read. An unusable value is
+    ignored and reported by `left_out`; the key's earlier values remain. If the topic is deleted and
+    recreated, it is read from its beginning, and its rows then replace the previous ones.
 
     Args:
         settings: How Kafka is reached.
-        topic: The topic.
-        check: Returns why a value cannot be used. None: every value can.
-        limit: Largest number of keys; further ones are left out. None: any number.
-        kept: How many of a key's newest values are kept.
-        deletion_fault: Why rows of this table cannot be deleted; a null value is then left out with this
+        topic: Name of the topic.
+        check: Returns why a value is unusable, or None if it is usable. None: every value is usable.
+        limit: Maximum number of keys; values of further keys are unusable. None: any number.
+        kept: Number of each key's newest values to keep.
+        deletion_fault: Why rows of this table cannot be deleted; a null value is then unusable for this
             reason. Empty: a null value deletes its row.
     """
 
@@ -123,19 +125,22 @@ class Table:
         self._kept = kept
         self._check = check
         self._limit = limit
-        self._read_once = False  # whether what was in the topic at the start has been read
+        self._read_once = False  # whether everything that was in the topic at the start has been read
         self._settings = settings
         self._log = logs.get("table").bind(table=topic)
         self._limited = LimitedLog(self._log)
         self._rows = _Rows()
-        self._served = self._rows  # the previous rows, until a topic that was recreated is read to its end
+        self._served = (
+            self._rows
+        )  # the rows that readers get; the previous ones while a recreated topic is read
         self._unread: set[int] = set()  # partitions that are not read to their end yet
-        self._view: View | None = None  # made when asked for
+        self._view: View | None = None  # created on request
         self._next: dict[int, int] = {}
-        self._unseen: set[str] | None = None  # keys that changed since `changes`; None until it is called
+        # Keys that changed since the last call of `changes`; None: it was not called yet.
+        self._unseen: set[str] | None = None
         self._changed = threading.Condition()
         self._stop = threading.Event()
-        # It follows the topic until it is stopped, so Kafka may hold each fetch until there is a record.
+        # The reader follows the topic, so Kafka may hold each fetch until there is a record.
         options = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": FOLLOW_WAIT_MS}
         self._reader = TopicReader(settings, "table", options=options)
         self._thread: threading.Thread | None = None
@@ -146,7 +151,7 @@ class Table:
         Raises:
             StartupError: The topic is missing or cannot be read in time.
         """
-        # Asked before the thread reads: rows written after this do not delay the start.
+        # Ask before the thread reads, so that rows written later do not delay the start.
         ends = self._ends()
         self._next = dict.fromkeys(ends, 0)
         self._thread = (supervisor or Supervisor()).start(f"table-{self.topic}", self._follow)
@@ -159,7 +164,8 @@ class Table:
             self._tell_left_out()
 
     def view(self) -> View:
-        """Return an immutable snapshot of the table. It is copied only at the first call after a change."""
+        """Return an immutable snapshot of the table. The table is copied only at the first call after a
+        change."""
         with self._changed:
             if self._view is None:
                 self._view = View(MappingProxyType(dict(self._served.history)), self._offset())
@@ -172,16 +178,16 @@ class Table:
             return values[-1] if values else None
 
     def standing(self, key: str) -> bytes | None:
-        """Return the newest value of a key; None if it is deleted or cannot be used."""
+        """Return the newest value of a key; None if the value is unusable or the row was deleted."""
         with self._changed:
             if key in self._served.left_out or not (values := self._served.history.get(key)):
                 return None
             return values[-1]
 
     def changes(self) -> set[str]:
-        """Return the keys whose rows changed since the last call; for a single reader.
+        """Return the keys whose rows have changed since the last call. Only one reader may use it.
 
-        The first call returns all keys, those of deleted rows included.
+        The first call returns all keys, including those of deleted rows.
         """
         with self._changed:
             keys = set(self._served.past) if self._unseen is None else self._unseen
@@ -189,10 +195,9 @@ class Table:
             return keys
 
     def at_least(self, offset: int, timeout_s: float = 10.0) -> View:
-        """Return the table once it is read up to `offset` (from a checkpoint).
+        """Return the table as soon as it has been read up to `offset`, for example from a checkpoint.
 
-        If Kafka has no such offset, because the topic was recreated, return the table as it is: its rows are
-        the ones in force.
+        If Kafka has no such offset, because the topic was recreated, the current table is returned.
 
         Raises:
             TransientError: The offset is not reached in time.
@@ -201,7 +206,8 @@ class Table:
             self.reach(offset, timeout_s)
         except ShorterTopicError as error:
             self._log.warning(
-                "the topic was recreated after a checkpoint: its current rows are used", why=str(error)
+                "the topic was recreated after a checkpoint was written; using its current rows",
+                why=str(error),
             )
         return self.view()
 
@@ -214,10 +220,10 @@ class Table:
         """
         if self._reaches(offset, timeout_s):
             return
-        # A record may name an offset that is never reached, so the wait is limited. Kafka's outages do not
-        # count.
-        why = f"{self.topic} is read to {self._offset()}, a record needs {offset}; "
-        why += "a topic that was restored or recreated has other offsets"
+        # Limit the retries, because a record may refer to an offset that is never reached. Outages of Kafka
+        # do not count.
+        why = f"a record needs {self.topic} up to offset {offset}, but it was read up to {self._offset()}; "
+        why += "the topic may have been restored or recreated, which changes its offsets"
         kind = ShorterTopicError if self._is_shorter(offset) else TransientError
         raise kind(why, give_up_s=REACH_S)
 
@@ -242,7 +248,7 @@ class Table:
             return self._served.past.get(key, ())
 
     def left_out(self) -> UnusableRows:
-        """Return the rows whose newest value cannot be used."""
+        """Return the number of rows whose newest value is unusable, and reasons."""
         with self._changed:
             named = dict(islice(self._served.left_out.items(), NAMED))
             return UnusableRows(len(self._served.left_out), MappingProxyType(named))
@@ -261,7 +267,9 @@ class Table:
             try:
                 partitions = self._reader.partitions(self.topic, CALL_S)
             except KafkaException as error:
-                raise NotReadyError(f"{error.args[0].str()}; create it as docs/wire.md says") from error
+                raise NotReadyError(
+                    f"{error.args[0].str()}; create it as described in docs/wire.md"
+                ) from error
             return self._reader.ends(self.topic, partitions, CALL_S)
 
         return retry_until(ask, self._settings, f"topic {self.topic}")
@@ -303,8 +311,8 @@ class Table:
             self._changed.notify_all()
 
     def _begin_again(self, number: int) -> None:
-        """Read everything again: offsets restarted, so the topic was deleted and recreated."""
-        self._log.warning("the topic was recreated: reading it from its beginning", partition=number)
+        """Read everything again, because offsets have restarted, which means that the topic was recreated."""
+        self._log.warning("the topic was recreated; reading it from its beginning", partition=number)
         if self._unseen is not None:
             self._unseen.update(self._rows.history)
         self._rows, self._unread = _Rows(), set(self._next)
@@ -313,18 +321,18 @@ class Table:
 
     def _put(self, message: Message) -> None:
         rows, key, value = self._rows, key_text(message.key()), message.value()
-        # The newest value of a key decides, so the next valid one clears an entry.
+        # Only the newest value of a key counts, so this one replaces the entry of the previous one.
         rows.left_out.pop(key, None)
         if self._unseen is not None:
             self._unseen.add(key)
         if value is None:
             if self._deletion_fault:
-                self._leave_out(key, self._deletion_fault)
+                self._ignore(key, self._deletion_fault)
             else:
                 rows.history.pop(key, None)
             return
         if (why := self._fault(key, value)) is not None:
-            self._leave_out(key, why)
+            self._ignore(key, why)
             return
         rows.history[key] = (*rows.history.get(key, ()), value)[-self._kept :]
         row = PastRow(message.offset() or 0, value)
@@ -332,27 +340,27 @@ class Table:
         if len(rows.past) > len(rows.history) + PAST_KEYS:
             del rows.past[next(key for key in rows.past if key not in rows.history)]
 
-    def _leave_out(self, key: str, why: str) -> None:
+    def _ignore(self, key: str, why: str) -> None:
         self._rows.left_out[key] = why
         if self._read_once:
-            self._limited.error(self.topic, "a row cannot be used and is left out", key=key, reason=why)
+            self._limited.error(self.topic, "a row is unusable and is ignored", key=key, reason=why)
 
     def _tell_left_out(self) -> None:
-        """Log one line for all rows left out at the start: they are the same at every start."""
+        """Log one line about all unusable rows at the start, because they are the same at every start."""
         left_out = self._rows.left_out
         if left_out:
             first = {clean(key, 100): clean(why, 200) for key, why in islice(left_out.items(), _FIRST)}
-            self._log.error("rows cannot be used and are left out", rows=len(left_out), first=first)
+            self._log.error("rows are unusable and are ignored", rows=len(left_out), first=first)
 
     def _fault(self, key: str, value: bytes) -> str | None:
         rows = self._rows.history
         if self._limit is not None and key not in rows and len(rows) >= self._limit:
-            return f"the topic has more than {self._limit} rows"
+            return f"the topic already has {self._limit} rows, which is the limit"
         return None if self._check is None else self._check(key, value)
 
 
 def tell_left_out(table: Table, health: Health, metrics: Metrics) -> None:
-    """Name the rows that a table leaves out in /readyz, and count them in `lookout_left_out_rows`."""
+    """List a table's unusable rows in /readyz, and count them in `lookout_left_out_rows`."""
 
     def row_reasons() -> dict[str, object] | None:
         left_out = table.left_out()

@@ -1,5 +1,5 @@
-"""Takes over a partition: reads its committed offset and every camera's newest checkpoint, once nobody else
-can write."""
+"""Takes over partitions: reads the committed offset and each camera's newest checkpoint, when the last owner
+can no longer write."""
 
 from __future__ import annotations
 
@@ -23,32 +23,33 @@ from lookout.runtime.worker.topic_reader import BEGINNING, End, TopicReader
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.wire import WireError, check_message, from_bytes
 
-#: partitions that are read at the same time
+#: number of partitions that are read at the same time
 CONCURRENT = 4
-#: seconds that one attempt waits for an open transaction; then other partitions have their turn
+#: seconds that one attempt waits for an open transaction, before other partitions are tried
 PATIENCE_S = 1.5
 #: seconds for a call that does not wait for a transaction; enough for a loaded broker to answer
 CALL_S = 5.0
 LONGEST_PAUSE_S = 2.0
 IDLE_S = 10.0
-#: attempts after which a missing partition is reported: partitions being added would have shown up by then
+#: number of attempts after which a missing partition is logged; partitions that are being added exist by then
 GROWN_TRIES = 4
-#: from this many attempts on it is reported again at every doubling: after two minutes, then less often
-SAID_AGAIN_TRIES = 64
+#: number of attempts (two minutes) from which a missing partition is logged again at every doubling
+REPORT_AGAIN_TRIES = 64
 _NO_LEADER = frozenset({KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART})
 
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """A partition as its last owner left it.
+    """The state of a partition, as its last owner left it.
 
     Attributes:
-        partition: Its number.
-        offset: What the group committed; None: nothing was ever committed.
+        partition: Number of the partition.
+        offset: The group's committed offset; None: no offset was ever committed.
         checkpoints: Checkpoints by camera.
-        unreadable: Checkpoints that cannot be parsed, by camera; these cameras start without one.
+        unreadable: Checkpoints that cannot be parsed, by camera; these cameras start without a checkpoint.
         places: Offsets of checkpoints in the state topic, by camera.
-        mark: The configuration of the worker that committed `offset`; empty if an earlier release did.
+        mark: Configuration mark of the worker that committed `offset`; empty if an earlier release committed
+            it.
     """
 
     partition: int
@@ -60,11 +61,11 @@ class Takeover:
 
 
 class NotYetError(Exception):
-    """The partition cannot be taken over now; the message says what it waits for."""
+    """The partition cannot be taken over yet; the message says why."""
 
 
 class NoPartitionError(NotYetError):
-    """The state topic has fewer partitions than the topic that is read."""
+    """The state topic has fewer partitions than the input topic."""
 
 
 class ReadsState(Protocol):
@@ -83,11 +84,11 @@ class ReadsState(Protocol):
 
 
 class StateReader:
-    """Reads `<stage>.state.v1` to its end.
+    """Reads a partition's committed offset and its checkpoints in `<stage>.state.v1`.
 
-    The order matters. First comes the group's committed offset, which Kafka returns only once no transaction
-    over it is open; from then on the last owner cannot commit any more. Then comes the state partition, read
-    committed, up to the high watermark of that moment. So offset and checkpoints are consistent.
+    The order makes offset and checkpoints consistent. First, the group's committed offset is read, which
+    Kafka returns only when no transaction with it is open; from then on, the last owner cannot commit. Then
+    the state partition is read up to its current high watermark.
     """
 
     def __init__(self, settings: ServiceSettings, group: str, source: str, state: str) -> None:
@@ -104,7 +105,7 @@ class StateReader:
         """Read the offset and checkpoints of one partition.
 
         Raises:
-            NoPartitionError: The state topic does not have it.
+            NoPartitionError: The state topic does not have the partition.
             NotYetError: The partition cannot be taken over now.
             KafkaException: Kafka does not answer, or refuses.
         """
@@ -118,7 +119,7 @@ class StateReader:
         try:
             end = self._reader.ends(self._state, [partition], CALL_S)[partition]
         except KafkaException as error:
-            # The same code says that the partition has no leader for now.
+            # Kafka uses the same code for a partition that has no leader at the moment.
             if error.args[0].code() not in _NO_LEADER or partition in self._reader.partitions(
                 self._state, CALL_S
             ):
@@ -149,8 +150,8 @@ class StateReader:
                 if isinstance(message, End):
                     break
                 _keep(takeover, record_of(message), deleted=message.value() is None)
-                # The last offset may be the end of a transaction, which is never delivered; then the end of
-                # the partition is.
+                # If the last offset is a transaction's end, which is not delivered, the loop ends with `End`
+                # instead.
                 if (message.offset() or 0) >= end - 1:
                     break
         finally:
@@ -161,14 +162,14 @@ def _keep(takeover: Takeover, record: Record, *, deleted: bool) -> None:
     """Add one state record to the takeover."""
     camera = record.camera
     if camera.startswith("\x00"):
-        return  # an earlier release wrote its owner here
+        return  # an earlier release stored the partition's owner under this key
     for part in (takeover.checkpoints, takeover.unreadable, takeover.places):
         part.pop(camera, None)
     if deleted:
         return
     takeover.places[camera] = record.offset
     try:
-        # Parsed without the topic table, which lacks the state topics of other services.
+        # Parse without the topic table, which does not have the state topics of third-party services.
         checkpoint = from_bytes(record.value, Checkpoint)
         check_message(checkpoint, partition=record.partition, record_ms=record.timestamp_ms)
     except WireError:
@@ -178,13 +179,13 @@ def _keep(takeover: Takeover, record: Record, *, deleted: bool) -> None:
 
 
 class Takeovers:
-    """Takes over partitions on a few threads. A partition that has to wait lets others go first.
+    """Takes over partitions on a few threads. If a partition has to wait, others are tried first.
 
     Args:
         reader: makes a state reader; each thread has its own.
         done: called with the takeover, or with an error that must end the process; on any thread.
         waits: called with the reason while a partition has to wait; on any thread.
-        threads: partitions read at the same time.
+        threads: number of partitions read at the same time.
     """
 
     def __init__(
@@ -210,7 +211,7 @@ class Takeovers:
             thread.start()
 
     def request(self, partition: Partition) -> None:
-        """Take `partition` over; the request is dropped once it is dead."""
+        """Queue `partition` to be taken over. The request is dropped if the partition is dead."""
         self._put(_Request(partition), 0.0)
 
     def close(self) -> None:
@@ -227,7 +228,7 @@ class Takeovers:
             self._changed.notify()
 
     def _get(self) -> _Request | None:
-        """Return the next request that is due; None if there was none for a while, or after `close`."""
+        """Return the next due request; None if there was none for `IDLE_S`, or after `close`."""
         with self._changed:
             while not self._closed:
                 if not self._queue:
@@ -245,7 +246,7 @@ class Takeovers:
             while not self._closed:
                 request = self._get()
                 if request is None:
-                    reader.close()  # takeovers are rare, so no connections are kept open for them
+                    reader.close()  # do not keep connections open, because takeovers are rare
                 elif not request.partition.dead:
                     self._try(reader, request)
         except Exception as error:
@@ -257,7 +258,7 @@ class Takeovers:
         try:
             takeover = reader.take(request.partition.number)
         except (NotYetError, KafkaException) as error:
-            reader.close()  # its clients may hold stale metadata of a broker that was down
+            reader.close()  # because its clients may have outdated metadata of a broker that was down
             why = str(error.args[0])
             request.tries += 1
             if request.tries & (request.tries - 1) == 0:
@@ -270,10 +271,14 @@ class Takeovers:
             self._done(request.partition, takeover, None)
 
     def _tell(self, request: _Request, why: str, missing: bool) -> None:
-        if missing and (request.tries == GROWN_TRIES or request.tries >= SAID_AGAIN_TRIES):
+        if missing and (request.tries == GROWN_TRIES or request.tries >= REPORT_AGAIN_TRIES):
             self._log.warning(why, partition=request.partition.number, advice=True)
         elif not missing:
-            self._log.warning("cannot take over a partition yet", partition=request.partition.number, why=why)
+            self._log.warning(
+                "a partition cannot be taken over yet; trying again",
+                partition=request.partition.number,
+                why=why,
+            )
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""A consumer outside any group's assignment, which reads partitions from chosen offsets."""
+"""Reads partitions from chosen offsets, without joining a consumer group."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from lookout.wire import prefixed
 BEGINNING, END = OFFSET_BEGINNING, OFFSET_END
 #: a partition: topic and number
 Place = tuple[str, int]
-#: milliseconds that Kafka holds a fetch for which it has no record; the client's default is 500
-# The client reports the end of a partition after one such fetch, and sends a fetch for another offset only
-# once the previous one is answered: a reader that seeks often would wait for it every time.
+#: milliseconds that Kafka holds a fetch for which it has no records; the client's default is 500
+# The client reports the end of a partition only after such a fetch, and answers a seek only after the pending
+# fetch. Readers that seek often would wait each time.
 WAIT_MS: Final = 10
 _READ_S: Final = 60.0
 _GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 _ASK_AGAIN_S: Final = 0.1
-#: seconds between two looks for partitions that were added to topics that are followed
+#: seconds between two searches for new partitions of followed topics
 LOOK_S: Final = 30.0
 _LOOK_ANSWER_S: Final = 2.0
 
@@ -46,10 +46,10 @@ class KafkaAccess(Protocol):
 
     @property
     def instance(self) -> str:
-        """Name of this process in its group's name."""
+        """Name of this process, which is part of its group's name."""
 
     def kafka(self, **more: Any) -> dict[str, Any]:
-        """Return options of a client, then `more`."""
+        """Return a client's options; `more` take precedence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class ClientOptions:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of a partition: everything committed below `offset` was read."""
+    """The end of a partition. Everything committed below `offset` has been read."""
 
     topic: str
     partition: int
@@ -80,23 +80,25 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A group's committed offset of a partition. mark: what its worker wrote alongside the offset."""
+    """A group's committed offset in a partition, and the mark that the worker stored with it."""
 
     offset: int
     mark: str = ""
 
 
 class TopicReader:
-    """Reads committed records. Clients are made on first use; use it from one thread at a time.
+    """Reads committed records. Clients are created on first use. Only one thread at a time may use it.
 
     Args:
         settings: how Kafka is reached.
         name: the clients' name, for logs.
-        group: the group whose committed offsets `committed` returns; it is never joined.
+        group: the group whose committed offsets `committed` returns; it is never joined. Empty: a group of
+            this reader.
         options: more librdkafka options.
 
     Attributes:
-        positions: The offset that is read next, for the partitions of which something was read.
+        positions: The next offset to read, for each partition that has delivered something.
+        unread: The partitions that are being read and whose end was not reached yet.
     """
 
     def __init__(
@@ -121,10 +123,10 @@ class TopicReader:
         self._look_at = 0.0
 
     def partitions(self, topic: str, timeout_s: float) -> list[int]:
-        """Return the topic's partitions.
+        """Return the numbers of the topic's partitions, ascending.
 
         Raises:
-            KafkaException: Kafka does not answer, or refuses.
+            KafkaException: Kafka does not answer, or rejects the request.
         """
         metadata = self._open().list_topics(topic, timeout=timeout_s).topics[topic]
         if metadata.error is not None:
@@ -132,7 +134,7 @@ class TopicReader:
         return sorted(metadata.partitions)
 
     def known(self, topics: Collection[str], timeout_s: float) -> dict[str, list[int]]:
-        """Return the partitions of those of the topics that exist, with one request.
+        """Return the partitions of the existing topics among these, with one request.
 
         Raises:
             KafkaException: Kafka does not answer.
@@ -142,11 +144,11 @@ class TopicReader:
         return {topic: sorted(metadata[topic].partitions) for topic in there}
 
     def check_partition(self, topic: str, partition: int, timeout_s: float) -> None:
-        """Check that a partition exists, so that nobody waits for records that can never come.
+        """Check that a partition exists, because a client would wait forever for records of a missing one.
 
         Raises:
-            RecordsGoneError: The topic does not have it.
-            KafkaException: Kafka does not answer, or refuses.
+            RecordsGoneError: The topic does not have the partition.
+            KafkaException: Kafka does not answer, or rejects the request.
         """
         if partition in self._known.get(topic, ()):
             return
@@ -155,23 +157,23 @@ class TopicReader:
             raise RecordsGoneError(f"{topic} has {len(partitions)} partitions, and no partition {partition}")
 
     def committed(self, topic: str, partitions: Collection[int], timeout_s: float) -> dict[int, int]:
-        """Return the group's offsets; a partition without a commit is absent.
+        """Return the group's committed offsets by partition; partitions without a commit are omitted.
 
-        Kafka returns them once no transaction over them is open. A consumer asks for them, because the admin
-        client's call dereferences a missing group when the broker answers NOT_COORDINATOR (librdkafka 2.16,
-        seen as a segmentation fault while a broker settles).
+        Kafka answers only when no transaction with these offsets is open. The consumer's call is used,
+        because the admin client's call crashes when the broker answers NOT_COORDINATOR (a segmentation fault
+        in librdkafka 2.16).
 
         Raises:
-            KafkaException: Kafka does not answer, or refuses.
+            KafkaException: Kafka does not answer, or rejects the request.
         """
         commits = self.commits(topic, partitions, timeout_s)
         return {partition: commit.offset for partition, commit in commits.items()}
 
     def commits(self, topic: str, partitions: Collection[int], timeout_s: float) -> dict[int, Commit]:
-        """Return the group's offsets as `committed` does, with what was committed alongside each.
+        """Return the group's committed offsets, as `committed` does, with the mark stored with each.
 
         Raises:
-            KafkaException: Kafka does not answer, or refuses.
+            KafkaException: Kafka does not answer, or rejects the request.
         """
         places = [TopicPartition(topic, partition) for partition in partitions]
         retrying = Retrying(
@@ -197,20 +199,20 @@ class TopicReader:
     def ends(
         self, topic: str, partitions: Collection[int], timeout_s: float, *, committed: bool = False
     ) -> dict[int, int]:
-        """Return the high watermarks, open transactions included; with `committed`, where the first of these
-        begins.
+        """Return the end offset of each partition, including records of open transactions; with `committed`,
+        the offset at which the first open transaction begins.
 
         Raises:
-            KafkaException: Kafka does not answer, or refuses.
+            KafkaException: Kafka does not answer, or rejects the request.
         """
         isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         return self._edges(topic, partitions, OffsetSpec.latest(), timeout_s, isolation)
 
     def begins(self, topic: str, partitions: Collection[int], timeout_s: float) -> dict[int, int]:
-        """Return the first offsets that retention has left.
+        """Return the first offset that each partition still has.
 
         Raises:
-            KafkaException: Kafka does not answer, or refuses.
+            KafkaException: Kafka does not answer, or rejects the request.
         """
         return self._edges(topic, partitions, OffsetSpec.earliest(), timeout_s)
 
@@ -231,11 +233,11 @@ class TopicReader:
         return {place.partition: int(future.result().offset) for place, future in futures.items()}
 
     def at(self, topic: str, partitions: Collection[int], time_ms: int, timeout_s: float) -> dict[int, int]:
-        """Return the offsets of the first records with this time stamp (Unix milliseconds) or a later one;
-        the end of a partition that has none.
+        """Return, for each partition, the offset of the first record with this time stamp or a later one
+        (Unix milliseconds); the end of the partition if it has none.
 
         Raises:
-            KafkaException: Kafka does not answer, or refuses.
+            KafkaException: Kafka does not answer, or rejects the request.
         """
         places = [TopicPartition(topic, answer, time_ms) for answer in partitions]
         answers = self._open().offsets_for_times(places, timeout=timeout_s)
@@ -255,13 +257,14 @@ class TopicReader:
         self.positions = {}
 
     def follow(self, begins: Mapping[str, int], starts: Mapping[Place, int], timeout_s: float) -> None:
-        """Start reading all partitions of these topics, and no others. What is added later is read from its
-        beginning: partitions, and topics that do not exist yet.
+        """Start reading all partitions of these topics, and no others. Partitions and topics that are added
+        later are read from their beginning.
 
         Args:
-            begins: The topics, and where partitions without an entry in `starts` begin (BEGINNING, END).
-            starts: The offset at which a partition begins.
-            timeout_s: Limit of a request.
+            begins: The topics, each with the start of partitions that have no entry in `starts` (BEGINNING or
+                END).
+            starts: The start offset of some partitions.
+            timeout_s: Seconds that a request may take.
 
         Raises:
             KafkaException: Kafka does not answer.
@@ -275,9 +278,9 @@ class TopicReader:
         return {(topic, number) for topic, numbers in known.items() for number in numbers}
 
     def _add_partitions(self) -> None:
-        """Read partitions that were added to the followed topics: cameras move to them."""
+        """Look for new partitions of the followed topics, to which cameras move, and read them."""
         self._look_at = time.monotonic() + LOOK_S
-        with suppress(KafkaException):  # Kafka does not answer: the next look is soon enough
+        with suppress(KafkaException):  # Kafka does not answer; the next search is soon enough
             if added := self._places(self._begins, _LOOK_ANSWER_S) - self._reading:
                 self._open().incremental_assign([TopicPartition(*place, BEGINNING) for place in added])
                 self._reading |= added
@@ -330,7 +333,7 @@ class TopicReader:
                 return message
 
     def to_the_end(self, patience_s: float = _READ_S) -> Iterator[Message]:
-        """Yield the records of what is being read, until the end of each partition was reached.
+        """Yield records until the end of each partition that is being read was reached.
 
         Raises:
             TimeoutError: Kafka sends nothing for `patience_s`.
@@ -341,13 +344,15 @@ class TopicReader:
             message = self.next(patience_s)
             if message is None:
                 topic = min(self.unread)[0]
-                raise TimeoutError(f"{topic} cannot be read to its end: {patience_s:g} s without a record")
+                raise TimeoutError(
+                    f"{topic} cannot be read to its end: Kafka sent nothing for {patience_s:g} s"
+                )
             if not isinstance(message, End):
                 yield message
 
     def close(self) -> None:
-        """Close the clients, which may hold stale metadata of a broker that was down; the next call makes new
-        ones."""
+        """Close the clients, for example because they may have outdated metadata of a broker that was down.
+        The next call creates new ones."""
         self._admin = None
         if self._consumer is not None:
             self._consumer.close()
@@ -374,8 +379,8 @@ def read_topic(settings: KafkaAccess, name: str, topic: str, start_ms: int = 0) 
     Args:
         settings: How Kafka is reached.
         name: The client's name, for logs.
-        topic: Its name.
-        start_ms: Time of the first record to read, Unix milliseconds; 0: all.
+        topic: Name of the topic.
+        start_ms: Time stamp of the first record to read, Unix milliseconds; 0: all records.
 
     Raises:
         TimeoutError: The topic cannot be read to its end.
@@ -393,10 +398,11 @@ def read_topic(settings: KafkaAccess, name: str, topic: str, start_ms: int = 0) 
 
 @contextmanager
 def tried_again() -> Iterator[None]:
-    """Turn Kafka's errors and time-outs within the block into transient ones, so that the record is retried.
+    """Turn Kafka's errors and time-outs inside the context into TransientError, so that the record is
+    retried.
 
     Raises:
-        TransientError: Instead of Kafka's errors.
+        TransientError: Kafka failed.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Runs one short transaction at a time: outputs, dead letters, checkpoints and offsets, all or nothing."""
+"""Writes outputs, dead letters, checkpoints and offsets in short transactions, one at a time."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from lookout.runtime.worker.settings import ServiceSettings
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.wire import MAX_MESSAGE_BYTES, headers as names
 
-#: codes for a client whose identity another one took over, or whose transaction timed out
+#: error codes of a client whose identity another client has taken over, or whose transaction timed out
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
-#: permanent rejections of one record
+#: error codes of a record that Kafka will never accept
 _REFUSALS = frozenset(
     {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.RECORD_LIST_TOO_LARGE}
 )
-MAX_BROKEN = 5  # clients in a row that may fail for another reason than fencing before the process ends
+MAX_BROKEN = 5  # number of consecutive clients that may fail, other than by fencing, before the process ends
 TELL_AGAIN_S = 120.0  # seconds after which a missing partition is logged again
 STEP_S = 5.0  # seconds after which a call that Kafka does not answer is repeated
 
@@ -47,8 +47,8 @@ class Step(Enum):
 class Transaction:
     """Finished slots that are being committed.
 
-    `metadata` is the group's metadata at the time when the batch was taken. It must not be replaced by that
-    of a later generation of the group.
+    `metadata` is the group's metadata from when the batch was collected. It must not be replaced by the
+    metadata of a later generation of the group.
     """
 
     batch: list[tuple[Partition, list[Slot]]]
@@ -58,23 +58,25 @@ class Transaction:
     started: float = field(default_factory=time.monotonic)
     deliveries: list[Delivery] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)  # the topic of each output
-    unplaced: list[Callable[[], None]] = field(default_factory=list)  # each finds a record's partition
-    abandoned: str = ""  # why it is to be aborted
-    why: str = ""
+    unplaced: list[Callable[[], None]] = field(
+        default_factory=list
+    )  # functions that look for a missing partition
+    abandoned: str = ""  # why the transaction must be aborted; empty: it need not
+    why: str = ""  # the error that ended the last step
 
     def give_up(self, why: str) -> None:
-        """Abort the transaction unless it is already being committed; the next owner of its partitions waits
-        until it has ended."""
+        """Abort the transaction unless it is already being committed. The next owner of its partitions waits
+        for its end."""
         self.abandoned = why
 
     def offsets(self, topic: str, mark: str = "") -> list[TopicPartition]:
-        """Return the next unread offsets, with this configuration's mark alongside them.
+        """Return the next unread offset of each partition, with this configuration's mark.
 
-        Only members of the group commit offsets, so the mark distinguishes a changed configuration from a
-        record that somebody else wrote to the state topic.
+        Only members of the group can commit offsets. The mark therefore distinguishes a changed configuration
+        from a record that somebody else wrote to the state topic.
 
-        A partition with ticks but no records commits its offset again: Kafka then checks that this worker
-        still owns it.
+        A partition that has ticks but no records commits its previous offset again, so that Kafka checks that
+        this worker still owns the partition.
         """
         reads = []
         for partition, slots in self.batch:
@@ -86,7 +88,7 @@ class Transaction:
 
 
 class TransactionResult(Enum):
-    """How a transaction ended. UNKNOWN: Kafka has decided, but its answer was lost; ask what is committed."""
+    """How a transaction ended. UNKNOWN: Kafka's answer was lost, so the committed offsets must be read."""
 
     COMMITTED = auto()
     ABORTED = auto()
@@ -100,7 +102,7 @@ class TransactionResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of a transaction, or of the worker (`error`)."""
+    """The end of a transaction. `error` is an error that must end the process; None: there is none."""
 
     transaction: Transaction
     outcome: TransactionResult
@@ -118,23 +120,28 @@ class Topics:
 
 
 class _ReplacedError(Exception):
-    """This thread was given up: another thread, with its own client, has taken its place."""
+    """This thread was abandoned, and another thread with its own client has replaced it."""
 
 
 class Committer:
     """Owns the transactional producer and the thread that runs transactions.
 
-    They have their own thread, because calls to a broker that cannot be reached can take far longer than
-    their time-outs. A thread that hangs is given up: the next one makes a client, which fences the first's.
+    Transactions have their own thread, because calls to an unreachable broker can take far longer than their
+    time-outs. A thread that hangs is abandoned. A new thread makes a new client, which fences the old one.
 
-    The client is *suspect* from when Kafka goes away, a call ends without an answer or a record is refused,
-    until it is replaced. The process *may fence itself* from when it gives a thread up: the client which that
-    thread may still be making fences its successor, even long after Kafka is back. That ends when a
-    transaction commits that began with no such thread left.
+    Two flags decide what an error means:
 
-    In neither case, an error tells how the transaction ended, and a fencing code means that another process
-    has this identity. With a suspect client, an error leaves the outcome unknown; the client is replaced
-    before the next transaction.
+    - The client is *suspect* after Kafka was unreachable, a call ended without an answer, or a record was
+    rejected. An
+      error of a suspect client leaves the outcome of the transaction unknown. The client is replaced before
+      the next transaction.
+    - The process *may fence itself* after it has abandoned a thread. The client that this thread may still be
+    making
+      fences its successor, even long after Kafka is reachable again. This ends when a transaction commits
+      that began when no such thread was left.
+
+    If neither flag is set, an error determines how the transaction ended, and a fencing error means that
+    another process has the same identity.
     """
 
     def __init__(
@@ -155,14 +162,15 @@ class Committer:
         self._ended = ended
         self._refusals = refusals
         self._log = logs.get("transactions")
-        self._next_notice: dict[tuple[str, int], float] = {}  # by missing partition
+        # When to log a missing partition (topic and number) again, monotonic seconds.
+        self._next_notice: dict[tuple[str, int], float] = {}
         self._stop = threading.Event()
         self._work: SimpleQueue[Transaction | None] = SimpleQueue()
         self._turns = 0
-        self._broken = 0  # clients in a row that ended without a commit
+        self._broken = 0  # number of consecutive clients that failed without a commit
         self._suspect = False
         self._may_fence_itself = False
-        self._starting: set[int] = set()  # turns whose thread is making a client
+        self._starting: set[int] = set()  # numbers of the threads that are making a client
         self.identity = identity
         self._producer = self._start(self._turns, settings.start_timeout_s)
         self._thread = self._begin(None)
@@ -175,22 +183,22 @@ class Committer:
         return thread
 
     def outage(self) -> None:
-        """Note that Kafka is away: the client is replaced before the next transaction."""
+        """Note that Kafka is unreachable, so that the client is replaced before the next transaction."""
         self._suspect = True
 
     def replace(self, transaction: Transaction) -> None:
         """Replace a client that hangs in `transaction`. The new client fences the old one."""
-        self._log.warning("a transaction does not end: replacing the producer", step=transaction.step.name)
+        self._log.warning("a transaction does not end; replacing the producer", step=transaction.step.name)
         self._work = SimpleQueue()
         self._suspect, self._may_fence_itself = False, True
         self._thread = self._begin(transaction)
 
     def submit(self, transaction: Transaction) -> None:
-        """Run a transaction, one at a time; `ended` is called with its end on the committer's thread."""
+        """Queue a transaction. When it has ended, `ended` is called on the committer's thread."""
         self._work.put(transaction)
 
     def close(self) -> None:
-        """Run no more transactions. One that hangs is left to Kafka, which aborts it."""
+        """Run no more transactions. Kafka aborts a transaction that hangs."""
         self._stop.set()
         self._work.put(None)
         self._thread.join(1.0)
@@ -208,10 +216,10 @@ class Committer:
                     reason = error.args[0]
                     if not reason.retriable() or time.monotonic() > deadline or self._stop.is_set():
                         raise StartupError(
-                            f"LOOKOUT_BOOTSTRAP={self._settings.bootstrap}: "
-                            f"no transactions as {self.identity!r}: {reason.str()}"
+                            f"LOOKOUT_BOOTSTRAP={self._settings.bootstrap}: Kafka allows no transactions "
+                            f"as {self.identity!r}: {reason.str()}"
                         ) from error
-            # Another thread has taken this one's place; this client would fence that thread's.
+            # Another thread has replaced this one. Delete this client, which would fence the other thread's.
             del producer
             raise _ReplacedError
         finally:
@@ -223,9 +231,10 @@ class Committer:
                 **{
                     "transactional.id": self.identity,
                     "transaction.timeout.ms": int(self._settings.transaction_timeout_s * 1000),
-                    # A dead letter carries a segment (16 MiB) and all of its headers (1 MiB).
+                    # A dead letter can contain a segment (16 MiB) and all of its headers (1 MiB).
                     "message.max.bytes": 17 << 20,
-                    "linger.ms": 0,  # no more records follow that a batch could wait for
+                    # the transaction's records are all queued at once, so waiting gains nothing
+                    "linger.ms": 0,
                 }
             ),
             logger=logs.client_logger("producer"),
@@ -240,7 +249,7 @@ class Committer:
         try:
             if unknown is not None:
                 self._renew(turn)
-                self._say(turn, Ended(unknown, TransactionResult.UNKNOWN))
+                self._report(turn, Ended(unknown, TransactionResult.UNKNOWN))
             while turn == self._turns:
                 try:
                     transaction = work.get(timeout=1.0)
@@ -249,19 +258,19 @@ class Committer:
                     continue
                 if transaction is None:
                     return
-                self._say(turn, Ended(transaction, self._end(transaction, turn)))
+                self._report(turn, Ended(transaction, self._end(transaction, turn)))
         except _ReplacedError:
             return
         except Exception as error:
             if transaction is not None:
-                self._say(turn, Ended(transaction, TransactionResult.UNKNOWN, error))
+                self._report(turn, Ended(transaction, TransactionResult.UNKNOWN, error))
 
-    def _say(self, turn: int, ended: Ended) -> None:
+    def _report(self, turn: int, ended: Ended) -> None:
         if turn == self._turns:
             self._ended(ended)
 
     def _renew(self, turn: int) -> None:
-        """Make a new client of the same identity; it first aborts what the old one left open."""
+        """Make a new client with the same identity. It first aborts the old client's open transaction."""
         self._suspect = False
         producer = self._start(turn, float("inf"))
         self._check_in_charge(turn)
@@ -271,9 +280,9 @@ class Committer:
         """Run the transaction to its end.
 
         Raises:
-            FencedError: Another process has this one's identity.
+            FencedError: Another process has the same identity.
             LookoutRuntimeError: Clients keep failing, or the committer was stopped.
-            _ReplacedError: This thread was given up.
+            _ReplacedError: This thread was abandoned.
         """
         if self._suspect:
             self._renew(turn)
@@ -304,7 +313,7 @@ class Committer:
 
     def _advance(self, transaction: Transaction, turn: int) -> None:
         producer = self._producer
-        self._check_in_charge(turn)  # if not, the client is this thread's own
+        self._check_in_charge(turn)  # afterwards, `producer` is this thread's client
         if transaction.step is Step.PRODUCE:
             producer.begin_transaction()
             transaction.begun = True
@@ -327,23 +336,24 @@ class Committer:
             producer.abort_transaction(STEP_S)
 
     def _decide(self, transaction: Transaction, error: KafkaError) -> None:
-        """Decide after an error: abort the transaction, distrust the client, or end the process."""
+        """Choose what to do after an error: abort the transaction, also mark the client as suspect, or end
+        the process."""
         transaction.why = transaction.abandoned or error.str()
         if error.code() in _FENCED:
-            # Kafka aborts a transaction that exceeds its time-out and fences its producer: that does not
-            # mean another process.
+            # When a transaction exceeds its time-out, Kafka aborts it and fences its producer. Such an error
+            # does not mean that there is another process.
             lasted = time.monotonic() - transaction.started
             sound = not (self._suspect or self._may_fence_itself)
             if sound and lasted < self._settings.transaction_timeout_s:
                 raise FencedError(
-                    f"another process runs as {self.identity!r} ({error.str()}), so this one stops. "
-                    "LOOKOUT_INSTANCE must be unique in its stage"
+                    f"another process runs as {self.identity!r} ({error.str()}), so this process stops; give "
+                    "each process of a stage a different LOOKOUT_INSTANCE"
                 )
             self._suspect = True
         elif error.fatal():
             self._broken += 1
             if self._broken > MAX_BROKEN:
-                raise LookoutRuntimeError(f"no transaction as {self.identity!r} succeeds: {error.str()}")
+                raise LookoutRuntimeError(f"all transactions as {self.identity!r} fail: {error.str()}")
             self._suspect = True
         elif (error.retriable() and not error.txn_requires_abort()) or transaction.step is Step.ABORT:
             self._suspect = True
@@ -367,7 +377,7 @@ class Committer:
         )
         if letter is None:
             self._log.error(
-                "a record is dropped: even its dead letter is too large",
+                "a record is dropped, because even its smallest dead letter is too large",
                 partition=partition.number,
                 offset=slot.record.offset,
                 reason=result.dead_letter.reason,
@@ -408,7 +418,7 @@ class Committer:
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is not None:
-                self._refused(transaction, partition, slot, output, error=error, kept=kept)
+                self._on_rejection(transaction, partition, slot, output, error=error, kept=kept)
             elif count:
                 transaction.deliveries.append(Delivery(output, number, message.offset() or 0, slot.record))
 
@@ -429,10 +439,10 @@ class Committer:
                 on_delivery=delivered,
             )
         except KafkaException as error:
-            self._refused(transaction, partition, slot, output, error=error.args[0], kept=kept)
+            self._on_rejection(transaction, partition, slot, output, error=error.args[0], kept=kept)
             raise
 
-    def _tell_missing(self, topic: str, number: int) -> None:
+    def _log_missing(self, topic: str, number: int) -> None:
         now = time.monotonic()
         if now >= self._next_notice.get((topic, number), 0.0):
             self._next_notice[topic, number] = now + TELL_AGAIN_S
@@ -440,7 +450,7 @@ class Committer:
                 added_by_hand(topic, number, self._topics.source), partition=number, advice=True
             )
 
-    def _refused(
+    def _on_rejection(
         self,
         transaction: Transaction,
         partition: Partition,
@@ -451,39 +461,41 @@ class Committer:
         kept: LetterContent | None,
     ) -> None:
         if error.code() in _REFUSALS:
-            self._never_taken(partition, slot, output, error, kept)
+            self._note_rejection(partition, slot, output, error, kept)
         elif error.code() == KafkaError._UNKNOWN_PARTITION:
-            # A client that does not know the topic yet accepts the record and reports this when it commits.
+            # A client that has no metadata of the topic yet accepts the record, and reports the error at the
+            # commit.
             transaction.unplaced.append(
                 lambda: self._look_for_partition(partition, slot, output, error, kept)
             )
 
     def _look_for_partitions(self, transaction: Transaction) -> None:
         for find_partition in transaction.unplaced:
-            with suppress(KafkaException):  # Kafka does not answer either: the next try asks again
+            with suppress(KafkaException):  # Kafka does not answer; the next attempt asks again
                 find_partition()
         transaction.unplaced.clear()
 
     def _look_for_partition(
         self, partition: Partition, slot: Slot, output: Output, error: KafkaError, kept: LetterContent | None
     ) -> None:
-        """Look for the partition of a record that the client could not place.
+        """Refresh the client's metadata to look for the missing partition of a record.
 
-        If partitions were added since the client last looked, the next attempt finds it. Otherwise report the
-        missing partition, or reject the record if a message named it.
+        If the partition has been added meanwhile, the next attempt finds it. Otherwise, the missing partition
+        is logged, or the record is rejected if its partition number came from a message.
         """
         number = partition.number if output.partition is None else output.partition
         known = self._producer.list_topics(output.topic, timeout=STEP_S).topics[output.topic].partitions
-        # The input's own number is being added (`lookout topics grow`); another one came from a message.
+        # A number given in the output came from a message. The input's own number may be about to be added to
+        # the topic (`lookout topics grow`).
         if output.partition not in (None, *known):
-            self._never_taken(partition, slot, output, error, kept)
+            self._note_rejection(partition, slot, output, error, kept)
         elif number not in known:
-            self._tell_missing(output.topic, number)
+            self._log_missing(output.topic, number)
 
-    def _never_taken(
+    def _note_rejection(
         self, partition: Partition, slot: Slot, output: Output, error: KafkaError, kept: LetterContent | None
     ) -> None:
-        self._log.warning("Kafka refuses a record", topic=output.topic, camera=slot.camera, why=error.str())
+        self._log.warning("Kafka rejected a record", topic=output.topic, camera=slot.camera, why=error.str())
         if slot.record is None:
             self._refusals.tick_refused(partition.number, slot.camera)
         elif kept is not None:

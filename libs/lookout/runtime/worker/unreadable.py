@@ -1,8 +1,9 @@
-"""Batches of records that the client cannot read: reported, then skipped with one dead letter.
+"""Reports batches of records that the client cannot read, then skips each with one dead letter.
 
-Such a batch is damaged, or exceeds a fetch once it is decompressed. The client reports its first offset at
-every attempt and reads nothing after it. It does not report the end of the batch, so the end is searched for:
-an offset in the batch fails with the same first offset, one after it does not.
+Such a batch is damaged, or exceeds the size of a fetch when it is decompressed. The client reports its first
+offset at every attempt, and reads nothing after it. The client does not report the batch's end, so this
+module searches for it: reading at an offset within the batch fails with the same first offset, and reading
+after the batch succeeds.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from lookout.runtime.observe.health import Health
 from lookout.runtime.worker.partitions import Partition, UnreadableBatch
 from lookout.runtime.worker.records import DeadLetter, Record, Result, Slot
 
-#: seconds until the batch becomes a dead letter: another broker may have an undamaged copy
+#: seconds before the batch becomes a dead letter, because another broker may have an undamaged copy
 PATIENCE_S = 30.0
 REASON = "unreadable"
 _PART = "records"
@@ -24,14 +25,14 @@ _log = logs.get("unreadable")
 
 
 class UnreadableBatches:
-    """Follows the batches that cannot be read. Only the polling thread calls it.
+    """Tracks the batches that cannot be read. Only the polling thread calls it.
 
     Args:
         topic: The input topic.
         current: The worker's partitions.
         health: Blocked while a batch cannot be read.
         high: Returns the offset after a partition's last record, if the client knows it.
-        finished: Called with a partition that has something to commit.
+        finished: Called with a partition that has a dead letter to commit.
         clock: Monotonic seconds.
     """
 
@@ -72,7 +73,7 @@ class UnreadableBatches:
         """Note that a record, or the end of the partition, was read.
 
         Returns:
-            True if it only shows that the tried offset is after the batch; the record will be read again.
+            Whether this was only a step of the search for a batch's end; the record will then be read again.
         """
         batch = partition.unreadable
         if batch is None:
@@ -87,7 +88,7 @@ class UnreadableBatches:
         return True
 
     def tell(self) -> None:
-        """Report in `/readyz` what cannot be read."""
+        """Update `/readyz` with the batches that cannot be read."""
         faults = [
             f"{self._topic} [{number}] cannot be read at offset {partition.unreadable.first}: "
             f"{partition.unreadable.why}"
@@ -96,7 +97,9 @@ class UnreadableBatches:
         ]
         self._reported = bool(faults)
         if faults:
-            self._health.block(_PART, f"{'; '.join(faults)}. After {PATIENCE_S:g} s it becomes a dead letter")
+            self._health.block(
+                _PART, f"{'; '.join(faults)}. After {PATIENCE_S:g} s, the batch becomes a dead letter"
+            )
         else:
             self._health.clear(_PART)
 
@@ -109,7 +112,7 @@ class UnreadableBatches:
         self._try(partition, batch)
 
     def _try(self, partition: Partition, batch: UnreadableBatch) -> None:
-        """Try the middle of the unknown range, or skip the batch once its end is known."""
+        """Try the middle of the range in which the batch may end, or skip the batch if its end is known."""
         assert batch.after is not None
         if batch.after - batch.within > 1:
             batch.tried = partition.seek_to = (batch.within + batch.after) // 2

@@ -1,5 +1,5 @@
-"""Stops work on compute threads that takes too long; if it does not stop, the process ends without its
-record."""
+"""Finds work on compute threads that takes too long, and interrupts it. If the work cannot be interrupted,
+the worker writes a dead letter and ends the process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lookout.errors import LookoutRuntimeError
 from lookout.runtime.worker.partitions import Lane
 from lookout.runtime.worker.records import Result, Slot
 
-#: seconds that work may take to end once it was told to
+#: seconds that work may take to end after it was interrupted
 GRACE_S: Final = 10.0
 
 
@@ -25,16 +25,16 @@ class OverdueError(LookoutRuntimeError):
 
 @dataclass(slots=True, eq=False)
 class Running:
-    """One attempt on a compute thread. Times are of the watchdog's clock.
+    """One attempt on a compute thread. Times are those of the watchdog's clock.
 
     Attributes:
-        thread: The thread.
+        thread: Id of the thread.
         lane: The camera's lane.
         slot: The slot that is tried.
         since: When the attempt began.
-        told_at: When it was told to end.
-        reported: Whether the log says that it did not end.
-        result: The result that replaces its own, once that is known.
+        told_at: When the attempt was interrupted; None: it was not.
+        reported: Whether it was logged that the attempt did not end.
+        result: The result to commit instead of the attempt's own; None: not known yet.
     """
 
     thread: int
@@ -49,13 +49,14 @@ class Running:
 class Watchdog:
     """Tracks running attempts. Compute threads enter and leave; the polling thread looks for overdue ones.
 
-    Python cannot stop a thread. It can raise an exception in one, which ends Python loops within
-    milliseconds; a call into C sees it only when it returns.
+    Python cannot stop a thread, but can raise an exception in it. That ends Python code within milliseconds;
+    a call into C is not interrupted.
 
     Args:
         limit_s: Seconds that one attempt may take.
         clock: Monotonic seconds.
-        interrupt: Raises OverdueError in a thread (None: withdraws an exception that was not raised yet).
+        interrupt: Called with a thread's id and an exception to raise in it, or None to withdraw an exception
+            that was not raised yet. None: the CPython function.
     """
 
     def __init__(
@@ -86,15 +87,14 @@ class Watchdog:
         with self._lock:
             del self._running[thread]
             if running.told_at is not None:
-                # It is too late for this attempt, and must not hit the next one on this thread.
+                # The attempt has ended. The exception must not be raised in the next attempt on this thread.
                 self._interrupt(thread, None)
 
     def find_overdue(self) -> tuple[list[Running], list[Running]]:
-        """Find overdue attempts and tell them to end.
+        """Find overdue attempts, and interrupt those that were not interrupted yet.
 
         Returns:
-            The attempts that are overdue, and those of them that did not end within `GRACE_S` of being told
-            to.
+            All overdue attempts, and those of them that did not end within `GRACE_S` after the interruption.
         """
         now = self._clock()
         with self._lock:

@@ -5,9 +5,9 @@ compute thread. The results up to a partition's first unfinished record are comm
 one short transaction. Nothing else writes. The polling thread never waits for compute threads. Its calls to
 Kafka return after at most a second, and it resumes them in its next loop.
 
-This module puts the parts together: `polling` reads, `lanes` decides which camera computes next, `processing`
-tries a record, `ownership` takes partitions over and gives them back, `committing` and `transactions` write,
-`backpressure` pauses.
+This module connects the parts: `polling` reads, `lanes` decides which camera computes next, `processing` runs
+an attempt, `ownership` takes partitions over and gives them back, `committing` and `transactions` write, and
+`backpressure` pauses partitions.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ from lookout.wire import (
     prefixed,
 )
 
-# Longest waits for a message: what compute threads finished is only noticed between two polls.
+# Maximum waits for a message. They are short, because finished work is noticed only between two polls.
 IDLE_S = 0.1
 BUSY_S = 0.01
-REVOKE_S = 5.0  # the whole group waits for a member that gives partitions back
+REVOKE_S = 5.0  # seconds for commits before partitions are given back; the whole group waits meanwhile
 CATCH_UP_S = 2.0  # seconds after reading resumes before a lack of records counts as silence
 
 
@@ -116,16 +116,16 @@ class Worker:
     # -- life
 
     def stop(self) -> None:
-        """Stop soon: commit what is done, give partitions back, return from `run`."""
+        """Make `run` commit finished work, give partitions back, and return."""
         self._stopping.set()
 
     def run(self) -> None:
         """Work until `stop`.
 
         Raises:
-            FencedError: another process took this one's identity.
+            FencedError: another process has taken over this one's identity.
             DeviceFailedError: the device fails permanently.
-            StartupError: the group, or the checkpoints, belong to another configuration.
+            StartupError: the group's members, or the checkpoints, have another configuration.
             ThreadDiedError: a supervised thread died.
         """
         own = client_id(
@@ -134,8 +134,7 @@ class Worker:
             self._settings.release,
             metadata.version("lookout-fleet"),
         )
-        # Before it joins: a member of another configuration would already have taken partitions from the
-        # others.
+        # Check before joining, because joining would already take partitions from the other members.
         check_group(self._settings, self._group, own)
         self._build()
         try:
@@ -193,7 +192,7 @@ class Worker:
         self._build_reading(refusals)
 
     def _build_reading(self, refusals: Refusals) -> None:
-        """Build the parts that commit, read and hold back; lanes and partitions exist already."""
+        """Build the parts that commit, read and pause. Lanes and ownership must exist already."""
         settings, handler, metrics = self._settings, self._handler, self._metrics
         self._commits = Commits(
             self._committer,
@@ -233,7 +232,7 @@ class Worker:
         return mark(handler.shared_settings, handler.config_digest)
 
     def _drain(self) -> None:
-        """Give running work a moment to finish; then commit the finished prefix."""
+        """Let running work finish for up to `drain_s` seconds, then commit what is finished."""
         self._health.block("worker", "stopping")
         self._lanes.close()
         deadline = time.monotonic() + self._settings.drain_s
@@ -243,11 +242,12 @@ class Worker:
 
     def _close(self) -> None:
         self._ownership.close()
-        # Do not wait: a call into C may never end. Its results are discarded (`Ownership.close`).
+        # Do not wait for compute threads, because a call into C may never end. Their results are discarded
+        # (`Ownership.close`).
         self._compute.shutdown(wait=False, cancel_futures=True)
         self._committer.close()
         self._takeovers.close()
-        # The group is left last: until then no other worker owns the partitions of an open transaction.
+        # Leave the group last, so that no other worker gets partitions while a transaction with them is open.
         self._source.close()
         self._health.block("worker", "stopped")
 
@@ -262,22 +262,23 @@ class Worker:
         self._look_for_overdue()
         self._commits.step(self._source.metadata, self._kafka_up, computing=self._lanes.computing > 0)
         for number in self._backpressure.update(partitions):
-            # What was sent meanwhile is read first: until then the worker cannot tell a backlog from silence.
+            # Delay ticks until the backlog is read, which the worker could otherwise take for silence.
             partitions[number].next_tick = time.monotonic() + CATCH_UP_S
-        # Last, because it waits and because rebalances happen in it: what finished is on its way to Kafka by
+        # Read last, because reading waits and rebalances happen in it. Finished work is being committed by
         # now.
         self._source.read(self._wait_s())
 
     def _look_for_overdue(self) -> None:
-        """Stop work that takes too long; if it does not stop, commit its dead letter and end the process.
+        """Interrupt work that takes too long. If it does not stop, commit a dead letter for it and end the
+        process.
 
         Raises:
-            LookoutRuntimeError: It did not stop.
+            LookoutRuntimeError: Work did not stop, and its dead letter is committed or cannot be.
         """
         overdue, stuck = self._processor.watchdog.find_overdue()
         if overdue:
             places = ", ".join(_named(running.slot) for running in overdue)
-            self._health.block("work", f"longer than {self._settings.work_limit_s:g} s: {places}")
+            self._health.block("work", f"work takes longer than {self._settings.work_limit_s:g} s: {places}")
         else:
             self._health.clear("work")
         for running in stuck:
@@ -285,9 +286,9 @@ class Worker:
             if not running.reported:
                 running.reported = True
                 self._log.error(
-                    "work on a record cannot be stopped: this process ends", what=_named(running.slot)
+                    "work on a record cannot be stopped, so this process ends", what=_named(running.slot)
                 )
-                # On a thread of its own: the handler might wait for what the work holds.
+                # On a separate thread, because the handler may wait for a lock that the work holds.
                 threading.Thread(target=self._processor.overdue, args=(running,), daemon=True).start()
             if running.result is not None and running.slot.result is None:
                 self._lanes.abandon(running.lane, running.slot, running.result)
@@ -301,7 +302,7 @@ class Worker:
                 raise LookoutRuntimeError(f"work cannot be stopped: {_named(running.slot)}")
 
     def _wait_s(self) -> float:
-        """Return how long the next poll may wait for a message."""
+        """Return the seconds that the next poll may wait for a message."""
         quiet = BUSY_S if self._lanes.computing or self._commits.transaction else IDLE_S
         commit = self._commits.wait_s(computing=self._lanes.computing > 0)
         return quiet if commit is None else min(quiet, commit)
@@ -331,20 +332,21 @@ class Worker:
             self._ownership.loaded(event.partition, event.takeover)
 
     def _catches_up(self, partition: Partition) -> bool:
-        """Whether everything that was sent has been read; if not, an outage or a backlog could look like
+        """Whether everything that was sent to a partition has been read, so that a lack of records means
         silence."""
         return partition.at_end and self._kafka_up and partition.number not in self._backpressure.paused
 
     def _begin(self, number: int) -> int:
-        """Return where to read a partition of which nothing was ever committed."""
+        """Return the offset at which to start in a partition without a committed offset."""
         if not (IS_CANARY and self._topics.source == FRAMES.name):
             return int(OFFSET_BEGINNING)
-        # A canary compares from now on: windows that the fleet has already answered are for back-tests.
+        # A canary starts with new windows. Back-tests are for windows that the fleet has already answered.
         end = self._source.high(number)
         return int(OFFSET_END) if end is None else end
 
     def _settle(self, deadline: float) -> None:
-        """Commit what is finished, without waiting for compute; give up at the deadline."""
+        """Commit finished work without waiting for compute threads. At the deadline, abort the
+        transaction."""
         while time.monotonic() < deadline:
             self._take_events()
             self._commits.step(self._source.metadata, self._kafka_up, at_once=True)
@@ -356,7 +358,8 @@ class Worker:
         self._commits.give_up("the partition was given back")
 
     def _foreign(self, takeover: Takeover) -> frozenset[str]:
-        """Return cameras whose checkpoint was written under other shared settings."""
+        """Return the cameras whose checkpoint was written with other shared settings; none if the setting
+        `on_config_change` is `restart`."""
         if self._settings.on_config_change == "restart":
             return frozenset()
         shared = self._handler.shared_settings
@@ -369,7 +372,7 @@ class Worker:
     def _checkpoint_letter(
         self, partition: int, offset: int, camera: str, value: bytes, why: str
     ) -> Output | None:
-        """Make the dead letter of a checkpoint that cannot be used."""
+        """Return the dead letter of an unusable checkpoint; None if it is too large."""
         record = Record(self._topics.state, partition, offset, camera, value)
         output, _ = dead_letter(
             record,
@@ -384,24 +387,24 @@ class Worker:
         shared = ", ".join(f"{name}={value}" for name, value in self._handler.shared_settings.items())
         camera = clean(min(self._foreign(takeover)))
         return StartupError(
-            f"the checkpoint of camera {camera!r} in {self._topics.state} [{takeover.partition}] was "
-            f"written under other shared settings, these are {shared}: restore the settings, or set "
-            "LOOKOUT_ON_CONFIG_CHANGE=restart to start those cameras again"
+            f"the checkpoint of camera {camera!r} in {self._topics.state} [{takeover.partition}] was written "
+            f"with other shared settings than this process has ({shared}); restore the previous settings, or "
+            "set LOOKOUT_ON_CONFIG_CHANGE=restart to start such cameras without a checkpoint"
         )
 
-    # -- what the source says (`polling.Listener`)
+    # -- `polling.Listener`
 
     def on_assigned(self, numbers: Collection[int]) -> None:
         """Take over partitions that were given to this worker."""
         self._ownership.assigned(numbers)
 
     def on_revoked(self, numbers: Collection[int]) -> None:
-        """Give partitions back, after committing what is finished."""
+        """Commit finished work of partitions, then give them back."""
         self._settle(time.monotonic() + REVOKE_S)
         self._gone(numbers, "partitions given back")
 
     def on_lost(self, numbers: Collection[int]) -> None:
-        """Drop partitions that another worker owns already: nothing of them can be committed."""
+        """Drop partitions that another worker already owns. Their work can no longer be committed."""
         self._commits.give_up("the partition was lost", numbers)
         self._gone(numbers, "partitions lost")
 
@@ -418,7 +421,7 @@ class Worker:
         self._health.clear("topic")
         partition = self._ownership.current.get(record.partition)
         if partition is None or not partition.in_place or self._stopping.is_set():
-            return  # given back, going back, or stopping: not committed, so it is read again
+            return  # the record is not committed, so it will be read again, here or elsewhere
         if self._unreadable.passed(partition):
             return
         partition.at_end = False
@@ -430,8 +433,8 @@ class Worker:
         if (reason := _refusal(record)) is None:
             self._lanes.dispatch(partition.add(slot))
             return
-        # It keeps its place in the order, so that its offset is committed with its neighbours', but no
-        # camera: keys that producers invent open no lanes.
+        # The record keeps its place in the order, so that its offset is committed, but has no camera, because
+        # keys that producers invent must not create lanes.
         slot.camera = ""
         partition.add(slot).waiting.pop()
         slot.result = Result(dead_letter=reason)
@@ -445,7 +448,7 @@ class Worker:
         self._health.clear("topic")
 
     def on_broken_batch(self, number: int, offset: int, why: str) -> None:
-        """Note a batch that cannot be read."""
+        """Note that the batch of records at this offset cannot be read."""
         self._unreadable.met(number, offset, why)
 
     def on_unreadable(self, why: str) -> None:
@@ -469,11 +472,11 @@ class Worker:
             self._health.block("kafka", "no broker answers")
             self._committer.outage()
             self._log.warning(
-                "no broker answers: nothing is committed until one does", bootstrap=self._settings.bootstrap
+                "no broker answers, so nothing can be committed", bootstrap=self._settings.bootstrap
             )
 
     def on_watermarks(self, ends: dict[int, tuple[int, int]]) -> None:
-        """Note where partitions begin and end; called about once a second."""
+        """Update metrics with the first and last offset of each partition. Called about once a second."""
         metrics, stage = self._metrics, self._stage
         records = size = cameras = 0
         for number, partition in self._ownership.current.items():
@@ -501,20 +504,21 @@ class Worker:
             )
 
     def _arrived(self, record: Record) -> int:
-        """Return when the segment that the record derives from reached Kafka, Unix milliseconds. For a
-        segment, that is Kafka's own time stamp, whatever its producer's headers say."""
+        """Return when the segment from which the record derives reached Kafka, Unix milliseconds. For a
+        segment, that is always Kafka's time stamp, because its producer's headers are untrusted."""
         arrived = None if record.topic == SEGMENTS.name else names.number(record.headers, names.ARRIVED)
         return record.timestamp_ms if arrived is None else arrived
 
 
 def _named(slot: Slot) -> str:
     if slot.record is None:
-        return f"camera {slot.camera}, time passing"
+        return f"camera {slot.camera}, timer tick"
     return f"camera {slot.camera}, {slot.record.topic} [{slot.record.partition}] offset {slot.record.offset}"
 
 
 def _age_s(partition: Partition) -> float:
-    """Return the seconds since the oldest uncommitted record was sent, as far as known."""
+    """Return the age of the oldest uncommitted record in seconds. If none was read yet, return the age of the
+    last committed record; 0 without one."""
     oldest = next((slot.record.timestamp_ms for slot in partition.slots if slot.record is not None), None)
     oldest = partition.committed_ms if oldest is None else oldest
     return 0.0 if oldest is None else max(0.0, time.time() - oldest / 1000)
@@ -523,11 +527,12 @@ def _age_s(partition: Partition) -> float:
 def _refusal(record: Record) -> DeadLetter | None:
     camera = record.camera
     if not camera:
-        return DeadLetter("no-camera", "the record has no key: the camera's id")
+        return DeadLetter("no-camera", "the record has no key; its key must be the camera's id")
     if not is_camera_id(camera):
         return DeadLetter(
             "bad-camera",
-            f"the key {camera[:40]!r} is no camera id: printable UTF-8, {CAMERA_ID_BYTES} bytes at most",
+            f"the key {camera[:40]!r} is not a camera id, which is printable UTF-8 of at most "
+            f"{CAMERA_ID_BYTES} bytes",
         )
     if record.damage:
         return DeadLetter("bad-headers", record.damage)

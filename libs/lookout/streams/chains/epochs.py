@@ -99,7 +99,7 @@ def read_epochs(
     complete: Complete = lambda epoch: True,
 ) -> list[EpochRecords]:
     """Return the epochs of the cameras in scope, with all windows that the chains of windows in scope may
-    need. Blocks and verdicts of an erased time are left out, as if retention had removed them.
+    need. Blocks and verdicts of erased times are omitted, as if retention had removed them.
 
     Args:
         settings: How to reach Kafka.

@@ -162,7 +162,7 @@ def token_partitions(settings: ServiceSettings) -> list[int]:
 
 
 def token_ranges(settings: ServiceSettings, since_ms: int, until_ms: int) -> dict[int, ChainRange]:
-    """Return the ranges of tokens.v1 in a time range, by partition; empty ranges are left out.
+    """Return the ranges of tokens.v1 in a time range, by partition. Empty ranges are omitted.
 
     Args:
         settings: How to reach Kafka.

@@ -134,7 +134,7 @@ def replay_epoch(
         left_out: Indices of windows to skip; looked up just before each window.
 
     Yields:
-        The outcome of every window that is not left out. The engine keeps the window's KV until the next
+        The outcome of every window that is not skipped. The engine keeps the window's KV until the next
             outcome is requested.
 
     Raises:

@@ -49,7 +49,7 @@ SUFFIXES = frozenset(
 
 def video_files(folder: Path) -> list[Path]:
     """List the video files below a folder, sorted by path. Files are recognised by suffix; hidden files are
-    left out."""
+    skipped."""
     return sorted(
         file
         for file in folder.rglob("*")

@@ -248,8 +248,8 @@ class FileDecoder:
                 self._spent += time.perf_counter() - self._begun.pop(name)
 
     def __iter__(self) -> Generator[FileFrame]:
-        """Yield the sampled frames in order. Frames that cannot be decoded are left out, listed in
-        `missing` and counted in `work.missing`."""
+        """Yield the sampled frames in order. Frames that cannot be decoded are skipped; `missing`
+        lists them, and `work.missing` counts them."""
         self._start()
         try:
             for position, pick in enumerate(self.picks):

@@ -134,7 +134,7 @@ class StreamFacts:
 @dataclass(frozen=True, slots=True)
 class Samples:
     """Frames in one array. pixels: uint8 [n, height, width, 3] RGB; times_us: int64 [n], times of the frames;
-    gaps: ranges that could not be decoded, whose frames are left out."""
+    gaps: ranges that could not be decoded, whose frames are missing."""
 
     pixels: U8
     times_us: np.ndarray
@@ -258,7 +258,7 @@ class RecordingReader(_Closable):
     __contains__: ClassVar[None] = None
 
     def __iter__(self) -> Iterator[U8]:
-        """Yield every frame in order, uint8 [height, width, 3]; those that cannot be decoded are left out."""
+        """Yield every frame in order, uint8 [height, width, 3]. Frames that cannot be decoded are skipped."""
         with self.sample(indices=range(len(self))) as frames:
             for frame in frames:
                 yield frame.pixels

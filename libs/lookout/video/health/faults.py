@@ -133,9 +133,9 @@ _BLACK, _BLACK_SPREAD = 26.0, 12.0
 _BLANK = 1.0
 #: mean brightness from which on an hour counts as lit
 _LIT = 40.0
-#: share of damaged pictures from which on a segment is at fault
+#: minimum share of damaged pictures with which a segment has a fault
 _DAMAGED = 0.3
-#: most seconds by which a clock may be ahead
+#: maximum number of seconds by which a clock may be ahead
 _AHEAD_S = 60.0
 
 

@@ -34,8 +34,8 @@ _HOLD: Final[tuple[tuple[frozenset[CameraFault], float], ...]] = (
     (frozenset({CameraFault.RATE}), 60.0),
     (frozenset({CameraFault.CLOCK}), 10.0),
 )
-#: most seconds that are counted of a fault, so that it is soon forgotten if another one follows
-_CAPPED_S: Final = 90.0
+#: maximum number of seconds counted of a fault, so that the count soon falls if another fault follows
+_MAX_FAULT_S: Final = 90.0
 #: seconds without a fault after which an incident closes
 _CLEAR_S: Final = 15.0
 #: seconds of black without any structure after which the lens is covered
@@ -70,10 +70,10 @@ class CameraIncident:
 
     Attributes:
         id: Identifier, the same from opening to closing.
-        cause: The fault that it reports.
+        cause: The fault that the incident reports.
         opened_ms: When the fault began, Unix milliseconds.
         segments: Segments that showed a fault.
-        tenant: Tenant that owned the camera when it opened.
+        tenant: Tenant that owned the camera when the incident opened.
     """
 
     id: str
@@ -89,9 +89,9 @@ class HealthEvent:
 
     Attributes:
         kind: The change.
-        incident: The incident after it.
-        at_ms: When, Unix milliseconds.
-        reason: Why it closed.
+        incident: The incident after the change.
+        at_ms: When the change happened, Unix milliseconds.
+        reason: Why the incident closed; empty: it did not close.
     """
 
     kind: Literal["opened", "updated", "closed"]
@@ -109,8 +109,8 @@ class CameraHealth:
     """The health state of one camera.
 
     Attributes:
-        usual: What it usually shows.
-        levels: How far its ordinary segments deviate from that.
+        usual: What the camera usually shows.
+        levels: How far the camera's ordinary segments deviate from `usual`.
         seen_s: Seconds of stream.
         checksum: Checksum of the newest sample; None before the first.
         same_s: Seconds for which the newest samples have been equal.
@@ -381,7 +381,7 @@ def end(health: CameraHealth, at_ms: int, reason: str) -> tuple[CameraHealth, li
 
 def _lasting(cause: CameraFault, lasted_s: float, present: frozenset[CameraFault], seconds: float) -> float:
     if cause in present:
-        return min(lasted_s + seconds, _CAPPED_S)
+        return min(lasted_s + seconds, _MAX_FAULT_S)
     if not lasted_s or cause is CameraFault.OFFLINE:
         return 0.0
     if any(cause in group and group & present for group, _ in _HOLD):

@@ -14,15 +14,16 @@ REMEMBERED: Final = 360
 NUMBERS: Final = 16
 #: samples that must repeat
 _REPEATED: Final = 80
-#: least distance of a repetition in samples: waving people and turning machines repeat sooner
-_LEAST: Final = 20
-#: least correlation of a repetition; rhythmic movement reaches it now and then, but not for a minute
-_ALIKE: Final = 0.3
-#: largest share of moments that correlate almost as well as the best one; if there are more, the scene itself
-#: is periodic
-_NEAR: Final = 0.016
-# Signs of random projections, so that any movement changes the sums. Fixed, because the sums of different
-# processes are compared.
+#: minimum distance between a moment and its repetition, in samples; waving people and turning machines repeat
+#: sooner
+_MIN_LAG: Final = 20
+#: minimum correlation of a repetition; rhythmic movement reaches it at times, but not for a whole minute
+_MIN_CORRELATION: Final = 0.3
+#: maximum share of moments that correlate almost as well as the best one; above it, the scene itself is
+#: periodic
+_MAX_NEAR_SHARE: Final = 0.016
+# Signs of random projections, so that any movement changes the sums. The seed is fixed, because sums of
+# different processes are compared.
 _SIGNS: Final = (
     np.where(np.random.default_rng(7).random((NUMBERS, CELLS * CELLS)) < 0.5, -1, 1).astype(np.float32).T
 )
@@ -63,7 +64,7 @@ def repeats(history: U8) -> bool:
     changes = changes.astype(np.float32)
     np.clip(changes, -3 * activity, 3 * activity, out=changes)  # so that a single passer-by does not dominate
     newest = changes[-_REPEATED:]
-    lags = len(changes) - _LEAST - _REPEATED + 1
+    lags = len(changes) - _MIN_LAG - _REPEATED + 1
     # One matrix product of all pairs; the sum along a diagonal belongs to one lag.
     products = np.ascontiguousarray(changes @ newest.T)
     row, column = products.strides
@@ -74,4 +75,4 @@ def repeats(history: U8) -> bool:
     )
     alike = np.add.reduce(diagonals, axis=1) / np.maximum(scale, 1e-6)
     best = float(alike.max())
-    return best >= _ALIKE and float((alike > 0.6 * best).mean()) <= _NEAR
+    return best >= _MIN_CORRELATION and float((alike > 0.6 * best).mean()) <= _MAX_NEAR_SHARE

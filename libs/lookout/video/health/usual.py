@@ -9,7 +9,7 @@ import numpy as np
 
 from lookout.video.health.looks import CELLS, DETAIL_STEP, F32, U8
 
-#: most reference pictures of a camera: by day, at dusk, by night, with the lights on ...
+#: maximum number of reference pictures of a camera: by day, at dusk, by night, with the lights on ...
 PICTURES = 6
 #: seconds after which a picture, or an hour, counts as known
 WARM_S = 60.0

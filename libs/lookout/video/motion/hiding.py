@@ -70,7 +70,7 @@ class PictureMask:
 
         The squares have the size of the codec's largest block. If any pixel of a square is hidden, the whole
         square counts as hidden, because an encoder's choice of blocks in the rest of it depends on the hidden
-        part. Blocks that touch a hidden square are left out.
+        part. Blocks that touch a hidden square are omitted.
 
         Args:
             source: Motion of the frame.

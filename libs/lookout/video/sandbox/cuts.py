@@ -12,7 +12,7 @@ from typing import BinaryIO
 from lookout.video.segments.cutting import cut
 from lookout.video.segments.types import CodecError, CutRequest, Reason, Segment
 
-#: most files that stay open; a file that was closed is read again from its beginning
+#: maximum number of files that stay open; a file that was closed is read again from its beginning
 MOST_OPEN = 32
 
 

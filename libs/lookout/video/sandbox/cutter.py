@@ -18,7 +18,7 @@ from lookout.video.segments.container import DEFAULT_FPS
 from lookout.video.segments.display_order import display_order
 from lookout.video.segments.sets import SetsInForce, with_sets
 
-_STREAM_PACKETS = 100_000  # most packets of one segment
+_STREAM_PACKETS = 100_000  # maximum number of packets of one segment
 
 
 @dataclass(frozen=True, slots=True)

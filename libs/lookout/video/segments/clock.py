@@ -26,12 +26,12 @@ from lookout.video.segments.timeline import BACKWARD_US, JUMP_US
 OUTLIER_US: Final = 5_000_000
 #: ticks after which MPEG's time stamps wrap: they have 33 bits
 WRAP_TICKS: Final = 1 << 33
-#: most packets that wait for a first stamp; if none of them has one, the stream gets no times
-_UNSTAMPED: Final = 512
-#: most packets, and most bytes in total, that wait for the next usable stamp
-_WAITING, _WAITING_BYTES = 20_000, 32 << 20
+#: maximum number of packets that wait for a first stamp; if none of them has one, the stream gets no times
+_MAX_UNSTAMPED: Final = 512
+#: maximum number of packets, and of their bytes, that wait for the next usable stamp
+_MAX_WAITING, _MAX_WAITING_BYTES = 20_000, 32 << 20
 _STEPS: Final = 9  # number of steps whose median is the usual distance of pictures
-_CONFIRM: Final = 2
+_CONFIRMING: Final = 2  # number of later stamps that confirm an outlier
 _RECENT: Final = 64  # pictures among which a presentation time must be unique
 _REORDERED: Final = 32  # pictures by which decoding may precede presentation
 _USUAL: Final = 5  # pictures by which decoding usually precedes presentation
@@ -111,7 +111,7 @@ class StreamClock:
         self._clock = clock
         # Arrival times of the newest packets; with reordering, a wait comes some packets before the step of
         # decoding times that it causes.
-        self._came: deque[float] = deque(maxlen=_LATE if reorders else 1)
+        self._newest_arrivals: deque[float] = deque(maxlen=_LATE if reorders else 1)
         self._arrivals: deque[float] = deque()  # of the waiting packets
         self._waiting: deque[av.Packet] = deque()
         self._bytes = 0
@@ -180,13 +180,17 @@ class StreamClock:
             for packet in source:
                 came_at = self._clock() if self._clock is not None else 0.0
                 if not self._waiting and self._is_plain(packet):
-                    self._came.append(came_at)
+                    self._newest_arrivals.append(came_at)
                     yield packet
                     continue
                 self._waiting.append(packet)
                 self._arrivals.append(came_at)
                 self._bytes += packet.size
-                if self._last is None and len(self._waiting) >= _UNSTAMPED and self._first_stamp() is None:
+                if (
+                    self._last is None
+                    and len(self._waiting) >= _MAX_UNSTAMPED
+                    and self._first_stamp() is None
+                ):
                     break
                 yield from self._decide(final=False)
         except (OSError, ValueError):  # includes FFmpeg's errors; earlier packets are passed on first
@@ -313,12 +317,12 @@ class StreamClock:
 
     def _pop(self) -> av.Packet:
         packet = self._waiting.popleft()
-        self._came.append(self._arrivals.popleft())
+        self._newest_arrivals.append(self._arrivals.popleft())
         self._bytes -= packet.size
         return packet
 
     def _is_full(self, final: bool) -> bool:
-        return final or len(self._waiting) >= _WAITING or self._bytes >= _WAITING_BYTES
+        return final or len(self._waiting) >= _MAX_WAITING or self._bytes >= _MAX_WAITING_BYTES
 
     def _begin(self, final: bool) -> int:
         """Set the times of the packets up to the first stamped one; return how many were set."""
@@ -346,7 +350,7 @@ class StreamClock:
             return self._fill(final)
         at, expected = self._unwrapped(own), self._last + self._step()
         following = self._following()
-        if len(following) < _CONFIRM and not self._is_full(final):
+        if len(following) < _CONFIRMING and not self._is_full(final):
             return 0
         if at > self._last:
             # If a picture is near its expected time, its decoding time is right and its presentation time
@@ -365,9 +369,9 @@ class StreamClock:
 
     def _is_set_ahead(self, ticks: int) -> bool:
         """Whether the first waiting packet arrived much sooner than its stamps say."""
-        if self._clock is None or not self._came:
+        if self._clock is None or not self._newest_arrivals:
             return False
-        waited_s = self._arrivals[0] - self._came[0]
+        waited_s = self._arrivals[0] - self._newest_arrivals[0]
         return float(ticks * self._time_base) - waited_s > OUTLIER_US / 500_000
 
     def _is_shown_later(self, packet: av.Packet) -> bool:
@@ -391,7 +395,7 @@ class StreamClock:
             own = self._own(packet) if i else None
             if own is not None:
                 later_stamps.append((i, self._unwrapped(own)))
-                if len(later_stamps) == _CONFIRM:
+                if len(later_stamps) == _CONFIRMING:
                     break
         return later_stamps
 
@@ -436,7 +440,7 @@ class StreamClock:
                     even = begin + (at - begin) * (place + 1) // (i + 1)
                     self._set(self._waiting[place], max(self._last + 1, even))
                 return i
-            if count > _CONFIRM:
+            if count > _CONFIRMING:
                 break
         else:
             if not self._is_full(final):

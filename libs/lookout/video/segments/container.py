@@ -50,13 +50,15 @@ VECTOR_CODECS = frozenset(
 )
 EXPORT_MVS = 1 << 28  # AV_CODEC_FLAG2_EXPORT_MVS
 DEFAULT_FPS = Fraction(25)
-REORDER = 32  # most packets by which decoding and display order may differ; beyond that, the clock jumped
-EARLY_PACKETS = 512  # most packets without a time at a stream's beginning, before its time zero
+REORDER = (
+    32  # maximum number of packets by which decoding and display order may differ; beyond, the clock jumped
+)
+EARLY_PACKETS = 512  # maximum number of packets without a time at a stream's beginning, before its time zero
 _PLAYLIST = 1024  # bytes within which a playlist is recognised
-_BOXES = 64  # most boxes of an MP4 file that are searched for its index
+_BOXES = 64  # maximum number of boxes of an MP4 file that are searched for its index
 WRAPPING = ("mpegts", "mpeg")  # their stamps have 33 bits
 FLV_TURN = 1 << 31  # milliseconds after which the times of an FLV file wrap
-FLV_EARLY = 60_000  # most milliseconds by which a time may lie below zero
+FLV_EARLY = 60_000  # maximum number of milliseconds by which a time may lie below zero
 
 
 class ByteSource(Protocol):

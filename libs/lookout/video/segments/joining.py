@@ -96,7 +96,7 @@ def join(request: JoinRequest, limits: Limits | None = None) -> JoinedClip:
 
     It begins with the last keyframe at or before the range, or else with the first one in the range. A hole
     of at most `KEPT_HOLE_US` keeps its length; a longer one is shortened to `CLOSED_HOLE_US`, even between
-    epochs. Segments that repeat earlier footage are left out. If the camera changes its codec, only the codec
+    epochs. Segments that repeat earlier footage are skipped. If the camera changes its codec, only the codec
     that has most of the segments' time is shown, and the rest is a hole. With a mask, the clip is re-encoded.
 
     Args:
@@ -203,7 +203,7 @@ def _of_one_kind(segments: Sequence[list[_Picture]]) -> list[list[_Picture]]:
 
 
 def _connected(segments: Iterable[list[_Picture]]) -> list[_Picture]:
-    """Concatenate the pictures of segments that can be decoded one after the other; leave out repeated
+    """Concatenate the pictures of segments that can be decoded one after the other, and skip repeated
     segments."""
     connected: list[_Picture] = []
     before: _Stream | None = None

@@ -22,7 +22,8 @@ from lookout.video.segments.cutting import MUXER_OPTIONS, padded
 from lookout.video.segments.picture import Painter, orientation
 from lookout.video.segments.types import CodecError, Limits, Reason
 
-#: most pixels of a clip's longer side: enough for a viewer, and a sandboxed process can encode it on one core
+#: maximum length of a clip's longer side in pixels: it is enough for a viewer, and a sandboxed process can
+#: encode such a clip on one core
 LONGEST_SIDE: Final = 1280
 _KEY_EVERY: Final = 50  # pictures
 _TS_TICKS: Final = 90_000  # of a second, in MPEG-TS

@@ -146,7 +146,7 @@ def _starts(packets: Sequence[av.Packet], pts: np.ndarray, codec: str, length: i
 def decode_runs(
     video: Video, timetable: Timetable, runs: Sequence[Run], wanted: dict[int, int], *, skip: bool
 ) -> Iterator[av.VideoFrame]:
-    """Yield the pictures of the runs in presentation order; `skip`: leave out unsampled pictures that nothing
+    """Yield the pictures of the runs in presentation order; `skip`: omit unsampled pictures that nothing
     refers to."""
     for run in runs:
         packets = timetable.packets[run.first : run.last + 1]

@@ -45,7 +45,7 @@ def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_pipeline_without_a_question_is_refused() -> None:
     with (
         Pipeline(checkpoint("internvl"), memory="1h") as silent,
-        pytest.raises(PipelineError, match="needs the pipeline's question"),
+        pytest.raises(PipelineError, match="needs a pipeline with a question"),
     ):
         clip_backtest(silent, ["yard.mp4"], ALWAYS)
 
@@ -132,7 +132,7 @@ def test_windows_say_what_the_tower_computed(film: Path, monkeypatch: pytest.Mon
 def test_a_schedule_needs_to_know_when_a_file_begins(pipeline: Pipeline, film: Path, tmp_path: Path) -> None:
     evening = Rule(threshold=0.0001, schedule=(ScheduleEntry(time(20), time(21)),))
     nobody = clip_backtest(pipeline, [film, tmp_path / "gone.mp4"], evening)
-    assert "the file does not say when it begins; give `begins`" in nobody.unread[str(film)]
+    assert "the file does not say when it begins; give the time with `begins`" in nobody.unread[str(film)]
     assert set(nobody.unread) == {str(film), str(tmp_path / "gone.mp4")}
     inside = clip_backtest(pipeline, film, evening, begins=lambda _: datetime(2026, 1, 1, 20, tzinfo=UTC))
     before = clip_backtest(pipeline, film, evening, begins=lambda _: datetime(2026, 1, 1, 19, tzinfo=UTC))

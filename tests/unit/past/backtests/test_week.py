@@ -57,7 +57,7 @@ def test_a_week_of_a_hundred_cameras_is_one_job() -> None:
 
 def test_what_parts_cannot_hold_is_refused_before_anything_is_computed() -> None:
     with pytest.raises(
-        JobError, match=r"80000000 records .* 8000 parts, 4096 at most; ask about a shorter time"
+        JobError, match=r"8000 parts \(80000000 records .* the limit of 4096; divide the time"
     ):
         planned(80_000_000)
 

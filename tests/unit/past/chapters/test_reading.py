@@ -142,7 +142,7 @@ def test_a_message_holds_many_ranges(
         stub = memory_pb2_grpc.MemoryServiceStub(channel)  # type: ignore[no-untyped-call]
         kinds = {message.WhichOneof("part") for message in stub.ReadSlabs(request)}
         assert kinds == {"batch", "header", "chunk"}
-        with pytest.raises(grpc.RpcError, match=r"INVALID_ARGUMENT.*one message holds"):
+        with pytest.raises(grpc.RpcError, match=r"INVALID_ARGUMENT.*do not fit in one message"):
             stub.ReadBatch(request)
     reader = Holders()
     world.stack.callback(reader.close)
@@ -383,7 +383,7 @@ def test_a_holder_that_never_ends_an_answer_is_cut_off(
     reader = Holders(read_s=60.0, list_s=10.0)
     world.stack.callback(reader.close)
     (chapter, *_) = reader.listing(holder.address, "gate", None, None)
-    with pytest.raises(HistoryError, match="more bytes than requested"):
+    with pytest.raises(HistoryError, match="more bytes than were requested"):
         reader.read(holder.address, [(chapter, chapter.head.scenes[0][0])])
 
 
@@ -449,7 +449,7 @@ def test_a_growing_chapter_may_grow_while_it_is_asked(world: World, tmp_path: Pa
 def test_chapters_of_another_model_are_named(world: World, three: ChapterFolder) -> None:
     world.hold(three)
     asking = Asker(engine(), world.sources(), model_digest="m2", retrieval=LITTLE)
-    with pytest.raises(NothingRememberedError, match="of another model, m1"):
+    with pytest.raises(NothingRememberedError, match="computed by another model, m1"):
         asking.ask("gate", QUESTION)
 
 
@@ -467,7 +467,7 @@ def test_a_call_has_limits(world: World, three: ChapterFolder) -> None:
     (chapter, *_) = three.chapters()
     head = three.read(chapter.name)[0]
     places = [(head, place) for place, _ in head.head.scenes]
-    with pytest.raises(HistoryError, match="are the limit of a call"):
+    with pytest.raises(HistoryError, match="exceed the limit of a call"):
         sources._holders.read(holder.address, places)
     with pytest.raises(HistoryError, match="is not a file of"):
         sources._holders.read(holder.address, [(head, ByteRange("../meta.bin", 0, 10))])

@@ -212,7 +212,7 @@ def test_a_half_uploaded_chapter_keeps_an_erasure_from_being_confirmed(
     whole, tier = uploaded(tmp_path, source)
     (head,) = (tmp_path / "tier" / "gate" / whole.chapters("gate")[0].path.name).glob("head-*")
     head.unlink()
-    with pytest.raises(HistoryError, match="half uploaded"):
+    with pytest.raises(HistoryError, match="is incomplete"):
         tier.erase("gate", 0, 1 << 61)
 
 

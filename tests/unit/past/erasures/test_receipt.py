@@ -71,5 +71,5 @@ def test_a_signed_receipt_is_right_after_a_trip_through_json_and_wrong_after_any
 
 
 def test_an_unknown_erasure_is_named() -> None:
-    with pytest.raises(ReceiptError, match="no erasure e-2; the newest are: e-1"):
+    with pytest.raises(ReceiptError, match="no erasure e-2; the newest erasures are: e-1"):
         receipt_of(log(), "e-2", retention_ms={}, checkpoints={}, window_us=0, now_us=NOW)

@@ -148,7 +148,7 @@ def test_a_range_far_in_the_future_is_refused() -> None:
     assert erasure_fault("e-1", record(ahead), OURS) is None
     ahead.end_us = NOW + 900 * day
     assert "in the future" in str(erasure_fault("e-1", record(ahead), OURS))
-    assert "did not sign" in str(erasure_fault("e-1", record(request(), None), OURS))
+    assert "not signed with the fleet" in str(erasure_fault("e-1", record(request(), None), OURS))
 
 
 def test_a_flood_of_requests_is_bounded() -> None:

@@ -175,7 +175,7 @@ def test_the_walk_names_what_its_limit_left_out() -> None:
     assert (found.ended, len(found.hits)) == ("limit", 1)
     windows = len(world().cameras["dark"].blocks)
     assert reasons(found, "dark") == (
-        f"no memory covers it; {found.cost.windows} of its {windows} windows were computed"
+        f"no memory covers this time; {found.cost.windows} of its {windows} windows were computed"
     )
     assert kinds(found, "dark") == {"walked"}
 
@@ -412,7 +412,9 @@ def test_what_the_memory_found_beyond_the_limit_is_named() -> None:
     likely = [entry for entry in found.not_searched if entry.HasField("proposed")]
     assert likely
     assert all(entry.proposed >= 0.5 for entry in likely)
-    assert {entry.reason for entry in likely} == {"the memory says yes, but its windows were not computed"}
+    assert {entry.reason for entry in likely} == {
+        "the memory says yes, but the windows of this time were not computed"
+    }
 
 
 @pytest.mark.long
@@ -428,8 +430,8 @@ def test_only_cameras_and_tenants_that_are_meant_are_searched() -> None:
 def test_cameras_of_which_there_is_nothing_are_named() -> None:
     found = summary(list(finder().find(FindQuestion(LYING, ("gone", "shed-*")))))
     assert (list(found.hits), found.cameras, found.cost.windows) == ([], 0, 0)
-    assert "anything of gone" in reasons(found, "gone")
-    assert "anything of shed-*" in reasons(found, "")
+    assert "data of gone" in reasons(found, "gone")
+    assert "data of shed-*" in reasons(found, "")
 
 
 @pytest.mark.long

@@ -64,9 +64,9 @@ def test_a_hostile_picture_is_refused_and_the_next_one_is_encoded(encoder: Pictu
     good = packed(drawn())
     noise = np.random.default_rng(1).integers(0, 256, 2000, dtype=np.uint8).tobytes()
     for hostile, words in (
-        (b"", "must be a JPEG of 1 MiB at most"),
+        (b"", "must be a JPEG of at most 1 MiB"),
         (packed(drawn(), "PNG"), "must be a JPEG"),
-        (b"\xff\xd8\xff" + bytes(PICTURE_BYTES), "must be a JPEG of 1 MiB"),
+        (b"\xff\xd8\xff" + bytes(PICTURE_BYTES), "must be a JPEG of at most 1 MiB"),
         (b"\xff\xd8\xff" + noise, "cannot be decoded"),
         (good[:30], "cannot be decoded"),
         (sized(good, 65500, 65500), "cannot be decoded"),

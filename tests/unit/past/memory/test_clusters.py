@@ -223,9 +223,9 @@ def test_wrong_blocks_are_refused_with_their_cause() -> None:
     with pytest.raises(HistoryError, match="not later than the memory"):
         one.add(block(0))
     wrong = block(1)
-    with pytest.raises(HistoryError, match="does not fit this memory"):
+    with pytest.raises(HistoryError, match="but this memory needs"):
         one.add(replace(wrong, keys=wrong.keys[:1]))
-    with pytest.raises(HistoryError, match="an epoch has its own memory"):
+    with pytest.raises(HistoryError, match="each epoch has its own memory"):
         one.add(replace(block(1), stream="gate/1"))
 
 

@@ -205,9 +205,9 @@ def test_damage_is_noticed_and_named(tmp_path: Path) -> None:
             MemoryFolder.open(tmp_path, owner=False)
         path.write_bytes(whole)
     MemoryFolder.open(tmp_path)
-    with pytest.raises(HistoryError, match="holds no memory"):
+    with pytest.raises(HistoryError, match="contains no memory"):
         MemoryFolder.open(tmp_path / "nowhere")
-    with pytest.raises(HistoryError, match="holds a memory already"):
+    with pytest.raises(HistoryError, match="already contains a memory"):
         create(tmp_path)
 
 

@@ -167,7 +167,7 @@ def test_what_is_not_landmarks_is_refused() -> None:
         replace(marks, begin_us=marks.end_us + 1),
         replace(marks, tokens=marks.tokens[:1]),
     ):
-        with pytest.raises(HistoryError, match="not landmarks"):
+        with pytest.raises(HistoryError, match="not valid landmarks"):
             Landmarks.unpacked(broken.packed(), "gate")
     with pytest.raises(HistoryError):
         Landmarks.unpacked(marks.packed()[:-1], "gate")
@@ -193,5 +193,5 @@ def test_what_is_not_landmarks_is_refused() -> None:
         header(1, 2, arrays=[["keys", "complex", [1]]]),
         header(1, 2, arrays=7),
     ):
-        with pytest.raises(HistoryError, match="not landmarks"):
+        with pytest.raises(HistoryError, match="not valid landmarks"):
             Landmarks.unpacked(broken, "gate")

@@ -210,5 +210,6 @@ def test_a_chapter_of_another_format_says_what_to_do(tmp_path: Path, monkeypatch
     monkeypatch.setattr("lookout.past.memory.catalogue.FORMAT", 1)
     path, _ = sealed(tmp_path, 3)
     monkeypatch.undo()
-    with pytest.raises(HistoryError, match=r"of format 1; this version reads 2.*lookout memory rebuild"):
+    message = r"has format 1, but this release reads only format 2.*lookout memory rebuild"
+    with pytest.raises(HistoryError, match=message):
         read_head(path)

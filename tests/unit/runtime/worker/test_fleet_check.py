@@ -53,7 +53,7 @@ def test_the_client_id_tells_what_is_shared() -> None:
 def test_releases_are_told_apart_where_both_have_a_name() -> None:
     """A member that an older chart started has none, and an upgrade runs beside it."""
     one, two, none = (client_id("decode", SHARED, release) for release in ("cams.one", "cams.two", ""))
-    assert differences(one, two) == ["release is cams.two, here cams.one"]
+    assert differences(one, two) == ["release is cams.two there and cams.one here"]
     assert differences(one, one) == differences(one, none) == differences(none, one) == []
 
 
@@ -61,7 +61,9 @@ def test_the_version_is_told_and_not_compared() -> None:
     old, new = client_id("decode", SHARED), client_id("decode", SHARED, "cams.one", "1.4.0+cpu")
     assert (version_of(old), version_of(new)) == ("", "1.4.0cpu")
     assert differences(old, new) == differences(new, old) == []
-    assert differences(new, client_id("decode", OTHER, "cams.one", "1.5.0")) == ["grid is 32x32, here 16x16"]
+    assert differences(new, client_id("decode", OTHER, "cams.one", "1.5.0")) == [
+        "grid is 32x32 there and 16x16 here"
+    ]
 
 
 def test_an_empty_group_and_equal_members_are_joined_at_once() -> None:
@@ -70,7 +72,7 @@ def test_an_empty_group_and_equal_members_are_joined_at_once() -> None:
 
 
 def test_a_member_with_another_grid_is_refused_by_name() -> None:
-    with pytest.raises(StartupError, match="grid is 32x32, here 16x16"):
+    with pytest.raises(StartupError, match="grid is 32x32 there and 16x16 here"):
         check([client_id("decode", OTHER)])
 
 

@@ -63,9 +63,9 @@ def test_a_checkpoint_without_a_stream_is_no_place() -> None:
 @pytest.mark.parametrize(
     ("partitions", "message"),
     [
-        (0, "0 partitions: give a number from 1 to 10000"),
-        (10_001, "10001 partitions: give a number from 1 to 10000"),
-        (11, r"frames.v1 has 12 partitions, more than 11: Kafka cannot remove partitions"),
+        (0, "0 is not a valid number of partitions; give a number from 1 to 10000"),
+        (10_001, "10001 is not a valid number of partitions; give a number from 1 to 10000"),
+        (11, r"frames.v1 has 12 partitions; Kafka cannot remove partitions, so give at least 12"),
     ],
 )
 def test_a_wrong_number_is_refused_in_words(partitions: int, message: str) -> None:

@@ -128,7 +128,7 @@ def test_a_takeover_that_waits_too_long_ends_the_process() -> None:
     world.ownership.waits(five, "a transaction is open")
     world.ownership.waits(three, "a transaction is open")
     world.now += 1.0
-    with pytest.raises(LookoutRuntimeError, match="partition 3 could not be taken over in 60 s"):
+    with pytest.raises(LookoutRuntimeError, match="partition 3 could not be taken over within 60 s"):
         world.ownership.waits(three, "a transaction is open")
 
 
@@ -224,7 +224,7 @@ def test_a_strange_configuration_costs_its_camera_alone() -> None:
     three, five, seven = world.takeovers.asked
     world.ownership.loaded(three, Takeover(3, 5, {"strange": OTHER}))
     assert not three.loaded
-    assert "3 (its checkpoints are of another configuration)" in world.health.blockers()["worker"]
+    assert "3 (its checkpoints were written with another configuration)" in world.health.blockers()["worker"]
     world.ownership.loaded(seven, Takeover(7, 5))
     world.ownership.loaded(five, Takeover(5, 5, {"honest": Checkpoint(record_ms=7), "forged": OTHER}))
     assert three.loaded

@@ -235,7 +235,9 @@ def test_an_addition_that_fails_costs_the_addition_alone() -> None:
     world.handler.error = OverdueError
     running = Running(0, world.lane, world.slot, 0.0)
     world.processor.overdue(running)
-    assert running.result == Result(dead_letter=DeadLetter("overdue", "its work took longer than 900 s"))
+    assert running.result == Result(
+        dead_letter=DeadLetter("overdue", "work on the record took longer than 900 s")
+    )
 
 
 def test_a_forgotten_camera_leaves_its_last_words_and_no_state() -> None:

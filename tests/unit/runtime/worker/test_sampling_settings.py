@@ -62,4 +62,4 @@ def test_a_wrong_file_in_the_folder_stops_the_stage(tmp_path: Path) -> None:
 def test_instances_of_a_stage_with_other_folders_refuse_each_other_by_name(tmp_path: Path) -> None:
     tiny, other = (load_settings(PrefillSettings, each) for each in (LOCAL, published(tmp_path)))
     told = differences(client_id("prefill", other.shared), client_id("prefill", tiny.shared))
-    assert told == ["stride is 2, here 8", "window is 10, here 40"]
+    assert told == ["stride is 2 there and 8 here", "window is 10 there and 40 here"]

@@ -71,10 +71,10 @@ class FetchingSettings(FetchSettings):
     [
         ("LOOKOUT_URI_HOSTS", "a b", "'a b' is not a host"),
         ("LOOKOUT_URI_HOSTS", "media.example,https://cdn.example/x", "'https://cdn.example/x' is not a host"),
-        ("LOOKOUT_URI_HOSTS", "media.example:8080", "is not a host: give names without scheme, port"),
+        ("LOOKOUT_URI_HOSTS", "media.example:8080", "is not a host; give host names without scheme, port"),
         ("LOOKOUT_URI_NETWORKS", "10.0.0.0/33", "give networks such as 10.2.0.0/16"),
-        ("LOOKOUT_URI_NETWORKS", "10.0.0.1/8", "has host bits set: give networks"),
-        ("LOOKOUT_URI_SCHEMES", "https,ftp", "'ftp' is not fetched: give http or https"),
+        ("LOOKOUT_URI_NETWORKS", "10.0.0.1/8", "has host bits set; give networks"),
+        ("LOOKOUT_URI_SCHEMES", "https,ftp", "'ftp' is not a supported scheme; give http or https"),
     ],
 )
 def test_what_is_never_fetched_from_is_refused_at_start(name: str, value: str, why: str) -> None:

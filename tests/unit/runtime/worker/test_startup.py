@@ -25,7 +25,7 @@ def _child(soft: int, hard: int) -> subprocess.CompletedProcess[str]:
 def test_too_few_open_files_are_named_before_kafka_is_blamed() -> None:
     child = _child(128, 128)
     assert child.returncode != 0
-    assert "StartupError: this process may open 128 files (ulimit -n); it needs 512" in child.stderr
+    assert "StartupError: this process may open only 128 files, but needs 512" in child.stderr
 
 
 @pytest.mark.slow

@@ -300,7 +300,7 @@ class Recall:
 
     def ask(self, question: str, *, settle: bool = True, **options: Any) -> Iterator[Recollection]:
         """Yield the answer of every stream, in the order in which they began (options as in
-        `PastSource.recall`). Streams without a frame in the time range are left out.
+        `PastSource.recall`). Streams without a frame in the time range are skipped.
 
         Raises:
             HistoryError: no stream has a frame in the range, or nothing is remembered.

@@ -258,7 +258,7 @@ def test_the_page_says_first_what_is_better_than_the_default() -> None:
     figures = line | {"tables": {"beside the paper": told} | found}
     text = page("codecsight", Record("command", "device", "commit", "2026-01-01", 0.0, figures))
     top, _, rest = text.partition("| figure | value |")
-    assert "- video F1 (0.75): full (0.9 at 20% of the FLOPs), prune only (0.8" in top
+    assert "- video F1 (default 0.75): full (0.9 at 20% of the FLOPs), prune only (0.8" in top
     assert "codecsight (0.006)" in top
     assert "## beside the paper" in rest
 

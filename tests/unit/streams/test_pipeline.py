@@ -245,11 +245,7 @@ def left_open() -> set[str]:
     gc.collect()
     own = Path("/proc/self")
     threads = {f"thread {thread.name}" for thread in threading.enumerate()}
-    children = {
-        f"process {child}"
-        for task in own.joinpath("task").iterdir()
-        for child in task.joinpath("children").read_text().split()
-    }
+    children = {f"process {child.pid}" for child in psutil.Process().children()}
     files = set()
     for number in own.joinpath("fd").iterdir():
         try:

@@ -69,7 +69,7 @@ def test_dense_weights_begin_with_the_tolerant_ones_and_drop_nothing(
 ) -> None:
     given: list[tuple[LongPlan, Path, Path]] = []
 
-    def trainer(plan: LongPlan, folder: Path, initial: Path, device: torch.device) -> None:
+    def trainer(plan: LongPlan, folder: Path, initial: Path, *_: object) -> None:
         given.append((plan, folder, initial))
         raise ValueError("begun")
 

@@ -3,8 +3,9 @@
 **A service is a handler.** Derive settings from `ServiceSettings` (each field is `LOOKOUT_<FIELD>`) and a
 handler from `Handler[State]`, then:
 
-    # services/recorder/__main__.py from lookout.runtime.worker import main from lookout.wire import VERDICTS,
-    Flow
+    # services/recorder/__main__.py
+    from lookout.runtime.worker import main
+    from lookout.wire import VERDICTS, Flow
     main(Flow("recorder", VERDICTS), RecorderSettings, make_handler)    # checks, serves, works, exits
 
 A `Flow` declares the topics that a service reads and writes. Several services may read the same topic,

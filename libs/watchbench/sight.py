@@ -4,6 +4,7 @@ the product: encoded video, Lookout's decoder, two frames a second, windows of a
 
 from __future__ import annotations
 
+import argparse
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -349,14 +350,10 @@ def _weights(name: str) -> Path:
     return path if path.is_dir() else vlm.weights(name)
 
 
-def main() -> None:
-    """Entry point of ``python -m watchbench.sight``; the last line is JSON."""
-    import argparse
-
-    from watchbench.footage import folder
-
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        description="F1 per question on unseen rendered cameras and on real clips."
+        description="F1 per question on unseen rendered cameras and on real clips.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument(
         "--weights", default="tolerant", help="name of committed weights, or a checkpoint folder"
@@ -383,13 +380,26 @@ def main() -> None:
         "--falls", type=Path, metavar="FOLDER", help="instead, ask about falls in a clone of GMDCSA24"
     )
     parser.add_argument("--threads", type=int, default=1)
+    return parser
+
+
+def main() -> None:
+    """Entry point of ``python -m watchbench.sight``; the last line is JSON."""
+    from watchbench.footage import folder
+
+    parser = _parser()
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    weights = _weights(options.weights)
+    if options.falls is not None and not (options.falls / FURTHER[0]).is_file():
+        parser.error(f"--falls: {options.falls} is not a clone of GMDCSA24: it has no {FURTHER[0]}")
+    try:
+        weights, others = (name and _weights(name) for name in (options.weights, options.against))
+    except FileNotFoundError as error:
+        parser.error(str(error))
     if options.falls is not None:
         found = {Path(options.weights).name: falls(vlm.load(weights), options.falls)}
         if options.against is not None:
-            found[Path(options.against).name] = falls(vlm.load(_weights(options.against)), options.falls)
+            found[Path(options.against).name] = falls(vlm.load(others), options.falls)
         print(json.dumps(found))
         return
     if options.harmless:
@@ -397,13 +407,7 @@ def main() -> None:
         print(json.dumps(hard.report(vlm.load(weights), *watched)))
         return
     if options.against is not None:
-        told = (
-            options.folder,
-            _weights(options.against),
-            weights,
-            options.clips,
-            options.first,
-        )
+        told = (options.folder, others, weights, options.clips, options.first)
         print(json.dumps({name: asdict(gain) for name, gain in beside(*told, options.frames).items()}))
         return
     given = (options.folder, weights, options.clips, folder(), options.first, options.frames)

@@ -14,6 +14,7 @@ from lookout.cli.formats import local_time
 from lookout.cli.options import BootstrapOption
 from lookout.cli.output import TerminalConsole, echo
 from lookout.cli.times import parse_since
+from lookout.models.questions import UNTRAINED
 from lookout.text import clean
 from lookout.v1.alerts_pb2 import Alert, SecondOpinion
 from lookout.wire import ALERTS, WireError, from_json, names_id, to_json
@@ -116,6 +117,8 @@ class LinePrinter:
         line.append(f"  {alert.score:4.2f}", "bold")
         line.append(f" (peak {alert.peak:4.2f}, {_length(alert)})  ", "dim")
         line.append(alert.question)
+        if alert.untrained:
+            line.append(f"  [{UNTRAINED}]", "yellow")
         if alert.kind == Alert.KIND_CLOSED and alert.reason:
             line.append(f"  [{alert.reason}]", "dim")
         if alert.kind == Alert.KIND_OPINION:

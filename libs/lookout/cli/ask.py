@@ -51,7 +51,7 @@ SourceArgument = Annotated[
 QuestionArgument = Annotated[
     str | None,
     typer.Argument(
-        help='What to ask, such as "Was anyone lying on the ground?"', metavar="QUESTION", show_default=False
+        help='What to ask, such as "Is anyone lying on the ground?"', metavar="QUESTION", show_default=False
     ),
 ]
 SinceOption = Annotated[

@@ -40,12 +40,11 @@ def test_what_shows_no_difference_has_an_interval_that_includes_0(
     assert low <= 0 <= high
 
 
-def test_of_all_rules_of_retrieval_frame_level_alone_differs_from_ours() -> None:
+def test_no_rule_of_retrieval_differs_significantly_from_ours() -> None:
     found = pages.results()["memory-rules"].figures
     table = found["tables"]["rules"]
     edges = {rule: row["ours less it 95 %"] for rule, row in table.items()}
-    assert {rule for rule, (low, _) in edges.items() if low > 0} == {"frame"}
-    assert not [rule for rule, (_, high) in edges.items() if high < 0]
+    assert not [rule for rule, (low, high) in edges.items() if not low <= 0 <= high]
     units = [{"stream": stream, "rows": rows} for stream, rows in found[pages.BY_CAMERA].items()]
     assert history.table(units) == table
 

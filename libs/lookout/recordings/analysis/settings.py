@@ -76,7 +76,7 @@ class AnalysisSettings:
         if self.start_s < 0 or (self.end_s is not None and self.end_s <= self.start_s):
             until = "the end" if self.end_s is None else f"{self.end_s:g} s"
             raise AnalysisError(
-                f"the time range from start_s={self.start_s:g} to {until} is empty or begins before 0"
+                f"the time range from {self.start_s:g} s to {until} is empty or begins before 0"
             )
         self._check_masks()
         for name in ("part_frames", "threads", "stride_frames", "waiting"):

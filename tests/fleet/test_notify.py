@@ -200,7 +200,7 @@ def test_a_key_that_changes_in_its_file_signs_what_comes_next(
     ("body", "why"),
     [
         ({}, "channel"),
-        ({"webhook": {"url": "https://example.org", "secrets": ["../key"]}}, "name of a file"),
+        ({"webhook": {"url": "https://example.org", "secrets": ["../key"]}}, "name of a secret file"),
     ],
 )
 def test_the_api_says_what_is_wrong(gateway: httpx.Client, body: dict[str, object], why: str) -> None:

@@ -48,7 +48,10 @@ def test_an_unknown_score_is_named_with_those_there_are() -> None:
 
 
 def test_a_pipeline_that_asks_nothing_says_so() -> None:
-    with Pipeline() as pipeline, pytest.raises(LookoutError, match=r"^no questions: give some"):
+    with (
+        Pipeline() as pipeline,
+        pytest.raises(LookoutError, match=r"^the pipeline has no questions: give questions="),
+    ):
         pipeline.watch("clip.mp4")
 
 

@@ -1,5 +1,5 @@
-"""Prefill of recordings (QuickVideo): groups of frames, the KV entries that are kept, and decoding that
-overlaps with prefill."""
+"""Plans and times the prefill of recordings (QuickVideo): groups of frames, which KV entries are kept, and
+decoding at the same time as prefill."""
 
 from __future__ import annotations
 
@@ -17,5 +17,6 @@ from lookout.recordings.types import (
 if TYPE_CHECKING:
     from lookout.recordings.groups import GroupPlanner as GroupPlanner, grouped as grouped
 
-#: names whose modules import torch, which settings and timings do not need
+#: loaded on first use, because the modules of these names import torch, which settings and timings do not
+#: need
 __getattr__ = lazy_names(__name__)

@@ -1,4 +1,5 @@
-"""Plans groups of encoded frames: rows, labels, positions, and which entries are kept."""
+"""Plans groups of encoded frames: prompt rows, frame labels, positions, and which KV entries may be
+dropped."""
 
 from __future__ import annotations
 
@@ -28,10 +29,10 @@ class GroupPlanner:
     """Plans the groups of recordings; keeps no state between calls.
 
     Attributes:
-        layout: The checkpoint's prompt.
+        layout: The checkpoint's prompt layout.
         settings: How to prefill.
-        frames: The most frames of a recording; labels are wide enough for that number.
-        seconds: The length of the longest recording in seconds; labels are wide enough for it.
+        frames: Maximum number of frames of a recording; labels are wide enough for it.
+        seconds: Maximum length of a recording in seconds; labels are wide enough for it.
     """
 
     layout: Layout
@@ -46,31 +47,32 @@ class GroupPlanner:
 
         Args:
             recording: The recording's name.
-            frames: The group's frames, in order. The prompt omits frames without a kept token.
+            frames: The group's frames, in time order. Frames without a kept token are omitted from the
+                prompt.
             previous: The plan of the previous group; None: this is the recording's first group.
 
         Raises:
-            RecordingError: No frame has a token, or the frames' times go backwards.
+            RecordingError: No frame has a token, or the frames are not in time order.
             PositionRangeError: The positions exceed the model's limit.
         """
         # A frame without tokens would leave only a label and frame marks in the prompt.
         shown = [frame for frame in frames if len(frame.kept)]
         if not shown:
-            raise RecordingError(f"{recording}: a group of {len(frames)} frames has no token")
+            raise RecordingError(f"{recording}: none of the {len(frames)} frames of a group has a kept token")
         group = 0 if previous is None else previous.group + 1
         # Labels and positions count from the recording's first frame, so that each group continues the last.
         origin = shown[0].slot_us if previous is None else previous.origin_us
         times = [origin, *(frame.slot_us for frame in shown)]
         if any(later < earlier for earlier, later in pairwise(times)):
-            raise RecordingError(f"{recording}: the times of the frames of group {group} go backwards")
+            raise RecordingError(f"{recording}: the frames of group {group} are not in time order")
         first = 0 if previous is None else previous.first_frame + previous.frames
         parts = self._parts(shown, group, first, origin)
         positions, question = self._positions(shown, parts, previous, origin, first)
         if question >= self.layout.positions.limit:
             raise PositionRangeError(
-                f"{recording}: group {group} reaches position {question}, but the model has positions up to "
+                f"{recording}: group {group} reaches position {question}, but the model's last position is "
                 f"{self.layout.positions.limit - 1}: cut the recording into shorter parts, sample fewer "
-                "frames or use a smaller input"
+                "frames or use a smaller input size"
             )
         competing = self._competing(parts)
         return GroupPlan(
@@ -89,10 +91,10 @@ class GroupPlanner:
 
     def plans(self, recording: str, frames: Sequence[EncodedFrame]) -> list[GroupPlan]:
         """Return the plans of all groups of a recording, given all its frames."""
-        out: list[GroupPlan] = []
+        plans: list[GroupPlan] = []
         for group in grouped(frames, self.settings.group_frames):
-            out.append(self.plan(recording, group, out[-1] if out else None))
-        return out
+            plans.append(self.plan(recording, group, plans[-1] if plans else None))
+        return plans
 
     @property
     def label(self) -> LabelStyle | None:
@@ -110,6 +112,7 @@ class GroupPlanner:
 
     @property
     def _opening(self) -> int:
+        """Number of rows before a frame's visual tokens: its label and the opening marks."""
         style = self.label
         return (0 if style is None else style.tokens) + len(self.layout.frame_open)
 
@@ -117,19 +120,19 @@ class GroupPlanner:
         self, frames: Sequence[EncodedFrame], group: int, first: int, origin: int
     ) -> tuple[PromptPart, ...]:
         row = 0
-        out: list[PromptPart] = []
+        parts: list[PromptPart] = []
         if group == 0:
             row = len(self.layout.prefix)
-            out.append(PromptPart(PREFIX, 0, 0, row, row, row))
+            parts.append(PromptPart(PREFIX, 0, 0, row, row, row))
         seconds = self.layout.label is not None and self.layout.label.counts == "seconds"
         for number, frame in enumerate(frames):
             visual = row + self._opening
             end = visual + len(frame.kept)
             stop = end + len(self.layout.frame_close)
             label = frame.label_tenths(origin) if seconds else first + number + 1
-            out.append(PromptPart(group, number, row, visual, end, stop, label=label, anchor=frame.anchor))
+            parts.append(PromptPart(group, number, row, visual, end, stop, label=label, anchor=frame.anchor))
             row = stop
-        return tuple(out)
+        return tuple(parts)
 
     def _positions(
         self,
@@ -139,11 +142,11 @@ class GroupPlanner:
         origin: int,
         first: int,
     ) -> tuple[Rows, int]:
-        """Return the positions of the group's rows, and the first position after them."""
+        """Return the positions of the group's rows, int64 [axes, rows], and the first position after them."""
         rule = self.layout.positions
         edges = np.array([part[2:6] for part in parts if part.block >= 0], dtype=np.int64)
         before, counts, after = np.diff(edges, axis=1).T
-        # The rule numbers a group on its own; `continued` then shifts it to follow the previous groups.
+        # `place` numbers the group from 0. `continued` then shifts the numbers to follow the previous groups.
         rows = RowLayout(0 if previous is not None else len(self.layout.prefix), before, counts, after)
         positions, question = rule.place(
             rows, frames, compact=self.settings.compact, origin_us=origin, first=first
@@ -165,11 +168,13 @@ class GroupPlanner:
         return ids
 
     def _competing(self, parts: Sequence[PromptPart]) -> Rows:
-        """Return the rows that may be dropped; the prefix never is."""
-        # With `keep_text`, only visual rows may be dropped: text is cheap, and states a frame's time.
-        visual = self.settings.keep_text
+        """Return the rows whose KV entries may be dropped. The prefix is always kept."""
+        # With `keep_text`, only visual rows may be dropped: text takes few rows and states a frame's time.
+        visual_only = self.settings.keep_text
         ranges = [
-            np.arange(part.visual_start, part.visual_stop) if visual else np.arange(part.start, part.stop)
+            np.arange(part.visual_start, part.visual_stop)
+            if visual_only
+            else np.arange(part.start, part.stop)
             for part in parts
             if part.block >= 0
         ]
@@ -178,7 +183,7 @@ class GroupPlanner:
 
 
 def grouped(frames: Iterable[EncodedFrame], size: int) -> Iterator[list[EncodedFrame]]:
-    """Yield groups of `size` frames that have tokens; the last group may be smaller."""
+    """Yield groups of `size` frames; the last group may be smaller. Frames without tokens are omitted."""
     group: list[EncodedFrame] = []
     for frame in frames:
         if len(frame.kept):

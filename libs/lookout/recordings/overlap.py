@@ -1,6 +1,6 @@
 """Runs decode and prefill one after the other, in turns, or at the same time (QuickVideo section 3.3).
 
-This is independent of videos and models: a producer yields groups, a consumer takes them.
+This module knows nothing of videos and models: a producer yields groups, and a consumer takes them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ R = TypeVar("R")
 class Mode(StrEnum):
     """The paper's three configurations.
 
-    `SEQUENTIAL`: everything is decoded, then everything is prefilled. `INTERLEAVED`: a group is decoded, then
-    prefilled, then the next group is decoded. `OVERLAPPED`: a thread decodes while groups are prefilled.
+    `SEQUENTIAL`: all groups are decoded, then all are prefilled. `INTERLEAVED`: each group is decoded and
+    prefilled before the next group is decoded. `OVERLAPPED`: a thread decodes later groups while earlier ones
+    are prefilled.
     """
 
     SEQUENTIAL = "sequential"
@@ -35,12 +36,12 @@ class Timings:
 
     Attributes:
         mode: How decode and prefill shared the time.
-        start_s: Until decoding could begin: time to open the recording, count its packets and, for the first
-            recording, load the tower.
-        decode_s: Per group, time spent waiting for the producer, without pauses because of a full queue.
-        prefill_s: Per group, time spent in the consumer.
-        total_s: From the beginning to the end of the last prefill, including `start_s`.
-        answer_s: Time to decode the answers, after `total_s`.
+        start_s: Time before decoding began: opening the recording, counting its packets and, for the first
+            recording, loading the tower.
+        decode_s: Time that the producer spent on each group, without pauses because the queue was full.
+        prefill_s: Time that the consumer spent on each group.
+        total_s: Time from the beginning, including `start_s`, to the end of the last prefill.
+        answer_s: Time to answer the questions, as measured by the caller.
     """
 
     mode: Mode
@@ -62,7 +63,8 @@ class Timings:
 
     @property
     def bound(self) -> float:
-        """The lower bound of Equation 3: max(t_dec + last prefill, t_prefill + first decode) + start."""
+        """The least possible total in seconds (Equation 3): start + max(t_dec + last prefill, t_prefill +
+        first decode)."""
         if not self.prefill_s:
             return self.start_s
         late = self.t_dec + self.prefill_s[-1]
@@ -71,9 +73,10 @@ class Timings:
 
     @property
     def ideal(self) -> float:
-        """The time that a perfect overlap of exactly these groups takes; at least the bound of Equation 3.
+        """The total in seconds if exactly these groups overlapped perfectly; at least `bound`.
 
-        f_i = max(f_{i-1}, d_i) + p_i, where d_i is the time at which group i is decoded.
+        The prefill of group i ends at f_i = max(f_{i-1}, d_i) + p_i, where d_i is the time at which the group
+        is decoded and p_i is the time that its prefill takes.
         """
         end = decoded = self.start_s
         for decode, prefill in zip(self.decode_s, self.prefill_s, strict=True):
@@ -83,7 +86,7 @@ class Timings:
 
     @property
     def efficiency(self) -> float:
-        """The bound of Equation 3 divided by the time taken; 1 is perfect."""
+        """`bound` divided by `total_s`; 1 is perfect."""
         return self.bound / self.total_s if self.total_s > 0 else 1.0
 
     def summary(self) -> dict[str, float | str]:
@@ -101,11 +104,11 @@ class Timings:
 
 
 @dataclass(frozen=True, slots=True)
-class _Made(Generic[T]):
-    """A group, and the time that the producer spent on it."""
+class _TimedGroup(Generic[T]):
+    """A group, and the seconds that the producer spent on it."""
 
     group: T
-    took: float
+    seconds: float
 
 
 class _Failure:
@@ -124,28 +127,30 @@ def run_groups(
     start_s: float = 0.0,
     busy: Callable[[], float] | None = None,
 ) -> tuple[list[R], Timings]:
-    """Consume every group once, in order.
+    """Consume every group once, in order; return the results and the timings.
 
     Args:
-        groups: The producer: an iterator that returns a group once it is ready. For `INTERLEAVED`, it must
+        groups: The producer: an iterable that yields each group when it is ready. For `INTERLEAVED`, it must
             not work ahead.
         consume: Prefills a group.
         mode: How producer and consumer share the time.
-        waiting: Groups that may wait for the consumer.
+        waiting: Maximum number of groups that wait for the consumer (`OVERLAPPED`).
         start_s: Seconds spent before the call, added to the total.
-        busy: Returns the seconds that the producer has worked so far, if the producer works ahead of its
-            iterator; called after every group.
+        busy: Returns the seconds that the producer has worked so far; called before and after every group.
+            None: the producer does not work ahead of its iterator, so the time for its next group is
+                measured.
 
     Returns:
         What `consume` returned for every group, and the timings.
 
     Raises:
-        Exception: Whatever producer or consumer raised. The other one is stopped; no thread keeps running.
+        Exception: What the producer or the consumer raised. The other is then stopped, and no thread keeps
+            running.
     """
     begin = time.perf_counter()
-    timed_groups: Iterable[_Made[T]] = _timed(groups, busy)
+    timed_groups: Iterable[_TimedGroup[T]] = _timed(groups, busy)
     if mode is Mode.SEQUENTIAL:
-        # The baseline for overlap: all decoding, then all prefill.
+        # All groups are decoded before the first is prefilled.
         timed_groups = list(timed_groups)
     results: list[R] = []
     decode: list[float] = []
@@ -153,7 +158,7 @@ def run_groups(
     source = _ahead(timed_groups, waiting) if mode is Mode.OVERLAPPED else iter(timed_groups)
     try:
         for item in source:
-            decode.append(item.took)
+            decode.append(item.seconds)
             started = time.perf_counter()
             results.append(consume(item.group))
             prefill.append(time.perf_counter() - started)
@@ -165,7 +170,7 @@ def run_groups(
     return results, Timings(mode, start_s, tuple(decode), tuple(prefill), total)
 
 
-def _timed(groups: Iterable[T], busy: Callable[[], float] | None) -> Iterator[_Made[T]]:
+def _timed(groups: Iterable[T], busy: Callable[[], float] | None) -> Iterator[_TimedGroup[T]]:
     clock = busy or time.perf_counter
     source = iter(groups)
     try:
@@ -175,30 +180,30 @@ def _timed(groups: Iterable[T], busy: Callable[[], float] | None) -> Iterator[_M
                 group = next(source)
             except StopIteration:
                 return
-            took = clock() - before
-            yield _Made(group, took)
+            seconds = clock() - before
+            yield _TimedGroup(group, seconds)
     finally:
         close = getattr(source, "close", None)
         if close is not None:
             close()
 
 
-def _ahead(made: Iterable[_Made[T]], waiting: int) -> Iterator[_Made[T]]:
-    """Consume `made` on a thread, at most `waiting` groups ahead."""
-    queue: Queue[_Made[T] | _Failure | None] = Queue(maxsize=waiting)
+def _ahead(timed_groups: Iterable[_TimedGroup[T]], waiting: int) -> Iterator[_TimedGroup[T]]:
+    """Yield the groups, which a thread takes from the producer, at most `waiting` groups ahead."""
+    queue: Queue[_TimedGroup[T] | _Failure | None] = Queue(maxsize=waiting)
     stopped = threading.Event()
 
-    def offer(item: _Made[T] | _Failure | None) -> None:
+    def offer(item: _TimedGroup[T] | _Failure | None) -> None:
         while not stopped.is_set():
             try:
-                # With a time-out: if the consumer fails, nobody takes items, so `stopped` must be checked.
+                # The time-out lets the loop check `stopped`: if the consumer fails, nobody takes items.
                 queue.put(item, timeout=0.1)
             except Full:
                 continue
             return
 
     def produce() -> None:
-        source = iter(made)
+        source = iter(timed_groups)
         try:
             for item in source:
                 offer(item)
@@ -206,7 +211,7 @@ def _ahead(made: Iterable[_Made[T]], waiting: int) -> Iterator[_Made[T]]:
                     break
             offer(None)
         except BaseException as error:
-            # The consumer raises the error in its thread; raised here, it would reach nobody.
+            # The consumer's thread raises the error, because nobody would see it here.
             offer(_Failure(error))
         finally:
             close = getattr(source, "close", None)
@@ -228,5 +233,5 @@ def _ahead(made: Iterable[_Made[T]], waiting: int) -> Iterator[_Made[T]]:
             yield item
     finally:
         stopped.set()
-        # The caller closes the recording next, but the thread may still be reading it.
+        # The caller will close the recording, so wait until the thread no longer reads it.
         thread.join()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from lookout.errors import LookoutError
 from lookout.values import check_finite, check_whole
 
-if TYPE_CHECKING:  # they import torch, which settings do not need
+if TYPE_CHECKING:  # these modules import torch, which settings do not need
     from lookout.models.windows import PromptPart
     from lookout.models.windows.types import Rows
 
@@ -20,12 +20,14 @@ class RecordingError(LookoutError, ValueError):
 
 
 class Score(StrEnum):
-    """Which KV entries of a group are kept (QuickVideo section 3.2): those with the highest score.
+    """The score by which KV entries of a group are kept (QuickVideo section 3.2). The highest scores are
+    kept.
 
-    `KEY_NORM`: small key norm, the paper's default. `VALUE_NORM`: large value norm. `ATTENTION`: dot product
-    with the mean query of the questions. For comparison at equal cost: `LARGE_KEY_NORM`: the opposite of the
-    paper's default. `RANDOM`: random rows from a seed. `UNIFORM`: evenly spaced rows. `FIRST`: the group's
-    first rows.
+    `KEY_NORM`: a small key norm scores high, the paper's default. `VALUE_NORM`: a large value norm scores
+        high.
+    `ATTENTION`: the dot product with the mean query of the questions. The others serve as comparisons at
+    equal cost. `LARGE_KEY_NORM`: a large key norm scores high. `RANDOM`: random rows from a seed. `UNIFORM`:
+    evenly spaced rows. `FIRST`: the group's first rows.
     """
 
     KEY_NORM = "key-norm"
@@ -42,11 +44,14 @@ class PrefillSettings:
     """How a recording is prefilled.
 
     Attributes:
-        group_frames: Encoded frames per group; activations grow with this number, KV does not.
-        rho: Share of each group's entries that is kept, per layer and KV head.
-        score: Which entries are kept.
-        keep_text: Whether to keep labels and the tokens around frames, so that only visual rows compete.
-        compact: Whether to number the kept tokens of a 1-D model consecutively instead of on the full grid.
+        group_frames: Encoded frames per group. Memory for activations grows with this number; the KV does
+            not.
+        rho: Share of each group's KV entries that is kept, per layer and KV head; above 0, at most 1.
+        score: The score by which entries are kept.
+        keep_text: Whether to keep all labels and frame marks, so that only entries of visual tokens are
+            dropped.
+        compact: For models with 1-D positions: whether to number the kept tokens consecutively instead of by
+            their place in the full grid.
         seed: Seed for the rows of `Score.RANDOM`.
     """
 
@@ -64,30 +69,31 @@ class PrefillSettings:
             raise RecordingError(f"rho={self.rho:g} must be above 0 and at most 1")
 
     def keeps(self, rows: int) -> int:
-        """Return how many of `rows` competing rows are kept."""
-        # In floating point, 0.07 * 100 is slightly above 7, which must not be rounded up to 8.
+        """Return how many of `rows` rows that may be dropped are kept."""
+        # In floating point, 0.07 * 100 is slightly above 7, and must not be rounded up to 8.
         return min(rows, math.ceil(self.rho * rows - 1e-9))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupPlan:
-    """One group of a recording, as an engine prefills it: plain data, no tensors.
+    """The plan of one group of a recording, by which an engine prefills it.
 
-    Rows are numbered in prompt order from the group's first row; the first group begins with the prefix. A
-    row attends to the kept entries of all earlier groups and to the group's rows up to itself.
+    Rows are numbered in prompt order from the group's first row. The first group begins with the prefix. A
+    row attends to the kept entries of all earlier groups, and to the group's rows up to itself.
 
     Attributes:
         recording: The recording's name.
         group: Number of the group, from 0.
         first_frame: Number of the group's first frame among all shown frames.
-        parts: Prefix (first group only) and frames.
-        token_ids: int64 [rows]: text ids, `VISUAL` or `NEWLINE`.
-        positions: int64 [axes, rows].
-        competing: int64: the rows of which `keep` are kept per layer and KV head. All other rows are kept.
+        parts: The prompt's parts: the prefix (first group only) and the frames.
+        token_ids: For each row, the id of its text token, `VISUAL` or `NEWLINE`; int64 [rows].
+        positions: Positions of the rows, int64 [axes, rows].
+        competing: The rows of which only `keep` are kept per layer and KV head, int64. All other rows are
+            kept.
         keep: How many of the `competing` rows are kept.
         question_position: Position of the first row after the group.
-        origin_us: Sampling time of the recording's first frame.
-        before: Number of rows in the groups before this one.
+        origin_us: Sampling time of the recording's first frame, microseconds.
+        before: Number of rows in all earlier groups.
     """
 
     recording: str
@@ -109,7 +115,7 @@ class GroupPlan:
 
     @property
     def kept(self) -> int:
-        """Number of entries that are kept, per layer and KV head."""
+        """Number of the group's KV entries that are kept, per layer and KV head."""
         return self.rows - len(self.competing) + self.keep
 
     @property

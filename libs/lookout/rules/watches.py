@@ -1,4 +1,4 @@
-"""Checks watches; shared by all code that writes or reads them."""
+"""Checks watches. All code that writes or reads watches uses these checks."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from lookout.wire import (
 from lookout.wire.limits import ID_BYTES, LEAST_THRESHOLD, WATCH_BYTES
 from lookout.wire.ranges import RangeError, check_ranges
 
-#: reserved ids, and their use
+#: reserved ids, and what uses them
 _TAKEN = {CAMERA_HEALTH: "cameras' own incidents", SHIFT_REPORT: "scheduled reports"}
 #: why a watch with `verify` cannot ask a second model
 NO_SECOND_MODEL: Final = "no second model is configured: set LOOKOUT_OPINION_URL and LOOKOUT_OPINION_MODEL"
 _LAST_VERSION = 2**32 - 1  # uint32
-#: what a watch may be asked about, by its name in commands and resources; on the wire, 0 is windows
+#: what a watch may be asked about, by the name in commands and resources; on the wire, 0 means windows
 ASKED: Final[dict[str, Watch.Asked]] = {
     "windows": Watch.ASKED_UNSPECIFIED,
     "strides": Watch.ASKED_STRIDES,
@@ -37,14 +37,14 @@ ASKED: Final[dict[str, Watch.Asked]] = {
 
 
 def read_watch(key: str, value: bytes) -> tuple[Watch, Rule]:
-    """Parse and check the watch in a record of watches.v1; return it with its rule.
+    """Parse and check the watch in a record of watches.v1. Return the watch and its rule.
 
     Args:
         key: The record's key, which is the watch's id.
         value: The record's value.
 
     Raises:
-        RuleError: The record is not a valid watch; the text says why.
+        RuleError: The record is not a valid watch. The error says why.
     """
     if len(value) > WATCH_BYTES:
         raise RuleError(f"the record has {len(value)} bytes; the limit is {WATCH_BYTES}")
@@ -53,10 +53,10 @@ def read_watch(key: str, value: bytes) -> tuple[Watch, Rule]:
     except WireError as error:
         raise RuleError(str(error)) from error
     if not watch.id:
-        # A watch written by hand may omit its id.
+        # A watch that was written by hand may omit its id.
         watch.id = key
     if watch.id != key:
-        raise RuleError(f"the record's key must be its id, {watch.id[:40]!r}")
+        raise RuleError(f"the record's key must be the watch's id, {watch.id[:40]!r}")
     rule = check_watch(watch)
     watch.question = asked_question(watch)
     return watch, rule
@@ -72,19 +72,13 @@ def watch_fault(key: str, value: bytes) -> str | None:
 
 
 def check_watch(watch: Watch) -> Rule:
-    """Check a watch and return its rule, built as prefill and alerts build it.
-
-    Args:
-        watch: The watch.
-
-    Returns:
-        Its rule.
+    """Check a watch and return its rule.
 
     Raises:
-        RuleError: The watch is invalid; the text names the field and why.
+        RuleError: The watch is invalid. The error names the field and says why.
     """
     if not is_camera_id(watch.id):
-        raise RuleError(f"id {watch.id[:40]!r}: must be printable text of 1 to {ID_BYTES} bytes")
+        raise RuleError(f"id {watch.id[:40]!r}: give printable text of 1 to {ID_BYTES} bytes")
     try:
         check_ranges(watch)
     except RangeError as error:
@@ -93,7 +87,8 @@ def check_watch(watch: Watch) -> Rule:
     for pattern in watch.cameras:
         if not is_camera_id(pattern):
             raise RuleError(
-                f"cameras: {pattern[:40]!r} is not a camera id or pattern of 1 to {ID_BYTES} bytes"
+                f"cameras: {pattern[:40]!r} is not a camera id or a pattern: give 1 to {ID_BYTES} bytes of "
+                "printable text"
             )
     try:
         check_tenant(watch.tenant)
@@ -105,7 +100,7 @@ def check_watch(watch: Watch) -> Rule:
     if watch.asked not in Watch.Asked.values():
         raise RuleError(f"asked: {watch.asked} is unknown; it is one of {', '.join(ASKED)}")
     if watch.verify_with and not watch.verify:
-        raise RuleError("verify_with: set verify as well, which asks the model named here")
+        raise RuleError("verify_with has no effect without verify: set verify too, or remove verify_with")
     if watch.describe and structure_of(asked_question(watch)) is not None:
         raise RuleError(f"describe: {NO_TEXT}")
     rule = rule_of(watch.rule, watch.question)
@@ -126,7 +121,7 @@ def _check_gate(watch: Watch) -> None:
         return
     if not is_camera_id(gate):
         raise RuleError(
-            f"gate: watch {gate[:40]!r} is not a valid id: printable text of 1 to {ID_BYTES} bytes"
+            f"gate: watch {gate[:40]!r} is not a valid id: give printable text of 1 to {ID_BYTES} bytes"
         )
     if gate == watch.id:
         raise RuleError(f"gate: watch {clean(gate, 40)} cannot wait for itself: choose another watch")
@@ -139,21 +134,20 @@ def second_model_fault(name: str, names: Collection[str]) -> str | None:
 
     Args:
         name: The watch's `verify_with`.
-        names: Names of the second models in LOOKOUT_OPINION_URL; "": one without a name. Empty: there is no
-            second model.
+        names: Names of the second models in LOOKOUT_OPINION_URL; a model without a name counts as "". Empty:
+            there is no second model.
     """
     if not names:
         return NO_SECOND_MODEL
     if not name or name in names:
         return None
-    choices = ", ".join(sorted(filter(None, names))) or "one without a name"
+    choices = ", ".join(sorted(filter(None, names))) or "only a model without a name"
     return f"no second model is called {clean(name, 40)!r}; LOOKOUT_OPINION_URL of notify has: {choices}"
 
 
 def asked_question(watch: Watch) -> str:
-    """Return the question of a watch on one line.
-
-    The question of `camera-offline` may be empty, because alerts decides that watch without the model.
+    """Return the question of a watch, on one line. It may be empty only for `camera-offline`, which alerts
+    decides without the model.
 
     Raises:
         RuleError: The question is invalid (`question_text`), or the watch's id is reserved.
@@ -166,7 +160,7 @@ def asked_question(watch: Watch) -> str:
 
 
 def asks_strides(watch: Watch) -> bool:
-    """Whether a watch is asked about each stride alone, not about windows."""
+    """Whether a watch asks about each stride separately, not about windows."""
     return watch.asked == Watch.ASKED_STRIDES
 
 
@@ -190,5 +184,7 @@ def next_version(watch: Watch) -> int:
         RuleError: The version is the last one possible.
     """
     if watch.version >= _LAST_VERSION:
-        raise RuleError(f"version {watch.version} is the last possible: remove the watch, then add it again")
+        raise RuleError(
+            f"version {watch.version} is the highest possible: remove the watch, then add it again"
+        )
     return watch.version + 1

@@ -1,7 +1,6 @@
-"""Plays a stream, live or replayed: samples, blocks, windows, and why a window has no answer.
+"""Turns a stream, live or replayed, into samples, blocks and windows, and states why a window has no answer.
 
-Names are imported lazily, when first used, because decode builds its requests here and its image has no
-torch.
+Names are imported only when first used, because decode needs `decode_request` and its image has no torch.
 """
 
 from __future__ import annotations

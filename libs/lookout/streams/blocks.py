@@ -1,8 +1,8 @@
 """Turns sampled frames into stride blocks of kept tokens: prunes, then encodes.
 
-`stream_blocks` does this in one process. In the fleet, prune-encode does it and prefill reads the tokens
-(docs/architecture.md), with the same functions: the tower's input (`frame_input`), the part of its output
-that a window uses (`encoded_frame`), and the empty blocks in place of a hole (`empty_indices`).
+`stream_blocks` does this in one process. In the fleet, prune-encode makes the blocks and prefill reads their
+tokens (docs/architecture.md). Both use the functions of this module: `frame_input` returns the tower's input,
+`encoded_frame` the form of its output that windows use, and `empty_indices` the empty blocks for a hole.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class StrideFrame:
     Attributes:
         sample: The input for pruning.
         time_us: The frame's stream time in microseconds.
-        slot: The point of the sampling grid for which it was chosen.
+        slot: Number of the grid point for which the frame was sampled.
     """
 
     sample: Sample
@@ -42,8 +42,8 @@ class StrideFrame:
         """Return the stride frame of a decoded frame.
 
         Args:
-            frame: Facts of the frame.
-            pixels: uint8 [height, width, 3], RGB, the model's input.
+            frame: The frame's times and motion vectors.
+            pixels: The frame at the size of the model's input, RGB, uint8 [height, width, 3].
         """
         info, motion = frame.info, frame.motion
         sample = Sample(
@@ -59,11 +59,11 @@ class StrideFrame:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedStrides:
-    """The result of encoding strides.
+    """The encoded frames of consecutive strides.
 
     Attributes:
         strides: The encoded frames of every stride, in stride order.
-        carry: Pruning state for the next stride.
+        carry: Pruning state for the next stride; None if no stride was encoded.
         inputs: The tower's inputs, to count its FLOPs.
     """
 
@@ -79,7 +79,7 @@ class EncodedStrides:
 
 @dataclass(frozen=True, slots=True)
 class FrameTime:
-    """A sampled frame's stream time in microseconds and its grid point."""
+    """A sampled frame's stream time in microseconds, and the number of its grid point (`slot`)."""
 
     time_us: int
     slot: int
@@ -92,8 +92,8 @@ def frame_input(
 
     Args:
         pixels: Pixels of all frames of the block, each uint8 [height, width, 3].
-        frames: Indices of the patch's frames.
-        keep: bool [group_rows, group_cols].
+        frames: Indices in `pixels` of the patch's frames.
+        keep: The groups to encode, bool [group_rows, group_cols].
     """
     return FrameInput(np.stack([pixels[number] for number in frames]), keep)
 
@@ -107,15 +107,16 @@ def encoded_frame(
     *,
     step_us: int,
 ) -> EncodedFrame:
-    """Return a temporal patch in the form that windows use: its time is that of its first frame, and its
-    label shows the mean time of its first and last frame.
+    """Return a temporal patch in the form that windows use.
+
+    The patch's time is that of its first frame. Its label shows the mean time of its first and last frame.
 
     Args:
         shown: The patch's frames, in time order.
         anchor: Whether the patch is encoded whole, as the reference for later frames.
-        keep: bool [group_rows, group_cols].
-        tokens: [kept, hidden].
-        deepstack: [levels, kept, hidden], if the family has it.
+        keep: The groups that have a token, bool [group_rows, group_cols].
+        tokens: The groups' tokens in row-major order, [kept, hidden].
+        deepstack: The tokens' DeepStack features, [levels, kept, hidden]; None if the family has none.
         step_us: Microseconds between two points of the sampling grid.
     """
     return EncodedFrame(
@@ -130,8 +131,10 @@ def encoded_frame(
 
 
 def empty_indices(begin: int, end: int, window_blocks: int) -> range:
-    """Return the indices of empty blocks for a hole in [begin, end): at most as many as a window has blocks,
-    because more would not change the outcome."""
+    """Return the indices of the empty blocks that stand for a hole in [begin, end).
+
+    There are at most `window_blocks` of them, because more empty blocks would not change any outcome.
+    """
     return range(begin, min(end, begin + window_blocks))
 
 
@@ -143,7 +146,7 @@ def strides_of(frames: Iterable[StrideFrame], samples: int) -> Iterator[tuple[in
         samples: Grid points of a stride.
 
     Yields:
-        The index of a stride and its frames; strides without a frame are left out.
+        The index and the frames of every stride that has a frame.
     """
     for index, members in groupby(frames, lambda frame: frame.slot // samples):
         yield index, list(members)
@@ -156,7 +159,7 @@ def encode_strides(
     step_us: int,
     carry: Carry | None = None,
 ) -> EncodedStrides:
-    """Prune and encode consecutive strides of one stream, in one batch of the tower.
+    """Prune and encode consecutive strides of one stream in one batch.
 
     Args:
         strides: The frames of every stride.
@@ -166,17 +169,17 @@ def encode_strides(
         carry: State after the previous stride; None at the start of a stream.
     """
     inputs: list[FrameInput] = []
-    pictures: list[list[tuple[bool, list[FrameTime]]]] = []
+    patches: list[list[tuple[bool, list[FrameTime]]]] = []
     for members in strides:
         masks, carry = prune_block([member.sample for member in members], tower.grid, policy, carry)
         times = [FrameTime(member.time_us, member.slot) for member in members]
-        pictures.append([(mask.anchor, [times[i] for i in mask.frames]) for mask in masks])
+        patches.append([(mask.anchor, [times[i] for i in mask.frames]) for mask in masks])
         pixels = [member.sample.pixels for member in members]
         inputs += [frame_input(pixels, mask.frames, mask.keep) for mask in masks]
     # One call for all strides, because a tower packs any number of frames into one sequence.
     encoded = iter(zip(inputs, tower.encode(inputs), strict=True))
     strides_encoded = []
-    for stride in pictures:
+    for stride in patches:
         frames = []
         for anchor, times in stride:
             source, output = next(encoded)
@@ -188,17 +191,18 @@ def encode_strides(
 
 
 def _thinned(frames: Sequence[EncodedFrame], policy: MaskPolicy) -> Sequence[EncodedFrame]:
-    """Apply a `TokenPolicy`: drop tokens after the tower."""
+    """Return the frames without the tokens that a `TokenPolicy` drops after the tower; under another policy,
+    return the frames unchanged."""
     if not isinstance(policy, TokenPolicy):
         return frames
     groups = [EncodedGroups(frame.anchor, frame.keep, frame.tokens.float().cpu().numpy()) for frame in frames]
     thinned = []
     for frame, keep in zip(frames, drop_tokens(policy, groups), strict=True):
         # Tokens are in row-major order of the encoded groups, so only those groups of the new mask are read.
-        left = torch.from_numpy(np.flatnonzero(keep[frame.keep])).to(frame.tokens.device)
-        deepstack = None if frame.deepstack is None else frame.deepstack.index_select(1, left)
+        remaining = torch.from_numpy(np.flatnonzero(keep[frame.keep])).to(frame.tokens.device)
+        deepstack = None if frame.deepstack is None else frame.deepstack.index_select(1, remaining)
         thinned.append(
-            replace(frame, keep=keep, tokens=frame.tokens.index_select(0, left), deepstack=deepstack)
+            replace(frame, keep=keep, tokens=frame.tokens.index_select(0, remaining), deepstack=deepstack)
         )
     return thinned
 
@@ -207,8 +211,11 @@ def _thinned(frames: Sequence[EncodedFrame], policy: MaskPolicy) -> Sequence[Enc
 class StreamBlock:
     """A stride block, and the facts that decide whether windows with this block are asked.
 
-    `encoded` are the masks with which the tower ran, if they are known; a frame's own mask has fewer groups
-    if tokens were dropped after the tower.
+    Attributes:
+        block: The block.
+        facts: The facts.
+        encoded: For each frame, the groups that the tower encoded, bool [group_rows, group_cols]; empty if
+            unknown. The mask in `block` has fewer groups if tokens were dropped after the tower.
     """
 
     block: StrideBlock
@@ -222,7 +229,7 @@ class StreamBlock:
 
     @property
     def masks(self) -> tuple[NDArray[np.bool_], ...]:
-        """The masks with which the tower ran, else those of the frames."""
+        """The groups that the tower encoded; if they are unknown, the groups that have tokens."""
         return self.encoded or tuple(frame.keep for frame in self.block.frames)
 
     @classmethod
@@ -244,8 +251,8 @@ def stream_blocks(
     step_us: int,
     window_blocks: int,
 ) -> Iterator[StreamBlock]:
-    """Yield the pruned and encoded blocks of one stream, each when it ends; strides without a frame give
-    empty blocks.
+    """Yield the pruned and encoded blocks of one stream, each as soon as its stride ends. A stride without
+    frames gives an empty block.
 
     Args:
         stream: The stream's name.
@@ -254,7 +261,7 @@ def stream_blocks(
         policy: Decides what is kept of each frame.
         samples: Grid points of a block.
         step_us: Microseconds between two points of the grid.
-        window_blocks: Blocks of a window, which also limits the empty blocks for one hole.
+        window_blocks: Blocks of a window; also the maximum number of empty blocks for one hole.
     """
     maker = BlockMaker(stream, tower, policy, samples=samples, step_us=step_us, window_blocks=window_blocks)
     for frame in frames:
@@ -275,32 +282,32 @@ class BlockMaker:
     step_us: int
     window_blocks: int
     _carry: Carry | None = None
-    _following: int = 0
-    _open: tuple[StrideFrame, ...] = ()
+    _next_index: int = 0
+    _pending: tuple[StrideFrame, ...] = ()
 
     def add(self, frame: StrideFrame) -> list[StreamBlock]:
         """Add the next frame and return the blocks that end before it."""
-        ends = self._open and frame.slot // self.samples != self._open[0].slot // self.samples
+        ends = self._pending and frame.slot // self.samples != self._pending[0].slot // self.samples
         blocks = self.end() if ends else []
-        self._open = (*self._open, frame)
+        self._pending = (*self._pending, frame)
         return blocks
 
     def end(self) -> list[StreamBlock]:
-        """Close the block of the pending frames; return it, after the empty blocks before it. Empty if there
-        are no pending frames."""
-        members, self._open = self._open, ()
+        """Close the block of the pending frames. Return the empty blocks of a hole before it, then the block;
+        an empty list if no frame is pending."""
+        members, self._pending = self._pending, ()
         if not members:
             return []
         index, samples = members[0].slot // self.samples, self.samples
         # A hole's empty blocks come before the block after the hole, so that windows close in time order.
         blocks = [
             StreamBlock(StrideBlock(self.stream, hole, ()), BlockFacts(hole, samples, 0))
-            for hole in empty_indices(self._following, index, self.window_blocks)
+            for hole in empty_indices(self._next_index, index, self.window_blocks)
         ]
-        # One stride at a time, although a batch would be faster, because a live window must not wait for the
-        # next block.
+        # Strides are encoded one at a time, because a live window must not wait for the next block. A batch
+        # would be faster.
         encoded = encode_strides([members], self.tower, self.policy, self.step_us, self._carry)
-        self._following, self._carry = index + 1, encoded.carry
+        self._next_index, self._carry = index + 1, encoded.carry
         facts = BlockFacts(
             index,
             samples,

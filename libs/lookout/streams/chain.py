@@ -1,9 +1,9 @@
-"""One stream's windows as a chain: plan, run, retry as a key window, audit, forget.
+"""Answers the windows of one stream, each of which continues the KV of the previous window (a chain).
 
-The engine's part of a window is written as a generator (`ChainRule.steps`), which yields requests and
-receives answers. A service sends them one by one to a batcher that it shares with other cameras
-(`ChainRunner`); a player sends the requests of many streams as one batch (`run_batch`). Both plan the same
-windows.
+`ChainRule` plans a window, retries it as a key window if it fails, and audits it. Its method `steps` is a
+generator that yields requests to the engine and receives answers. A service sends these requests one by one
+to a batcher that serves many cameras (`ChainRunner`). A player sends the requests of many streams as one
+batch (`run_batch`). Both plan the same windows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lookout.models.windows import Planner, StrideBlock, WindowPlan, reuses_fram
 
 #: attempts to answer a window: as planned, then as a key window
 TRIES: Final = 2
-#: basis of a window whose strides were asked alone
+#: `basis` of a window in which every stride was asked in a separate prompt
 STRIDES: Final = "strides"
 
 
@@ -36,7 +36,8 @@ class Answerer(Protocol):
     """Answers one window (`lookout.services.prefill.batcher.Batcher`, `EngineAnswers`)."""
 
     def answer(self, request: WindowRequest) -> WindowAnswer:
-        """Return the answer to one window; errors are in the answer."""
+        """Return the answer to one window. An engine error is not raised but returned in
+        `WindowAnswer.error`."""
         ...
 
     def forget(self, stream: str) -> None:
@@ -51,7 +52,8 @@ class EngineAnswers:
     engine: Engine
 
     def answer(self, request: WindowRequest) -> WindowAnswer:
-        """Return the answer to one window; errors are in the answer."""
+        """Return the answer to one window. An engine error is not raised but returned in
+        `WindowAnswer.error`."""
         return self.engine.run([request])[0]
 
     def forget(self, stream: str) -> None:
@@ -64,12 +66,13 @@ class WindowChain:
     """The chain of one stream's windows.
 
     Attributes:
-        key_every: Strides between key windows; at most those of the settings.
+        key_every: Strides from one key window to the next; at most `WindowSettings.key_every`.
         plan: Plan of the newest window, whose KV the engine should have. None: the next window is a key
             window.
-        strides: The answers of strides that were asked alone (`WindowSettings.alone`) for the newest window,
-            by index. Missing ones are asked again, for example after a restart. A chain may have both: a
-            camera's watches may be asked about windows and about strides.
+        strides: The answers of the newest window's strides that were asked in separate prompts
+            (`WindowSettings.alone`), by block index. A missing stride is asked again, for example after a
+            restart. A chain may have `plan` and `strides`, because some of a camera's watches may ask about
+            windows and others about strides.
     """
 
     key_every: int
@@ -95,8 +98,8 @@ class Audit:
 def basis_of(plan: WindowPlan, answer: WindowAnswer) -> str:
     """Return how a window was computed.
 
-    `key`: in full, as the beginning of a chain; `full`: the window continues a chain, but every row after the
-    prefix was computed; `incremental`: KV of frames of the previous window was reused.
+    `key`: in full, as the first window of a chain. `full`: as part of a chain, but every row after the prefix
+    was computed. `incremental`: KV of frames of the previous window was reused.
     """
     if plan.parent is None:
         return "key"
@@ -106,8 +109,14 @@ def basis_of(plan: WindowPlan, answer: WindowAnswer) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredWindow:
-    """An answered window: its plan, the engine's answer, and its audit if there was one. `alone`: each of
-    its strides was asked alone."""
+    """An answered window.
+
+    Attributes:
+        plan: The window's plan.
+        answer: The engine's answer.
+        audit: The window's audit; None if it was not audited.
+        alone: Whether each stride of the window was asked in a separate prompt.
+    """
 
     plan: WindowPlan
     answer: WindowAnswer
@@ -120,7 +129,7 @@ class AnsweredWindow:
         return STRIDES if self.alone else basis_of(self.plan, self.answer)
 
 
-#: the requests for one window, in the order in which the answers are needed; returns the answered window
+#: yields the requests for one window, receives the answer to each, and returns the answered window
 WindowSteps = Generator[WindowRequest, WindowAnswer, AnsweredWindow]
 
 
@@ -130,9 +139,10 @@ class ChainRule:
 
     Attributes:
         planner: Plans windows.
-        reuse: Whether to keep KV between windows; otherwise every window is a key window and nothing is kept.
-        audit_limit: A larger difference halves a stream's interval between key windows; a difference below a
-            quarter of it doubles the interval again. None: no audits.
+        reuse: Whether to keep KV between windows. If not, every window is a key window.
+        audit_limit: Limit on `Audit.difference`. An audit above the limit halves the stream's interval
+            between key windows; an audit below a quarter of the limit doubles the interval, up to `longest`.
+            None: no audits.
     """
 
     planner: Planner
@@ -141,8 +151,7 @@ class ChainRule:
 
     @property
     def longest(self) -> int:
-        """Longest interval between key windows, in strides: the interval of a stream whose audits are within
-        the limit."""
+        """Longest interval between key windows, in strides. It applies until an audit shortens it."""
         return self.planner.settings.key_every
 
     @property
@@ -169,24 +178,25 @@ class ChainRule:
             chain: The chain of the blocks' stream.
             blocks: Blocks of the window, oldest first.
             questions: Asked at the window's end.
-            key: True: compute the window in full; False: continue the previous window, if there is one; None:
-                the stream's phase decides.
+            key: True: compute the window in full. False: continue the previous window, if there is one. None:
+                compute it in full if a key window of the stream is due.
             audited: Whether a key window may be audited.
 
         Raises:
-            EngineError: The window cannot be answered; the next one is a key window.
+            EngineError: The window cannot be answered. The next window is then a key window.
             WindowError: The blocks do not form a window.
         """
         if self.planner.settings.alone:
-            return (yield from self._alone(chain, blocks, questions))
-        # A window that fails, or that the caller abandons, leaves the chain without a plan.
+            return (yield from self._strides_alone(chain, blocks, questions))
+        # Cleared until the window is answered, so that the chain has no plan if the window fails or the
+        # caller abandons it.
         previous, chain.plan = chain.plan, None
         if not self.reuse:
             plan = self.planner.plan(blocks)
             return AnsweredWindow(plan, (yield self._request(plan, blocks, questions)).unwrap())
         due = key
         if due is None:
-            # Without a previous window, the planner begins a chain anyway.
+            # If there is no previous window, the planner begins a chain without being told.
             due = previous is not None and self.planner.is_due(previous, chain.key_every)
         trial = None
         if due and previous is not None and audited and self.audit_limit is not None:
@@ -194,8 +204,9 @@ class ChainRule:
             trial = yield from self._trial(previous, blocks, questions)
         plan = self.planner.plan(blocks, previous, key=due)
         if key is None and plan.parent is not None and not reuses_frames(plan):
-            # After a burst the plan computes everything anyway, so begin a new chain here, which postpones
-            # the next key window. A replayed window (`key` is given) is planned as it originally was.
+            # After a burst of motion, the plan computes every row anyway. A key window costs the same and
+            # postpones the next one. If `key` is given, a window is replayed and must be planned as
+            # originally.
             plan = self.planner.plan(blocks, key=True)
         window = yield from self._answered(plan, blocks, questions)
         chain.plan = window.plan
@@ -205,20 +216,20 @@ class ChainRule:
         chain.key_every = self._interval(chain.key_every, audit)
         return replace(window, audit=audit)
 
-    def _alone(
+    def _strides_alone(
         self, chain: WindowChain, blocks: Sequence[StrideBlock], questions: Sequence[Question]
     ) -> WindowSteps:
-        """Ask each stride in a separate prompt, and return for each question the answer of the stride with
-        the largest p(yes). Strides that were asked for the previous window are not asked again."""
-        earlier, chain.strides = chain.strides, {}
+        """Ask about each stride in a separate prompt. Each question's answer is the one with the largest
+        p(yes) of all strides. A stride that was asked for the previous window is not asked again."""
+        previous_answers, chain.strides = chain.strides, {}
         visible = [block for block in blocks if block.frames] or list(blocks)
         strides: dict[int, list[tuple[Question, Answer]]] = {}
         costs: list[Cost] = []
         for block in visible:
-            answers = [pair for pair in earlier.get(block.index, ()) if pair[0] in questions]
+            answers = [pair for pair in previous_answers.get(block.index, ()) if pair[0] in questions]
             answered = [question for question, _ in answers]
             missing = [question for question in questions if question not in answered]
-            # A window makes at least one request.
+            # Every window must make at least one request, because `run_batch` expects one.
             if missing or (block is visible[-1] and not costs):
                 batch = missing or questions
                 request = self._request(self.planner.plan([block]), [block], batch)
@@ -227,7 +238,7 @@ class ChainRule:
                 answers = [pair for pair in answers if pair[0] not in batch]
                 answers += zip(batch, answer.answers, strict=True)
             strides[block.index] = answers
-        highest = [
+        best_answers = [
             max(
                 (answer for pairs in strides.values() for part, answer in pairs if part == question),
                 key=_p_yes,
@@ -235,9 +246,9 @@ class ChainRule:
             for question in questions
         ]
         chain.strides = strides
-        # The whole window's plan is never run; it only describes the window.
+        # This plan of the whole window is never run. It only describes the window in the result.
         plan = self.planner.plan(blocks)
-        answer = WindowAnswer(plan.stream, plan.window, tuple(highest), reduce(add, costs))
+        answer = WindowAnswer(plan.stream, plan.window, tuple(best_answers), reduce(add, costs))
         return AnsweredWindow(plan, answer, alone=True)
 
     def _answered(
@@ -246,7 +257,7 @@ class ChainRule:
         """Answer the window as planned or, if its stream is lost or fails, as a key window."""
         for remaining in reversed(range(TRIES)):
             answer = yield self._request(plan, blocks, questions)
-            # Retry only errors caused by the stream's KV, because an error of the window itself would recur.
+            # Only errors caused by the stream's KV are retried. Any other error would occur again.
             if not remaining or not isinstance(answer.error, (StreamLostError, StreamFailedError)):
                 return AnsweredWindow(plan, answer.unwrap())
             plan = self.planner.plan(blocks, key=True)
@@ -255,8 +266,8 @@ class ChainRule:
     def _trial(
         self, previous: WindowPlan, blocks: Sequence[StrideBlock], questions: Sequence[Question]
     ) -> Generator[WindowRequest, WindowAnswer, WindowAnswer | None]:
-        """Answer a window that is due as a key window incrementally first, so that an audit can compare both
-        answers. None: there is nothing to continue, or the attempt failed."""
+        """Return the incremental answer to a window that will then be computed as a key window, so that an
+        audit can compare both answers. None: there is no KV to continue, or the attempt failed."""
         plan = self.planner.plan(blocks, previous, key=False)
         if plan.parent is None:
             return None
@@ -271,14 +282,14 @@ class ChainRule:
         return WindowRequest(plan, blocks, questions, keep=self.keeps)
 
     def _interval(self, every: int, audit: Audit) -> int:
+        """Return a stream's new interval between key windows, given its interval so far and an audit."""
         if self.audit_limit is None:
             return every
         if audit.difference > self.audit_limit:
             return max(1, every // 2)
         if audit.difference < self.audit_limit / 4:
-            # Nothing changes if the difference is between a quarter of the limit and the limit, so that the
-            # interval does not oscillate.
             return min(self.longest, every * 2)
+        # Between a quarter of the limit and the limit, the interval stays, so that it does not oscillate.
         return every
 
 
@@ -289,9 +300,9 @@ def _p_yes(answer: Answer) -> float:
 class ChainRunner:
     """Answers windows of chains one at a time; thread-safe.
 
-    A window continues the previous one only if the caller's chain and the engine agree on the plan whose KV
-    is kept. The engine compares digests, so KV that is ahead of the committed state is never used: after an
-    abort or a takeover, the chain has no plan, and the window is a key window.
+    A window reuses the KV of the previous window only if that KV was computed from the chain's plan, which
+    the engine checks by the plan's digest. KV of a window that was never committed is therefore never used.
+    After an abort or a takeover, the chain has no plan, so its next window is a key window.
 
     Args:
         rule: Plans, retries and audits windows.
@@ -302,7 +313,7 @@ class ChainRunner:
         self.rule, self._answers = rule, answers
 
     def alone(self) -> ChainRunner:
-        """Return the runner that asks each stride of the same windows alone."""
+        """Return a runner for the same windows that asks about each stride in a separate prompt."""
         return ChainRunner(replace(self.rule, planner=self.rule.planner.alone()), self._answers)
 
     def ask(
@@ -317,7 +328,7 @@ class ChainRunner:
         """Answer the window of `blocks`, and advance the chain to it; see `ChainRule.steps`.
 
         Raises:
-            EngineError: The window cannot be answered; the next one is a key window.
+            EngineError: The window cannot be answered. The next window is then a key window.
             WindowError: The blocks do not form a window.
         """
         steps = self.rule.steps(chain, blocks, questions, key=key, audited=audited)
@@ -336,27 +347,29 @@ class ChainRunner:
 
 
 def run_batch(engine: Engine, windows: Sequence[WindowSteps]) -> list[AnsweredWindow]:
-    """Answer windows of several streams; return them in the same order. Each round of requests is one batch.
+    """Return the answered windows of several streams, in the order of `windows`.
+
+    The first requests of all windows form one batch, the second requests form the next batch, and so on.
 
     Raises:
         EngineError: A window cannot be computed.
     """
     answered: dict[int, AnsweredWindow] = {}
     # Every generator yields at least one request.
-    requests = {place: next(steps) for place, steps in enumerate(windows)}
+    requests = {index: next(steps) for index, steps in enumerate(windows)}
     while requests:
         answers = engine.run(list(requests.values()))
-        following: dict[int, WindowRequest] = {}
-        for place, answer in zip(requests, answers, strict=True):
+        next_requests: dict[int, WindowRequest] = {}
+        for index, answer in zip(requests, answers, strict=True):
             try:
-                following[place] = windows[place].send(answer)
+                next_requests[index] = windows[index].send(answer)
             except StopIteration as end:
-                answered[place] = end.value
-        requests = following
-    return [answered[place] for place in range(len(windows))]
+                answered[index] = end.value
+        requests = next_requests
+    return [answered[index] for index in range(len(windows))]
 
 
-def _audit(trial: WindowAnswer, full: WindowAnswer) -> Audit:
-    pairs = zip(trial.answers, full.answers, strict=True)
-    difference = max((abs(one.p_yes - other.p_yes) for one, other in pairs), default=0.0)
-    return Audit(difference, trial.cost.total_flops, trial.cost.seconds)
+def _audit(incremental: WindowAnswer, full: WindowAnswer) -> Audit:
+    pairs = zip(incremental.answers, full.answers, strict=True)
+    difference = max((abs(answer.p_yes - full_answer.p_yes) for answer, full_answer in pairs), default=0.0)
+    return Audit(difference, incremental.cost.total_flops, incremental.cost.seconds)

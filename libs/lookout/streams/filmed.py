@@ -1,4 +1,4 @@
-"""Makes pictures for people from the segments to which frames records refer."""
+"""Decodes pictures for people from the segments that frames records refer to."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ from lookout.wire import MAX_MESSAGE_BYTES
 
 
 class SegmentDecoder(Protocol):
-    """A sandbox, or a decoder in this process."""
+    """Decodes segments, in a sandbox or in this process."""
 
     def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment:
-        """Decode one segment."""
+        """Return the requested frames of one segment.
+
+        Raises:
+            CodecError: The segment cannot be decoded.
+        """
         ...
 
 
@@ -36,11 +40,12 @@ def filmed_pictures(
     Args:
         decoder: Decodes the segment.
         data: The segment's bytes.
-        segment: Facts that decode recorded about it.
-        rows: The frames to return; rows that do not exist are left out.
-        width: Width of the pictures in pixels; their height follows.
-        mask: Hidden areas (`lookout.rules.masks.Masks.shown`).
-        whole: Return the whole filmed picture, even if the model's input is only part of it or has borders.
+        segment: What decode recorded about the segment.
+        rows: Rows in `segment.frames` of the frames to return; rows that do not exist are omitted.
+        width: Maximum width of the pictures in pixels; the height follows from the shape of the picture.
+        mask: Hidden areas (`lookout.rules.masks.Masks.shown`); None: no area is hidden.
+        whole: Whether to return the whole filmed picture, even if the model's input is only part of it or has
+            borders.
 
     Returns:
         The pictures by row, uint8 [height, width, 3], RGB.
@@ -71,9 +76,9 @@ def filmed_size(picture: Picture, width: int, *, whole: bool = False) -> tuple[i
     input is larger.
 
     Args:
-        picture: How coded pictures became model input.
-        width: The largest width.
-        whole: Cover the whole filmed picture instead.
+        picture: How the segment's pictures became model input.
+        width: Maximum width in pixels.
+        whole: Whether to cover the whole filmed picture instead of the model's input.
     """
     across, down = picture.coded_width, picture.coded_height
     if picture.rotation in (90, 270):

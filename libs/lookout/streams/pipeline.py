@@ -1,8 +1,8 @@
-"""The whole system in one process, without Kafka: the best place to start reading.
+"""Asks questions about a video in one process, without Kafka. Start reading the code here.
 
-A file becomes segments, segments become sampled frames, frames become stride blocks of kept tokens, blocks
-become windows, and every window is asked every question. The fleet does the same with the same packages, one
-step per service (docs/architecture.md).
+A video is cut into segments. Segments are decoded to sampled frames, frames become stride blocks of kept
+tokens, and blocks form windows. Every window is asked every question. The fleet takes the same steps with the
+same packages, one step per service (docs/architecture.md).
 """
 
 from __future__ import annotations
@@ -102,11 +102,11 @@ class Pipeline:
             window_s: Length of a window in seconds, a whole number of strides; None: as set in the model's
                 folder, else 40.
             policy: Decides which patches are kept: a policy or a name in `lookout.pruning.POLICIES`; None:
-                the preset's.
-            preset: Masks and reuse of KV: a name in `lookout.models.presets.PRESETS`.
+                the policy of `preset`.
+            preset: Which patches are kept and which KV is reused: a name in `lookout.models.presets.PRESETS`.
             device: Where the model runs: "cpu", "cuda", "cuda:1".
             memory: How much of the past to keep for `ask`: a duration ("2h"), a size ("500MB") or bytes.
-            memory_dir: A folder that keeps the memory on disk; needs `memory`.
+            memory_dir: A folder that keeps the memory on disk; needs `memory`. None: keep it in this process.
             anyway: Accept questions for which the model was not trained, according to its folder.
 
         Raises:
@@ -123,18 +123,19 @@ class Pipeline:
         except (PresetError, models.SamplingError) as error:
             raise PipelineError(str(error)) from error
         self._policy, self._preset = None if policy is None else policy_of(policy), preset
-        # Invalid arguments are rejected above, before loading the two models, which takes seconds.
+        # All arguments were checked above, because loading the tower and the language model takes seconds.
         self._host = EngineHost(HostSettings(self._folder, device=device))
         self._engine = self._host.engine
-        self._recall = None if memory is None else self._remembering(memory, memory_dir)
+        self._recall = None if memory is None else self._open_memory(memory, memory_dir)
         self._memory_dir = memory_dir
-        self._epochs: defaultdict[str, Iterator[int]] = defaultdict(count)  # the next epochs, by camera
-        self._cameras: dict[str, str] = {}  # the camera's name, by source
+        # Numbers for the next streams, by camera.
+        self._epochs: defaultdict[str, Iterator[int]] = defaultdict(count)
+        self._cameras: dict[str, str] = {}  # camera names, by source
         self._watching: WeakSet[Generator[SessionWindow]] = WeakSet()
         self._cut_off: WeakSet[Generator[SessionWindow]] = WeakSet()
         self._closed = False
 
-    def _remembering(self, memory: str | int, folder: str | Path | None) -> Recall:
+    def _open_memory(self, memory: str | int, folder: str | Path | None) -> Recall:
         try:
             return Recall(self._engine, memory, self._sampling.window_blocks, folder, str(self._folder))
         except LookoutError:
@@ -146,8 +147,8 @@ class Pipeline:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            "a Pipeline has a loaded model and cannot be pickled: make one in every process, such as in a "
-            "DataLoader's worker_init_fn"
+            "a Pipeline holds a loaded model and cannot be pickled: create a Pipeline in every process, for "
+            "example in a DataLoader's worker_init_fn"
         )
 
     def __exit__(self, *error: object) -> None:
@@ -156,10 +157,10 @@ class Pipeline:
     def watch(self, source: str | Path | BinaryIO) -> Iterator[Verdict]:
         """Yield the verdicts of a video, window by window, as they are decided.
 
-        If the clock of the video jumps, a new stream begins: windows never span a jump. Pipes and cameras are
-        read as data arrives, and closed when the iteration ends. A camera that ends its stream, or is no
-        longer reachable, raises `CodecError` after its last verdict. To continue, watch it again; its windows
-        then belong to a new stream.
+        If the clock of the video jumps, a new stream begins, because no window may span a jump. Pipes and
+        cameras are read as data arrives, and closed when the iteration ends. If a camera ends its stream or
+        becomes unreachable, `CodecError` is raised after its last verdict. To continue, watch the camera
+        again; its windows then belong to a new stream.
 
         Args:
             source: A file; an http(s) URL, which is downloaded first; a camera's address, rtsp:// or
@@ -187,8 +188,10 @@ class Pipeline:
         if self._closed:
             raise PipelineError("this pipeline is closed: open another one")
         if not self._questions and self._recall is None:
-            raise PipelineError("no questions: give some, or give memory to ask about the past later")
-        # Not itself a generator, because a closed pipeline must raise at the call, not at the first `next`.
+            raise PipelineError(
+                "the pipeline has no questions: give questions=, or memory= to ask about the past later"
+            )
+        # This method is not a generator, so that a closed pipeline raises here and not at the first `next`.
         windows = self._watch(source)
         self._watching.add(windows)
         return self._until_closed(windows)
@@ -200,7 +203,7 @@ class Pipeline:
 
     @property
     def device(self) -> str:
-        """Where the model runs."""
+        """The device on which the model runs, such as "cuda:0"."""
         return str(self._host.settings.device)
 
     def _until_closed(self, windows: Generator[SessionWindow]) -> Generator[SessionWindow]:
@@ -224,16 +227,16 @@ class Pipeline:
                 raise failure
 
     def _pushes(self, source: str | Path | BinaryIO, opened: ExitStack) -> tuple[Iterator[_Push], str]:
-        """Return a source's segments as they arrive, and its name."""
+        """Return an iterator over a source's segments as they arrive, and the source's name."""
         if isinstance(source, str) and source.lower().startswith(("rtsp://", "rtsps://")):
-            return opened.enter_context(closing(_of_camera(source))), public_url(source)
+            return opened.enter_context(closing(_camera_segments(source))), public_url(source)
         if is_webcam(source):
             return webcam_frames(str(source), self._sampling.fps), str(source)
         readable, name = _opened(source, opened)
-        return _of_file(readable, name), name
+        return _file_segments(readable, name), name
 
     def _session(self, source: str) -> Session:
-        """Open a session for one reading of a source."""
+        """Open a session in which a source is read once."""
         camera = self._camera_of(source)
         return Session(
             engine=self._host,
@@ -256,17 +259,17 @@ class Pipeline:
             self._recall.close_block(plan, blocks[-1], round(window.begun * 1e6), source)
 
     def _camera_of(self, source: str) -> str:
-        """Return a name for the streams of a source: the file name's stem, with a number if another source or
-        memory has that name."""
+        """Return the camera name of a source: its file name without the suffix, with a number if another
+        source, or a camera in the memory's folder, already has that name."""
         if source not in self._cameras:
             stem = PurePath(source).stem or "camera"
-            names_in_use = {*self._cameras.values(), *self._remembered()}
+            names_in_use = {*self._cameras.values(), *self._cameras_in_memory()}
             names = (stem if i == 1 else f"{stem}-{i}" for i in count(1))
             self._cameras[source] = next(name for name in names if name not in names_in_use)
         return self._cameras[source]
 
-    def _remembered(self) -> list[str]:
-        """Return the cameras in the folder of memories."""
+    def _cameras_in_memory(self) -> list[str]:
+        """Return the names of the cameras in the memory's folder."""
         if self._memory_dir is None or not Path(self._memory_dir).is_dir():
             return []
         return [path.name for path in Path(self._memory_dir).iterdir() if path.is_dir()]
@@ -282,49 +285,53 @@ class Pipeline:
             LookoutError: The memory has nothing of that time, or the pipeline is closed.
         """
         if self._closed:
-            raise PipelineError("this pipeline is closed: open another one, or ask its memory_dir")
+            raise PipelineError(
+                "this pipeline is closed: open another one, or use ask_folder to ask its memory_dir"
+            )
         question = models.check_question(
             self._folder, question, text=bool(options.get("text")), anyway=self._anyway
         )
         if self._recall is None:
-            raise PipelineError("this pipeline keeps no memory: set it, for example memory='2h'")
+            raise PipelineError("this pipeline keeps no memory: open it with memory=, such as memory='2h'")
         return self._recall.ask(question, **options)
 
     def close(self) -> None:
-        """Free the model and end running `watch` iterations, with their processes and files."""
+        """Free the model, end iterations over `watch` that are in progress, and close their files and
+        processes."""
         self._closed = True
-        with ExitStack() as rest:  # if one close fails, the others still run; last in, first out
-            rest.callback(self._host.close)
+        # If one of the calls fails, the stack still makes the others. The last callback is called first.
+        with ExitStack() as closing_calls:
+            closing_calls.callback(self._host.close)
             if self._recall is not None:
-                rest.callback(self._recall.close)
+                closing_calls.callback(self._recall.close)
             for windows in list(self._watching):
                 if getgeneratorstate(windows) != GEN_CLOSED:
                     self._cut_off.add(windows)
-                rest.callback(windows.close)
+                closing_calls.callback(windows.close)
 
 
 _Push = tuple[Any, float | None]
 
 
 class _EndedError(Exception):
-    """A source broke off; `reason` is raised after its last verdicts."""
+    """The source ended unexpectedly. `reason` is raised to the caller after the last verdicts."""
 
     def __init__(self, reason: CodecError) -> None:
         super().__init__(str(reason))
         self.reason = reason
 
 
-def _of_file(readable: Path | BinaryIO, name: str) -> Iterator[_Push]:
+def _file_segments(readable: Path | BinaryIO, name: str) -> Iterator[_Push]:
     why: list[str] = []
     for piece in cut(readable, broken_off=why.append):
         yield piece.data, piece.start_us / 1e6
     if why:
-        raise _EndedError(CodecError(Reason.UNREADABLE, f"{clean(name)} breaks off: {why[0]}"))
+        raise _EndedError(CodecError(Reason.UNREADABLE, f"{clean(name)} ends unexpectedly: {why[0]}"))
 
 
-def _of_camera(url: str) -> Generator[_Push]:
+def _camera_segments(url: str) -> Generator[_Push]:
     segments = camera_segments(url)
-    first = next(segments)  # a camera that sends nothing raises at once
+    first = next(segments)  # outside `try`: a camera that sends nothing raises its error at once
     yield first, None
     try:
         for segment in segments:
@@ -357,7 +364,9 @@ def _check_memory(memory: str | int | None, folder: str | Path | None) -> None:
         LookoutError: The size is not valid, or the folder is a file.
     """
     if folder is not None and memory is None:
-        raise PipelineError("memory_dir needs memory: give how much of the past to keep, such as '2h'")
+        raise PipelineError(
+            "memory_dir needs memory: set memory to how much of the past to keep, such as '2h'"
+        )
     if memory is not None:
         Recall.check(memory)
     if folder is not None and not Path(folder).is_dir() and Path(folder).exists():
@@ -365,7 +374,8 @@ def _check_memory(memory: str | int | None, folder: str | Path | None) -> None:
 
 
 def _opened(source: str | Path | BinaryIO, opened: ExitStack) -> tuple[Path | BinaryIO, str]:
-    """Return the source, opened or downloaded, and its name."""
+    """Return the source as a path or open file, and its name. A URL is downloaded to a temporary file that
+    `opened` removes."""
     if not isinstance(source, (str, Path)):
         if not callable(getattr(source, "read", None)):
             raise PipelineError(f"a video must be a path, a URL or a file object, not {source!r:.80}")
@@ -382,8 +392,8 @@ def _opened(source: str | Path | BinaryIO, opened: ExitStack) -> tuple[Path | Bi
     if isinstance(source, str) and "://" in text:
         url = public_url(text)
         raise PipelineError(
-            f"{url} is not supported: give a file, http(s), rtsp(s), /dev/video0, a pipe or -, such as a "
-            f"pipe of `ffmpeg -i {url} -c copy -f mpegts -`"
+            f"{url} is not a supported kind of source: give a file, an http(s) or rtsp(s) URL, /dev/video0, "
+            f"a pipe or -; for example, pipe `ffmpeg -i {url} -c copy -f mpegts -` to standard input"
         )
     if not text:
         raise PipelineError("the name of the video is empty: give a path or a URL")
@@ -395,8 +405,9 @@ def _opened(source: str | Path | BinaryIO, opened: ExitStack) -> tuple[Path | Bi
 
 
 def _reads_bytes(file: BinaryIO) -> bool:
-    """Whether a file object returns bytes. Other libraries' file objects may only have the method `read`."""
+    """Whether a file object is open for reading bytes. File objects of other libraries may have no method but
+    `read`; they count as open."""
     try:
         return not isinstance(file, io.TextIOBase) and getattr(file, "readable", lambda: True)()
-    except (OSError, ValueError):  # it is closed
+    except (OSError, ValueError):  # the file is closed
         return False

@@ -1,4 +1,4 @@
-"""Plays streams: blocks in, one outcome for every window out."""
+"""Turns the blocks of streams into one outcome per window: an answer, or why there is none."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from lookout.streams.window import NoAnswer, WindowRule
 
 @dataclass(frozen=True, slots=True)
 class PlayedWindow:
-    """The outcome of a window: a plan and its answer, or why it was not answered.
+    """The outcome of a window: a plan and its answer, or why it was not asked.
 
     Attributes:
         blocks: Blocks of the window, oldest first.
-        coverage: Share of the window's samples that were seen undamaged.
+        coverage: Share of the window's samples that were seen undamaged, 0 to 1.
+        plan: The window's plan; None if it was not asked.
+        answer: The engine's answer; None if the window was not asked.
+        refusal: Why the window was not asked; None if it was.
     """
 
     blocks: Sequence[StrideBlock]
@@ -36,7 +39,8 @@ class _Stream:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlayerState:
-    """State of a player: each stream's chain and the blocks of its newest window."""
+    """Saved state of a player, for `Player.restore`: each stream's chain and the blocks of its newest
+    window."""
 
     streams: Mapping[str, tuple[WindowChain, tuple[StreamBlock, ...]]]
 
@@ -50,7 +54,8 @@ class Player:
         engine: Computes the windows.
         planner: Plans the windows.
         rule: Decides about windows; None: the default for windows of the planner's length.
-        key: Whether every window that continues another is a key window; None: the planner decides.
+        key: True: compute every window in full. False: every window continues the previous one. None: the
+            planner decides.
     """
 
     def __init__(
@@ -61,7 +66,7 @@ class Player:
         self._streams: dict[str, _Stream] = {}
 
     def step(self, blocks: Sequence[StreamBlock], questions: Sequence[Question]) -> list[PlayedWindow]:
-        """Close one window in each of several streams.
+        """Return the outcomes of the windows that these blocks close, one per stream.
 
         Args:
             blocks: The next block of each stream.
@@ -73,10 +78,11 @@ class Player:
         Raises:
             EngineError: A window cannot be computed.
         """
-        outcomes = [self._opened(block) for block in blocks]
-        places = [place for place, outcome in enumerate(outcomes) if outcome.refusal is None]
-        for place, played in zip(places, self._asked([outcomes[p] for p in places], questions), strict=True):
-            outcomes[place] = played
+        outcomes = [self._closed_window(block) for block in blocks]
+        to_ask = [index for index, outcome in enumerate(outcomes) if outcome.refusal is None]
+        asked = self._ask([outcomes[index] for index in to_ask], questions)
+        for index, outcome in zip(to_ask, asked, strict=True):
+            outcomes[index] = outcome
         return outcomes
 
     @property
@@ -87,12 +93,13 @@ class Player:
     def state(self) -> PlayerState:
         """Return the state for `restore`."""
         return PlayerState(
-            # Copies, because the chain changes; a plan never does.
+            # Chains are copied because they change. Plans never change.
             {name: (replace(stream.chain), tuple(stream.window)) for name, stream in self._streams.items()}
         )
 
     def restore(self, state: PlayerState) -> None:
-        """Return to a saved state. If a stream's KV has changed since, its next window is a key window."""
+        """Return to a saved state. If the engine's KV of a stream has changed since, the stream's next window
+        is computed in full."""
         self._streams = {
             name: _Stream(replace(chain), list(window)) for name, (chain, window) in state.streams.items()
         }
@@ -103,11 +110,11 @@ class Player:
             self._engine.close_stream(stream)
         self._streams.clear()
 
-    def _opened(self, block: StreamBlock) -> PlayedWindow:
-        """Return the window that a block closes, not asked yet."""
+    def _closed_window(self, block: StreamBlock) -> PlayedWindow:
+        """Return the window that a block closes, before it is asked."""
         state = self._streams.setdefault(block.block.stream, _Stream(self._chains.begin()))
         window = [*state.window, block]
-        # Even if the window is not asked, because its blocks are part of later windows.
+        # The blocks are kept even if this window is not asked, because they are part of later windows.
         state.window = window[-self._rule.length([member.block.index for member in window]) :]
         facts = [member.facts for member in state.window]
         return PlayedWindow(
@@ -116,7 +123,7 @@ class Player:
             refusal=self._rule.refusal(facts),
         )
 
-    def _asked(self, windows: Sequence[PlayedWindow], questions: Sequence[Question]) -> list[PlayedWindow]:
+    def _ask(self, windows: Sequence[PlayedWindow], questions: Sequence[Question]) -> list[PlayedWindow]:
         steps = [
             self._chains.steps(self._chain_of(window), window.blocks, questions, key=self._key)
             for window in windows
@@ -132,7 +139,7 @@ class Player:
 
 @dataclass(frozen=True, slots=True)
 class ClipWindow:
-    """An answered window of a whole stream, and the times of its first and last frame in seconds."""
+    """An answered window of a whole stream, and the stream times of its first and last frame in seconds."""
 
     plan: WindowPlan
     answer: WindowAnswer
@@ -149,7 +156,7 @@ def answered_windows(
     batch: int = 8,
     key: bool | None = None,
 ) -> dict[str, list[ClipWindow]]:
-    """Return the answered windows of each whole stream, in time order. Up to `batch` streams run together.
+    """Return the answered windows of each stream, in time order. Up to `batch` streams are computed together.
 
     Args:
         engine: Computes the windows.
@@ -157,7 +164,7 @@ def answered_windows(
         streams: Blocks of each stream, in ascending order.
         questions: Asked at the end of every window.
         batch: Maximum number of streams in one call of the engine.
-        key: Whether every window that continues another is a key window; None: the planner decides.
+        key: As for `Player`.
 
     Raises:
         EngineError: A window cannot be computed.

@@ -1,4 +1,4 @@
-"""Replays chains: computes windows of the past again, with any questions."""
+"""Computes past windows of a stream again, as they were originally computed, with any questions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lookout.streams.window import NoAnswer, WindowRule
 
 
 class BlockGoneError(LookoutError):
-    """A block is gone, and its tokens cannot be recomputed."""
+    """A block no longer exists, and its tokens cannot be recomputed."""
 
 
 class ReplayError(LookoutError):
@@ -29,8 +29,8 @@ class ChainWindow:
         index: Index of the window's newest block.
         questions: Questions to ask at the window's end.
         first: Index of the window's oldest block; None: the rule decides how many blocks it has.
-        since_key: Strides since the key window of its chain, as originally computed; None: the planner
-            decides.
+        since_key: Strides from the key window of its chain to this window, as originally computed; 0: this is
+            the key window. None: the planner decides.
     """
 
     index: int
@@ -41,18 +41,18 @@ class ChainWindow:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedWindow:
-    """The outcome of a replayed window: an answer, why it is not asked, or why it cannot be computed.
+    """The outcome of a replayed window: an answer, the reason why it is not asked, or an error.
 
     Attributes:
         window: The window that was requested.
-        blocks: Blocks of the window, oldest first; empty if some are gone.
-        coverage: Share of the window's samples that were seen undamaged.
-        answered: The window's plan and answers. The engine keeps its KV until the next window is taken from
-            the iterator.
-        flops: FLOPs of the language model for the window, including earlier windows of its chain that had to
-            be computed.
-        refusal: Why the window is not asked.
-        error: Why the window cannot be recomputed.
+        blocks: Blocks of the window, oldest first; empty if `error` is set.
+        coverage: Share of the window's samples that were seen undamaged, 0 to 1.
+        answered: The window's plan and answers; None if there are none. The engine keeps the window's KV
+            until the next window is taken from the iterator.
+        flops: FLOPs of the language model for the window and for earlier windows of its chain that had to be
+            computed first.
+        refusal: Why the window is not asked; None if it is.
+        error: Why the window cannot be recomputed; None if it can.
     """
 
     window: ChainWindow
@@ -75,8 +75,9 @@ def replay_chain(
 ) -> Iterator[ReplayedWindow]:
     """Replay windows of one stream.
 
-    A window whose `since_key` is known is computed with its original chain: unless the engine already has the
-    KV of the previous window, the windows from the key window on are computed first, without questions.
+    A window whose `since_key` is known is computed as part of its original chain. If the engine does not have
+    the KV of the previous window, the chain's windows from its key window on are computed first, without
+    questions.
 
     Args:
         engine: Computes the windows; the stream's KV is freed at the end.
@@ -84,7 +85,8 @@ def replay_chain(
         blocks: Returns the block with an index. Raises BlockGoneError if it is not available.
         windows: In ascending order.
         rule: Decides which windows are asked; None: all are.
-        left_out: Indices of windows to skip; looked up just before each window.
+        left_out: Indices of windows to skip. It may grow during the replay, because it is read just before
+            each window.
 
     Yields:
         The outcome of every window that is not skipped, in order.
@@ -143,7 +145,8 @@ class _Replay:
             self._runner.forget(self._stream)
 
     def _catch_up(self, window: ChainWindow) -> None:
-        """Compute a chain's windows before `window`, unless the engine has the KV of the last of them."""
+        """Compute the earlier windows of the window's chain, unless the engine has the KV of the previous
+        window."""
         # 0: a key window, which needs nothing before it; None: the planner decides about the chain.
         since, plan = window.since_key, self._chain.plan
         if not since or (plan and plan.window == window.index - 1 and plan.since_key == since - 1):
@@ -151,7 +154,7 @@ class _Replay:
         for step in range(since):
             index = window.index - since + step
             record = self._windows.get(index)
-            # A window that is not among those to replay is assumed to have the usual length.
+            # If this earlier window is not in the list, it is assumed to have the usual number of blocks.
             first = record.first if record is not None else max(0, index - self._size + 1)
             member = ChainWindow(index, first=first, since_key=step)
             self._computed([block.seen for block in self._members(member)], member)
@@ -162,7 +165,10 @@ class _Replay:
         answered = self._runner.ask(self._chain, blocks, window.questions, key=key)
         self._flops += answered.answer.cost.total_flops
         if since is not None and answered.plan.since_key != since:
-            raise ReplayError(f"window {window.index} does not continue the previous window")
+            raise ReplayError(
+                f"window {window.index} cannot be computed as part of its original chain: it was {since} "
+                f"strides after its key window, but is now {answered.plan.since_key}"
+            )
         return answered
 
     def _members(self, window: ChainWindow) -> list[StreamBlock]:
@@ -178,7 +184,7 @@ class _Replay:
         for index in range(last - 1, oldest - 1, -1):
             try:
                 members.insert(0, self._block(index))
-            except BlockGoneError:  # the stream, or what is left of it, begins later
+            except BlockGoneError:  # the stream, or the part of it that still exists, begins later
                 break
         return members
 

@@ -1,6 +1,6 @@
 """Builds the decoder's request for a model's input.
 
-It does not need torch, because images that only decode do not have it.
+This module must not import torch, because container images that only decode do not have it.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ def decode_request(
 ) -> DecodeRequest:
     """Return a request for frames at a model's input size.
 
-    Motion vectors are read only if they are gathered. A segment that begins a stream is sampled from its
-    first grid point on, whatever was sampled before.
+    Motion vectors are read only if `gather` is given. A segment that begins a stream is sampled from its
+    first grid point on, and `first_slot` is ignored.
 
     Args:
         width: Width of the input in pixels.
         height: Height of the input in pixels.
-        gather: How motion vectors are gathered; None: not at all.
-        grid: When to sample; None: twice a second.
+        gather: How motion vectors are summed up per patch; None: they are not read.
+        grid: The sampling grid; None: two samples a second.
         fit: How the upright picture is fitted into the input.
         expected: Where the camera's stream should continue; None: the segment begins a stream.
-        first_slot: First free grid point, if the stream continues.
-        tail: Whether the last grid cell is left to the next segment.
-        frames: Indexes of frames to return instead of those on the grid.
-        limits: Limits of the segment.
-        mask: Areas hidden in every picture.
+        first_slot: First grid point without a sample, if the stream continues.
+        tail: Whether to sample the last grid cell now or leave it to the next segment.
+        frames: Indices of the frames to return; None: the frames on the grid.
+        limits: Limits of the segment; None: the defaults.
+        mask: Areas to hide in every picture; None: no area.
 
     Raises:
         CodecError: The size is not a valid picture size.

@@ -12,7 +12,8 @@ from lookout.pruning import GatherMethod, GatherSettings, MaskPolicy
 from lookout.streams.blocks import StrideFrame
 from lookout.streams.requests import decode_request
 
-# Import the package, not the decoder's names: those need FFmpeg, which prefill's image does not have.
+# Only the package is imported here. Importing the decoder's names would load FFmpeg, which prefill's image
+# does not have.
 from lookout.video import segments
 from lookout.video.segments import DecodedSegment, DecodeRequest, Limits, SamplingGrid, Tail
 
@@ -40,9 +41,10 @@ def read_clip(
 
     Args:
         path: The clip.
-        grid: The model's input.
-        fps: Sampled frames a second.
-        vectors: How motion vectors are gathered; None: pixels are compared, and no motion vectors are read.
+        grid: The grid of the model's input.
+        fps: Sampled frames per second.
+        vectors: How motion vectors are summed up per patch; None: pruning compares pixels, and no motion
+            vectors are read.
 
     Raises:
         CodecError: The clip cannot be decoded.
@@ -61,9 +63,9 @@ class SourceFrame:
     """A sampled frame of a source.
 
     Attributes:
-        stream: Number of its stream; a jump of the source's clock begins the next stream.
-        begun_us: Source time at which that stream begins.
-        end_us: Stream time up to which the frame's segment is decoded.
+        stream: Number of the frame's stream. A jump of the source's clock begins the next stream.
+        begun_us: Source time in microseconds at which that stream begins.
+        end_us: Stream time in microseconds at which the frame's segment ends.
         frame: The frame.
     """
 
@@ -79,12 +81,12 @@ def segment_frames(
     """Yield the sampled frames of a source. The source is cut at keyframes, like a camera's stream, and
     decoded segment by segment.
 
-    If segments overlap, or a hole is at most as long as a window, the stream continues. Any other jump of the
-    clock begins the next stream. services/decode follows the same rule.
+    If two segments overlap, or the hole between them is at most as long as a window, the stream continues.
+    Any other jump of the clock begins the next stream. services/decode must follow the same rule.
 
     Args:
         source: The video.
-        grid: The model's input.
+        grid: The grid of the model's input.
         step_us: Microseconds between two points of the sampling grid.
         policy: Determines whether motion vectors are gathered.
         window_us: Microseconds of a window.
@@ -106,9 +108,9 @@ class SegmentSampler:
         request: How the next segment is decoded.
         window_us: Microseconds of a window.
         stream: Number of the current stream; -1 before the first.
-        begun_us: Source time at which the current stream begins.
-        watermark_us: Stream time up to which the stream is decoded.
-        heard_us: Source time up to which the source is decoded.
+        begun_us: Source time in microseconds at which the current stream begins.
+        watermark_us: Stream time in microseconds up to which the current stream is decoded.
+        heard_us: Source time in microseconds up to which the source is decoded.
     """
 
     request: DecodeRequest
@@ -122,20 +124,21 @@ class SegmentSampler:
     def of(
         cls, grid: Grid, step_us: int, policy: MaskPolicy, *, window_us: int, begun_us: int = 0
     ) -> SegmentSampler:
-        """Return a sampler that begins at `begun_us` of a source; the other arguments are those of
-        `segment_frames`."""
+        """Return a sampler that begins at source time `begun_us`, in microseconds. The other arguments are
+        those of `segment_frames`."""
         request = _request(grid, step_us, policy.gathers, tail=Tail.LEAVE)
         return cls(request, window_us, begun_us=begun_us)
 
     def add(self, data: bytes, start_us: int | None) -> list[SourceFrame]:
-        """Return the samples of the next segment; empty if its time was already decoded.
+        """Return the samples of the next segment; an empty list if its time was already decoded.
 
         Args:
-            data: The segment.
-            start_us: Source time at which it begins; None: where the previous segment ends.
+            data: The encoded segment.
+            start_us: Source time in microseconds at which the segment begins; None: where the previous
+                segment ends.
 
         Raises:
-            CodecError: The segment cannot be decoded; the sampler is unchanged.
+            CodecError: The segment cannot be decoded. The sampler is unchanged.
         """
         decoded = self._decoded(data, start_us)
         start_us = self.begun_us + self.watermark_us if start_us is None else start_us
@@ -154,8 +157,8 @@ class SegmentSampler:
         ]
 
     def _decoded(self, data: bytes, start_us: int | None) -> DecodedSegment:
-        """Decode the segment; if its clock repeats earlier times but its footage is different, decode it as
-        the beginning of a stream."""
+        """Decode a segment. If its clock repeats earlier times although its footage is new, decode it as the
+        beginning of a stream."""
         decoder, request = segments.SoftwareDecoder(), self.request
         decoded = decoder.decode(data, request)
         if start_us is None or request.expected is None:
@@ -175,8 +178,7 @@ def _request(
     tail: Tail = Tail.KEEP,
     limits: Limits | None = None,
 ) -> DecodeRequest:
-    """Return the decoder's request for a model's input. If no gather method is given, motion vectors are not
-    read."""
+    """Return the decoder's request for a model's input. If `method` is None, motion vectors are not read."""
     gather = None if method is None else GatherSettings(grid.rows, grid.cols, grid.patch, method)
     return decode_request(
         grid.width, grid.height, gather=gather, grid=SamplingGrid(step_us), tail=tail, limits=limits

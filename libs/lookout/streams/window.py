@@ -1,4 +1,4 @@
-"""Which blocks form a window, and whether it is asked."""
+"""Decides which blocks form a window, and whether the window is asked."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-#: maximum share of damaged samples with which a window is asked; in tests that dropped packets of real clips,
-#: no answer changed up to this share
+#: maximum share of damaged samples with which a window is still asked: up to this share, no answer changed in
+#: tests that dropped packets of real clips
 MAX_DAMAGE: Final = 0.1
 
 
@@ -22,7 +22,7 @@ class NoAnswerKind(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why a window has no answer. The names are those of `lookout.v1.Cause`."""
+    """Why a window has no answer. `lookout.v1.Cause` has a value with the name of each member."""
 
     NO_FRAMES = "no-frames"
     SILENCE = "silence"
@@ -49,7 +49,7 @@ class Cause(StrEnum):
 
     @property
     def kind(self) -> NoAnswerKind:
-        """The outcome of a window that has no answer because of this cause."""
+        """The outcome of a window that has no answer for this cause."""
         if self is Cause.GATE:
             return NoAnswerKind.GATED
         if self in _SKIPPED:
@@ -93,7 +93,7 @@ class BlockFacts:
         samples: Grid points of the block.
         frames: Number of its frames.
         damaged: Number of damaged frames among `frames`.
-        grid: Merge groups of a frame, (rows, columns); None without frames.
+        grid: Merge groups of a frame, (rows, columns); None if the block has no frames.
         missing: Why the block has no frames; None: the block has frames, or the cause is unknown.
         foreign: Why the block does not fit this configuration, so that windows do not use its frames; None:
             the block fits.
@@ -117,15 +117,15 @@ class BlockFacts:
 
 @dataclass(frozen=True, slots=True)
 class WindowRule:
-    """Which blocks form a window, and whether it is asked.
+    """Decides which blocks form a window, and whether the window is asked.
 
-    Window k of a stream closes with block k. It has the last `blocks` blocks, fewer at the beginning of a
-    stream and after missing indices. A block without frames is part of windows, but the window that it closes
-    has no answer.
+    Window k of a stream ends with block k and has at most `blocks` consecutive blocks. It has fewer at the
+    beginning of a stream and after a missing index. Windows include blocks without frames, but a window that
+    ends with one has no answer.
 
     Attributes:
-        blocks: Blocks of a full window.
-        max_damage: Largest share of damaged samples with which a window is asked.
+        blocks: Number of blocks of a full window.
+        max_damage: Maximum share of damaged samples with which a window is asked, 0 to 1.
     """
 
     blocks: int
@@ -135,7 +135,7 @@ class WindowRule:
         """Return how many of the newest blocks form the window.
 
         Args:
-            indices: Indices of the available blocks, ascending; the window closes with the last.
+            indices: Indices of the available blocks, ascending; the window ends with the last.
         """
         count = 1
         # Backwards from the newest block, up to the first missing index.
@@ -150,8 +150,8 @@ class WindowRule:
             window: The window's blocks, oldest first.
         """
         newest = window[-1]
-        # A window that ends with a block without frames does not show the present, whatever its earlier
-        # blocks show.
+        # If the newest block has no frames, the window does not show the present, whatever its earlier blocks
+        # show.
         if not newest.frames:
             return newest.missing or NoAnswer(Cause.NO_FRAMES, "no frames")
         if newest.foreign is not None:
@@ -168,21 +168,21 @@ class WindowRule:
         if damage > self.max_damage:
             return NoAnswer(
                 Cause.DAMAGED,
-                f"{damage:.0%} of the window's samples are damaged or missing, but at most "
-                f"{self.max_damage:.0%} may be (LOOKOUT_MAX_DAMAGE): packets of the stream are being lost",
+                f"{damage:.0%} of the window's samples are damaged or missing, more than LOOKOUT_MAX_DAMAGE "
+                f"({self.max_damage:.0%}) allows: packets of the stream are being lost",
             )
         return None
 
     def coverage(self, window: Sequence[BlockFacts]) -> float:
-        """Return the share of the window's samples that were seen undamaged."""
+        """Return the share of the window's samples that were seen undamaged, 0 to 1."""
         intact = sum(block.frames - block.damaged for block in window if block.usable)
         return min(1.0, intact / max(1, sum(block.samples for block in window)))
 
     def damage(self, window: Sequence[BlockFacts]) -> float:
-        """Return the share of the window's samples that are damaged, or missing from a block with damage.
+        """Return the share of the window's samples that are damaged or were lost with damage, 0 to 1.
 
-        Samples missing from other blocks do not count as damage, because a camera may send fewer frames than
-        are sampled.
+        Missing samples count only in blocks that also have damaged frames. In other blocks, the camera may
+        simply send fewer frames than are sampled.
         """
         damaged = sum(
             block.damaged + max(0, block.samples - block.frames)

@@ -97,7 +97,7 @@ def refusal(*words: str) -> str:
 def test_what_cannot_be_done_is_refused_in_a_sentence(clip: Path) -> None:
     name = str(clip)
     assert "no file or folder" in refusal("nowhere.mp4", "-q", QUESTION)
-    begins = "--begins: begins=soon must be a time between 1970 and 2200"
+    begins = "--begins: begins=soon: give a time between 1970 and 2200"
     assert refusal(name, "-q", QUESTION, "--begins", "soon").startswith(begins)
     clip.with_name("other.mp4").write_bytes(clip.read_bytes())
     several = refusal(str(clip.parent), "-q", QUESTION, "--begins", "2026-05-01T13:30")
@@ -110,7 +110,7 @@ def test_what_cannot_be_done_is_refused_in_a_sentence(clip: Path) -> None:
     for threads in ("-1", "0", "99999999"):
         assert "must be from 1 to 1024" in refusal(name, "-q", QUESTION, "--threads", threads)
     assert "is empty" in refusal(name, "-q", QUESTION, "--since", "5", "--until", "3")
-    assert "it lasts 12 s" in refusal(name, "-q", QUESTION, "--since", "20")
+    assert "the recording lasts 12 s" in refusal(name, "-q", QUESTION, "--since", "20")
     assert "from 20 s to its end" in refusal(name, "-q", QUESTION, "--since", "20")
     assert "is empty" in refusal(name, "-q", " ")
     assert "the limit is 1000" in refusal(name, "-q", "a" * 1001)

@@ -37,5 +37,5 @@ def test_a_second_model_that_notify_does_not_know_is_refused() -> None:
 
 
 def test_a_second_model_without_verify_is_refused() -> None:
-    with pytest.raises(WatchError, match="set verify as well"):
+    with pytest.raises(WatchError, match="set verify too"):
         checked(Watch(id="fall", question="Is it?", verify_with="hosted"))

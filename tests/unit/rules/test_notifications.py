@@ -42,12 +42,15 @@ def opened(**more: str) -> Alert:
 @pytest.mark.parametrize(
     ("notification", "why"),
     [
-        (Notification(id="n"), "channel: give webhook, apprise, mqtt or push"),
+        (Notification(id="n"), "channel: give one of webhook, apprise, mqtt and push"),
         (Notification(id="", webhook={"url": "https://example.org"}), "id ''"),
         (Notification(id="n", webhook={"url": "ftp://example.org", "secrets": ["k"]}), "webhook.url"),
         (Notification(id="n", webhook={"url": "https://u:p@example.org", "secrets": ["k"]}), "password"),
         (Notification(id="n", webhook={"url": "https://example.org"}), "webhook.secrets"),
-        (Notification(id="n", webhook={"url": "https://example.org", "secrets": ["../k"]}), "name of a file"),
+        (
+            Notification(id="n", webhook={"url": "https://example.org", "secrets": ["../k"]}),
+            "name of a secret file",
+        ),
         (Notification(id="n", webhook={"url": "https://example.org", "secrets": list("abc")}), "secrets"),
         (Notification(id="n", apprise={"url_file": ""}), "apprise.url_file"),
         (Notification(id="n", mqtt=Mqtt(host="a b")), "mqtt.host"),
@@ -66,7 +69,9 @@ def test_rejected_with_its_field(notification: Notification, why: str) -> None:
 
 def test_record() -> None:
     assert notification_fault("n", to_json(hook())) is None
-    assert "the record's key must be its id" in str(notification_fault("other", to_json(hook())))
+    assert "the record's key must be the notification's id" in str(
+        notification_fault("other", to_json(hook()))
+    )
     assert notification_fault("n", b"{") is not None
 
 

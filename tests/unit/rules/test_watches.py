@@ -29,7 +29,7 @@ def test_without_an_id_the_key_is_the_id() -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"id": "other"}, "the record's key must be its id"),
+        ({"id": "other"}, "the record's key must be the watch's id"),
         ({"question": "  "}, "the question is empty"),
         ({"question": "x" * 1001}, "1001 characters"),
         ({"cameras": [""]}, "not a camera id"),
@@ -59,7 +59,7 @@ def test_camera_offline_needs_no_question() -> None:
 
 def test_behind_the_last_version_there_is_none() -> None:
     assert next_version(Watch(id="w", version=4)) == 5
-    with pytest.raises(RuleError, match="is the last"):
+    with pytest.raises(RuleError, match="is the highest possible"):
         next_version(Watch(id="w", version=2**32 - 1))
 
 

@@ -101,7 +101,7 @@ def test_a_notification_keeps_every_field(channel: dict[str, Any], on_the_wire: 
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ({"disabled": True}, "channel: give webhook, apprise, mqtt or push"),
+        ({"disabled": True}, "channel: give one of webhook, apprise, mqtt and push"),
         ({"webhook": {"url": "https://a", "secrets": ["../key"]}}, "webhook.secrets"),
         ({"webhook": {"url": "https://me:secret@a", "secrets": ["key"]}}, "user name and password"),
         ({"apprise": {"urlFile": "slack"}, "hours": [{"start": "1", "end": "2"}]}, "time of day"),

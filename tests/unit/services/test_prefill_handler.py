@@ -128,7 +128,7 @@ class TestOutcomes:
         assert [kind for _, _, kind in brief(verdicts)] == ["ANSWERED"] * 3 + ["DEGRADED"] + ["ANSWERED"] * 2
         assert verdicts[3].cause == CAUSE_DAMAGED
         assert verdicts[3].reason.startswith(
-            "67% of the window's samples are damaged or missing, but at most 50%"
+            "67% of the window's samples are damaged or missing, more than LOOKOUT_MAX_DAMAGE (50%) allows"
         )
 
     def test_a_new_epoch_starts_anew(self, batcher: Batcher) -> None:

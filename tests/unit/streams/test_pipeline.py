@@ -123,7 +123,9 @@ def test_a_cameras_address_without_a_host_is_told_how_to_write_one(pipeline: Pip
 
 
 def test_a_pipeline_says_why_it_is_not_pickled(pipeline: Pipeline) -> None:
-    with pytest.raises(TypeError, match="loaded model and cannot be pickled: make one in every process"):
+    with pytest.raises(
+        TypeError, match="loaded model and cannot be pickled: create a Pipeline in every process"
+    ):
         pickle.dumps(pipeline)
 
 
@@ -160,7 +162,7 @@ def test_a_file_that_breaks_off_is_named_behind_its_last_verdict(pipeline: Pipel
     path = tmp_path / "clip.mp4"
     path.write_bytes(data[: 3 * len(data) // 4])
     times: list[float] = []
-    with pytest.raises(CodecError, match=r"clip\.mp4 breaks off: ") as caught:
+    with pytest.raises(CodecError, match=r"clip\.mp4 ends unexpectedly: ") as caught:
         times.extend(verdict.time for verdict in pipeline.watch(path))
     assert caught.value.reason is Reason.UNREADABLE
     assert times[0] == 2.0

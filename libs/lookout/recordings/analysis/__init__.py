@@ -1,8 +1,8 @@
-"""Questions about a recording, answered much faster than it plays (all of QuickVideo).
+"""Answers questions about a recording much faster than the recording plays (QuickVideo).
 
-A recording is cut into parts of as many frames as the model reads at once. A part is prefilled group by group
-while later frames are decoded, and every question is asked at its end, so any number of questions share one
-prefill. Parts are independent and plain data, so a job makes the same call with some of the parts.
+A recording is cut into parts, each as long as the model can read at once. A part is prefilled group by group
+while later frames are decoded. All questions are asked at the part's end, so they share one prefill. Parts
+are independent plain data, so a fleet's job makes the same call with some of the parts.
 """
 
 from __future__ import annotations
@@ -30,5 +30,5 @@ if TYPE_CHECKING:
     from lookout.recordings.analysis.recording import analyze as analyze, release as release
     from lookout.recordings.analysis.run import encode_frames as encode_frames
 
-#: names whose modules import torch or FFmpeg, which reading or planning answers does not need
+#: loaded on first use, because their modules import torch or FFmpeg, which reading answers does not need
 __getattr__ = lazy_names(__name__)

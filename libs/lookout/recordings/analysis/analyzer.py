@@ -1,4 +1,4 @@
-"""A loaded model that analyses recordings."""
+"""Loads a model and answers questions about recordings with it."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from lookout.video.segments.sampling import Pick
 
 
 class Analyzer:
-    """A model that analyses recordings, one call at a time. It is loaded with the first readable recording.
+    """A model that analyses recordings, one call at a time. The model is loaded when it is first needed.
 
-    Used as a context manager, it frees the model at the end.
+    At the end of a `with` block, the model is freed.
 
     Args:
         model: Folder of a checkpoint; None: the tiny model that comes with Lookout.
-        device: Where the model runs.
+        device: Where the model runs, such as "cpu" or "cuda:1".
         dtype: Data type of weights and KV; None: the default for the device.
 
     Raises:
-        LookoutError: There is no such model or device. If the model does not load, the first recording raises
-            this error.
+        LookoutError: The model or the device does not exist. A model that cannot be loaded raises an error
+            only when it is first needed.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Analyzer:
         self._device, self._dtype = device, dtype
 
     def load(self) -> None:
-        """Load the model now instead of with the first recording."""
+        """Load the model now instead of when it is first needed."""
         self.tower, self.engine  # noqa: B018 - properties that load
 
     @cached_property
@@ -70,7 +70,7 @@ class Analyzer:
         return load_engine(self.folder, self._device, self._dtype, layout=self.layout)
 
     def close(self) -> None:
-        """Free the model; a later recording loads it again."""
+        """Free the model. It is loaded again when it is next needed."""
         self.__dict__.pop("tower", None)
         engine = self.__dict__.pop("engine", None)
         if engine is not None:
@@ -80,14 +80,17 @@ class Analyzer:
         return self
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("an Analyzer has a loaded model and cannot be pickled: make one in every process")
+        raise TypeError(
+            "an Analyzer holds a loaded model and cannot be pickled: create an Analyzer in every process"
+        )
 
     def __exit__(self, *error: object) -> None:
         self.close()
 
     @property
     def digest(self) -> str:
-        """An identifier of the checkpoint, from its configuration and the sizes and times of its files."""
+        """A digest of the checkpoint: of its configuration, and of the sizes and modification times of its
+        weight files."""
         state = hashlib.blake2b((self.folder / "config.json").read_bytes(), digest_size=12)
         for path in sorted(self.folder.glob("*.safetensors")):
             facts = path.stat()
@@ -95,16 +98,15 @@ class Analyzer:
         return state.hexdigest()
 
     def part_frames(self, settings: AnalysisSettings) -> int:
-        """Return the number of samples of a part: the setting, else what the model was trained for, else what
-        fits in its positions.
+        """Return the number of samples of a part; see `lookout.recordings.analysis.sizing.part_frames`.
 
         Raises:
-            AnalysisError: The model's positions do not suffice for one frame.
+            AnalysisError: The model has too few positions for one frame.
         """
         return part_frames(self.folder, self.layout, settings)
 
     def planner(self, settings: AnalysisSettings, frames: int = 9999) -> GroupPlanner:
-        """Return a planner for parts of at most this many frames."""
+        """Return a planner for parts of at most `frames` frames."""
         return planner(self.layout, settings, frames)
 
     def parts(self, reader: RecordingReader, settings: AnalysisSettings) -> tuple[list[Pick], list[Part]]:
@@ -133,41 +135,42 @@ class Analyzer:
             questions: Yes/no questions.
             settings: How to analyse the recording; None: the defaults.
             parts: Some of `self.parts(...)`, in order; None: all.
-            on_part: Called with every part's result as soon as it is answered.
+            on_part: Called with every part's result as soon as the part is answered.
             progress: Called after every group.
-            begun: `time.perf_counter()` before the recording was opened, for the timings.
+            begun: `time.perf_counter()` before the recording was opened, for `Timings.start_s`; None: the
+                time of this call.
 
         Returns:
-            The parts' results, the timings, and the sampling with its work and gaps.
+            The parts' results; the timings; and the sampling, which has counts of its work (`work`).
         """
-        how = settings or AnalysisSettings()
+        settings = settings or AnalysisSettings()
         begun = time.perf_counter() if begun is None else begun
-        picks, all_parts = self.parts(reader, how)
+        picks, all_parts = self.parts(reader, settings)
         selection = all_parts if parts is None else list(parts)
         sample_picks = [pick for part in selection for pick in picks[part.first : part.stop]]
         sampling = reader.sample(
             picks=sample_picks,
             size=(self.tower.grid.height, self.tower.grid.width),
-            fit=how.fit,
-            threads=how.threads,
-            lookahead=max(how.prefill.group_frames * (1 + how.waiting), 8),
+            fit=settings.fit,
+            threads=settings.threads,
+            lookahead=max(settings.prefill.group_frames * (1 + settings.waiting), 8),
         )
         longest = max((part.stop - part.first for part in selection), default=1)
-        planner = self.planner(how, longest)
+        planner = self.planner(settings, longest)
         model = Model(self.tower, self.engine)
 
         def gaps(part: Part) -> tuple[Gap, ...]:
             return gaps_of(picks[part.first : part.stop], sampling.lost, round(part.end_s * 1e6))
 
-        state = PartsRun(model, planner, questions, how, selection, gaps, on_part, progress)
+        state = PartsRun(model, planner, questions, settings, selection, gaps, on_part, progress)
         start = time.perf_counter() - begun
         with sampling:
             _, timings = run_groups(
                 state.groups(sampling),
                 state.take,
-                mode=how.mode,
-                waiting=how.waiting,
+                mode=settings.mode,
+                waiting=settings.waiting,
                 start_s=start,
-                busy=(lambda: sampling.busy_s) if how.mode is Mode.OVERLAPPED else None,
+                busy=(lambda: sampling.busy_s) if settings.mode is Mode.OVERLAPPED else None,
             )
         return state.results, dataclasses.replace(timings, answer_s=state.answer_s), sampling

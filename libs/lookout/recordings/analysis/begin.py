@@ -1,4 +1,4 @@
-"""Determines when a recording begins: as given by the caller, else as stated in its file."""
+"""Determines when a recording begins: the caller's time or, without one, the time stated in the file."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from lookout.video.files.begin import begin_numbers, begin_of_numbers
 
 GIVEN: Final = "given"
 FILE: Final = "file"
-"""The source of the time at which a recording begins."""
-#: with these limits, every time within a recording is a valid date
+"""Where the time at which a recording begins comes from: the caller (`given`) or the file (`file`)."""
+#: the limits of a begin, so that every later time in the recording is a valid date too
 _EARLIEST, _LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 
 
 def given_begin(value: datetime | str) -> datetime:
-    """Check and return a moment that a caller gives; without an offset, it is local time.
+    """Check a moment that a caller gives, and return it with its offset from UTC.
 
     Args:
-        value: The moment, or its text in ISO 8601.
+        value: The moment, or its text in ISO 8601. Without an offset, it is local time.
 
     Raises:
         AnalysisError: The value is not a time, is before 1970 or after 2200, or is ambiguous or missing
@@ -30,19 +30,20 @@ def given_begin(value: datetime | str) -> datetime:
     name = f"begins={clean(str(value), 60)}"
     moment = moment_of(name, value, AnalysisError)
     if moment is None or not _EARLIEST <= moment < _LATEST:
-        raise AnalysisError(f"{name} must be a time between 1970 and 2200 such as 2026-05-01T13:30:00+02:00")
+        raise AnalysisError(f"{name}: give a time between 1970 and 2200, such as 2026-05-01T13:30:00+02:00")
     return begin_of_numbers(*begin_numbers(moment))
 
 
 def begin_and_source(given: datetime | str | None, stated: datetime | None) -> tuple[datetime | None, str]:
-    """Return when a recording begins, and the source of that time: `given`, `file`, or "" if unknown.
+    """Return when a recording begins (None: unknown), and where that time comes from: `given`, `file`, or ""
+    if the time is unknown.
 
     Args:
-        given: The caller's value.
-        stated: The file's value.
+        given: The caller's time; None: the caller gives none.
+        stated: The time stated in the file; None: the file states none.
 
     Raises:
-        AnalysisError: The caller's value is not a valid time.
+        AnalysisError: The caller's time is invalid.
     """
     if given is not None:
         return given_begin(given), GIVEN

@@ -1,4 +1,4 @@
-"""Clips of an analysis: the ranges with the answer yes, cut at keyframes without re-encoding."""
+"""Cuts clips of the ranges in which an analysis answers yes, at keyframes and without re-encoding."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ from lookout.video.sandbox import open_recording
 from lookout.video.segments import CodecError
 
 CLIP_S: Final = 60.0
-"""Longest clip in seconds; the clip of a longer range shows the part around its strongest moment."""
-_STEM_BYTES: Final = 150  # of the recording's name, in a clip's name of at most 255 bytes
+"""Maximum length of a clip in seconds. For a longer range, the clip shows the time around its strongest
+moment."""
+#: maximum bytes of the recording's name in a clip's file name, which may have 255 bytes
+_STEM_BYTES: Final = 150
 
 
 @dataclass(frozen=True, slots=True)
 class ClipRange:
-    """A range for which a clip is made.
+    """A range of a recording for which a clip is cut.
 
     Attributes:
-        start_s: Begin in seconds.
-        end_s: End in seconds.
-        questions: Questions whose answer is yes there.
-        p_yes: The largest probability in the range.
-        strongest_s: The time to which that answer attends most.
+        start_s: Begin, in seconds since the recording's first frame.
+        end_s: End, in seconds since the recording's first frame.
+        questions: Questions whose answer is yes in the range.
+        p_yes: The largest p(yes) in the range.
+        strongest_s: The time in seconds that the answer with this p(yes) attended to most.
     """
 
     start_s: float
@@ -43,14 +45,14 @@ class ClipRange:
 
 @dataclass(frozen=True, slots=True)
 class ClipFile:
-    """A clip on disk, or why it could not be made.
+    """A clip on disk, or why it could not be cut.
 
     Attributes:
-        path: The file; None: it could not be cut.
-        moment: The range that the clip shows; the clip begins with the last keyframe before it.
-        start_s: Time of the clip's first picture in the recording.
-        end_s: Time at which its last picture ends.
-        reason: Why the clip could not be cut.
+        path: The clip's file; None: the clip could not be cut.
+        moment: The range that the clip shows. The clip begins with the last keyframe before the range.
+        start_s: Time in the recording, in seconds, of the clip's first picture.
+        end_s: Time in the recording, in seconds, at which the clip's last picture ends.
+        reason: Why the clip could not be cut; empty if it was.
     """
 
     path: Path | None
@@ -72,26 +74,28 @@ class ClipFile:
 
 
 def clip_ranges(found: Analysis) -> list[ClipRange]:
-    """Return the ranges with the answer yes, in time order; questions with the same range share one entry.
+    """Return the ranges in which an answer is yes, in time order, each at most `CLIP_S` long. Questions with
+    the same range share one entry.
 
     Args:
-        found: The answers.
+        found: The analysis.
     """
     ranges: dict[tuple[float, float], ClipRange] = {}
-    for place, answer in enumerate(found.answers):
+    for number, answer in enumerate(found.answers):
         for start_s, end_s in answer.yes_s:
-            own = _range(found, place, start_s, end_s)
-            key = (own.start_s, own.end_s)
+            clip_range = _range(found, number, start_s, end_s)
+            key = (clip_range.start_s, clip_range.end_s)
             if (shared := ranges.get(key)) is not None:
-                best = max(shared, own, key=lambda clip_range: clip_range.p_yes)
-                own = replace(best, questions=(*shared.questions, *own.questions))
-            ranges[key] = own
+                best = max(shared, clip_range, key=lambda either: either.p_yes)
+                clip_range = replace(best, questions=(*shared.questions, *clip_range.questions))
+            ranges[key] = clip_range
     return [ranges[key] for key in sorted(ranges)]
 
 
-def _range(found: Analysis, place: int, start_s: float, end_s: float) -> ClipRange:
+def _range(found: Analysis, number: int, start_s: float, end_s: float) -> ClipRange:
+    """Return the clip's range for a range in which the question with this number has the answer yes."""
     answered = [
-        (result.answers[place], result.part)
+        (result.answers[number], result.part)
         for result in found.parts
         if result.answers and start_s <= result.part.start_s and result.part.end_s <= end_s
     ]
@@ -100,28 +104,28 @@ def _range(found: Analysis, place: int, start_s: float, end_s: float) -> ClipRan
     return shortened(ClipRange(start_s, end_s, (best.question,), best.p_yes, middle), CLIP_S)
 
 
-def shortened(own: ClipRange, seconds: float) -> ClipRange:
-    """Return the range, limited to this many seconds around its strongest moment."""
-    if own.end_s - own.start_s <= seconds:
-        return own
-    start_s = max(own.start_s, min(own.strongest_s - seconds / 2, own.end_s - seconds))
-    return replace(own, start_s=start_s, end_s=start_s + seconds)
+def shortened(clip_range: ClipRange, seconds: float) -> ClipRange:
+    """Return a range, limited to `seconds` around its strongest moment."""
+    if clip_range.end_s - clip_range.start_s <= seconds:
+        return clip_range
+    start_s = max(clip_range.start_s, min(clip_range.strongest_s - seconds / 2, clip_range.end_s - seconds))
+    return replace(clip_range, start_s=start_s, end_s=start_s + seconds)
 
 
 def cut_clips(
     reader: RecordingReader, ranges: Sequence[ClipRange]
 ) -> Iterator[tuple[ClipRange, RecordingClip | str]]:
-    """Yield each range with its clip, or with the reason why it cannot be cut.
+    """Yield each range with its clip or, if the clip cannot be cut, with the reason.
 
     Args:
         reader: The recording.
         ranges: The ranges to cut.
     """
-    for own in ranges:
+    for clip_range in ranges:
         try:
-            yield own, reader.clip(round(own.start_s * 1e6), round(own.end_s * 1e6))
+            yield clip_range, reader.clip(round(clip_range.start_s * 1e6), round(clip_range.end_s * 1e6))
         except CodecError as error:
-            yield own, str(error)
+            yield clip_range, str(error)
 
 
 def write_clips(
@@ -132,26 +136,26 @@ def write_clips(
     sandbox: bool = False,
     name: str | None = None,
 ) -> list[ClipFile]:
-    """Write a clip of every range with the answer yes, without re-encoding and without sound.
+    """Write a clip of every range in which an answer is yes, without re-encoding and without sound.
 
     Example:
         >>> found = lookout.analyze("garden.mp4", ["Is a person in view?"])
         >>> for clip in lookout.recordings.analysis.write_clips(found, "clips"):
         ...     print(clip.path, clip.moment.questions)
 
-    If a range is longer than a minute, its clip shows the minute around its strongest moment. A file's name
-    consists of the recording's name, the begin and the end, so that names sort by time. A second call
-    replaces the files.
+    If a range is longer than a minute, its clip shows the minute around its strongest moment. A clip's file
+    name consists of the recording's name and the range's begin and end, so that names sort by time. A second
+    call replaces the files.
 
     Args:
-        found: The answers.
+        found: The analysis.
         folder: Where to write the clips; created if it is missing.
-        source: Where to read the recording; None: the source in the answers.
-        sandbox: Whether to cut in sandboxed processes, for files from unknown sources.
+        source: Where to read the recording; None: `found.source`.
+        sandbox: Whether to cut in sandboxed processes, which is safer for files from unknown sources.
         name: Prefix of the clips' names; None: the name of the recording's file.
 
     Returns:
-        The clips in time order, including those that could not be cut, with the reason.
+        The clips in time order. A clip that could not be cut is included, with the reason.
 
     Raises:
         AnalysisError: The folder cannot be written.
@@ -160,26 +164,27 @@ def write_clips(
     ranges = clip_ranges(found)
     name = name or recording_stem(found.source)
     try:
-        place = private_folder(folder)
+        clip_folder = private_folder(folder)
         with ExitStack() as opened:
             if not ranges:
                 return []
             recording = found.source if source is None else source
             reader = opened.enter_context(open_recording(recording, sandbox=sandbox, workers=1))
-            return [_written(place, name, own, clip) for own, clip in cut_clips(reader, ranges)]
+            clips = cut_clips(reader, ranges)
+            return [_written(clip_folder, name, clip_range, clip) for clip_range, clip in clips]
     except OSError as error:
         raise AnalysisError(
             f"clips cannot be written to {clean(str(folder))} ({error.strerror or error})"
         ) from error
 
 
-def _written(folder: Path, name: str, own: ClipRange, clip: RecordingClip | str) -> ClipFile:
+def _written(folder: Path, name: str, clip_range: ClipRange, clip: RecordingClip | str) -> ClipFile:
     if isinstance(clip, str):
-        return ClipFile(None, own, own.start_s, own.end_s, clip)
+        return ClipFile(None, clip_range, clip_range.start_s, clip_range.end_s, clip)
     start_s, end_s = clip.start_us / 1e6, clip.end_us / 1e6
-    path = folder / f"{name}_{_clock(own.start_s)}_{_clock(own.end_s)}.{clip.container}"
+    path = folder / f"{name}_{_clock(clip_range.start_s)}_{_clock(clip_range.end_s)}.{clip.container}"
     replace_file(path, clip.data)
-    return ClipFile(path, own, start_s, end_s)
+    return ClipFile(path, clip_range, start_s, end_s)
 
 
 def recording_stem(source: str) -> str:

@@ -1,4 +1,5 @@
-"""Cuts a recording into parts. It does not import torch, because services that plan jobs load no model."""
+"""Cuts a recording into parts. This module must not import torch, because services that plan jobs load no
+model."""
 
 from __future__ import annotations
 
@@ -25,14 +26,14 @@ def cut_parts(
         size: Maximum number of samples of a part.
 
     Raises:
-        AnalysisError: The range has no sample.
+        AnalysisError: The time range has no sample.
     """
     picks, end = picks_of(reader, settings), _end_us(settings)
     if not picks:
         until = "its end" if settings.end_s is None else f"{settings.end_s:g} s"
         raise AnalysisError(
-            f"{reader.facts.name} has no frame from {settings.start_s:g} s to {until}; "
-            f"it lasts {reader.facts.duration_us / 1e6:g} s"
+            f"{reader.facts.name} has no frame from {settings.start_s:g} s to {until}; the recording lasts "
+            f"{reader.facts.duration_us / 1e6:g} s"
         )
     holes = reader.holes
     runs = [0, *(bisect_left(picks, hole.index, key=lambda pick: pick.index) for hole in holes), len(picks)]
@@ -49,8 +50,8 @@ def cut_parts(
 
 
 def gaps_in_file(reader: RecordingReader, settings: AnalysisSettings) -> tuple[Gap, ...]:
-    """Return what a recording does not show but decoding does not report: holes in the time range, and a
-    missing end.
+    """Return the gaps of a recording that decoding does not report: holes in the time range, and a missing
+    end.
 
     Args:
         reader: The recording.
@@ -68,7 +69,7 @@ def gaps_in_file(reader: RecordingReader, settings: AnalysisSettings) -> tuple[G
 
 
 def picks_of(reader: RecordingReader, settings: AnalysisSettings) -> list[Pick]:
-    """Return the samples of a recording."""
+    """Return the samples of a recording in the settings' time range."""
     return reader.picks(settings.fps, start_us=round(settings.start_s * 1e6), end_us=_end_us(settings))
 
 
@@ -77,10 +78,10 @@ def _end_us(settings: AnalysisSettings) -> int | None:
 
 
 def part_bounds(samples: int, size: int) -> list[int]:
-    """Return the bounds of parts of at most `size` samples.
+    """Return the bounds of parts of at most `size` samples, from 0 to `samples`.
 
-    If the last part would have less than half of that, the last two parts are evened out, because otherwise
-    an answer from two samples would count as much as one from a whole part.
+    If the last part would have less than half of `size`, the last two parts get equal lengths. Otherwise an
+    answer from two samples could count as much as an answer from a whole part.
     """
     bounds = [*range(0, samples, size), samples]
     if len(bounds) > 2 and bounds[-1] - bounds[-2] < size / 2:
@@ -89,8 +90,8 @@ def part_bounds(samples: int, size: int) -> list[int]:
 
 
 def trained_frames(folder: Path) -> int | None:
-    """Return the number of frames in the windows on which a `watchbench` checkpoint was trained; None for
-    other models."""
+    """Return the number of frames of the windows on which a checkpoint of `watchbench` was trained; None for
+    other checkpoints."""
     path = folder / "watchbench.json"
     if not path.is_file():
         return None

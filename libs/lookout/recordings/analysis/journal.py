@@ -1,4 +1,4 @@
-"""Keeps the finished parts of a request in a file, so that an interrupted run can continue."""
+"""Writes the finished parts of a request to a file, so that an interrupted run can continue after them."""
 
 from __future__ import annotations
 
@@ -19,22 +19,29 @@ from lookout.recordings.analysis.settings import AnalysisError, AnalysisSettings
 from lookout.text import clean
 from lookout.video.files import RecordingReader
 
-#: version of how recordings are cut into parts: raise it when the bounds of parts change
+#: version of the cutting into parts; raise it whenever the bounds of parts change, so that old journals do
+#: not match
 _CUTTING = 2
 
 
 class Journal:
-    """The finished parts of one request: a line that identifies the request, then one JSON object per line.
+    """A file with the finished parts of one request.
 
-    An incomplete line from an interrupted run is ignored. The journal of another request is started over. A
-    file that is not a journal is never replaced.
+    Its first line identifies the request; every other line is the JSON object of one part. A last line that
+    is incomplete because a run was interrupted is ignored. A journal of another request is overwritten. A
+    file that is not a journal is never overwritten.
+
+    Args:
+        path: The file.
+        identity: Identifies the request (`identity_of`).
     """
 
     def __init__(self, path: Path, identity: str) -> None:
         self.path, self.identity = path, identity
 
     def read(self) -> dict[int, PartResult]:
-        """Return the finished parts by number. Create the file if it is missing or another request's.
+        """Return the finished parts by number. If the file is missing or belongs to another request, begin a
+        new file and return no parts.
 
         Raises:
             AnalysisError: The path exists but is not a journal.
@@ -52,7 +59,7 @@ class Journal:
     def _lines(self) -> list[dict[str, Any]]:
         """Return the complete lines of the file."""
         if not self.path.name or (self.path.exists() and not self.path.is_file()):
-            raise AnalysisError(f"journal={clean(self.path)} is not a file: give one, such as run.jsonl")
+            raise AnalysisError(f"journal={clean(self.path)} is not a file: give a file, such as run.jsonl")
         text = self.path.read_bytes() if self.path.is_file() else b""
         lines: list[dict[str, Any]] = []
         for line in text.splitlines():
@@ -60,13 +67,16 @@ class Journal:
                 lines.append(json.loads(line))
             except (ValueError, RecursionError):
                 break
-        # A journal is created together with its first line, so every journal has that line.
+        # A journal is created with its first line, so a file without that line is not a journal.
         if text and not (lines and isinstance(lines[0], dict) and "request" in lines[0]):
-            raise AnalysisError(f"journal={clean(self.path)} is another kind of file: give another path")
+            raise AnalysisError(
+                f"journal={clean(self.path)} exists but is not a journal: give the path of a journal, or of "
+                "a file that does not exist"
+            )
         return lines
 
     def add(self, result: PartResult) -> None:
-        """Append a finished part."""
+        """Append the result of a finished part."""
         with self.path.open("a") as file:
             file.write(json.dumps(result.to_dict()) + "\n")
             file.flush()
@@ -75,13 +85,13 @@ class Journal:
 def identity_of(
     model: str, reader: RecordingReader, questions: Sequence[Question], settings: AnalysisSettings
 ) -> str:
-    """Return an identifier of a request, from the model's digest, the recording, the questions, and the
-    settings that change answers."""
-    canonical = dataclasses.replace(settings, mode=Mode.OVERLAPPED, waiting=1, threads=None)
+    """Return a digest of everything that determines a request's answers: the model's digest, the recording,
+    the questions, and the settings that change answers."""
+    relevant_settings = dataclasses.replace(settings, mode=Mode.OVERLAPPED, waiting=1, threads=None)
     table = reader.table
     state = hashlib.blake2b(digest_size=16)
     state.update(repr((model, _CUTTING, [(q.text, q.describe) for q in questions])).encode())
-    state.update(repr(canonical).encode())
+    state.update(repr(relevant_settings).encode())
     state.update(repr(reader.facts).encode())
     for array in (table.pts, table.size):
         state.update(np.ascontiguousarray(array).data)

@@ -1,4 +1,4 @@
-"""Asks questions about a whole recording; parts that are already finished are skipped."""
+"""Answers questions about a whole recording. Parts that are already in a journal are not computed again."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def analyze(
     anyway: bool = False,
     **options: Any,
 ) -> Analysis:
-    """Ask questions about a recording.
+    """Return the answers to questions about a recording.
 
     Example:
         >>> found = lookout.analyze("garden.mp4", ["Is a person in view?"], fps=1)
@@ -53,65 +53,65 @@ def analyze(
         questions: Yes/no questions; all of them share one prefill.
         model: Folder of a checkpoint; None: the tiny model that comes with Lookout.
         device: Where the model runs.
-        settings: How to analyse the recording. `options` replace single fields; `rho`, `score` and
-            `group_frames` replace those in its `prefill`.
-        journal: A file that keeps finished parts, so that an interrupted run continues after them. Another
-            kind of file is rejected.
-        on_part: Called with every part's result as soon as it is answered.
+        settings: How to analyse the recording; None: the defaults.
+        journal: A file for finished parts, so that an interrupted run can continue after them. A file that
+            is not a journal is rejected. None: no file.
+        on_part: Called with every part's result as soon as the part is answered.
         progress: Called after every group.
-        analyzer: A loaded model; None: `model` is loaded, and stays so for the next call (see `release`).
-        sandbox: Whether to decode in sandboxed processes, for files from unknown sources.
+        analyzer: A loaded model. None: `model` is loaded, and stays loaded for the next call (`release`).
+        sandbox: Whether to decode in sandboxed processes, which is safer for files from unknown sources.
         begins: When the recording's first frame was taken, as a moment or its text in ISO 8601; without an
-            offset, it is local time. None: what the file states, if that is plausible.
+            offset, it is local time. None: the time that the file states, if it is plausible.
         anyway: Accept questions for which the model was not trained, according to its folder.
+        options: Single fields of `settings` or of `settings.prefill`, such as `rho`, that replace its values.
 
     Raises:
         AnalysisError: The request is invalid.
-        QuestionError: The model cannot answer such a question, or was not trained for it.
+        QuestionError: The model cannot answer a question, or was not trained for it.
         CodecError: The recording cannot be read.
     """
     begun = time.perf_counter()
-    _check_kinds(settings, analyzer)
+    _check_types(settings, analyzer)
     how = with_options(settings or AnalysisSettings(), options)
-    _check_calls(on_part, progress)
+    _check_callbacks(on_part, progress)
     given, ready = None if begins is None else given_begin(begins), analyzer or _loaded(model, device)
     questions = models.check_questions(ready.folder, questions, text=how.describe > 0, anyway=anyway)
     if not questions or not all(text.strip() for text in questions):
-        raise AnalysisError("give at least one question, and no empty ones")
+        raise AnalysisError("questions: give at least one, and no empty question")
     numbered = [Question(str(i), text, how.describe) for i, text in enumerate(questions)]
     loaded = time.perf_counter()
     with open_recording(source, sandbox=sandbox, workers=how.threads) as reader:
         book = None if journal is None else Path(journal)
         found = _analyzed(ready, reader, numbered, how, book, on_part, progress, begun, loaded)
-        moment, source_of_it = begin_and_source(given, reader.facts.begins)
-        return dataclasses.replace(found, begins=moment, begins_from=source_of_it)
+        moment, begins_from = begin_and_source(given, reader.facts.begins)
+        return dataclasses.replace(found, begins=moment, begins_from=begins_from)
 
 
-def _check_kinds(settings: object, analyzer: object) -> None:
+def _check_types(settings: object, analyzer: object) -> None:
     for name, value, kind in (("settings", settings, AnalysisSettings), ("analyzer", analyzer, Analyzer)):
         if value is not None and not isinstance(value, kind):
-            raise AnalysisError(f"{name} must be a lookout {kind.__name__}, not {clean(repr(value), 80)}")
+            raise AnalysisError(f"{name} must be an {kind.__name__}, not {clean(repr(value), 80)}")
 
 
-def _check_calls(on_part: object, progress: object) -> None:
+def _check_callbacks(on_part: object, progress: object) -> None:
     for name, call in (("on_part", on_part), ("progress", progress)):
         if call is not None and not callable(call):
             raise AnalysisError(f"{name} must be a function, not {call!r:.80}")
 
 
 _models: dict[tuple[str, str], Analyzer] = {}
-_keeping = threading.Lock()
+_models_lock = threading.Lock()
 
 
 def _loaded(model: Path | str | None, device: str) -> Analyzer:
-    """Return the model of the last call if it is the same, else a new one; it stays loaded for the next
-    call."""
-    fresh = Analyzer(model, device=device)
-    key = (fresh.digest, device)
-    with _keeping:
+    """Return an analyzer for a model and device, which is kept for the next call. If the last call used
+    another model or device, its model is freed."""
+    analyzer = Analyzer(model, device=device)
+    key = (analyzer.digest, device)
+    with _models_lock:
         if key not in _models:
             release()
-            _models[key] = fresh
+            _models[key] = analyzer
         return _models[key]
 
 

@@ -1,4 +1,4 @@
-"""Results of an analysis as plain data: parts with their answers, and the whole recording."""
+"""The results of an analysis as plain data, for each part and for the whole recording."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-    # they import torch, which reading answers does not need
+    # These modules import torch, which reading answers does not need.
     from lookout.models.engines import Question
     from lookout.models.engines.transformers.prefill import RecordingAnswer
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Samples [first, stop) of a recording, which are prefilled and asked on their own.
+    """A part of a recording: samples [first, stop), which are prefilled and asked independently of other
+    parts.
 
     Attributes:
         number: Number of the part in its recording, from 0.
         first: Number of the part's first sample.
-        stop: Number of the sample after its last one.
+        stop: Number of the sample after the part's last one.
         start_s: Begin, in seconds since the first frame.
         end_s: End, in seconds since the first frame.
     """
@@ -50,9 +51,9 @@ class PartAnswer:
 
     Attributes:
         question: The question.
-        p_yes: Probability of yes.
-        text: A description, if it was requested and the answer is yes.
-        seen_s: Times in seconds, each with its share of the answer's attention, largest share first.
+        p_yes: Probability of yes, 0 to 1.
+        text: A description; None if it was not requested or the answer is no.
+        seen_s: Pairs of a time in seconds and its share of the answer's attention, largest share first.
         answers: For a structured question, the probability of each allowed answer; else empty.
     """
 
@@ -69,16 +70,16 @@ class PartResult:
 
     Attributes:
         part: The part.
-        frames: Samples that were decoded.
-        answers: The answers, in the order of the questions.
-        rows: Prompt rows prefilled.
-        kept: KV entries kept, per layer and KV head.
+        frames: Number of samples that were decoded.
+        answers: The answers, in the order of the questions; empty if no sample was decoded.
+        rows: Number of prompt rows that were prefilled.
+        kept: Number of KV entries that were kept, per layer and KV head.
         kv_bytes: Size of the KV at the end of the part.
-        flops: FLOPs of prefill and questions, by stage.
-        tokens: Visual tokens that were encoded.
-        tokens_total: Visual tokens that whole frames would have.
-        damaged: Number of samples among `frames` that are affected by damage in the file.
-        gaps: What could not be decoded.
+        flops: FLOPs by stage: `vision`, `prefill` and `questions`.
+        tokens: Number of visual tokens after pruning.
+        tokens_total: Number of visual tokens without pruning.
+        damaged: Number of the decoded samples that show damage in the file.
+        gaps: Times that could not be decoded.
     """
 
     part: Part
@@ -99,7 +100,7 @@ class PartResult:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> PartResult:
-        """Build a result from the data of `to_dict`."""
+        """Return the result that `to_dict` converted to `data`."""
         answers = tuple(
             PartAnswer(
                 a["question"],
@@ -120,14 +121,15 @@ class QuestionAnswer:
 
     Attributes:
         question: The question.
-        p_yes: The largest probability of any part.
-        part: The part with that probability.
-        start_s: That part's begin.
-        end_s: That part's end.
-        seen_s: The times on which the answer is based, each with its share of the answer's attention.
-        yes_s: Ranges of parts whose probability is above a half.
-        text: A description, if it was requested and the answer is yes.
-        answers: For a structured question, the probability of each allowed answer in that part; else empty.
+        p_yes: The largest p(yes) of any part.
+        part: Number of the part with this p(yes), the best part.
+        start_s: Begin of the best part, in seconds.
+        end_s: End of the best part, in seconds.
+        seen_s: Pairs of a time in seconds and its share of the best part's attention, largest share first.
+        yes_s: Ranges (begin, end) in seconds in which p(yes) is above 0.5. Adjacent parts form one range.
+        text: A description of the best part; None if it was not requested or the answer is no.
+        answers: For a structured question, the probability of each allowed answer in the best part; else
+            empty.
     """
 
     question: str
@@ -153,22 +155,21 @@ class Analysis:
     """All answers about a recording.
 
     Attributes:
-        source: Path or URL.
-        seconds: Length of the recording.
-        frames: Frames of the recording.
+        source: Path or URL of the recording.
+        seconds: Length of the recording in seconds.
+        frames: Number of frames of the recording.
         questions: The questions.
         answers: The answers, in the order of the questions.
-        parts: Every part, in order.
-        gaps: What could not be decoded.
-        timings: t_dec, t_prefill, t_total, the bound of Equation 3 and the efficiency of this run; None if no
-            part was left to do.
-        work: Counts of the decoding: packets, frames decoded, and so on.
+        parts: The results of all parts, in time order.
+        gaps: Times that the recording does not show or that could not be decoded.
+        timings: How long this run took to decode and prefill; None if all parts were already finished.
+        work: Counts of the decoder's work, such as packets and decoded frames.
         wall_s: Duration of this run in seconds.
-        run_s: Seconds of the recording that this run answered: fewer than `seconds` for a time range, or
-            after an interrupted run.
-        complete: False if the run was stopped.
+        run_s: Seconds of the recording that this run answered: fewer than `seconds` if a time range was
+            given, or if parts were already finished.
+        complete: Whether all parts were answered; False if the run was stopped.
         begins: When the recording's first frame was taken; None: unknown.
-        begins_from: The source of that time: `given` or `file`; empty: unknown.
+        begins_from: Where `begins` comes from: the caller (`given`) or the file (`file`); empty: unknown.
     """
 
     source: str
@@ -192,7 +193,7 @@ class Analysis:
         return f"Analysis({self.source!r}, {self.seconds:.1f} s, {parts}, {{{answers}}})"
 
     def _repr_html_(self) -> str:
-        """Return a table of the answers, for notebooks."""
+        """Return a table of the answers as HTML, for notebooks."""
         rows = "".join(
             f"<tr><td>{html.escape(answer.question)}</td><td>{answer.p_yes:.2f}</td>"
             f"<td>{answer.start_s:.1f} to {answer.end_s:.1f}</td></tr>"
@@ -230,7 +231,7 @@ class Analysis:
         return axes
 
     def time_at(self, at_s: float) -> datetime | None:
-        """Return the clock time at a moment of the recording; None if nobody knows when the recording begins.
+        """Return the clock time at a moment of the recording; None if the begin of the recording is unknown.
 
         Args:
             at_s: Seconds since the recording's first frame.
@@ -243,7 +244,7 @@ class Analysis:
         Returns:
             Rows with the same columns: `recording`, `question`, `start_s` and `end_s` of the part or gap,
                 `p_yes`, `answers` (for a structured question, the probability of each answer), `moments_s`
-                (times on which the answer is based, the most important first), `text`, `gap` (its reason),
+                (times that the answer attended to, most attention first), `text`, `gap` (the gap's reason),
                 `start_time` and `end_time` (clock times, if known). Values that do not apply are None.
         """
         empty: dict[str, Any] = dict.fromkeys(COLUMNS)
@@ -269,7 +270,8 @@ class Analysis:
         return answered + missing
 
     def table(self) -> DataFrame:
-        """Return `rows` as a data frame with typed numbers and times; values that do not apply are missing.
+        """Return `rows` as a pandas data frame with numeric and time columns; values that do not apply are
+        missing values.
 
         Example:
             >>> found = lookout.analyze("garden.mp4", ["Is a person in view?"])
@@ -293,10 +295,10 @@ class Analysis:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the analysis as JSON-compatible data."""
-        out = dataclasses.asdict(self)
-        out["timings"] = None if self.timings is None else self.timings.summary()
-        out["begins"] = self._text_at(0.0)
-        out["answers"] = [
+        data = dataclasses.asdict(self)
+        data["timings"] = None if self.timings is None else self.timings.summary()
+        data["begins"] = self._text_at(0.0)
+        data["answers"] = [
             {
                 **dataclasses.asdict(answer),
                 **self._span(answer.start_s, answer.end_s),
@@ -304,12 +306,14 @@ class Analysis:
             }
             for answer in self.answers
         ]
-        out["parts"] = [
+        data["parts"] = [
             {**result.to_dict(), **self._span(result.part.start_s, result.part.end_s)}
             for result in self.parts
         ]
-        out["gaps"] = [{**dataclasses.asdict(gap), **self._span(gap.start_s, gap.end_s)} for gap in self.gaps]
-        return out
+        data["gaps"] = [
+            {**dataclasses.asdict(gap), **self._span(gap.start_s, gap.end_s)} for gap in self.gaps
+        ]
+        return data
 
     def _span(self, start_s: float, end_s: float) -> dict[str, str | None]:
         return {"start_time": self._text_at(start_s), "end_time": self._text_at(end_s)}
@@ -326,8 +330,15 @@ class Analysis:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of a run. `decoded` and `prefilled` count samples, `done` counts parts; `samples` and `parts`
-    are the totals."""
+    """Progress of a run.
+
+    Attributes:
+        decoded: Number of samples that are decoded.
+        prefilled: Number of samples that are prefilled.
+        done: Number of parts that are finished.
+        samples: Number of all samples.
+        parts: Number of all parts.
+    """
 
     decoded: int
     prefilled: int
@@ -337,7 +348,7 @@ class Progress:
 
 
 def gaps_of_parts(results: Iterable[PartResult], gaps_in_file: Iterable[Gap]) -> list[Gap]:
-    """Return what a recording does not show, in order.
+    """Return all gaps of a recording, in time order.
 
     Args:
         results: The results of the recording's parts.
@@ -348,18 +359,18 @@ def gaps_of_parts(results: Iterable[PartResult], gaps_in_file: Iterable[Gap]) ->
 
 
 def _joined(gaps: Iterable[Gap]) -> list[Gap]:
-    """Join gaps that continue into the next part."""
-    out: list[Gap] = []
+    """Return the gaps; a gap that continues into the next part becomes one gap."""
+    joined: list[Gap] = []
     for gap in gaps:
-        if out and (out[-1].end_us, out[-1].reason) == (gap.start_us, gap.reason):
-            out[-1] = Gap(out[-1].start_us, gap.end_us, out[-1].samples + gap.samples, gap.reason)
+        if joined and (joined[-1].end_us, joined[-1].reason) == (gap.start_us, gap.reason):
+            joined[-1] = Gap(joined[-1].start_us, gap.end_us, joined[-1].samples + gap.samples, gap.reason)
         else:
-            out.append(gap)
-    return out
+            joined.append(gap)
+    return joined
 
 
 def part_answer(question: Question, found: RecordingAnswer) -> PartAnswer:
-    """Convert the engine's answer to a question about a part."""
+    """Convert the engine's answer for a part. `question`: the question; `found`: the answer."""
     times = tuple((moment.time_us / 1e6, moment.share) for moment in found.evidence)
     answer = found.answer
     shares = named_shares(question.text, answer.shares)
@@ -367,28 +378,37 @@ def part_answer(question: Question, found: RecordingAnswer) -> PartAnswer:
 
 
 def answer_of(question: str, place: int, results: Sequence[PartResult]) -> QuestionAnswer:
-    """Combine a question's answers over all parts: the part with the largest probability, and the ranges with
-    the answer yes."""
+    """Combine the answers of all parts to one question: the part with the largest p(yes), and the ranges in
+    which the answer is yes.
+
+    Args:
+        question: The question.
+        place: Number of the question among the parts' answers.
+        results: The results of all parts, in time order.
+
+    Raises:
+        CodecError: No part has answers, because no frame could be decoded.
+    """
     answered = [(result.answers[place], result.part) for result in results if result.answers]
     if not answered:
         raise CodecError(Reason.NO_FRAMES, f"no frame could be decoded in any of {len(results)} parts")
-    best, part = max(answered, key=lambda each: each[0].p_yes)
-    yes: list[tuple[float, float]] = []
-    for reply, where in answered:
-        if reply.p_yes <= 0.5:
+    best, best_part = max(answered, key=lambda pair: pair[0].p_yes)
+    yes_ranges: list[tuple[float, float]] = []
+    for answer, part in answered:
+        if answer.p_yes <= 0.5:
             continue
-        if yes and abs(yes[-1][1] - where.start_s) < 1e-6:
-            yes[-1] = (yes[-1][0], where.end_s)
+        if yes_ranges and abs(yes_ranges[-1][1] - part.start_s) < 1e-6:
+            yes_ranges[-1] = (yes_ranges[-1][0], part.end_s)
         else:
-            yes.append((where.start_s, where.end_s))
+            yes_ranges.append((part.start_s, part.end_s))
     return QuestionAnswer(
         question,
         best.p_yes,
-        part.number,
-        part.start_s,
-        part.end_s,
+        best_part.number,
+        best_part.start_s,
+        best_part.end_s,
         best.seen_s,
-        tuple(yes),
+        tuple(yes_ranges),
         best.text,
         best.answers,
     )

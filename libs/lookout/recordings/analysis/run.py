@@ -1,5 +1,5 @@
-"""One run over some parts of a recording: decodes frames in groups, prefills the groups, answers at the end
-of parts."""
+"""Computes some parts of a recording: groups decoded frames, prefills the groups, and asks the questions at
+the end of each part."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Model:
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """Frames on their way from the decoder to the prefill. `ends`: whether it is its part's last group."""
+    """Decoded frames that are prefilled together. `ends`: whether this is the last group of its part."""
 
     part: Part
     frames: list[FileFrame]
@@ -38,7 +38,7 @@ class Group:
 
 
 @dataclass(slots=True, eq=False)
-class _Open:
+class _OpenPart:
     """The part that is being prefilled."""
 
     part: Part
@@ -53,7 +53,7 @@ class _Open:
 
 
 class PartsRun:
-    """The state of one run: turns frames into groups, and groups into results of parts.
+    """The state of one run, which turns decoded frames into groups, and groups into results of parts.
 
     Args:
         model: Tower and engine.
@@ -61,8 +61,8 @@ class PartsRun:
         questions: The questions to ask at the end of every part.
         settings: How to analyse the recording.
         parts: The parts to answer, in order.
-        gaps: Returns what could not be decoded of a part, once its samples are read.
-        on_part: Called with every part's result as soon as it is answered.
+        gaps: Returns the times of a part that could not be decoded; called after the part's samples are read.
+        on_part: Called with every part's result as soon as the part is answered.
         progress: Called after every group.
     """
 
@@ -81,26 +81,26 @@ class PartsRun:
         self.results: list[PartResult] = []
         self.answer_s = 0.0
         self._gaps, self._on_part, self._progress = gaps, on_part, progress
-        self._open: _Open | None = None
+        self._open: _OpenPart | None = None
         self._decoded = self._prefilled = 0
         self._samples = sum(part.stop - part.first for part in parts)
         self._planner = planner
 
     def groups(self, sampling: Sampling) -> Iterator[Group]:
-        """Yield groups of decoded frames. Every part ends with a group, which is empty if frames are
-        missing."""
+        """Yield groups of decoded frames. The last group of every part is marked (`Group.ends`); it is empty
+        if no frame of the part could be decoded."""
         size = self.settings.prefill.group_frames * self.model.tower.grid.temporal
         frames = iter(sampling)
         buffer: list[FileFrame] = []
-        following = next(frames, None)
+        next_frame = next(frames, None)
         position = 0
         for part in self.parts:
             stop = position + part.stop - part.first
-            while following is not None and following.position < stop:
-                buffer.append(following)
+            while next_frame is not None and next_frame.position < stop:
+                buffer.append(next_frame)
                 self._decoded += 1
-                following = next(frames, None)
-                continues = following is not None and following.position < stop
+                next_frame = next(frames, None)
+                continues = next_frame is not None and next_frame.position < stop
                 if len(buffer) == size and continues:
                     yield Group(part, buffer, ends=False)
                     buffer = []
@@ -108,7 +108,7 @@ class PartsRun:
             buffer, position = [], stop
 
     def take(self, group: Group) -> None:
-        """Encode and prefill a group; answer the questions at the end of a part."""
+        """Encode and prefill a group. If it is the last of its part, ask the questions."""
         if group.frames:
             self._add(group)
         self._prefilled += len(group.frames)
@@ -129,7 +129,7 @@ class PartsRun:
                 questions=self.questions,
                 expected_rows=self._planner.rows(-(-count // self.model.tower.grid.temporal), tokens),
             )
-            self._open = _Open(group.part, prefill)
+            self._open = _OpenPart(group.part, prefill)
         state = self._open
         encoded = encode_frames(self.model.tower, group.frames, self.settings, state.carry)
         frames = encoded.frames
@@ -183,10 +183,10 @@ def encode_frames(
     Args:
         tower: The vision tower.
         frames: The frames, in time order.
-        settings: `stride_frames` is the length of a stride; `masks` says which patches are encoded.
-        carry: The carry-over from the previous frames; None: a part begins.
+        settings: Has the length of a stride (`stride_frames`) and the pruning policy (`masks`).
+        carry: Pruning state after the previous frames; None: a part begins.
     """
-    members = [
+    stride_frames = [
         StrideFrame(
             Sample(frame.pixels, Basis.LUMA, intra=frame.picture.intra, corrupt=frame.corrupt),
             frame.time_us,
@@ -195,5 +195,5 @@ def encode_frames(
         for frame in frames
     ]
     size = settings.stride_frames
-    strides = [members[begin : begin + size] for begin in range(0, len(members), size)]
+    strides = [stride_frames[begin : begin + size] for begin in range(0, len(stride_frames), size)]
     return encode_strides(strides, tower, settings.masks, max(1, round(1e6 / settings.fps)), carry)

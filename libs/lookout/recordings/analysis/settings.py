@@ -1,4 +1,4 @@
-"""Settings for analysing a recording: plain data."""
+"""Settings for the analysis of a recording."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lookout.values import check_finite, check_whole
 from lookout.video.motion import Fit
 
 PART_FRAMES = 768
-"""Most samples of a part by default: as many as Qwen's processors read at once."""
+"""Maximum number of samples of a part by default: as many as Qwen's processors read at once."""
 
 MOST = 1_000_000
 """Upper limit of every count of samples, groups or threads."""
@@ -27,27 +27,29 @@ class AnalysisError(LookoutError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class AnalysisSettings:
-    """How a recording is analysed: plain data.
+    """How a recording is analysed.
 
     Attributes:
-        fps: Samples a second.
+        fps: Samples per second.
         start_s: Begin of the time range, in seconds since the first frame.
-        end_s: End of the time range, excluded; None: to the end.
+        end_s: End of the time range (excluded), in seconds since the first frame; None: the recording's end.
         prefill: The size of groups, and which KV entries are kept.
-        part_frames: Samples of a part; None: as many as the model was trained for, else as many as fit in its
-            positions, but at most `PART_FRAMES`.
+        part_frames: Samples of a part. None: as many as the model was trained for; if that is unknown, as
+            many as fit in its positions, but at most `PART_FRAMES`.
         prune: Whether to encode only patches that changed since they were last encoded.
-        preset: The preset whose masks `prune` uses: a name in `lookout.models.presets.PRESETS` that reads no
-            motion vectors. Its window settings do not apply, because a part is read once, in groups.
-        policy: Which patches are encoded and which tokens are kept: a policy or a name in
-            `lookout.pruning.POLICIES`, with or without `prune`; None: the preset decides.
+        preset: With `prune`, the preset whose masks are used: a name in `lookout.models.presets.PRESETS` that
+            needs no motion vectors. The preset's window settings do not apply, because a part is read once,
+            in groups.
+        policy: Decides which patches are encoded and which tokens are kept, with or without `prune`: a policy
+            or a name in `lookout.pruning.POLICIES`. None: with `prune`, the preset decides; else, all are
+            kept.
         stride_frames: With `prune`, one in this many samples is encoded whole.
         mode: How decoding and prefill share the time.
-        waiting: Groups that may wait for the prefill.
-        threads: Decoding threads; None: the cores that this process may use.
+        waiting: Maximum number of decoded groups that wait for the prefill.
+        threads: Decoding threads; None: as many as the cores that this process may use.
         fit: How a picture is fitted to the model's input.
-        evidence: How many times are listed for each answer.
-        describe: Maximum number of tokens of text for an answer that is yes; 0: no text.
+        evidence: Maximum number of times that are listed for each answer (`seen_s`).
+        describe: Maximum number of tokens of the description that is written if an answer is yes; 0: none.
     """
 
     fps: float = 2.0
@@ -73,7 +75,9 @@ class AnalysisSettings:
             raise AnalysisError(f"fps={self.fps:g} must be above 0 and at most 1000")
         if self.start_s < 0 or (self.end_s is not None and self.end_s <= self.start_s):
             until = "the end" if self.end_s is None else f"{self.end_s:g} s"
-            raise AnalysisError(f"the range from {self.start_s:g} s to {until} is empty or begins before 0")
+            raise AnalysisError(
+                f"the time range from {self.start_s:g} s to {until} is empty or begins before 0"
+            )
         self._check_masks()
         for name in ("part_frames", "threads", "stride_frames", "waiting"):
             if getattr(self, name) is not None:
@@ -101,28 +105,32 @@ class AnalysisSettings:
         for name, policy in policies.items():
             if policy.gathers is not None:
                 raise AnalysisError(
-                    f"{name} {getattr(self, name)!r} needs motion vectors and sliding windows, but a "
-                    "recording is read once, without them: use lookout.Pipeline or lookout eval"
+                    f"{name} {getattr(self, name)!r} needs motion vectors and sliding windows, but an "
+                    "analysis reads a recording once, without either: use lookout.Pipeline or lookout eval"
                 )
 
 
 def with_options(settings: AnalysisSettings, options: Mapping[str, Any]) -> AnalysisSettings:
-    """Return settings with some fields replaced; fields of `prefill` are given by their own names.
+    """Return settings with some fields replaced.
+
+    Args:
+        settings: The settings.
+        options: New values, by name of a field of `AnalysisSettings` or of its `prefill`.
 
     Raises:
-        AnalysisError: A field does not exist.
+        AnalysisError: A field does not exist, or a value is invalid.
     """
-    inner = {f.name for f in dataclasses.fields(PrefillSettings)}
-    outer = {f.name for f in dataclasses.fields(AnalysisSettings)}
-    unknown = sorted(set(options) - inner - outer)
+    prefill_names = {f.name for f in dataclasses.fields(PrefillSettings)}
+    names = {f.name for f in dataclasses.fields(AnalysisSettings)}
+    unknown = sorted(set(options) - prefill_names - names)
     if unknown:
         raise AnalysisError(
-            f"no setting is called {unknown[0]!r}; there are {', '.join(sorted(inner | outer))}"
+            f"{unknown[0]!r} is not a setting; choose from {', '.join(sorted(prefill_names | names))}"
         )
-    prefill = {name: value for name, value in options.items() if name in inner}
+    prefill = {name: value for name, value in options.items() if name in prefill_names}
     if "score" in prefill:
         prefill["score"] = _score(prefill["score"])
-    direct = {name: value for name, value in options.items() if name in outer}
+    direct = {name: value for name, value in options.items() if name in names}
     combined = dataclasses.replace(settings, **direct)
     return dataclasses.replace(combined, prefill=dataclasses.replace(combined.prefill, **prefill))
 

@@ -1,5 +1,5 @@
-"""Computes how many samples of a recording a model reads at once, from its configuration only: no weights are
-needed."""
+"""Computes how many samples of a recording a model can read at once. This needs the model's configuration but
+no weights."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ from lookout.recordings.analysis.cutting import trained_frames
 from lookout.recordings.analysis.settings import PART_FRAMES, AnalysisError, AnalysisSettings
 
 QUESTION_ROOM = 512
-"""Positions kept free for a question and its answer."""
+"""Number of positions that are kept free for a question and its answer."""
 
 
 def part_frames(folder: Path, layout: Layout, settings: AnalysisSettings) -> int:
-    """Return the number of samples of a part: the setting, else what the model was trained for, else what
-    fits in its positions.
+    """Return the number of samples of a part.
+
+    The setting `part_frames` comes first, then the number for which the model was trained, then as many as
+    fit in the model's positions, but at most `PART_FRAMES`.
 
     Args:
-        folder: The model's checkpoint; configuration and tokenizer suffice.
+        folder: The model's folder, which needs no weights.
         layout: The model's prompt layout.
         settings: How recordings are sampled.
 
     Raises:
-        AnalysisError: The model's positions do not suffice for one frame.
+        AnalysisError: The model has too few positions for one frame.
         VisionError: The model's configuration cannot be used.
     """
     if settings.part_frames is not None:
@@ -38,10 +40,12 @@ def part_frames(folder: Path, layout: Layout, settings: AnalysisSettings) -> int
     rows = planner(layout, settings).rows(1, grid.tokens) - len(layout.prefix)
     positions = rule.per_frame(rows, (grid.group_rows, grid.group_cols), grid.temporal, settings.fps)
     if room < positions:
-        raise AnalysisError(f"{folder}: the model has {rule.limit} positions, too few for one frame")
+        raise AnalysisError(
+            f"{folder}: the model has {rule.limit} positions, too few for one frame: use another model"
+        )
     return min(PART_FRAMES, int(room / positions))
 
 
 def planner(layout: Layout, settings: AnalysisSettings, frames: int = 9999) -> GroupPlanner:
-    """Return a planner for parts of at most this many frames."""
+    """Return a planner for parts of at most `frames` frames."""
     return GroupPlanner(layout, settings.prefill, frames, frames / settings.fps)

@@ -1,4 +1,4 @@
-"""Combines a job's outcomes into one answer, as `lookout analyze` does."""
+"""Combines the outcomes of a job's parts into the job's answers, as `lookout analyze` does."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lookout.wire import MAX_MESSAGE_BYTES
 from lookout.wire.begins import set_begin
 from lookout.wire.shares import share_messages, shares_of
 
-#: largest answer in bytes, in binary form; its JSON is larger
+#: maximum bytes of a job's answers in binary form; their JSON is larger
 _MOST_BYTES = MAX_MESSAGE_BYTES // 4
 
 
@@ -34,7 +34,7 @@ def answers_of(
 
     Args:
         plan: The job's plan.
-        outcomes: The outcomes, by the part's number in the job; a missing part was never answered.
+        outcomes: The outcomes, by the part's number in the job. A part without an outcome was not answered.
         state: How the job ended.
     """
     answers = RecordingAnswers(
@@ -48,7 +48,8 @@ def answers_of(
         begin, answer.begins_from = begin_and_source(begin_of(plan.job.settings), begin_of(recording))
         set_begin(answer, begin)
         answers.recordings.append(answer)
-    if answers.ByteSize() > _MOST_BYTES:  # long descriptions: keep only those of each question's best part
+    # If long descriptions make the answers too large, keep only those of each question's best part.
+    if answers.ByteSize() > _MOST_BYTES:
         for answer in answers.recordings:
             for outcome in answer.parts:
                 for part_answer in outcome.answers:
@@ -60,7 +61,7 @@ def answers_of(
 def _answer(
     recording: PlannedRecording, outcomes: Sequence[PartOutcome], questions: Sequence[str]
 ) -> RecordingAnswer:
-    """Combine one recording's outcomes over its parts."""
+    """Combine the outcomes of one recording's parts into its answers."""
     results = [result_of(outcome, questions) for outcome in outcomes]
     gaps = gaps_of_parts(results, map(gap_of, recording.gaps))
     answer = RecordingAnswer(

@@ -1,4 +1,4 @@
-"""Reads from a message when a recording begins."""
+"""Reads the time at which a recording begins from a message."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from lookout.wire.begins import Begun
 
 
 def begin_of(message: Begun) -> datetime | None:
-    """Return when a recording begins, at the message's offset; None if the message states no time, or an
-    invalid one."""
+    """Return when a recording begins, in the time zone offset of the message; None if the message states no
+    valid time."""
     if not message.HasField("begins"):
         return None
     try:

@@ -18,24 +18,24 @@ from lookout.video.files import Gap
 from lookout.wire.limits import REASON, RECORDING_GAPS
 from lookout.wire.shares import share_messages, shares_of
 
-#: characters that `clean` adds to a text that it cuts
+#: maximum number of characters that `clean` adds to a text that it cuts off
 _CUT = 40
 
 
 def part_of(span: PartSpan) -> Part:
-    """Convert a part from its message."""
+    """Return a message's part."""
     return Part(span.number, span.first, span.stop, span.start_s, span.end_s)
 
 
 def span_of(part: Part) -> PartSpan:
-    """The inverse of `part_of`."""
+    """Return a part's message, the inverse of `part_of`."""
     return PartSpan(
         number=part.number, first=part.first, stop=part.stop, start_s=part.start_s, end_s=part.end_s
     )
 
 
 def unanswered(part: RecordingPart, reason: str) -> PartOutcome:
-    """Return the outcome of a part without answers."""
+    """Return the outcome of a part that has no answers, for this reason."""
     return PartOutcome(
         number=part.number, recording=part.recording, span=part.span, reason=reason_text(reason)
     )
@@ -73,14 +73,15 @@ def outcome_of(part: RecordingPart, result: PartResult, model_digest: str) -> Pa
 
 
 def result_of(outcome: PartOutcome, questions: Sequence[str]) -> PartResult:
-    """The inverse of `outcome_of`; a part without answers becomes a gap with its reason."""
+    """Return the result in an outcome, the inverse of `outcome_of`. If the outcome has a reason instead of
+    answers, the result is one gap with this reason."""
     part = part_of(outcome.span)
     gaps = tuple(gap_of(gap) for gap in outcome.gaps)
     if outcome.reason:
-        whole = Gap(
+        gap_of_part = Gap(
             round(part.start_s * 1e6), round(part.end_s * 1e6), part.stop - part.first, outcome.reason
         )
-        return PartResult(part, 0, (), gaps=(whole,))
+        return PartResult(part, 0, (), gaps=(gap_of_part,))
     flops = {
         "vision": outcome.flops_vision,
         "prefill": outcome.flops_prefill,
@@ -111,36 +112,36 @@ def result_of(outcome: PartOutcome, questions: Sequence[str]) -> PartResult:
 
 
 def moments(seen_s: Iterable[tuple[float, float]]) -> list[RecordingMoment]:
-    """Convert pairs of time in seconds and share of attention to messages."""
+    """Return the messages of moments, each a pair of a time in seconds and its share of attention."""
     return [RecordingMoment(time_s=time_s, share=share) for time_s, share in seen_s]
 
 
 def times(messages: Iterable[RecordingMoment]) -> tuple[tuple[float, float], ...]:
-    """The inverse of `moments`."""
+    """Return the (time in seconds, share of attention) pairs in messages, the inverse of `moments`."""
     return tuple((moment.time_s, moment.share) for moment in messages)
 
 
 def gap_messages(gaps: Sequence[Gap]) -> list[RecordingGap]:
-    """Convert gaps to messages. If there are more than a record may have, the last message stands for the
-    rest."""
-    named = list(gaps[:RECORDING_GAPS])
-    if len(gaps) > len(named):
+    """Return the messages of gaps. If there are more gaps than a record may have, the last message combines
+    all remaining gaps."""
+    listed = list(gaps[:RECORDING_GAPS])
+    if len(gaps) > len(listed):
         rest = gaps[RECORDING_GAPS - 1 :]
         samples = sum(gap.samples for gap in rest)
-        named[-1] = Gap(rest[0].start_us, rest[-1].end_us, samples, f"{len(rest)} gaps: {rest[0].reason}")
+        listed[-1] = Gap(rest[0].start_us, rest[-1].end_us, samples, f"{len(rest)} gaps: {rest[0].reason}")
     return [
         RecordingGap(
             start_us=gap.start_us, end_us=gap.end_us, samples=gap.samples, reason=reason_text(gap.reason)
         )
-        for gap in named
+        for gap in listed
     ]
 
 
 def gap_of(message: RecordingGap) -> Gap:
-    """The inverse of `gap_messages`."""
+    """Return a message's gap, the inverse of `gap_messages`."""
     return Gap(message.start_us, message.end_us, message.samples, message.reason)
 
 
 def reason_text(reason: str) -> str:
-    """Return a reason that fits in a record and can be shown in a terminal."""
+    """Return a reason without control characters, cut off to the length that a record may have."""
     return clean(reason, REASON - _CUT)

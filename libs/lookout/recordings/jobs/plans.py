@@ -28,37 +28,39 @@ from lookout.wire.begins import set_begin
 from lookout.wire.limits import JOB_ANSWERS, JOB_PARTS, JOB_RECORDINGS, JOB_S, URI_CHARS
 
 PartFrames = Callable[[AnalysisSettings], int]
-"""Returns the most samples of a part for given settings (`Analyzer.part_frames`)."""
-#: largest plan in bytes; a record of recording.results.v1 may have 1 MiB
+"""Returns the maximum number of samples of a part for given settings (`Analyzer.part_frames`)."""
+#: maximum bytes of a plan; a record of recording.results.v1 may have 1 MiB
 _MOST_BYTES = 900_000
 
 
 def job_digest(job: RecordingJob) -> str:
-    """Return a digest of what a job asks, regardless of the request's time and cancellation."""
-    asked = RecordingJob()
-    asked.CopyFrom(job)
-    asked.ClearField("cancelled")
-    asked.ClearField("requested")
-    return hashlib.blake2b(asked.SerializeToString(deterministic=True), digest_size=16).hexdigest()
+    """Return a digest of a job's request. The time of the request, and whether it was cancelled, do not
+    count."""
+    request = RecordingJob()
+    request.CopyFrom(job)
+    request.ClearField("cancelled")
+    request.ClearField("requested")
+    return hashlib.blake2b(request.SerializeToString(deterministic=True), digest_size=16).hexdigest()
 
 
 def settings_of(message: RecordingSettings, threads: int | None = None) -> AnalysisSettings:
-    """Return the settings of an analysis from a message.
+    """Return the settings of an analysis from the settings in a request.
 
     Args:
-        message: The request's settings; 0 stands for the default.
-        threads: Decoding threads.
+        message: The settings in the request; 0 means the default.
+        threads: Decoding threads; None: as many as cores.
 
     Raises:
         AnalysisError: A setting is invalid.
         RecordingError: A setting of the prefill is invalid.
     """
-    usual = AnalysisSettings()
+    defaults = AnalysisSettings()
     prefill = PrefillSettings(
-        group_frames=message.group_frames or usual.prefill.group_frames, rho=message.rho or usual.prefill.rho
+        group_frames=message.group_frames or defaults.prefill.group_frames,
+        rho=message.rho or defaults.prefill.rho,
     )
     return AnalysisSettings(
-        fps=message.fps or usual.fps,
+        fps=message.fps or defaults.fps,
         start_s=message.start_s,
         end_s=message.end_s if message.HasField("end_s") else None,
         prefill=prefill,
@@ -71,13 +73,16 @@ def settings_of(message: RecordingSettings, threads: int | None = None) -> Analy
 
 
 def settings_message(settings: AnalysisSettings) -> RecordingSettings:
-    """The inverse of `settings_of`, without settings that are local to an installation.
+    """Return the settings of an analysis as a message, the inverse of `settings_of`. Settings that only apply
+    to this machine, such as `threads`, are omitted.
 
     Raises:
         AnalysisError: The policy is an object, but a fleet knows policies only by name.
     """
     if not isinstance(settings.policy, str | None):
-        raise AnalysisError("a fleet knows policies only by name: give a name in lookout.pruning.POLICIES")
+        raise AnalysisError(
+            "policy: a fleet accepts policies only by name: give a name in lookout.pruning.POLICIES"
+        )
     return RecordingSettings(
         fps=settings.fps,
         start_s=settings.start_s,
@@ -97,11 +102,11 @@ def refused(job: RecordingJob, reason: str) -> RecordingPlan:
 
 
 def expiry_of(job: RecordingJob, now_ms: int) -> Timestamp:
-    """Return when a job ends at the latest.
+    """Return the time at which a job ends even if it is not finished.
 
     Args:
         job: The request.
-        now_ms: The request's time in Kafka, Unix milliseconds.
+        now_ms: When Kafka received the request, Unix milliseconds.
     """
     asked_ms = min(job.requested.ToMilliseconds(), now_ms) if job.HasField("requested") else now_ms
     expiry = Timestamp()
@@ -110,14 +115,14 @@ def expiry_of(job: RecordingJob, now_ms: int) -> Timestamp:
 
 
 def plan_job(job: RecordingJob, sources: Sources, part_frames: PartFrames, *, now_ms: int) -> RecordingPlan:
-    """List a job's recordings and cut each into parts. An unreadable recording is in the plan with the
-    reason.
+    """Return the plan of a job: its recordings, each cut into parts. A recording that cannot be read is in
+    the plan with the reason.
 
     Args:
         job: The request.
-        sources: Where recordings are read.
-        part_frames: Returns the most samples of a part for given settings.
-        now_ms: The request's time in Kafka, Unix milliseconds.
+        sources: Opens the recordings.
+        part_frames: Returns the maximum number of samples of a part.
+        now_ms: When Kafka received the request, Unix milliseconds.
 
     Raises:
         JobError: The job is invalid or too large.
@@ -137,15 +142,15 @@ def plan_job(job: RecordingJob, sources: Sources, part_frames: PartFrames, *, no
         _check_size(plan.parts, len(job.questions))
     if plan.ByteSize() > _MOST_BYTES:
         raise JobError(
-            f"the names of its {len(plan.recordings)} recordings take {plan.ByteSize()} bytes; "
-            f"the limit is {_MOST_BYTES}: ask about fewer"
+            f"the job's plan has {plan.ByteSize()} bytes for {len(plan.recordings)} recordings; the limit is "
+            f"{_MOST_BYTES}: ask about fewer recordings"
         )
     return plan
 
 
 def has_parts(plan: RecordingPlan) -> bool:
-    """Whether a plan contains its parts. Plans of an earlier release do not, because their parts came in
-    separate records."""
+    """Whether a plan contains its parts. Plans of an earlier release do not, because that release wrote parts
+    in separate records."""
     return bool(plan.past) or any(recording.spans for recording in plan.recordings)
 
 
@@ -155,7 +160,7 @@ def planned_part(plan: RecordingPlan, number: int, home: int) -> RecordingPart:
     Args:
         plan: The job's plan.
         number: Number of the part in the job.
-        home: Partition that collects the outcomes.
+        home: The partition in which the job's outcomes are collected.
     """
     job = plan.job
     part = RecordingPart(job=job.id, number=number, expires=plan.expires, home=home)
@@ -163,9 +168,10 @@ def planned_part(plan: RecordingPlan, number: int, home: int) -> RecordingPart:
         part.span.number = number
         part.backtest.CopyFrom(plan.past[number])
         part.backtest.job.CopyFrom(job.backtest)
-        if job.tenant:  # a job only reads cameras of its own tenant
+        if job.tenant:  # a job of a tenant may read only this tenant's cameras
             part.backtest.job.watch.tenant = job.tenant
-        part.backtest.job.ClearField("labels")  # labels are compared once, with the windows of all parts
+        # Labels are compared later, with the windows of all parts together.
+        part.backtest.job.ClearField("labels")
         return part
     first = 0
     for place, recording in enumerate(plan.recordings):
@@ -180,8 +186,12 @@ def planned_part(plan: RecordingPlan, number: int, home: int) -> RecordingPart:
 
 
 def _listed(job: RecordingJob, sources: Sources) -> list[str]:
-    """Return every recording of a job. URIs that cannot be listed are included, because reading them gives
-    the reason."""
+    """Return the URIs of all recordings of a job, with folders replaced by their files. A URI that cannot be
+    listed is included, because opening it later gives the reason.
+
+    Raises:
+        JobError: There are too many recordings, or a URI is too long.
+    """
     uris: dict[str, None] = {}
     for uri in job.uris:
         try:
@@ -190,7 +200,8 @@ def _listed(job: RecordingJob, sources: Sources) -> list[str]:
             uris[uri] = None
         if len(uris) > JOB_RECORDINGS:
             raise JobError(
-                f"uris: {len(uris)} recordings up to {clean(uri, 200)}; the limit is {JOB_RECORDINGS}"
+                f"uris: the job has {len(uris)} recordings up to {clean(uri, 200)}; the limit is "
+                f"{JOB_RECORDINGS}: ask about fewer"
             )
     if long := next((uri for uri in uris if len(uri) > URI_CHARS), None):
         raise JobError(f"uris: {clean(long, 200)} has {len(long)} characters; the limit is {URI_CHARS}")
@@ -200,7 +211,7 @@ def _listed(job: RecordingJob, sources: Sources) -> list[str]:
 def _cut(
     uri: str, sources: Sources, part_frames: PartFrames, settings: AnalysisSettings, tenant: str
 ) -> PlannedRecording:
-    """Plan one recording: cut it into parts, or state why it cannot be read."""
+    """Return the plan of one recording: its parts, or the reason why it cannot be read."""
     try:
         with (
             sources.open(uri, asker=tenant) as source,
@@ -227,6 +238,6 @@ def _cut(
 def _check_size(parts: int, questions: int) -> None:
     if parts > JOB_PARTS or parts * questions > JOB_ANSWERS:
         raise JobError(
-            f"{parts} parts or more, {questions} questions; the limits are {JOB_PARTS} parts and "
-            f"{JOB_ANSWERS} answers (parts times questions): ask about a shorter range, or fewer recordings"
+            f"the job has {parts} parts or more and {questions} questions; the limits are {JOB_PARTS} parts "
+            f"and {JOB_ANSWERS} answers (parts times questions): ask about a shorter time or fewer recordings"
         )

@@ -8,16 +8,19 @@ from typing import Any, Protocol
 from lookout.errors import BadRecordError, LookoutError, TransientError
 from lookout.video.files.ranged import RangedSource
 
-#: attempts to reach a host that does not answer, and seconds between them
+#: attempts to reach a host that does not answer, and seconds between two attempts
 TRIES, PAUSE_S = 3, 2.0
-#: a connection that breaks before this many bytes (or a quarter of the request, if that is less) counts as a
-#: failed attempt; and the maximum number of broken connections of a part
-LEAST_BYTES, PART_TRIES = 1 << 16, 30
+#: a connection that breaks after at most this many bytes (or a quarter of the request, if that is less)
+#: counts as a further failed attempt in a row
+LEAST_BYTES = 1 << 16
+#: maximum number of broken connections while one part is read
+PART_TRIES = 30
+#: maximum length of a version's name
 _VERSION = 120
 
 
 class SourceError(LookoutError):
-    """The recording may not be read, is gone, or changed while it was read."""
+    """The recording may not be read, does not exist, or changed while it was read."""
 
 
 class AwayError(SourceError):
@@ -25,13 +28,19 @@ class AwayError(SourceError):
 
 
 class VersionRanges(Protocol):
-    """Reads ranges of one version of a recording. `size`: its size in bytes; `version`: its name."""
+    """Reads byte ranges of one version of a recording.
+
+    Attributes:
+        size: Size of the recording in bytes.
+        version: Name of the version, such as an ETag.
+    """
 
     size: int
     version: str
 
     def read(self, start: int, stop: int, take: Callable[[bytes], object]) -> None:
-        """Read the bytes [start, stop) in one attempt. Before a failure, `take` may already have been called.
+        """Pass the bytes [start, stop) to `take`, piece by piece, in one attempt. If the attempt fails,
+        `take` may already have received the first bytes.
 
         Raises:
             BadRecordError: Another attempt would not help.
@@ -40,15 +49,15 @@ class VersionRanges(Protocol):
 
 
 class RangedRecording(RangedSource):
-    """A recording of which only the requested bytes are fetched. If a connection breaks, reading continues
-    where it broke.
+    """A recording of which only the requested bytes are fetched. If a connection breaks, the next attempt
+    continues after the last byte received.
 
     Args:
         name: The recording's name in messages.
         ranges: Reads the recording's bytes.
-        limit: Maximum bytes that may be fetched until `renew`.
-        pause: Waits between attempts.
-        away: Called when the host is given up.
+        limit: Maximum bytes that may be fetched between two calls of `renew`.
+        pause: Waits this many seconds between attempts.
+        away: Called when the host has failed so often that reading is given up.
     """
 
     def __init__(
@@ -64,14 +73,14 @@ class RangedRecording(RangedSource):
         self._spent = self._failures = 0
 
     def renew(self) -> None:
-        """Reset the counts of bytes and broken connections, because another part begins."""
+        """Reset the counts of fetched bytes and broken connections. Call this when another part begins."""
         self._spent = self._failures = 0
 
     def _fetched(self, start: int, stop: int) -> bytes:
         self._spent += stop - start
         if self._spent > self._limit:
             raise SourceError(
-                f"{self.name}: one part would need more than {self._limit} bytes of it (LOOKOUT_FETCH_BYTES)"
+                f"{self.name}: one part needs more than {self._limit} bytes: raise LOOKOUT_FETCH_BYTES"
             )
         body, failures = bytearray(), 0
         while len(body) < stop - start:
@@ -81,7 +90,8 @@ class RangedRecording(RangedSource):
             except BadRecordError as error:
                 raise SourceError(f"{self.name}: {error.detail}") from error
             except TransientError as error:
-                # A host that sends one byte per connection must not delay a job for ever.
+                # Counting connections that bring few bytes as failures limits the time that a host can cost
+                # by sending one byte per connection.
                 least = min(LEAST_BYTES, (stop - start - before) // 4)
                 failures = failures + 1 if len(body) - before <= least else 1
                 self._failures += 1
@@ -93,7 +103,7 @@ class RangedRecording(RangedSource):
 
 
 class ObjectRanges:
-    """An object in a store, read in ranges.
+    """Reads byte ranges of an object in an object store (`VersionRanges`).
 
     Args:
         store: An obstore store.
@@ -105,10 +115,10 @@ class ObjectRanges:
         self.size, self.version = 0, ""
 
     def begin(self) -> bool:
-        """Ask for the object's size and version.
+        """Ask the store for the object's size and version. Call this before `read`.
 
         Returns:
-            Whether the object has a usable version.
+            Whether the store names a version, without which the object cannot be read in ranges.
 
         Raises:
             BadRecordError: The object does not exist.
@@ -140,14 +150,17 @@ class ObjectRanges:
             raise BadRecordError("uri-changed", "the object changed while it was read") from error
         except (BaseError, OSError, ValueError) as error:
             raise TransientError(first_line(error)) from error
-        facts = answer.meta  # not every store honours `if_match`
+        facts = answer.meta  # checked again, because not every store honours `if_match`
         if (facts["size"], facts["e_tag"]) != (self.size, self.version):
             raise BadRecordError("uri-changed", "the object changed while it was read")
         if len(body) != stop - start:
-            raise BadRecordError("bad-range", f"the store did not send the bytes {start}-{stop - 1}")
+            raise BadRecordError(
+                "bad-range",
+                f"the store sent {len(body)} bytes instead of the {stop - start} bytes {start}-{stop - 1}",
+            )
         take(bytes(body))
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error's text, or the error's name if it has none."""
+    """Return the first line of an error's text; the name of the error's class if it has no text."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,4 +1,4 @@
-"""Checks a job's request; used by the command line and the planning service."""
+"""Checks the request of a job. The command line and the planning service use the same checks."""
 
 from __future__ import annotations
 
@@ -19,19 +19,17 @@ class JobError(LookoutError, ValueError):
 
 
 def check_job(job: RecordingJob) -> None:
-    """Check everything in a job that needs neither a model nor a recording.
+    """Check everything in a job that can be checked without a model or a recording.
 
     Raises:
-        JobError: The job is invalid; the text names the field.
+        JobError: The job is invalid. The error names the field.
     """
     try:
         check_ranges(job)
     except RangeError as error:
         raise JobError(str(error)) from None
     if not is_camera_id(job.id) or len(job.id.encode()) > JOB_BYTES or "/" in job.id:
-        raise JobError(
-            f"id {clean(job.id, 60)!r}: a job's id is printable text of 1 to {JOB_BYTES} bytes without '/'"
-        )
+        raise JobError(f"id {clean(job.id, 60)!r}: give printable text of 1 to {JOB_BYTES} bytes without '/'")
     try:
         check_tenant(job.tenant)
     except WireError as error:
@@ -40,7 +38,7 @@ def check_job(job: RecordingJob) -> None:
         _check_backtest(job)
         return
     if not job.uris or not all(uri.strip() for uri in job.uris):
-        raise JobError("uris: give at least one recording, and no empty ones")
+        raise JobError("uris: give at least one recording, and no empty URI")
     if not job.questions:
         raise JobError("questions: give at least one")
     asked_questions(job)
@@ -60,11 +58,11 @@ def asked_questions(job: RecordingJob) -> list[str]:
 
 
 def check_begins(job: RecordingJob, recordings: int) -> None:
-    """Check the time of the first frame, if a request gives one.
+    """Check the time of the first frame (`begins`), if a request gives one.
 
     Args:
         job: The request.
-        recordings: How many recordings the job has, as far as that is known.
+        recordings: Number of recordings of the job that are known so far.
 
     Raises:
         JobError: The time is invalid, or there are several recordings.
@@ -73,26 +71,33 @@ def check_begins(job: RecordingJob, recordings: int) -> None:
     if not settings.HasField("begins"):
         return
     if begin_of(settings) is None:
-        raise JobError("settings: begins must be a time between 1970 and 2200")
+        raise JobError("settings: begins: give a time between 1970 and 2200")
     if recordings > 1:
-        raise JobError(f"settings: begins applies to one recording, but the job names {recordings}")
+        raise JobError(
+            f"settings: begins applies to one recording, but the job names {recordings}: send one job "
+            "per recording"
+        )
 
 
 def _check_backtest(job: RecordingJob) -> None:
     if job.uris or job.questions or job.HasField("settings"):
         raise JobError("backtest: give a watch, but no uris, questions or settings")
-    past = job.backtest
+    backtest = job.backtest
     try:
-        check_watch(past.watch)
+        check_watch(backtest.watch)
     except RuleError as error:
         raise JobError(f"backtest: watch: {error}") from None
-    if job.tenant and past.watch.tenant not in ("", job.tenant):
+    if job.tenant and backtest.watch.tenant not in ("", job.tenant):
         raise JobError(
-            f"backtest: watch: tenant '{past.watch.tenant}': a job of tenant '{job.tenant}' may only read "
-            "cameras of its own tenant"
+            f"backtest: watch: tenant '{backtest.watch.tenant}': a job of tenant '{job.tenant}' may only "
+            "read cameras of its own tenant"
         )
-    if past.HasField("since") and past.HasField("until") and _ms(past.since) >= _ms(past.until):
-        raise JobError("backtest: the time from `since` to `until` is empty")
+    if (
+        backtest.HasField("since")
+        and backtest.HasField("until")
+        and _ms(backtest.since) >= _ms(backtest.until)
+    ):
+        raise JobError("backtest: the time from `since` to `until` is empty: `since` must be before `until`")
 
 
 def _ms(moment: Timestamp) -> int:

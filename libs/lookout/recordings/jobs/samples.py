@@ -1,4 +1,7 @@
-"""A part's pixels, made by one process for another: the frames' metadata, then their pixels."""
+"""Packs the decoded frames of a part into one array for another process, and reads such an array.
+
+The array has the length of the metadata, the metadata (`PartSamples`), and the frames' pixels.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +25,15 @@ from lookout.video.segments.sampling import Pick
 
 
 class SamplesError(LookoutError):
-    """The pixels do not belong to the part."""
+    """Packed samples cannot be read, or are not those of the part."""
 
 
-_COUNT = 8  # bytes at the start, which contain the length of the metadata
+_COUNT = 8  # number of bytes at the beginning that state the length of the metadata
 
 
 def samples_ref(part: RecordingPart, size: tuple[int, int]) -> TensorRef:
-    """Return the reference to a part's pixels, which depends on their source and the size (height, width) of
-    the model's input."""
+    """Return the reference under which a part's packed samples are stored. Its id is a digest of the
+    recording, the samples, and the size (height, width) of the model's input."""
     asked = part.settings
     end_s = asked.end_s if asked.HasField("end_s") else None
     facts = (part.uri, part.mark, part.span.first, part.span.stop, asked.fps, asked.start_s, end_s, *size)
@@ -39,12 +42,12 @@ def samples_ref(part: RecordingPart, size: tuple[int, int]) -> TensorRef:
 
 
 def pack_samples(sampling: Sampling, picks: Sequence[Pick], size: tuple[int, int]) -> U8:
-    """Decode samples and pack them into one array of bytes.
+    """Decode samples and return them packed into one array, uint8.
 
     Args:
-        sampling: The frames.
+        sampling: Yields the decoded frames.
         picks: The requested samples.
-        size: (height, width) of a frame.
+        size: (height, width) of a frame in pixels.
     """
     facts = PartSamples(height=size[0], width=size[1])
     pixels = np.empty((len(picks), *size, 3), np.uint8)
@@ -64,22 +67,23 @@ def pack_samples(sampling: Sampling, picks: Sequence[Pick], size: tuple[int, int
 
 
 class SampledReader(RecordingReader):
-    """A recording of which the samples of one part are already decoded.
+    """A reader of a recording whose samples of one part are already decoded.
 
     Args:
-        reader: The recording; stays open.
-        data: The uint8 array from `pack_samples`.
+        reader: The recording, which stays open.
+        data: The array from `pack_samples`.
     """
 
     def __init__(self, reader: RecordingReader, data: U8) -> None:
-        # Not calling the base class, which would sort the times of a long recording again for every part.
+        # The base class's constructor is not called, because it would sort the times of a long recording
+        # again for every part.
         self.facts, self.table = reader.facts, reader.table
         self._order, self._times = reader._order, reader._times
         self._reader, self._data = reader, data
 
     @property
     def size(self) -> tuple[int, int]:
-        """(height, width) of the upright picture, from the first frame that decodes."""
+        """(height, width) in pixels of the upright picture, from the first frame that can be decoded."""
         return self._reader.size
 
     def close(self) -> None:
@@ -108,7 +112,7 @@ class _PackedSampling(Sampling):
         try:
             self._facts = PartSamples.FromString(data[_COUNT:begin].tobytes())
         except DecodeError as error:
-            raise SamplesError(f"the pixels of a part cannot be read: {error}") from error
+            raise SamplesError(f"the packed samples of a part cannot be read: {error}") from error
         count, places = len(self._facts.frames), [frame.place for frame in self._facts.frames]
         rising = all(before < after for before, after in pairwise(places))
         known = {int(picture) for picture in Picture}
@@ -119,7 +123,7 @@ class _PackedSampling(Sampling):
             or max((*places, *(loss.place for loss in self._facts.lost)), default=-1) >= len(picks)
             or any(frame.picture not in known for frame in self._facts.frames)
         ):
-            raise SamplesError("the pixels of a part are not the requested ones")
+            raise SamplesError("the packed samples do not match the part's size, samples or number of pixels")
         self._pixels = data[begin:].reshape(count, *size, 3)
 
     def __len__(self) -> int:

@@ -1,4 +1,5 @@
-"""Reads the recordings of jobs from folders, hosts and object stores that an operator allows."""
+"""Opens the recordings of jobs, which may only be in folders, hosts and object stores that an operator
+allows."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ from lookout.video.files.names import SUFFIXES, video_files
 
 T = TypeVar("T")
 _PIECE = 1 << 20
-#: a host that failed this often within this many seconds is not contacted until the failures are older
+#: if reading from a host was given up GIVEN_UP times within FORGOTTEN_S seconds, the host is not contacted
+#: until fewer of these failures are that recent
 GIVEN_UP: Final = 5
 FORGOTTEN_S: Final = 600.0
 _HOSTS: Final = 4096  # maximum number of hosts whose failures are remembered
@@ -50,10 +52,10 @@ class OpenSource:
 
     Attributes:
         uri: The recording's URI, as in the job.
-        data: A file, or a recording that is read in ranges.
-        mark: Identifies the recording's content: a file's size and modification time, else the size and
-            version stated by its host, or the size and digest of the copy.
-        fetched: Whether the file is a private copy, which nobody changes.
+        data: The path of a file, or a recording that is read in ranges.
+        mark: Identifies the recording's content. For a file: its size and modification time. For a recording
+            read in ranges: its size and version as stated by its host. For a copy: its size and digest.
+        fetched: Whether `data` is a private copy, which nobody else changes.
     """
 
     uri: str
@@ -62,29 +64,31 @@ class OpenSource:
     fetched: bool = False
 
     def check(self) -> None:
-        """Check that the recording has not changed since it was opened; call it around every part.
+        """Check that the recording has not changed since it was opened. Call this before and after every
+        part.
 
         Raises:
-            SourceError: The recording changed, or is gone.
+            SourceError: The recording changed, or no longer exists.
         """
         if isinstance(self.data, RangedRecording):
-            self.data.renew()  # all ranges are of one version, so nothing else must be checked
+            self.data.renew()  # needs no further check, because every range is of the same version
         elif not self.fetched and (mark := _mark(self.uri, self.data)) != self.mark:
             raise SourceError(f"{public_url(self.uri)} changed while it was read ({self.mark}, now {mark})")
 
 
 class NoRoomError(TransientError):
-    """The disk has no room for a copy at the moment; retry when other copies have been removed."""
+    """The disk is too full for a copy at the moment. Retry when other copies have been removed."""
 
 
 class Sources:
     """Opens recordings from allowed places.
 
     Args:
-        roots: Folders whose content may be read; links that lead out of them are not followed.
-        fetcher: Fetches from hosts; None: no host is allowed.
-        stores: Such as `s3://bucket/folder`; objects below it may be read. Credentials: the usual variables.
-        pause: Waits between attempts.
+        roots: Folders whose files may be read. A symbolic link that leads out of them is not followed.
+        fetcher: Fetches from allowed hosts; None: no host is allowed.
+        stores: Addresses such as `s3://bucket/folder`, below which objects may be read. Credentials come from
+            the usual environment variables.
+        pause: Waits this many seconds between attempts.
     """
 
     def __init__(
@@ -102,7 +106,8 @@ class Sources:
         self._absent = _AbsentHosts()
 
     def listed(self, uri: str) -> list[str]:
-        """Return the recording itself, or the video files of a folder (in a store, its URI ends with `/`).
+        """Return the URIs of a folder's video files; for any other URI, return that URI. In an object store,
+        the URI of a folder ends with `/`.
 
         Raises:
             SourceError: The recording may not be read, or the folder has no video file.
@@ -125,26 +130,28 @@ class Sources:
 
     @contextmanager
     def open(self, uri: str, mark: str | None = None, asker: str = "") -> Iterator[OpenSource]:
-        """Open a recording within the block.
+        """Open a recording until the end of the `with` block.
 
-        It is read in ranges if its host supports them and names a version of the bytes; else it is copied.
+        A local file is read in place. A remote recording is read in ranges if its host supports ranges and
+        names a version of the content. Otherwise it is first copied to a temporary file.
 
         Args:
-            uri: The recording.
-            mark: The recording's `OpenSource.mark` when the job was planned; None: do not compare.
-            asker: Who asks. A host that keeps failing for one asker is not contacted for that asker for some
-                time.
+            uri: The recording's URI.
+            mark: `OpenSource.mark` when the job was planned; None: do not compare it.
+            asker: The tenant of the job. A host that keeps failing for a tenant is not contacted for this
+                tenant for some time.
 
         Raises:
             SourceError: The recording may not be read, does not exist, or has changed.
-            NoRoomError: The disk has no room for a copy at the moment.
+            AwayError: The recording's host does not answer.
+            NoRoomError: The disk is too full for a copy at the moment.
         """
         url = _parsed(uri)
         if url.scheme == "file":
             path = self._allowed(uri, url)
             if os.path.isdir(path):
                 raise SourceError(f"{public_url(uri)} is a folder without a video file")
-            yield _same(OpenSource(uri, path, _mark(uri, path)), mark)
+            yield _unchanged(OpenSource(uri, path, _mark(uri, path)), mark)
             return
         host = asker, url.netloc
         self._absent.check(uri, host)
@@ -153,24 +160,26 @@ class Sources:
             ranges = self._tried(uri, partial(self._ranges, uri, url, opened), away)
             if ranges is not None:
                 data = RangedRecording(public_url(uri), ranges, self._fetcher.limit, self._pause, away)
-                yield _same(OpenSource(uri, data, f"{ranges.size} bytes, version {ranges.version}"), mark)
+                yield _unchanged(
+                    OpenSource(uri, data, f"{ranges.size} bytes, version {ranges.version}"), mark
+                )
                 return
         with tempfile.NamedTemporaryFile(prefix="lookout-recording-") as file:
             size_and_digest = self._fetched(uri, url, file.name, away)
-            yield _same(OpenSource(uri, Path(file.name), size_and_digest, fetched=True), mark)
+            yield _unchanged(OpenSource(uri, Path(file.name), size_and_digest, fetched=True), mark)
 
     def _ranges(self, uri: str, url: SplitResult, opened: ExitStack) -> VersionRanges | None:
-        """Return a reader of the recording's ranges; None if its host does not support them."""
+        """Return a reader of the recording's ranges; None if its host does not support ranges."""
         ranges: UriRanges | ObjectRanges
         if url.scheme in _OBJECTS:
-            key = self._key(uri, url)  # first, so that nothing is opened for an object that may not be read
+            key = self._key(uri, url)  # before the store is opened, because it rejects forbidden objects
             ranges = ObjectRanges(_bucket(url), key)
         else:
             ranges = opened.enter_context(UriRanges(self._fetcher, uri))
         return ranges if ranges.begin() else None
 
     def _fetched(self, uri: str, url: SplitResult, path: str, away: Callable[[], object]) -> str:
-        """Fetch a recording into a file; return its mark."""
+        """Fetch a recording into a file, and return the mark of the copy."""
 
         def fetch() -> str:
             with _Copy(uri, path, self._fetcher.limit) as copy:
@@ -183,14 +192,15 @@ class Sources:
         return self._tried(uri, fetch, away)
 
     def _tried(self, uri: str, fetch: Callable[[], T], away: Callable[[], object]) -> T:
-        """Return the result of `fetch`, after a few attempts; if all of them fail, call `away`.
+        """Call `fetch` until it succeeds, at most `TRIES` times, and return its result. If all attempts fail,
+        call `away`.
 
         Raises:
             AwayError: All attempts failed.
             SourceError: Another attempt would not help.
-            NoRoomError: The disk has no room at the moment.
+            NoRoomError: The disk is too full at the moment.
         """
-        for last in (*[False] * (TRIES - 1), True):
+        for attempt in range(1, TRIES + 1):
             try:
                 return fetch()
             except BadRecordError as error:
@@ -198,7 +208,7 @@ class Sources:
             except NoRoomError:
                 raise
             except TransientError as error:
-                if last:
+                if attempt == TRIES:
                     away()
                     raise AwayError(f"{public_url(uri)} cannot be read now ({error})") from error
                 self._pause(PAUSE_S)
@@ -213,7 +223,8 @@ class Sources:
         if not self._within(path):
             roots = ",".join(map(str, self._roots)) or "nothing"
             raise SourceError(
-                f"{public_url(uri)} is not in a folder that may be read: LOOKOUT_RECORDING_ROOTS={roots}"
+                f"{public_url(uri)} is not in a folder that may be read; LOOKOUT_RECORDING_ROOTS allows "
+                f"{roots}"
             )
         return path
 
@@ -251,7 +262,7 @@ class Sources:
         return [f"{url.scheme}://{url.netloc}/{name}" for name in names]
 
     def _key(self, uri: str, url: SplitResult) -> str:
-        """Return an object's key from its URI.
+        """Return the key of the object with this URI.
 
         Raises:
             SourceError: The object may not be read.
@@ -261,16 +272,18 @@ class Sources:
         if not inside or ".." in key.split("/") or "@" in url.netloc:
             stores = ",".join(self._stores) or "nothing"
             raise SourceError(
-                f"{public_url(uri)} is not in a store that may be read: LOOKOUT_RECORDING_STORES={stores}"
+                f"{public_url(uri)} is not in a store that may be read; LOOKOUT_RECORDING_STORES allows "
+                f"{stores}"
             )
         return key.rstrip("/")
 
 
 class _AbsentHosts:
-    """Remembers hosts that failed, separately for each asker, so that they are not contacted for some time.
+    """Remembers hosts that failed, separately for each tenant, so that they are not contacted for some time.
+    Thread-safe.
 
-    A job may have thousands of recordings on one host, and every part of a recording is read on its own.
-    Without this, each part would make all attempts again. Thread-safe.
+    A job may have thousands of recordings on one host, and every part of a recording opens it again. Without
+    this memory, each part would make all attempts again.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -278,7 +291,7 @@ class _AbsentHosts:
         self._times: OrderedDict[tuple[str, str], list[float]] = OrderedDict()
 
     def add(self, host: tuple[str, str]) -> None:
-        """Record that a recording on the host was given up."""
+        """Record that reading a recording was given up. `host`: the tenant and the host."""
         with self._lock:
             self._times[host] = [*self._recent(host), self._clock()]
             self._times.move_to_end(host)
@@ -296,8 +309,8 @@ class _AbsentHosts:
         if len(recent) >= GIVEN_UP:
             again_s = recent[-GIVEN_UP] + FORGOTTEN_S - self._clock()
             raise AwayError(
-                f"{public_url(uri)} is not read because its host failed {len(recent)} times; "
-                f"it is contacted again in {max(1.0, again_s):.0f} s"
+                f"{public_url(uri)} is not read, because its host failed {len(recent)} times; the host is "
+                f"contacted again in {max(1.0, again_s):.0f} s"
             )
 
     def _recent(self, host: tuple[str, str]) -> list[float]:
@@ -306,7 +319,7 @@ class _AbsentHosts:
 
 
 class _Copy:
-    """A file that receives a recording piece by piece, and computes its digest."""
+    """Writes a recording to a file, piece by piece, and computes its digest."""
 
     def __init__(self, uri: str, path: str, limit: int) -> None:
         self._uri, self._limit, self._size = uri, limit, 0
@@ -320,16 +333,16 @@ class _Copy:
         self._file.close()
 
     def take(self, piece: bytes) -> None:
-        """Add a piece.
+        """Write a piece.
 
         Raises:
             SourceError: The recording is too large, or the disk fails.
-            NoRoomError: The disk has no room at the moment.
+            NoRoomError: The disk is full at the moment.
         """
         self._size += len(piece)
         if self._size > self._limit:
             raise SourceError(
-                f"{public_url(self._uri)} has more than {self._limit} bytes (LOOKOUT_FETCH_BYTES)"
+                f"{public_url(self._uri)} has more than {self._limit} bytes: raise LOOKOUT_FETCH_BYTES"
             )
         try:
             view = memoryview(piece)
@@ -342,15 +355,15 @@ class _Copy:
 
     @property
     def mark(self) -> str:
-        """Size and digest of what was received."""
+        """The mark of the copy: size and digest of the bytes received so far."""
         return f"{self._size} bytes, {self._digest.hexdigest()}"
 
 
-def _same(source: OpenSource, mark: str | None) -> OpenSource:
-    """Return the source if it has this mark.
+def _unchanged(source: OpenSource, mark: str | None) -> OpenSource:
+    """Return the source if it has this mark, or if `mark` is None.
 
     Raises:
-        SourceError: The source has another mark, so the recording changed.
+        SourceError: The source has another mark, so the recording has changed.
     """
     if mark is not None and source.mark != mark:
         raise SourceError(
@@ -374,7 +387,8 @@ def _parsed(uri: str) -> SplitResult:
         raise SourceError(f"not a valid URI ({error})") from error
     if url.scheme not in ("file", "http", "https", *_OBJECTS):
         raise SourceError(
-            f"{public_url(uri)}: scheme {url.scheme!r} is not supported: give a file:///folder/clip.mp4"
+            f"{public_url(uri)}: scheme {url.scheme!r} is not supported: give a file, http, https, s3, gs or "
+            "az URI, such as file:///folder/clip.mp4"
         )
     return url
 
@@ -386,7 +400,9 @@ def _path_of(uri: str, url: SplitResult) -> Path:
     if uri.startswith("/"):
         return Path(uri)
     if url.netloc not in ("", "localhost") or not url.path.startswith("/"):
-        raise SourceError(f"{public_url(uri)}: a file's URI has an absolute path and no host")
+        raise SourceError(
+            f"{public_url(uri)}: give an absolute path and no host, such as file:///folder/clip.mp4"
+        )
     return Path(unquote(url.path, errors="surrogateescape"))
 
 
@@ -400,7 +416,7 @@ def _mark(uri: str, path: Path) -> str:
 
 
 def _bucket(url: SplitResult) -> Any:
-    """Open the store of an object.
+    """Return the opened store of an object's URI.
 
     Raises:
         SourceError: The store cannot be opened: credentials are missing, or the address cannot be used.

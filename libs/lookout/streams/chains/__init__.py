@@ -1,4 +1,4 @@
-"""Chains of windows, read from Kafka: blocks, epochs, replayed windows."""
+"""Reads blocks and verdicts from Kafka, finds the chain of every window, and replays windows."""
 
 from lookout.streams.chains.blocks import (
     WIRE_CAUSES as WIRE_CAUSES,

@@ -1,5 +1,5 @@
-"""Converts token records to the blocks of a window: unpacks keep masks, fetches embeddings, cuts them into
-frames."""
+"""Converts token records to the blocks of a window: checks a record, fetches its embeddings, and cuts the
+embeddings into frames."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from lookout.video.motion import unpack_mask
 WIRE_CAUSES: Final[dict[Cause, lineage_pb2.Cause]] = {
     cause: getattr(lineage_pb2, f"CAUSE_{cause.name}") for cause in Cause
 }
-"""The values of the causes in messages."""
+"""The value in messages of every cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedBlock:
-    """A block with its tokens. `degraded`: whether some tokens were recomputed by lineage, because the
-    directory did not answer."""
+    """A block with its tokens. `degraded`: whether some tokens were recomputed from earlier records, because
+    the directory of stored tensors did not answer."""
 
     block: StrideBlock
     degraded: bool = False
@@ -40,7 +40,7 @@ def cause_of(value: lineage_pb2.Cause) -> Cause | None:
 
 
 def stream_name(record: tokens_pb2.TokensRecord) -> str:
-    """Return the engine's name of one epoch of one camera."""
+    """Return the name under which the engine keeps the KV of the record's camera and epoch."""
     return f"{record.camera}/{record.epoch}"
 
 
@@ -78,9 +78,9 @@ def foreign_reason(
         model_digest: Digest of the engine's model; empty: do not compare it.
         sampling: Sampling of the windows; None: do not compare it.
     """
-    theirs = record.block.model_digest
-    if theirs and model_digest and theirs != model_digest:
-        return NoAnswer(Cause.OTHER_MODEL, f"encoded by model {theirs}, but this is {model_digest}")
+    block_digest = record.block.model_digest
+    if block_digest and model_digest and block_digest != model_digest:
+        return NoAnswer(Cause.OTHER_MODEL, f"encoded by model {block_digest}, but this is {model_digest}")
     if sampling is not None and record.HasField("sampling") and record.sampling != sampling:
         return NoAnswer(
             Cause.OTHER_SAMPLING,
@@ -91,16 +91,18 @@ def foreign_reason(
 
 
 def check_block(block: tokens_pb2.StrideBlock) -> None:
-    """Check that a block is consistent.
+    """Check that a block's patches, keep masks and tensor shapes fit each other.
 
     Raises:
-        BadRecordError: The block is inconsistent.
+        BadRecordError: They do not fit each other.
     """
     total = 0
-    # A record comes from another process, so check it before fetching any row for it.
+    # The record comes from another process, so it is checked before any tensor is fetched for it.
     for number, patch in enumerate(block.patches):
         if not patch.frames or max(patch.frames) >= len(block.frames):
-            raise BadRecordError("bad-tokens", f"patch {number} has frames that the block lacks")
+            raise BadRecordError(
+                "bad-tokens", f"patch {number} refers to a frame that the block does not have"
+            )
         if int(keep_mask(block, patch).sum()) != patch.kept:
             raise BadRecordError(
                 "bad-tokens", f"patch {number}: the number of groups in the keep mask is not {patch.kept}"
@@ -133,12 +135,12 @@ def empty_block(record: tokens_pb2.TokensRecord) -> StrideBlock:
 
 
 def load_block(record: tokens_pb2.TokensRecord, client: TensorClient, step_us: int) -> LoadedBlock:
-    """Return the block with its tokens. Raises the errors of the store.
+    """Return a record's block with its tokens. Raises the errors of `TensorClient.fetch`.
 
     Args:
         record: The block's record.
         client: Fetches the block's tokens.
-        step_us: Microseconds of stream time between two samples.
+        step_us: Microseconds of stream time between two points of the sampling grid.
     """
     block = record.block
     if not block.patches:
@@ -173,6 +175,6 @@ def _fetch(client: TensorClient, ref: TensorRef, record: Message) -> tuple[torch
 
 
 def _torch(array: Array, dtype: str) -> torch.Tensor:
-    """Copy an array into a torch tensor; the store's arrays are read-only and shared."""
+    """Copy an array of the store, which is read-only and shared, into a torch tensor."""
     copied = torch.from_numpy(np.array(array))
     return copied.view(torch.bfloat16) if dtype == "bfloat16" else copied

@@ -26,16 +26,21 @@ from lookout.wire import (
     tenant_of,
 )
 
-#: how far cameras' clocks may be ahead of Kafka's before the whole topics are read
+#: seconds by which a camera's clock may be ahead of Kafka's before the topics are read from the beginning
 _SLACK_S: Final = 600.0
 _ENDLESS_MS: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class PastScope:
-    """Cameras that match a glob, and windows that end in [since_ms, until_ms) (Unix milliseconds).
+    """A selection of cameras and windows.
 
-    `cameras`: several globs instead of one. `tenant`: only this tenant's cameras; empty: all tenants.
+    Attributes:
+        camera: Glob that the cameras' ids match.
+        since_ms: Windows that end at or after this time, Unix milliseconds.
+        until_ms: Windows that end before this time, Unix milliseconds.
+        cameras: Several globs, used instead of `camera`; empty: use `camera`.
+        tenant: Only the cameras of this tenant; empty: all tenants.
     """
 
     camera: str = "*"
@@ -45,7 +50,7 @@ class PastScope:
     tenant: str = ""
 
     def is_own(self, tenant: str) -> bool:
-        """Whether a record belongs to the scope's tenant; `tenant` is the record's field."""
+        """Whether a record whose field `tenant` has this value belongs to the scope's tenant."""
         return not self.tenant or tenant_of(tenant) == self.tenant
 
     def covers(self, camera: str) -> bool:
@@ -66,8 +71,10 @@ class EpochRecords:
     """The records of one epoch of one camera in Kafka.
 
     Attributes:
-        blocks: The epoch's stride blocks, by index.
-        verdicts: The epoch's committed outcomes, by window.
+        camera: The camera's id.
+        epoch: Number of the epoch.
+        blocks: The records of the epoch's stride blocks, by index.
+        verdicts: The epoch's committed verdicts, by window.
     """
 
     camera: str
@@ -77,11 +84,12 @@ class EpochRecords:
 
     @property
     def stream(self) -> str:
-        """The engine's name of the epoch."""
+        """The name under which the engine keeps the epoch's KV."""
         return f"{self.camera}/{self.epoch}"
 
     def end_ms(self, window: int) -> int:
-        """Return the Unix milliseconds at which a window ends, by its newest block, else by a verdict."""
+        """Return when a window ends, in Unix milliseconds: the end of its newest block or, without that
+        record, the end in a verdict."""
         record = self.blocks.get(window)
         if record is None:
             return self.verdicts[window][0].end.ToMilliseconds()
@@ -98,18 +106,19 @@ def read_epochs(
     reach_s: float,
     complete: Complete = lambda epoch: True,
 ) -> list[EpochRecords]:
-    """Return the epochs of the cameras in scope, with all windows that the chains of windows in scope may
-    need. Blocks and verdicts of erased times are omitted, as if retention had removed them.
+    """Return the epochs of the cameras in scope, with all windows that are needed to compute the windows in
+    scope. Blocks and verdicts of erased times are omitted, as if retention had removed them.
 
     Args:
         settings: How to reach Kafka.
         scope: The cameras and windows.
-        reach_s: How far before the scope a chain of windows may begin, seconds.
-        complete: Whether an epoch has everything that the windows in scope need. If not (a camera's clock is
-            ahead, or chains are longer than `reach_s`), the topics are read from the beginning.
+        reach_s: How many seconds before the scope a chain of windows may have begun.
+        complete: Returns whether an epoch has everything that the windows in scope need. If one does not
+            (because a camera's clock is ahead, or a chain is longer than `reach_s`), the topics are read from
+            the beginning.
 
     Returns:
-        Epochs sorted by camera and epoch.
+        The epochs, sorted by camera and epoch number.
 
     Raises:
         TimeoutError: A topic cannot be read to its end.
@@ -139,13 +148,13 @@ def _read(settings: ServiceSettings, scope: PastScope, start_ms: int) -> list[Ep
     for message in read_topic(settings, "replay", TOKENS.name, start_ms):
         record = block_record(message)
         if record is not None and scope.covers(record.camera) and not is_erased(record, fence):
-            # If a block has two records, prefill used the first and ignored the other as stale.
+            # If a block has two records, prefill used the first and ignored the second as stale.
             epoch_of(record).blocks.setdefault(record.block.index, record)
     return [epochs[key] for key in sorted(epochs)]
 
 
 def committed_verdict(message: Message) -> Verdict | None:
-    """Return the verdict of a record; None for records that prefill did not write."""
+    """Return the verdict in a record; None if the record is not a verdict of prefill."""
     try:
         verdict = received(Verdict, record_of(message))
     except WireError:
@@ -160,7 +169,8 @@ def is_erased(record: TokensRecord, fence: Fence) -> bool:
 
 
 def block_record(message: Message) -> TokensRecord | None:
-    """Return the record of a block; None for events, and for records that prefill rejects as dead letters."""
+    """Return the parsed and checked record of a block; None for events, and for records that prefill rejects
+    as dead letters."""
     try:
         record = received(TokensRecord, record_of(message))
         if not record.HasField("block"):

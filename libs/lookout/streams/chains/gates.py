@@ -1,7 +1,8 @@
-"""Gates of watches: decides which questions a window is not asked, because another condition must hold first.
+"""Decides which questions a window is not asked because a watch's gate is closed.
 
-Without evidence, a gate never closes. The question is asked if the gate's watch does not cover the camera,
-had no answer in the previous window or has changed since, or if a block was not seen in full.
+A gate is a condition: another watch must have answered yes, or something must have moved. A gate closes only
+on evidence. The question is asked if the gate's watch does not cover the camera, had no answer in the
+previous window or has changed since, or if a block was not seen in full.
 """
 
 from __future__ import annotations
@@ -32,16 +33,15 @@ class GateMemory:
 
     Attributes:
         yes: Whether the watch's newest window was answered yes; None: that window had no answer.
-        due: Number of windows in which the watch is still asked even if its gate is closed. Answers close an
-            incident that the newest yes opened or keeps open, so as many are still computed as the watch's
-            rule counts.
+        due: Number of windows in which the watch is still asked even if its gate is closed. An incident is
+            closed by answers, so after a yes, the watch is asked in as many windows as its rule counts.
     """
 
     yes: bool | None = None
     due: int = 0
 
 
-_NOTHING = GateMemory()
+_NO_MEMORY = GateMemory()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +49,15 @@ class Gates:
     """The state of one camera's gates between two windows, after the newest verdicts. Immutable.
 
     Attributes:
-        memories: By watch and version; only for watches that have a gate or are one.
+        memories: What gates remember, by watch id and version; only of watches that have a gate or are
+            another watch's gate.
     """
 
     memories: Mapping[tuple[str, int], GateMemory] = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
     def of(cls, states: Sequence[GateState]) -> Self:
-        """Return the gates stored in a checkpoint."""
+        """Return the gates from a checkpoint's messages."""
         return cls(
             {
                 (state.watch, state.version): GateMemory(
@@ -67,7 +68,7 @@ class Gates:
         )
 
     def messages(self) -> list[GateState]:
-        """Return the gates for a checkpoint."""
+        """Return the gates as messages for a checkpoint."""
         return [
             GateState(watch=watch, version=version, yes=memory.yes, due=memory.due)
             for (watch, version), memory in sorted(self.memories.items())
@@ -96,13 +97,13 @@ class Gates:
             watches: Watches in force.
             verdicts: One verdict per watch, in the same order.
         """
-        named = {watch.gate.watch for watch in watches if watch.gate.watch}
-        kept = [
+        gate_watches = {watch.gate.watch for watch in watches if watch.gate.watch}
+        memories = [
             ((watch.id, watch.version), self._after(watch, verdict))
             for watch, verdict in zip(watches, verdicts, strict=True)
-            if has_gate(watch) or watch.id in named
+            if has_gate(watch) or watch.id in gate_watches
         ]
-        return type(self)({key: memory for key, memory in kept if memory != _NOTHING})
+        return type(self)({key: memory for key, memory in memories if memory != _NO_MEMORY})
 
     def _refusal(
         self,
@@ -111,19 +112,19 @@ class Gates:
         blocks: Sequence[tokens_pb2.StrideBlock],
         samples: int,
     ) -> NoAnswer | None:
-        if self.memories.get((watch.id, watch.version), _NOTHING).due:
+        if self.memories.get((watch.id, watch.version), _NO_MEMORY).due:
             return None
         gate_watch = watches.get(watch.gate.watch)
         if (
             gate_watch is not None
-            and not _in_circle(watch, watches)
-            and self.memories.get((gate_watch.id, gate_watch.version), _NOTHING).yes is False
+            and not _in_cycle(watch, watches)
+            and self.memories.get((gate_watch.id, gate_watch.version), _NO_MEMORY).yes is False
         ):
             return not_yes(gate_watch.id)
         return unmoved(watch, blocks, samples) if watch.gate.motion else None
 
     def _after(self, watch: Watch, verdict: Verdict) -> GateMemory:
-        before = self.memories.get((watch.id, watch.version), _NOTHING)
+        before = self.memories.get((watch.id, watch.version), _NO_MEMORY)
         rule = rule_of(watch.rule)
         return GateMemory(says(verdict, rule), due_after(before.due, verdict, rule) if has_gate(watch) else 0)
 
@@ -134,10 +135,10 @@ def has_gate(watch: Watch) -> bool:
 
 
 def says(verdict: Verdict, rule: Rule) -> bool | None:
-    """Return whether an outcome counts as yes for the watches that it gates; None if it decides nothing, so
-    that those watches are asked.
+    """Return whether a verdict counts as yes for the watches that wait for its watch; None if it decides
+    nothing, so that those watches are asked.
 
-    A watch that was itself not asked, because of its gate, counts as no, so gates can be chained.
+    If the verdict's watch was not asked because of its own gate, that counts as no, so gates can be chained.
     """
     if verdict.outcome == Verdict.OUTCOME_GATED:
         return False
@@ -147,8 +148,13 @@ def says(verdict: Verdict, rule: Rule) -> bool | None:
 
 
 def due_after(due: int, verdict: Verdict, rule: Rule) -> int:
-    """Return the number of windows in which a watch is still asked even if its gate is closed, after one of
-    its outcomes."""
+    """Return the new `GateMemory.due` of a watch after one of its verdicts.
+
+    Args:
+        due: The number before the verdict.
+        verdict: The watch's verdict.
+        rule: The watch's rule.
+    """
     if verdict.outcome == Verdict.OUTCOME_GAP:  # a gap closes its incident
         return 0
     if verdict.outcome != Verdict.OUTCOME_ANSWERED:
@@ -157,18 +163,17 @@ def due_after(due: int, verdict: Verdict, rule: Rule) -> int:
 
 
 def not_yes(watch: str) -> NoAnswer:
-    """Return the reason why a question waits for another watch."""
+    """Return why a question is not asked: its gate's watch did not answer yes."""
     return NoAnswer(
         Cause.GATE, f"the gate is closed: watch {clean(watch, 200)} did not answer yes in the previous window"
     )
 
 
 def unmoved(watch: Watch, blocks: Sequence[tokens_pb2.StrideBlock], samples: int) -> NoAnswer | None:
-    """Return the reason why a question waits for motion; None if something moved or a block was not seen in
-    full.
+    """Return why a question is not asked: nothing moved. None if something moved or may have moved.
 
-    Motion means groups that pruning kept in frames other than anchors. In a block with missing or damaged
-    frames, something may have moved.
+    Something moved if pruning kept groups in frames other than anchors. Something may have moved in a block
+    with missing or damaged frames.
 
     Args:
         watch: The watch. Motion counts in its rule's zones or, if there are none, anywhere.
@@ -190,9 +195,9 @@ def _activity(block: tokens_pb2.StrideBlock, patches: Sequence[tokens_pb2.Tempor
     return Activity(block.group_rows, block.group_cols, frozenset(np.flatnonzero(moved).tolist()))
 
 
-def _in_circle(watch: Watch, watches: Mapping[str, Watch]) -> bool:
-    """Whether the gates that a watch waits for form a cycle: watches that wait for each other would never be
-    asked again."""
+def _in_cycle(watch: Watch, watches: Mapping[str, Watch]) -> bool:
+    """Whether a watch waits for a cycle of gates. Watches that wait for each other would never be asked
+    again."""
     seen = {watch.id}
     gate_watch = watches.get(watch.gate.watch)
     while gate_watch is not None:
@@ -208,11 +213,11 @@ class PastGate:
 
     Args:
         watch: The watch; if it has no gate, all of its windows are asked.
-        epoch: The epoch's records. The answers of another watch are read from its committed verdicts.
-        windows: Decides which blocks form a window, and whether it is asked.
+        epoch: The epoch's records, with the committed verdicts of the gate's watch.
+        windows: Decides which blocks form a window, and whether the window is asked.
         samples: Grid points of a block.
-        first: Index of the first window that is asked. If it is not the epoch's first window, an incident may
-            be open at that time, so as many windows are asked as the watch's rule counts.
+        first: Index of the first window. If it is not the epoch's first window, an incident may already be
+            open, so the watch is asked in as many windows as its rule counts, even if its gate is closed.
     """
 
     def __init__(
@@ -228,12 +233,11 @@ class PastGate:
             return None
         blocks = self._blocks(index)
         facts = [block_facts(record, self._samples) for record in blocks]
-        if (
-            not blocks or self._windows.refusal(facts) is not None
-        ):  # the window is not asked anyway, and the rule's reason says why
+        # If the window's own rule rejects it, the caller reports the rule's reason.
+        if not blocks or self._windows.refusal(facts) is not None:
             return None
         gate = self._watch.gate
-        if gate.watch and self._said(index) is False:
+        if gate.watch and self._gate_answer(index) is False:
             return not_yes(gate.watch)
         if not gate.motion:
             return None
@@ -243,20 +247,21 @@ class PastGate:
         """Record the watch's outcome for the window."""
         self._due = due_after(self._due, verdict, self._rule)
 
-    def _said(self, index: int) -> bool | None:
-        """Return whether the gate's watch counts as yes for a window: its outcome for the previous window, if
-        that outcome is of the same version."""
-        now, before = (
-            next((v for v in self._epoch.verdicts.get(at, ()) if v.watch == self._watch.gate.watch), None)
-            for at in (index, index - 1)
-        )
+    def _gate_answer(self, index: int) -> bool | None:
+        """Return whether the gate's watch counts as yes in the window before `index`; None if it had no
+        verdict there, or another version."""
+        now, before = self._gate_verdict(index), self._gate_verdict(index - 1)
         if now is None or before is None or now.watch_version != before.watch_version:
             return None
         return says(before, rule_of(before.rule))
+
+    def _gate_verdict(self, index: int) -> Verdict | None:
+        verdicts = self._epoch.verdicts.get(index, ())
+        return next((verdict for verdict in verdicts if verdict.watch == self._watch.gate.watch), None)
 
     def _blocks(self, index: int) -> list[tokens_pb2.TokensRecord]:
         if index not in self._epoch.blocks:
             return []
         oldest = max(0, index - self._windows.blocks + 1)
-        known = [at for at in range(oldest, index + 1) if at in self._epoch.blocks]
-        return [self._epoch.blocks[at] for at in known[-self._windows.length(known) :]]
+        available = [number for number in range(oldest, index + 1) if number in self._epoch.blocks]
+        return [self._epoch.blocks[number] for number in available[-self._windows.length(available) :]]

@@ -1,8 +1,8 @@
 """Reads the chains of windows that begin in a range of one partition of tokens.v1, with everything needed to
 replay them.
 
-A range is given by offsets, so that it means the same to every reader: no clock decides which reader has a
-chain. Records that a chain needs from before or after its range are read as well.
+A range is given by offsets and not by times, so that all readers agree which range a chain belongs to.
+Records before or after the range are also read if a chain of the range needs them.
 """
 
 from __future__ import annotations
@@ -25,19 +25,23 @@ from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import TOKENS, VERDICTS
 
 _READ_S: Final = 60.0
-#: how much the clocks of two producers may differ
+#: milliseconds by which the clocks of two producers may differ
 _SLACK_MS: Final = 60_000
-#: how long after a block its verdict, or the end of its chain, may be written to Kafka
+#: milliseconds after a block within which its verdict and the end of its chain are written to Kafka
 _LATE_MS: Final = 3_600_000
-#: records by which a range is extended at first; doubled each time
+#: number of records by which reading is first extended beyond a range; doubled with each extension
 _EXTENSION: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
 class ChainRange:
-    """Chains whose first block is a record of a partition of tokens.v1 in [first, stop).
+    """The chains whose first block is a record in a range of one partition of tokens.v1.
 
-    `read_from`: the offset at which reading begins, which is earlier if a chain needs it.
+    Attributes:
+        partition: The partition's number.
+        first: First offset of the range.
+        stop: Offset after the range.
+        read_from: Offset at which reading begins; records before it are read only if a chain needs them.
     """
 
     partition: int
@@ -48,12 +52,12 @@ class ChainRange:
 
 @dataclass(frozen=True, slots=True)
 class RangeRecords:
-    """The result of reading a range.
+    """The records of a range, and the windows that belong to it.
 
     Attributes:
-        epochs: Sorted by camera and epoch.
-        windows: The windows whose chain begins in the range, by stream.
-        other_tenants: Cameras that the scope names although their records belong to another tenant.
+        epochs: The epochs' records, sorted by camera and epoch number.
+        windows: The windows in scope whose chain begins in the range, by stream.
+        other_tenants: Cameras that the scope names but whose records belong to another tenant.
     """
 
     epochs: Sequence[EpochRecords]
@@ -72,7 +76,7 @@ class PlacedBlock(NamedTuple):
 class PartitionLog(Protocol):
     """One partition of tokens.v1 and verdicts.v1."""
 
-    #: offset of tokens.v1 below which retention has removed everything
+    #: lowest offset of tokens.v1 that retention has not removed
     lowest: int
 
     def blocks(self, first: int, stop: int) -> tuple[Sequence[PlacedBlock], bool]:
@@ -80,17 +84,17 @@ class PartitionLog(Protocol):
         ...
 
     def verdicts(self, since_ms: int, until_ms: int) -> Iterable[Verdict]:
-        """Return the verdicts whose Kafka time is in a range."""
+        """Return the verdicts that Kafka received in this time (Unix milliseconds)."""
         ...
 
 
 class KafkaPartition:
-    """A `PartitionLog` of a broker, without erased records. A context manager.
+    """A `PartitionLog` that reads Kafka and omits erased records. A context manager.
 
     Args:
         settings: How to reach Kafka.
         partition: The partition's number.
-        fence: Erased times; None: they are read from Kafka now, with another client.
+        fence: Erased times; None: read them from Kafka now.
 
     Raises:
         RecordsGoneError: The topic has no such partition.
@@ -116,15 +120,15 @@ class KafkaPartition:
         self._reader.close()
 
     def at(self, time_ms: int) -> int:
-        """Return the offset of the first record of tokens.v1 at or after this Kafka time (Unix milliseconds),
-        or the end offset."""
+        """Return the offset of the first record of tokens.v1 that Kafka received at or after this time (Unix
+        milliseconds); the end offset if there is none."""
         offset = self._reader.at(TOKENS.name, [self._partition], max(0, time_ms), _READ_S)[self._partition]
         return offset if offset >= 0 else self._end
 
     def blocks(self, first: int, stop: int) -> tuple[list[PlacedBlock], bool]:
         """See `PartitionLog.blocks`."""
         blocks: list[PlacedBlock] = []
-        if first >= self._end:  # beyond the end, the client would start at the earliest record
+        if first >= self._end:  # from an offset beyond the end, the client would read the earliest records
             return blocks, True
         self._reader.read_from(TOKENS.name, {self._partition: first})
         for message in self._reader.to_the_end():
@@ -162,12 +166,13 @@ def token_partitions(settings: ServiceSettings) -> list[int]:
 
 
 def token_ranges(settings: ServiceSettings, since_ms: int, until_ms: int) -> dict[int, ChainRange]:
-    """Return the ranges of tokens.v1 in a time range, by partition. Empty ranges are omitted.
+    """Return the range of each partition of tokens.v1 with the chains of a time range. Partitions without
+    records in that time are omitted.
 
     Args:
         settings: How to reach Kafka.
-        since_ms: Begin in Kafka's time, Unix milliseconds; 0: from the beginning.
-        until_ms: End in Kafka's time, Unix milliseconds.
+        since_ms: Begin of the time in which Kafka received the records, Unix milliseconds; 0: the beginning.
+        until_ms: End of that time, Unix milliseconds.
 
     Raises:
         KafkaException: Kafka does not answer, or reports an error.
@@ -187,18 +192,18 @@ def token_ranges(settings: ServiceSettings, since_ms: int, until_ms: int) -> dic
             offsets[partition] if offsets[partition] >= 0 else ends[partition] for offsets in (since, until)
         )
         if begin < stop:
-            # A chain that began earlier may extend into the time range.
+            # The range begins at offset 0, because a chain that began earlier may extend into the time range.
             ranges[partition] = ChainRange(partition, 0, stop, begin)
     return ranges
 
 
 def read_range(log: PartitionLog, span: ChainRange, scope: PastScope, planner: Planner) -> RangeRecords:
-    """Read a range and the other records that its chains need.
+    """Return the records of a range, and the other records that the range's chains need.
 
     Args:
         log: The partition.
         span: The range.
-        scope: The cameras and windows.
+        scope: The cameras and windows to return.
         planner: Plans windows with the fleet's settings.
     """
     return _RangeReader(log, span, scope, planner).read()
@@ -206,6 +211,8 @@ def read_range(log: PartitionLog, span: ChainRange, scope: PastScope, planner: P
 
 @dataclass(slots=True)
 class _RangeReader:
+    """Reads one range. Offsets, keys, chains and windows are by stream."""
+
     log: PartitionLog
     span: ChainRange
     scope: PastScope
@@ -220,49 +227,51 @@ class _RangeReader:
 
     def read(self) -> RangeRecords:
         begin, end = max(self.log.lowest, self.span.read_from), self.span.stop
-        at_end = self._blocks(begin, end)
+        at_end = self._read_blocks(begin, end)
         latest_ms = max(self.times_ms, default=0) + _LATE_MS
         size = _EXTENSION
         while True:
-            self._verdicts()
-            whole = begin <= self.log.lowest
+            self._read_verdicts()
+            from_lowest = begin <= self.log.lowest
             for epoch in self.epochs.values():
                 self.keys[epoch.stream] = chain_keys(epoch, self.planner)
-                own = self._own(epoch, whole)
+                own = self._own_windows(epoch, from_lowest)
                 self.chains[epoch.stream] = frozenset(self.keys[epoch.stream][index] for index in own)
                 self.windows[epoch.stream] = frozenset(
                     index for index in own if self.scope.includes(epoch.camera, epoch.end_ms(index))
                 )
-            if not whole and any(map(self._lacks_beginning, self.epochs.values())):
+            if not from_lowest and any(map(self._lacks_beginning, self.epochs.values())):
                 earlier = max(self.log.lowest, begin - size)
-                self._blocks(earlier, begin)
+                self._read_blocks(earlier, begin)
                 begin = earlier
             elif not at_end and any(map(self._lacks_end, self.epochs.values())):
-                at_end = self._blocks(end, end + size) or max(self.times_ms) > latest_ms
+                at_end = self._read_blocks(end, end + size) or max(self.times_ms) > latest_ms
                 end += size
             else:
                 epochs = [self.epochs[key] for key in sorted(self.epochs)]
                 return RangeRecords(epochs, self.windows, frozenset(self.other_tenants))
             size *= 2
 
-    def _blocks(self, first: int, stop: int) -> bool:
+    def _read_blocks(self, first: int, stop: int) -> bool:
+        """Add the blocks at offsets [first, stop). Return whether the topic ends before `stop`."""
         placed, at_end = self.log.blocks(first, stop)
         for offset, time_ms, record in placed:
             self.times_ms.append(time_ms)
             if not self.scope.covers(record.camera):
                 continue
             if not self.scope.is_own(record.labels.tenant):
-                if record.camera in self.scope.cameras:  # cameras that only match a glob are not reported
+                if record.camera in self.scope.cameras:  # named in full, not only matched by a glob
                     self.other_tenants.add(record.camera)
                 continue
             epoch = self._epoch(record.camera, record.epoch)
             index, offsets = record.block.index, self.offsets[epoch.stream]
-            # If a block has two records, prefill used the first and ignored the other as stale.
+            # If a block has two records, prefill used the first and ignored the second as stale.
             if offset < offsets.get(index, offset + 1):
                 offsets[index], epoch.blocks[index] = offset, record
         return at_end
 
-    def _verdicts(self) -> None:
+    def _read_verdicts(self) -> None:
+        """Replace all verdicts by those of the time in which the blocks were written."""
         for epoch in self.epochs.values():
             epoch.verdicts.clear()
         if not self.epochs:
@@ -274,15 +283,16 @@ class _RangeReader:
     def _epoch(self, camera: str, number: int) -> EpochRecords:
         return self.epochs.setdefault((camera, number), EpochRecords(camera, number))
 
-    def _own(self, epoch: EpochRecords, whole: bool) -> list[int]:
+    def _own_windows(self, epoch: EpochRecords, from_lowest: bool) -> list[int]:
         """Return the windows of an epoch whose chain begins in the range.
 
         Args:
             epoch: The epoch's records.
-            whole: Whether Kafka has no earlier record. What remains of a chain then begins with its first
-                block that still exists.
+            from_lowest: Whether all earlier records that Kafka has were read. If so, a chain counts as
+                beginning with its first block that still exists.
         """
-        offsets = {key: self._offset(epoch, key, whole) for key in set(self.keys[epoch.stream].values())}
+        keys = set(self.keys[epoch.stream].values())
+        offsets = {key: self._offset(epoch, key, from_lowest) for key in keys}
         own = {
             key
             for key, offset in offsets.items()
@@ -290,36 +300,38 @@ class _RangeReader:
         }
         return [index for index, key in self.keys[epoch.stream].items() if key in own]
 
-    def _offset(self, epoch: EpochRecords, key: int, whole: bool) -> int | None:
-        """Return the offset at which a chain begins; 0: before the records read; None: after them."""
+    def _offset(self, epoch: EpochRecords, key: int, from_lowest: bool) -> int | None:
+        """Return the offset at which a chain begins; 0: before the records that were read; None: after
+        them."""
         offsets = self.offsets[epoch.stream]
         if key in offsets:
             return offsets[key]
         later = [number for number in offsets if number > key]
         if later:
-            return offsets[min(later)] if whole else 0
-        # Only verdicts: the epoch precedes those with blocks, or its blocks were not read.
-        read = self._read(epoch.camera)
-        return 0 if read and epoch.epoch < min(read) else None
+            return offsets[min(later)] if from_lowest else 0
+        # No block of this chain or after it was read. The chain begins before the records that were read only
+        # if the camera has a later epoch among them.
+        epochs = self._epochs_with_blocks(epoch.camera)
+        return 0 if epochs and epoch.epoch < min(epochs) else None
 
-    def _read(self, camera: str) -> list[int]:
-        """Return the camera's epochs of which blocks were read."""
+    def _epochs_with_blocks(self, camera: str) -> list[int]:
+        """Return the numbers of the camera's epochs of which blocks were read."""
         return [epoch.epoch for epoch in self.epochs.values() if epoch.camera == camera and epoch.blocks]
 
     def _lacks_beginning(self, epoch: EpochRecords) -> bool:
-        """Whether a window may begin in Kafka with an earlier block that was not read."""
+        """Whether a window in scope may begin with an earlier block that is in Kafka but was not read."""
         keys, blocks = self.keys[epoch.stream], self.planner.settings.blocks
         oldest = min(epoch.blocks, default=0)
         return any(max(0, keys[index] - blocks + 1) < oldest for index in self.windows[epoch.stream])
 
     def _lacks_end(self, epoch: EpochRecords) -> bool:
-        """Whether the newest chain may continue in Kafka with a window that was not read."""
+        """Whether the epoch's newest chain may continue with a window that is in Kafka but was not read."""
         chains, keys = self.chains[epoch.stream], self.keys[epoch.stream]
         newest = max(epoch.blocks, default=-1)
         if newest < 0 or keys[newest] not in chains or epoch.end_ms(newest) >= self.scope.until_ms:
             return False
-        # Repeated answers extend a chain as long as nothing changes.
+        # A chain longer than `longest_chain` continues only with repeated answers.
         ended = newest - keys[newest] + 1 >= self.planner.settings.longest_chain
         if ended and not is_repeated(epoch, newest):
             return False
-        return max(self._read(epoch.camera)) == epoch.epoch
+        return max(self._epochs_with_blocks(epoch.camera)) == epoch.epoch

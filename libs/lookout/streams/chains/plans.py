@@ -9,12 +9,17 @@ from lookout.runtime.worker import digest
 
 
 def plan_digest(planner: Planner, *, reuse: bool) -> str:
-    """Return the digest of the settings with which windows are planned. Verdicts include it, so that an
-    answer is recomputed with the same settings."""
+    """Return the digest of the settings with which windows are planned. Verdicts include the digest, so that
+    an answer is recomputed with the same settings.
+
+    Args:
+        planner: The planner with the settings.
+        reuse: Whether KV is kept between windows.
+    """
     settings = planner.settings
     return digest(*(getattr(settings, field.name) for field in fields(settings)), reuse)
 
 
 def strides_digest(planner: Planner) -> str:
-    """Return the digest in verdicts of watches that are asked about strides (`Planner.alone`)."""
+    """Return the digest that verdicts include if their watch asks about strides (`Planner.alone`)."""
     return plan_digest(planner.alone(), reuse=True)

@@ -33,10 +33,11 @@ class BlockSource:
 
     Attributes:
         records: The records of the blocks, by index.
-        load: Returns the block of a record.
+        load: Returns a record's block with its tokens.
         samples: Grid points of a block.
-        model_digest: Digest of the engine's model; blocks of another model count as without frames.
-        sampling: Sampling of the windows; None: do not compare it.
+        model_digest: Digest of the engine's model; a block of another model counts as a block without frames.
+        sampling: Sampling of the windows; a block with another sampling counts as a block without frames.
+            None: do not compare the sampling.
     """
 
     records: Mapping[int, TokensRecord]
@@ -65,8 +66,8 @@ class BlockSource:
 
 
 def computed_verdict(verdicts: Sequence[Verdict]) -> Verdict | None:
-    """Return the first verdict that the engine computed (neither unanswered nor repeated); None if there is
-    none."""
+    """Return the first verdict that the engine computed, that is, an answer that is not a repeated one; None
+    if there is none."""
     answered = Verdict.OUTCOME_ANSWERED
     return next(
         (verdict for verdict in verdicts if verdict.outcome == answered and verdict.basis != "idle"), None
@@ -74,8 +75,8 @@ def computed_verdict(verdicts: Sequence[Verdict]) -> Verdict | None:
 
 
 def chain_verdict(verdicts: Sequence[Verdict]) -> Verdict | None:
-    """Return the first verdict that was computed as one of a chain, not of strides alone; None without
-    one."""
+    """Return the first verdict that was computed in a chain of windows, not from strides alone; None if there
+    is none."""
     return computed_verdict([verdict for verdict in verdicts if verdict.basis != STRIDES])
 
 
@@ -86,11 +87,11 @@ def is_repeated(epoch: EpochRecords, index: int) -> bool:
 
 
 def chain_windows(epoch: EpochRecords) -> list[ChainWindow]:
-    """Return the windows of an epoch, without questions, to be computed as they were originally, if their
+    """Return the windows of an epoch, without questions. They are computed as they were originally if their
     verdicts say how.
 
-    The planner decides about windows that no watch asked, because these have no verdict, and about windows
-    of which strides were asked alone.
+    The planner decides about windows that no watch asked, because they have no verdict, and about windows of
+    which only strides were asked.
     """
     windows = []
     for index in sorted(epoch.blocks.keys() | epoch.verdicts.keys()):
@@ -131,7 +132,7 @@ def replay_epoch(
         model_digest: Digest of the engine's model.
         sampling: Sampling of the windows; None: do not compare it.
         rule: Decides which windows are asked; None: all are.
-        left_out: Indices of windows to skip; looked up just before each window.
+        left_out: As for `replay_chain`: indices of windows to skip.
 
     Yields:
         The outcome of every window that is not skipped. The engine keeps the window's KV until the next

@@ -10,6 +10,6 @@ from lookout.runtime.worker import WindowPlanSettings
 
 
 def windows_of(settings: WindowPlanSettings) -> WindowSettings:
-    """Return how a service plans windows."""
+    """Return the settings with which a service plans windows."""
     preset = preset_of(settings.preset).windows if settings.reuse else PRESETS["whole"]
     return replace(preset.sampled(settings), key_every=settings.key_every)

@@ -1,4 +1,4 @@
-"""Builds the verdicts that are published."""
+"""Builds the verdicts that prefill publishes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +30,8 @@ _OUTCOMES = {
 
 @dataclass(frozen=True, slots=True)
 class WindowTime:
-    """The window of an outcome. Times are stream time; `wall_offset_us` is Unix time minus stream time."""
+    """The window of a verdict. Times are stream times in microseconds; `wall_offset_us` is Unix time minus
+    stream time."""
 
     camera: str
     epoch: int
@@ -57,14 +58,14 @@ def outcome(
     *,
     newest: tokens_pb2.StrideBlock | None = None,
 ) -> verdicts_pb2.Verdict:
-    """Return an outcome without an answer's fields.
+    """Return a verdict in which the fields of an answer are not set.
 
     Args:
         span: The window.
         watch: The watch with the question.
         kind: The outcome.
-        reason: Why there is no answer.
-        newest: The window's newest block; its encoding counts as cost even without an answer.
+        reason: Why there is no answer; empty if the caller will add one.
+        newest: The window's newest block, whose encoding is a cost even without an answer; None: no cost.
     """
     verdict = verdicts_pb2.Verdict(
         id=verdict_id(span.camera, span.epoch, watch.id, watch.version, span.window),
@@ -78,12 +79,12 @@ def outcome(
         question=watch.question,
         outcome=kind,
         reason=clean(reason, REASON),
-        rule=_numbers_of(watch.rule),
+        rule=_without_zones_and_schedule(watch.rule),
         tenant=span.tenant,
     )
     verdict.start.FromMilliseconds(span.start_wall_ms)
     verdict.end.FromMilliseconds(span.end_wall_ms)
-    # Blocks without patches did not run through the tower.
+    # The tower did not encode blocks without patches.
     if newest is not None and newest.patches:
         verdict.cost.flops_vision = newest.flops_vision
     return verdict
@@ -92,14 +93,14 @@ def outcome(
 def unanswered(
     span: WindowTime, watch: Watch, refusal: NoAnswer, *, newest: tokens_pb2.StrideBlock | None = None
 ) -> verdicts_pb2.Verdict:
-    """Return the outcome of a window without an answer."""
+    """Return the verdict of a window that has no answer."""
     verdict = outcome(span, watch, _OUTCOMES[refusal.kind], refusal.reason, newest=newest)
     verdict.cause = WIRE_CAUSES[refusal.cause]
     return verdict
 
 
-def _numbers_of(rule: Rule) -> Rule:
-    """Return a rule without its schedule and zones, so that verdicts do not repeat these."""
+def _without_zones_and_schedule(rule: Rule) -> Rule:
+    """Return a rule without its schedule and zones, which verdicts do not repeat."""
     return Rule(
         threshold=rule.threshold,
         clear_threshold=rule.clear_threshold,
@@ -110,7 +111,7 @@ def _numbers_of(rule: Rule) -> Rule:
 
 
 def output(verdict: verdicts_pb2.Verdict) -> Output:
-    """Return the record of an outcome: CloudEvents, binary mode, JSON."""
+    """Return the record of a verdict: a CloudEvent in binary mode with a JSON body."""
     headers = event_headers(
         VERDICT_TYPE, Stage.PREFILL, verdict.camera, verdict.id, verdict.end.ToJsonString()
     )
@@ -118,8 +119,8 @@ def output(verdict: verdicts_pb2.Verdict) -> Output:
 
 
 def evidence_of(block: tokens_pb2.StrideBlock, wall_offset_us: int) -> list[verdicts_pb2.Evidence]:
-    """Return the frames that show a block best, for use if attention is unknown: the anchors, then the frames
-    with the most kept groups.
+    """Return the frames that show a block best, as evidence if the answer's attention is unknown: the
+    anchors, then the frames with the most kept groups; at most `EVIDENCE` frames.
 
     Args:
         block: The block.
@@ -132,7 +133,8 @@ def evidence_of(block: tokens_pb2.StrideBlock, wall_offset_us: int) -> list[verd
 def _attended(
     answer: engines.Answer, blocks: Sequence[tokens_pb2.StrideBlock], wall_offset_us: int
 ) -> list[verdicts_pb2.Evidence]:
-    """Return the frames with the most attention of an answer, best first; empty if attention is unknown."""
+    """Return the frames to which an answer attended most, best first; an empty list if attention is
+    unknown."""
     blocks_by_index = {block.index: block for block in blocks}
     return [
         _reference(
@@ -156,7 +158,8 @@ def _reference(
 
 
 def show_activity(verdict: verdicts_pb2.Verdict, watch: Watch, block: tokens_pb2.StrideBlock) -> None:
-    """Set `activity`, the merge groups that frames other than anchors kept, if the rule has zones."""
+    """If the watch's rule has zones, set the verdict's `activity` to the merge groups that moved: those that
+    pruning kept in frames other than anchors."""
     if not block.group_rows or not watch.rule.zones:
         return
     moved = np.zeros((block.group_rows, block.group_cols), bool)
@@ -175,14 +178,14 @@ def answered(
     *,
     blocks: Sequence[tokens_pb2.StrideBlock],
 ) -> verdicts_pb2.Verdict:
-    """Return the outcome of an answered question.
+    """Return the verdict of an answered question.
 
     Args:
         span: The window.
         watch: The watch with the question.
         asked: How the window was computed.
         answer: The engine's answer to this question.
-        blocks: The window's blocks that were seen, oldest first; the last one is its newest.
+        blocks: The window's usable blocks, oldest first; the last is its newest block.
     """
     verdict = outcome(span, watch, verdicts_pb2.Verdict.OUTCOME_ANSWERED)
     verdict.p_yes = round(answer.p_yes, DIGITS)
@@ -203,10 +206,10 @@ def answered(
 
 
 def _device_us(asked: AnsweredWindow, own_flops: int) -> int:
-    """Return a question's part of the engine's measured time for its window, in microseconds.
+    """Return a question's share of the engine's measured time for its window, in microseconds.
 
-    The part is proportional to the question's own FLOPs plus an equal share of the window's other FLOPs, so
-    the parts of all questions add up to the whole.
+    The share is proportional to the question's own FLOPs plus an equal share of the window's other FLOPs, so
+    that the shares of all questions add up to the measured time.
 
     Args:
         asked: How the window was computed.
@@ -215,8 +218,8 @@ def _device_us(asked: AnsweredWindow, own_flops: int) -> int:
     cost, count = asked.answer.cost, len(asked.answer.answers)
     total = cost.total_flops
     shared = total - cost.flops.get("questions", 0) - cost.flops.get("describe", 0)
-    part = (own_flops + shared / count) / total if total else 1 / count
-    seconds = cost.seconds * part + (0.0 if asked.audit is None else asked.audit.seconds / count)
+    share = (own_flops + shared / count) / total if total else 1 / count
+    seconds = cost.seconds * share + (0.0 if asked.audit is None else asked.audit.seconds / count)
     return round(seconds * 1e6)
 
 
@@ -226,12 +229,13 @@ def cost_of(
     blocks: Sequence[tokens_pb2.StrideBlock],
     answer: engines.Answer,
 ) -> verdicts_pb2.Cost:
-    """Return the cost of one question about the window, and what it would cost with every patch and every
-    token.
+    """Return the cost of one question about a window, and what it would cost without pruning and reuse
+    (`flops_dense`).
 
-    The vision tower encodes a block once. Its FLOPs belong to the window that the block closes, so that the
-    costs of all windows add up to what was computed. `flops_dense` is the cost of this window alone, with all
-    its blocks. A question's FLOPs are its share by tokens, plus the FLOPs of its text.
+    The vision tower encodes a block once. These FLOPs are counted for the window that the block closes, so
+    that the costs of all windows add up to what was computed. `flops_dense` counts this window alone, with
+    all its blocks. `flops_question` is the question's share of all questions' FLOPs, by its tokens, plus the
+    FLOPs of its text.
     """
     kept_tokens = sum(patch.kept for block in blocks for patch in block.patches)
     total = sum(len(block.patches) * block.group_rows * block.group_cols for block in blocks)
@@ -256,7 +260,7 @@ def cost_of(
 def repeated_verdict(
     span: WindowTime, watch: Watch, before: verdicts_pb2.Verdict, newest: tokens_pb2.StrideBlock
 ) -> verdicts_pb2.Verdict:
-    """Return the outcome of a window in which nothing changed: it repeats the previous answer.
+    """Return the verdict of a window in which nothing changed. It repeats the watch's previous answer.
 
     Args:
         span: The window.
@@ -268,7 +272,7 @@ def repeated_verdict(
     verdict.p_yes, verdict.description, verdict.basis = before.p_yes, before.description, "idle"
     verdict.answers.extend(before.answers)
     verdict.cost.CopyFrom(before.cost)
-    # Nothing was computed except the newest block's tokens, which the vision tower had encoded before.
+    # Only the newest block was computed, by the vision tower. The language model computed nothing.
     verdict.cost.flops_prefill = verdict.cost.flops_question = verdict.cost.device_us = 0
     verdict.cost.flops_vision = newest.flops_vision
     verdict.cost.tokens_reused, verdict.cost.tokens_refreshed = before.cost.tokens_kept, 0

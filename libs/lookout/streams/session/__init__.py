@@ -1,4 +1,4 @@
-"""One camera or video on a shared model: frames in, answers out, without Kafka (docs/session.md)."""
+"""Asks questions about one camera or video on a shared model, without Kafka (docs/session.md)."""
 
 from lookout.streams.session.errors import DeadlineError as DeadlineError, SessionError as SessionError
 from lookout.streams.session.host import EngineHost as EngineHost, HostSettings as HostSettings

@@ -6,8 +6,8 @@ from lookout.errors import LookoutError
 
 
 class SessionError(LookoutError, ValueError):
-    """The session cannot do what was requested; its state is unchanged."""
+    """The session cannot do what was requested. The session is unchanged."""
 
 
 class DeadlineError(SessionError, TimeoutError):
-    """The deadline passed before the engine started the work; the session is unchanged."""
+    """The deadline passed before the engine started the work. The session is unchanged."""

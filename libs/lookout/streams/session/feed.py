@@ -25,7 +25,8 @@ Frames = NDArray[np.uint8] | Sequence[NDArray[np.uint8]]
 
 SECOND_US: Final = 1_000_000
 LATEST_S: Final = 9e9
-"""Latest valid time of a frame in seconds: the year 2255 in Unix time; larger ones are milliseconds."""
+"""Latest valid time of a frame in seconds: the year 2255 in Unix time. Larger times are probably in
+milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,8 +35,9 @@ class ClosedBlock:
 
     Attributes:
         block: The block.
-        begun_us: Source time at which its stream begins.
-        end_us: Stream time at which the block ends: the end of its stride, or of the video.
+        begun_us: Source time in microseconds at which its stream begins.
+        end_us: Stream time in microseconds at which the block ends: the end of its stride, or of the video if
+            that is earlier.
     """
 
     block: StreamBlock
@@ -45,15 +47,16 @@ class ClosedBlock:
 
 @dataclass(slots=True, eq=False)
 class Feed:
-    """State of a source between two pushes. A copy continues independently, so that a failed push changes
-    nothing.
+    """Turns a session's pushes into stride blocks, and keeps the state between two pushes.
+
+    A session pushes to a copy (`copy`), which continues independently, so that a failed push changes nothing.
 
     Attributes:
-        name: The camera's name; a stream's name is `name/number`.
+        name: The camera's name; the camera's streams are named `name/number`.
         tower: The vision tower.
         policy: The pruning policy.
-        sampling: Sample rate, stride and window.
-        numbers: Numbers for the next streams.
+        sampling: Sample rate, and lengths of stride and window.
+        numbers: Yields the numbers for the next streams.
     """
 
     name: str
@@ -64,7 +67,7 @@ class Feed:
     _encoded: SegmentSampler | None = None
     _selector: Selector[tuple[NDArray[np.uint8], int]] | None = None
     _maker: BlockMaker | None = None
-    _stream: int = -1  # the sampler's stream to which the maker's blocks belong
+    _stream: int = -1  # number of the sampler's stream to which the blocks of `_maker` belong
     _begun_us: int = 0
     _decoded_us: int = 0
 
@@ -78,20 +81,23 @@ class Feed:
         )
 
     def segment(self, data: bytes, start_s: float | None = None) -> list[ClosedBlock]:
-        """Add an encoded segment that begins with a keyframe.
+        """Add an encoded segment that begins with a keyframe; return the blocks that end before its last
+        frame.
 
         Args:
-            data: The segment.
-            start_s: Source time at which the segment begins; None: where the previous segment ends. It is
-                used if the clock in the bytes does not continue the previous segment, or repeats earlier
-                times.
+            data: The encoded segment.
+            start_s: Source time in seconds at which the segment begins; None: where the previous segment
+                ends. It is used only if the clock in the bytes does not continue the previous segment, or
+                repeats earlier times.
 
         Raises:
             CodecError: The segment cannot be decoded.
             SessionError: Frames were already pushed to the session, or `start_s` is not a valid time.
         """
         if self._selector is not None:
-            raise SessionError("frames were pushed to this session: open another session for encoded bytes")
+            raise SessionError(
+                "this session already has frames, so it cannot take encoded bytes: open another session"
+            )
         if self._encoded is None:
             sampling = self.sampling
             self._encoded = SegmentSampler.of(
@@ -104,18 +110,21 @@ class Feed:
         _check_times([] if start_s is None else [start_s])
         start_us = None if start_s is None else round(start_s * SECOND_US)
         blocks = [block for frame in self._encoded.add(data, start_us) for block in self.frame(frame)]
-        if self._encoded.stream == self._stream:  # a segment may have no sample
+        if self._encoded.stream == self._stream:  # false if a new stream's first segment has no sample
             self._decoded_us = max(self._decoded_us, self._encoded.watermark_us)
         return blocks
 
     def pictures(self, frames: Frames, times_s: Sequence[float]) -> list[ClosedBlock]:
-        """Add frames with rising times, at any rate; the frames nearest to the sampling grid are used.
+        """Add frames with rising times, at any rate; return the blocks that end. The frames nearest to the
+        points of the sampling grid are used.
 
         Raises:
             SessionError: Shapes or times are invalid, or encoded bytes were already pushed to the session.
         """
         if self._encoded is not None:
-            raise SessionError("encoded bytes were pushed to this session: open another session for frames")
+            raise SessionError(
+                "this session already has encoded bytes, so it cannot take frames: open another session"
+            )
         pictures = _checked(frames, times_s)
         times = [round(time * SECOND_US) for time in times_s]
         if self._selector is None and times:
@@ -124,7 +133,7 @@ class Feed:
         for picture, time_us in zip(pictures, times, strict=True):
             if time_us <= self._begun_us + self._decoded_us and (self._decoded_us or self._cell_filled()):
                 raise SessionError(
-                    f"times must rise: {time_us / SECOND_US:g} s comes after "
+                    f"the times of frames must rise, but {time_us / SECOND_US:g} s comes after "
                     f"{(self._begun_us + self._decoded_us) / SECOND_US:g} s"
                 )
             if time_us - self._begun_us - self._decoded_us > self.sampling.window_us:
@@ -138,7 +147,7 @@ class Feed:
         return blocks
 
     def end(self) -> list[ClosedBlock]:
-        """Return the remaining blocks; the next push begins a new stream."""
+        """End the stream and return its remaining blocks. The next push begins a new stream."""
         blocks = []
         if self._selector is not None:
             blocks += self._sampled(self._selector.finish(None))
@@ -200,25 +209,27 @@ class Feed:
         return [ClosedBlock(block, self._begun_us, self._end_of(block, decoded, ended)) for block in blocks]
 
     def _end_of(self, block: StreamBlock, decoded_us: int, ended: bool) -> int:
-        """Return the stream time at which a block ends: the end of its stride; or the end of the video, if
-        the stream has `ended` or more than one sample is missing after the decoded part."""
+        """Return the stream time in microseconds at which a block ends: the end of its stride. If the stream
+        has `ended`, or more than one sample is missing after the decoded part, return the end of that
+        part."""
         end_us = (block.block.index + 1) * self.sampling.stride_us
         least_us = 0 if ended else self.sampling.step_us
         return decoded_us if end_us - decoded_us > least_us else end_us
 
 
 def _checked(frames: Frames, times_s: Sequence[float]) -> list[NDArray[np.uint8]]:
-    """Return the frames, each uint8 [height, width, 3].
+    """Check and return the frames, each uint8 [height, width, 3].
 
     Raises:
-        SessionError: A frame has another type or shape, or the number of times differs.
+        SessionError: A frame has another type or shape, there is not one time per frame, or a time is
+            invalid.
     """
     pictures = [np.asarray(frame) for frame in frames]
     for number, picture in enumerate(pictures):
         if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3 or not picture.size:
             raise SessionError(
-                f"frame {number} is {picture.dtype} of shape {picture.shape}, but must be uint8 [height, "
-                "width, 3], RGB"
+                f"frame {number} is {picture.dtype} of shape {picture.shape}; give RGB frames, "
+                "uint8 [height, width, 3]"
             )
     if len(times_s) != len(pictures):
         raise SessionError(
@@ -229,10 +240,10 @@ def _checked(frames: Frames, times_s: Sequence[float]) -> list[NDArray[np.uint8]
 
 
 def _check_times(times_s: Sequence[float]) -> None:
-    """Reject invalid times, because one that is far too large would make all later frames late.
+    """Check times in seconds. A time that is far too large would make all later frames late.
 
     Raises:
-        SessionError: A time is not a valid number of seconds.
+        SessionError: A time is not a finite number, or is later than `LATEST_S`.
     """
     for time_s in times_s:
         if abs(check_finite("a time", time_s, SessionError)) > LATEST_S:
@@ -243,7 +254,7 @@ def _fitted(picture: NDArray[np.uint8], grid: Grid) -> NDArray[np.uint8]:
     """Scale a picture to the model's input size, as the decoder does."""
     if picture.shape[:2] == (grid.height, grid.width):
         return picture.copy()  # the caller may reuse its buffer
-    # FFmpeg is loaded only if pictures have another size.
+    # Imported here, because only pictures of another size need FFmpeg.
     import av
 
     from lookout.video.motion import Fit

@@ -39,7 +39,7 @@ ENGINES: Final = {
 }
 DTYPES: Final = ("float32", "bfloat16", "float16")
 BATCH: Final = 64
-"""Most windows in a batch; the engine splits a batch that is too large for its memory."""
+"""Maximum number of windows in a batch. The engine splits a batch that is too large for its memory."""
 
 Job = Callable[[], Any]
 T = TypeVar("T")
@@ -53,12 +53,12 @@ class HostSettings:
     Attributes:
         folder: Folder of the checkpoint.
         engine: One of `ENGINES`.
-        device: Device of the tower and the transformers engine; vLLM always uses the device of its wheel.
-            None: for both, the device of vLLM's wheel, or the CPU with the transformers engine.
+        device: Device of the tower and of the transformers engine. vLLM always uses the device for which its
+            wheel was built. None: with vLLM, that device for the tower too; with transformers, the CPU.
         dtype: Data type of weights and KV; None: the default of the engine's device.
-        budget_bytes: Limit on the KV of all sessions together; None: 1 GiB on a CPU; on a GPU, the memory
-            left by weights and one pass.
-        options: More arguments of the engine's `load_engine`, as sorted pairs.
+        budget_bytes: Limit on the KV of all sessions together. None: 1 GiB on a CPU; on a GPU, the memory
+            that weights and one pass leave free.
+        options: Further arguments of the engine's `load_engine`, as sorted (name, value) pairs.
     """
 
     folder: Path
@@ -70,16 +70,16 @@ class HostSettings:
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
-            raise SessionError(f"engine {self.engine!r} is unknown: choose one of {', '.join(ENGINES)}")
+            raise SessionError(f"engine={self.engine!r} is unknown: choose one of {', '.join(ENGINES)}")
         if self.budget_bytes is not None:
             check_whole("budget_bytes", self.budget_bytes, 1, 1 << 60, SessionError)
         if unknown := [name for name, _ in self.options if name not in ENGINES[self.engine]]:
             raise SessionError(
-                f"options {', '.join(unknown)} are unknown to the {self.engine} engine, which has "
+                f"options: the {self.engine} engine has no option {', '.join(unknown)}; choose from "
                 + ", ".join(ENGINES[self.engine])
             )
         if self.dtype not in (None, *DTYPES):
-            raise SessionError(f"dtype {self.dtype!r} is unknown: choose one of {', '.join(DTYPES)}")
+            raise SessionError(f"dtype={self.dtype!r} is unknown: choose one of {', '.join(DTYPES)}")
         try:
             device = self.device or engine_device(self.engine, "cpu")
             check_device(device)
@@ -87,8 +87,8 @@ class HostSettings:
         except ModelError as error:
             raise SessionError(str(error)) from None
         except TypeError as error:
-            raise SessionError(f"options must have plain values: {error}") from None
-        # Set to the effective values, so that sessions share a model no matter how its device was chosen.
+            raise SessionError(f"options must have values that can be hashed, not lists: {error}") from None
+        # None is replaced by the default, so that a session that names the default shares the same model.
         object.__setattr__(self, "device", device)
         if self.dtype is None:
             object.__setattr__(self, "dtype", default_dtype(engine_device(self.engine, device)))
@@ -102,22 +102,22 @@ class HostSettings:
 
 
 class Patience:
-    """Deadline and cancellation of a call.
+    """The deadline of a call, and whether the call was cancelled.
 
     Args:
-        deadline_s: Seconds from now; None: no limit.
+        deadline_s: Seconds from now until the deadline; None: no deadline.
     """
 
     def __init__(self, deadline_s: float | None = None) -> None:
         if deadline_s is not None and not deadline_s >= 0:
-            raise SessionError(f"deadline_s={deadline_s} must be at least 0")
+            raise SessionError(f"deadline_s={deadline_s}: give at least 0 seconds")
         self._end = None if deadline_s is None else time.monotonic() + deadline_s
         self._lock = threading.Lock()
         self._future: Future[Any] | None = None
         self.cancelled = False
 
     def left(self) -> float:
-        """Return the remaining seconds; -1 for no limit, as `threading.Lock.acquire` expects."""
+        """Return the seconds until the deadline; -1 if there is none, as `threading.Lock.acquire` expects."""
         return -1 if self._end is None else max(0.0, self._end - time.monotonic())
 
     def lasts(self) -> bool:
@@ -125,7 +125,7 @@ class Patience:
         return not self.cancelled and self.left() != 0
 
     def cancel(self) -> None:
-        """Cancel the call: work that has not started will not start."""
+        """Cancel the call, so that work that has not started never starts."""
         with self._lock:
             self.cancelled = True
             if self._future is not None:
@@ -144,14 +144,14 @@ class Patience:
             raise DeadlineError("the deadline passed before the engine was free")
 
     def watch(self, future: Future[Any]) -> None:
-        """Let `cancel` cancel this future from now on."""
+        """Make `cancel` also cancel this future."""
         with self._lock:
             self._future = future
             if self.cancelled:
                 future.cancel()
 
     def refuse_late(self, future: Future[Any]) -> None:
-        """Cancel a future if its work has not begun by the deadline.
+        """Cancel a future whose work has not started. Call this at the deadline.
 
         Raises:
             DeadlineError: The work had not started.
@@ -160,12 +160,12 @@ class Patience:
             raise DeadlineError("the deadline passed before the engine was free") from None
 
     def await_result(self, future: Future[Any]) -> Any:
-        """Return the result of a future; cancel it if its work has not begun by the deadline.
+        """Return the result of a future. Cancel the future if its work has not started by the deadline.
 
         Raises:
-            DeadlineError: The work had not begun in time.
-            CancelledError: The call was cancelled before its work began.
-            Exception: The exception of the work.
+            DeadlineError: The work had not started by the deadline.
+            CancelledError: The call was cancelled before its work started.
+            Exception: The exception that the work raised.
         """
         self.watch(future)
         left = self.left()
@@ -178,11 +178,11 @@ class Patience:
 
 
 class EngineHost:
-    """Owns an engine, its tower and the thread that computes; waiting windows of different sessions form one
-    batch.
+    """Owns an engine, its tower and the thread on which they compute.
 
-    A question is computed alone, because the last bits of a product depend on its number of rows, and an
-    answer must not depend on other callers.
+    Windows of different sessions that wait at the same time are computed as one batch. A question is computed
+    alone, because the last bits of a matrix product depend on the number of rows, and an answer must not
+    depend on other callers.
 
     Args:
         settings: The model and its settings.
@@ -194,7 +194,7 @@ class EngineHost:
         self.tower: Tower = load_tower(settings.folder, device=str(settings.device), dtype=settings.dtype)
         self.layout: Layout = self.engine.layout
         self.process = os.getpid()
-        """Process of the computing thread."""
+        """Id of the process that has the computing thread."""
         self._names: set[str] = set()
         self._lock = threading.Lock()
         self._thread: BatchingThread[WindowRequest | Job, Any] = BatchingThread(
@@ -202,10 +202,13 @@ class EngineHost:
         )
 
     def take_name(self, name: str | None) -> str:
-        """Reserve and return a session name: `name`, else a numbered name.
+        """Reserve a session name and return it.
+
+        Args:
+            name: The name; None: "session-" and a number.
 
         Raises:
-            SessionError: Another session has the name.
+            SessionError: Another open session has the name.
         """
         with self._lock:
             number = len(self._names) + 1
@@ -230,12 +233,12 @@ class EngineHost:
         """
         if (here := os.getpid()) != self.process:
             raise SessionError(
-                f"this model was loaded in process {self.process}, but process {here} is a fork, which has "
-                "no thread that computes: open a Session or Pipeline in every process"
+                f"this model was loaded in process {self.process}, but process {here} is a fork of it and "
+                "has no thread that computes: open a Session or Pipeline in every process"
             )
 
     def submit(self, work: WindowRequest | Job) -> Future[Any]:
-        """Compute a window, or run a job alone, on the engine's thread."""
+        """Queue a window or a job for the engine's thread; return the future result. A job runs alone."""
         return self._thread.submit(work)
 
     def close(self) -> None:
@@ -250,27 +253,27 @@ class EngineHost:
 
 
 def _batch(waiting: Sequence[WindowRequest | Job]) -> list[int]:
-    """Return what runs next: one job, or the windows before the next job, one per stream. Nothing overtakes a
-    job, because the job may free the stream of a later window."""
+    """Return the indices of the waiting work that runs next: one job, or the first window of each stream
+    before the next job. No window overtakes a job, because the job may free the window's stream."""
     if not isinstance(waiting[0], WindowRequest):
         return [0]
     streams: dict[str, int] = {}
-    for place, work in enumerate(waiting):
+    for index, work in enumerate(waiting):
         if not isinstance(work, WindowRequest):
             break
-        streams.setdefault(work.plan.stream, place)
+        streams.setdefault(work.plan.stream, index)
     return list(streams.values())[:BATCH]
 
 
-class _Sign(Enum):
-    """Markers before the first piece and after the last."""
+class _Marker(Enum):
+    """Markers in a queue of pieces: before the first piece, and after the last."""
 
     BEGUN = "begun"
     ENDED = "ended"
 
 
 class SharedEngine:
-    """An engine for one session: its windows queue with those of other sessions (`Engine` protocol).
+    """An `Engine` for one session, whose windows wait in one queue with the windows of other sessions.
 
     Args:
         host: Computes the windows.
@@ -279,7 +282,7 @@ class SharedEngine:
     def __init__(self, host: EngineHost) -> None:
         self._host = host
         self.patience = Patience()
-        """Deadline of the current call."""
+        """Deadline and cancellation of the session's current call."""
 
     @property
     def layout(self) -> Layout:
@@ -287,7 +290,7 @@ class SharedEngine:
         return self._host.layout
 
     def run(self, requests: Sequence[WindowRequest]) -> list[WindowAnswer]:
-        """Execute windows; see `Engine.run`."""
+        """See `Engine.run`. Raises DeadlineError or CancelledError if a window did not start in time."""
         futures = [self._host.submit(request) for request in requests]
         return [self.patience.await_result(future) for future in futures]
 
@@ -296,16 +299,21 @@ class SharedEngine:
         return self.patience.await_result(self._host.submit(job))
 
     def stream(self, job: Callable[[Callable[[T], object]], A], take: Callable[[T], object]) -> A:
-        """Return the result of a job that runs alone on the engine's thread. Pieces that the job produces are
-        passed to `take` on the caller's thread, where `take` may be slow or fail."""
-        pieces: queue.SimpleQueue[T | _Sign] = queue.SimpleQueue()
+        """Run a job alone on the engine's thread and return its result.
+
+        Args:
+            job: Called with a function that accepts the pieces that the job produces.
+            take: Called with every piece on the caller's thread, so that it may be slow or fail. If it fails,
+                the job is cancelled.
+        """
+        pieces: queue.SimpleQueue[T | _Marker] = queue.SimpleQueue()
 
         def begin() -> A:
-            pieces.put(_Sign.BEGUN)
+            pieces.put(_Marker.BEGUN)
             return job(pieces.put)
 
         future: Future[A] = self._host.submit(begin)
-        future.add_done_callback(lambda _: pieces.put(_Sign.ENDED))
+        future.add_done_callback(lambda _: pieces.put(_Marker.ENDED))
         patience = self.patience
         patience.watch(future)
         left = patience.left()
@@ -315,13 +323,13 @@ class SharedEngine:
             patience.refuse_late(future)
             piece = pieces.get()
         try:
-            while piece is not _Sign.ENDED:
-                if piece is not _Sign.BEGUN:
+            while piece is not _Marker.ENDED:
+                if piece is not _Marker.BEGUN:
                     take(piece)  # type: ignore[arg-type]
                 piece = pieces.get()
         except BaseException:
             patience.cancel()
-            while pieces.get() is not _Sign.ENDED:
+            while pieces.get() is not _Marker.ENDED:
                 pass
             raise
         return future.result()
@@ -351,20 +359,21 @@ class SharedEngine:
 
 @dataclass(slots=True, eq=False)
 class _Shared:
-    """A host and the number of sessions that use it; the lock is held while the host is loaded."""
+    """A host and the number of sessions that use it. `lock` is held while the host is loaded."""
 
     users: int = 0
     host: EngineHost | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-#: keyed by process too, because a fork inherits its parent's hosts, but not their threads
+#: by process id and settings, because a fork inherits its parent's hosts but not their threads
 _HOSTS: Final[dict[tuple[int, HostSettings], _Shared]] = {}
 _LOCK: Final = threading.Lock()
 
 
 def borrow(settings: HostSettings) -> EngineHost:
-    """Return the shared host for these settings; the first caller loads its model. Call `give_back` later."""
+    """Return the shared host for these settings. The first caller loads the model. Every caller must call
+    `give_back` in the end."""
     key = os.getpid(), settings
     with _LOCK:
         shared = _HOSTS.setdefault(key, _Shared())
@@ -380,7 +389,7 @@ def borrow(settings: HostSettings) -> EngineHost:
 
 
 def give_back(host: EngineHost) -> None:
-    """Release the host of an ended session; the last one closes it."""
+    """Release the host of a session that has ended. The last session closes the host."""
     _leave((host.process, host.settings))
 
 
@@ -391,6 +400,6 @@ def _leave(key: tuple[int, HostSettings]) -> None:
         if shared.users:
             return
         del _HOSTS[key]
-    # Outside the lock, because closing waits for a running batch, and other models should not.
+    # Outside the lock: closing waits for a running batch, and sessions of other models must not wait for it.
     if shared.host is not None:
         shared.host.close()

@@ -1,4 +1,4 @@
-"""Sessions: frames in, answers out, over a sliding window."""
+"""Asks questions about a sliding window of one camera or video."""
 
 from __future__ import annotations
 
@@ -42,41 +42,43 @@ class Session:
         ...     session.push(segment)  # encoded bytes, or frames with their times
         ...     session.ask("Is anyone lying on the ground?").p_yes
 
-    A push encodes the patches that changed and advances the window; a question reads the current window.
-    Asking changes nothing: if you ask later, in another order or from several threads, the answers are
-    bit-identical. A push or a question that fails leaves the session unchanged. If the byte budget evicted a
-    session's KV, its next window is computed in full, and `basis` is "key".
+    `push` encodes the patches that changed and advances the window. `ask` asks about the newest window and
+    changes nothing: the answers are bit-identical if you ask later, in another order or from several threads.
+    A call that fails leaves the session unchanged. If the byte budget evicted a session's KV, its next window
+    is computed in full, and its `basis` is "key".
 
-    Sessions with the same model and settings share one loaded engine, and their waiting windows form one
-    batch. Calls of one session run one at a time. `apush`, `aask` and `adescribe` are the same for asyncio; a
-    cancelled task starts no work.
-
-    The first session loads the model; later sessions with the same settings use it.
+    Sessions with the same model and settings share one engine, which the first session loads. Their waiting
+    windows form one batch. Calls of one session run one at a time. `apush`, `aask` and `adescribe` are the
+    same calls for asyncio; a task that is cancelled before its work starts does no work.
 
     Args:
         model: Folder of a checkpoint of a family in `lookout.models.families`; None: the tiny model that
             comes with Lookout.
-        engine: "transformers" or "vllm"; or a host; its owner must close it and keep stream names unique.
+        engine: "transformers" or "vllm"; or an `EngineHost`, whose owner must close it and keep the names of
+            streams unique.
         window_s: Seconds of a window, a whole number of strides; None: as set in the model's folder, else
             40.
         stride_s: Seconds by which windows slide, a whole number of samples; None: as set in the model's
             folder, else 8.
-        fps: Samples a second; None: as set in the model's folder, else 2.
+        fps: Samples per second; None: as set in the model's folder, else 2.
         preset: Which patches are kept and how windows reuse KV: a name in `lookout.models.presets.PRESETS`.
         policy: Decides which patches are kept: a policy or a name in `lookout.pruning.POLICIES`; None: the
-            preset's.
+            policy of `preset`.
         questions: Yes/no questions that every window is asked when it closes.
-        on_window: Called with every window when it closes, while the engine has its KV.
-        name: Name of the camera. It determines which windows are key windows, so equal names give equal
-            answers; None: a numbered name.
-        numbers: Numbers for the camera's streams; a jump of the clock begins the next stream. None: from 0.
-        device: Where the tower and the transformers engine run: "cpu", "cuda", "cuda:1". None: with vLLM, the
-            device of its wheel; else the CPU.
+        on_window: Called with every window when it closes, while the engine has the window's KV; None:
+            nothing is called.
+        name: Name of the camera. It determines which windows are key windows, so a video gives the same
+            answers again under the same name. None: "session-" and a number.
+        numbers: Yields the numbers of the camera's streams; a jump of the clock begins the next stream. None:
+            0, 1, 2, ...
+        device: Device of the tower and of the transformers engine: "cpu", "cuda", "cuda:1". None: with vLLM,
+            the device for which its wheel was built; with transformers, the CPU.
         dtype: Data type of weights and KV: "float32", "bfloat16" or "float16"; None: float32 on a CPU, else
             the type that the GPU computes natively.
-        budget_bytes: Limit on the KV of all sessions of the engine. If it is too small for all, the earliest
-            sessions keep their KV. None: 1 GiB on a CPU; on a GPU, the memory left by weights and one pass.
-        options: More arguments of the engine's `load_engine`, such as vLLM's `tensor_parallel`.
+        budget_bytes: Limit on the KV of all sessions of the engine. If the limit is too low for all sessions,
+            the earliest ones keep their KV. None: 1 GiB on a CPU; on a GPU, the memory that weights and one
+            pass leave free.
+        options: Further arguments of the engine's `load_engine`, such as vLLM's `tensor_parallel`.
         anyway: Accept questions for which the model was not trained, according to its folder.
 
     Raises:
@@ -141,7 +143,9 @@ class Session:
         return self
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Session has a stream's state and cannot be pickled: create one in every process")
+        raise TypeError(
+            "a Session holds the state of a stream and cannot be pickled: create a Session in every process"
+        )
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -159,25 +163,28 @@ class Session:
         *,
         deadline_s: float | None = None,
     ) -> list[SessionWindow]:
-        """Add more of the video and return the windows that close. The call returns when they are computed,
-        so a caller that pushes faster than the engine computes waits here.
+        """Add more of the video and return the windows that close. The call returns when these windows are
+        computed, so a caller that pushes too fast waits here for the engine.
 
         Args:
             data: An encoded segment that begins with a keyframe, or RGB frames, uint8 [n, height, width, 3].
-            times: Rising times of the frames in seconds. For an encoded segment: the time at which it begins,
-                which is used if the clock in its bytes does not continue the previous segment (None: where
-                that segment ends).
-            deadline_s: Seconds within which the engine must have started.
+            times: For frames: their rising times in seconds. For an encoded segment: the time in seconds at
+                which it begins, used only if the clock in its bytes does not continue the previous segment.
+                None: the segment begins where the previous one ends.
+            deadline_s: Seconds within which the engine must have started; None: no deadline.
 
         Raises:
-            DeadlineError: The engine had not started in time.
+            DeadlineError: The engine had not started by the deadline.
             LookoutError: The bytes cannot be decoded, the frames are invalid, or a window cannot be computed.
         """
         return self._in_turn(deadline_s, lambda _: self._push(data, times))
 
     def flush(self, *, deadline_s: float | None = None) -> list[SessionWindow]:
-        """Close the open stride at the end of a video and return the windows that close. The next push begins
-        a new stream, and no window spans both streams."""
+        """Close the open stride at the end of a video and return the windows that close.
+
+        The next push begins a new stream, and no window spans both streams. `deadline_s` and errors: see
+        `push`.
+        """
         return self._in_turn(deadline_s, lambda _: self._take(self._feed.copy(), Feed.end))
 
     def ask(
@@ -193,22 +200,25 @@ class Session:
 
         Args:
             question: The question.
-            text: Whether to answer in words; None: only if it is not a yes/no question.
-            on_text: Called with each piece of an answer in words as it is written.
-            deadline_s: Seconds within which the engine must have started; text ends at the deadline.
-            how: Settings of an answer in words: `tokens`, `temperature`, `seed`, `stop`, and with vLLM
-                `schema` (`lookout.models.engines.TextSettings`).
+            text: Whether to answer in words; None: only if `question` is not a yes/no question.
+            on_text: Called with each piece of an answer in words as soon as it is written.
+            deadline_s: Seconds within which the engine must have started; an answer in words is cut off at
+                the deadline. None: no deadline.
+            how: Settings of an answer in words (`lookout.models.engines.TextSettings`): `tokens`,
+                `temperature`, `seed`, `stop` and, with vLLM, `schema`.
 
         Raises:
-            DeadlineError: The engine had not started in time.
-            LookoutError: No window has closed, the newest window is not asked, or the question is invalid.
+            DeadlineError: The engine had not started by the deadline.
+            LookoutError: No window has closed yet, the newest window is not asked, or the question is
+                invalid.
         """
         return self._in_turn(deadline_s, lambda patience: self._ask(question, text, on_text, how, patience))
 
     def describe(
         self, prompt: str = DESCRIBE, *, deadline_s: float | None = None, **how: Any
     ) -> Iterator[str]:
-        """Yield the answer in words to `prompt`, piece by piece (see `ask`). Close the iterator to end it."""
+        """Yield the answer in words to `prompt`, piece by piece. Close the iterator to stop the answer. For
+        the other arguments and the errors, see `ask`."""
         pieces: queue.SimpleQueue[str | BaseException | None] = queue.SimpleQueue()
         patience = Patience(deadline_s)
 
@@ -233,7 +243,7 @@ class Session:
             thread.join()
 
     def close(self) -> None:
-        """Free the session's resources; the engine's last session also frees the model."""
+        """Free the session's KV and name. The last session of an engine also frees the model."""
         with self._lock:
             if self._closed:
                 return
@@ -278,25 +288,27 @@ class Session:
     def _in_turn(
         self, deadline_s: float | None, work: Callable[[Patience], T], *, patience: Patience | None = None
     ) -> T:
-        """Run work while no other call of this session runs.
+        """Run work when no other call of this session runs, and return its result.
 
         Raises:
-            SessionError: The session is closed or belongs to another process, or the deadline has passed.
+            DeadlineError: The deadline passed first.
+            SessionError: The session is closed or belongs to another process.
         """
         self._host.check_process()
         patience = patience or Patience(deadline_s)
         if not self._lock.acquire(timeout=patience.left()):
-            raise DeadlineError("the deadline passed while other calls of this session ran")
+            raise DeadlineError("the deadline passed while another call of this session was running")
         try:
             if self._closed:
                 raise SessionError(f"session {self.name!r} is closed: open another one")
             patience.check()
-            # `on_window` and `on_text` may themselves call `ask`.
-            before, self._engine.patience = self._engine.patience, patience
+            # The outer call's deadline is restored, because `on_window` and `on_text` may themselves call
+            # `ask`.
+            outer, self._engine.patience = self._engine.patience, patience
             try:
                 return work(patience)
             finally:
-                self._engine.patience = before
+                self._engine.patience = outer
         finally:
             self._lock.release()
 
@@ -304,14 +316,15 @@ class Session:
         if isinstance(data, (bytes, bytearray, memoryview)):
             if times is not None and np.ndim(times):
                 raise SessionError(
-                    "encoded bytes contain their times: pass the time at which they begin, or nothing"
+                    "encoded bytes contain the times of their frames: as times, give only the time at which "
+                    "the bytes begin, or None"
                 )
             start_s = None if times is None else np.asarray(times).item()
             return self._take(self._feed.copy(), lambda feed: feed.segment(bytes(data), start_s))
         if data is None or isinstance(data, (str, Path)) or hasattr(data, "read"):
             raise SessionError(
-                f"{type(data).__name__} is not a video: push encoded bytes, or RGB frames and their times; "
-                "lookout.Pipeline reads files"
+                f"data must be encoded bytes or RGB frames, not {type(data).__name__}; to read a file, use "
+                "lookout.Pipeline"
             )
         if times is None:
             raise SessionError("frames need times: give the time of every frame in seconds")
@@ -323,7 +336,8 @@ class Session:
         return self._take(self._feed.copy(), lambda feed: feed.pictures(data, seconds))
 
     def _take(self, feed: Feed, add: Callable[[Feed], list[ClosedBlock]]) -> list[SessionWindow]:
-        """Play the blocks that close; after any failure, the session is unchanged."""
+        """Add video to `feed` with `add`, and return the windows of the blocks that close. If anything fails,
+        the session is unchanged."""
         blocks = add(feed)
         player, newest = self._player, self._newest
         state = player.state()
@@ -372,7 +386,8 @@ class Session:
         return window
 
     def _encoding_flops(self, masks: Sequence[NDArray[np.bool_]]) -> int:
-        """Return the tower's FLOPs for frames whose encoded groups are these masks."""
+        """Return the tower's FLOPs for frames of which it encodes these groups, bool [group_rows, group_cols]
+        per frame."""
         grid = self._feed.tower.grid
         blank = np.broadcast_to(np.uint8(0), (1, grid.height, grid.width, 3))
         return self._feed.tower.flops([FrameInput(blank, mask) for mask in masks])
@@ -388,31 +403,34 @@ class Session:
         window = self._newest
         if window is None:
             raise SessionError(
-                f"no stride has closed yet: push more than {self._feed.sampling.stride_s:g} s, or flush"
+                f"no stride has closed yet: push more than {self._feed.sampling.stride_s:g} s of video, or "
+                "call flush"
             )
         if window.refusal is not None:
             raise SessionError(f"the newest window is not asked: {window.refusal}")
         words = text if text is not None else not (isinstance(question, str) and models.asks_yes_no(question))
-        line = models.check_question(self._folder, question, text=words, anyway=self._anyway)
-        if words:  # a prompt keeps its lines
-            return self._written(window, question, _text_settings(how), on_text, patience)
-        question = line
+        checked_question = models.check_question(self._folder, question, text=words, anyway=self._anyway)
+        if words:  # a prompt keeps its line breaks
+            return self._write(window, question, _text_settings(how), on_text, patience)
+        question = checked_question
         if how or on_text is not None:
-            raise SessionError(f"{', '.join(how) or 'on_text'} is only for answers in words: give text=True")
+            raise SessionError(
+                f"{', '.join(how) or 'on_text'} applies only to an answer in words: also give text=True"
+            )
         plan, key = _plan_of(window), False
         asked = [Question(question, question)]
         try:
             answer = self._engine.call(partial(self._host.engine.ask, plan, asked))
         except StreamLostError:
-            # The byte budget evicted the window's KV, or the preset keeps none. The window is computed in
-            # full (or stride by stride) and then discarded, so that asking changes nothing.
+            # The byte budget evicted the window's KV, or the preset keeps none. The window is computed again,
+            # in full or stride by stride, and its KV is then freed, so that asking changes nothing.
             rule, key = ChainRule(self._planner, reuse=False), True
             runner = ChainRunner(rule, EngineAnswers(self._engine))
             answer = runner.ask(rule.begin(), window.played.blocks, asked).answer
         basis = "key" if key else window.basis
         return _answer(window, question, basis, answer.cost, reply=answer.answers[0])
 
-    def _written(
+    def _write(
         self,
         window: SessionWindow,
         question: str,
@@ -420,8 +438,8 @@ class Session:
         on_text: Callable[[str], object] | None,
         patience: Patience,
     ) -> SessionAnswer:
-        """Return an answer in words. It is one job on the engine's thread, so other sessions' pushes wait
-        until it ends."""
+        """Return an answer in words. The whole answer is one job on the engine's thread, so pushes of other
+        sessions wait until it ends."""
         engine, plan = self._host.engine, _plan_of(window)
 
         def write(plan: WindowPlan, give: Callable[[str], object]) -> Cost:
@@ -434,7 +452,7 @@ class Session:
                     return cost
 
         def recomputed(give: Callable[[str], object]) -> Cost:
-            # Under another stream name, so that the session's own stream does not change.
+            # The stream gets another name, so that the KV of the session's own stream does not change.
             blocks = [replace(block, stream=f"{block.stream}?") for block in window.played.blocks]
             plan = self._planner.plan(blocks, key=True)
             try:
@@ -463,7 +481,8 @@ class Session:
 
 
 async def _awaited(patience: Patience, work: Callable[[], T]) -> T:
-    """Run work on a thread; cancelling the task cancels work that has not started."""
+    """Run work on a thread and return its result. If the task is cancelled, work that has not started never
+    starts."""
     thread = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(thread)
@@ -505,7 +524,9 @@ def _text_settings(how: Mapping[str, Any]) -> TextSettings:
     """
     names = [field.name for field in fields(TextSettings)]
     if unknown := [name for name in how if name not in names]:
-        raise SessionError(f"{', '.join(unknown)} is not a text setting; choose from {', '.join(names)}")
+        raise SessionError(
+            f"{', '.join(unknown)} is not a setting of answers in words; choose from {', '.join(names)}"
+        )
     stop = how.get("stop", ())
     return TextSettings(**{**how, "stop": (stop,) if isinstance(stop, str) else tuple(stop)})
 
@@ -521,6 +542,4 @@ def _check_caller(name: object, on_window: object, options: object) -> None:
     if on_window is not None and not callable(on_window):
         raise SessionError(f"on_window must be a function that takes a window, not {on_window!r:.80}")
     if options is not None and not isinstance(options, Mapping):
-        raise SessionError(
-            f"options must be names with values such as {{'max_rows': 4096}}, not {options!r:.80}"
-        )
+        raise SessionError(f"options must be a mapping such as {{'max_rows': 4096}}, not {options!r:.80}")

@@ -1,9 +1,8 @@
-"""The skeleton of a keyed stage, shared by decode, prune-encode and prefill.
+"""The common part of decode, prune-encode and prefill, which collect the records of each camera in units.
 
-A stage collects the records of one camera in an open **unit**: an epoch of segments, a stride block or a
-window. The stage defines what a unit is, how a record joins it and what closing it computes (`KeyedStage`).
-The skeleton restores units from checkpoints, removes what a failed record put into the tensor store, and
-checks erasures.
+A camera has one open **unit**: an epoch of segments, a stride block or a window. A stage defines what a unit
+is, how a record joins it and what is computed when it closes (`KeyedStage`). This package restores units from
+checkpoints, removes the tensors of a failed record from the store, and checks erasures.
 """
 
 from lookout.streams.stages.events import (

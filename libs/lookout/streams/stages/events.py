@@ -1,4 +1,4 @@
-"""Builds events of a stream, and the envelope that they share with the stages' results."""
+"""Builds the events of a stream, and the fields that events and results of a stage have in common."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ CAUSES: Final[Mapping[str, Cause]] = MappingProxyType(
         "masks": lineage_pb2.CAUSE_CONFIGURATION,
     }
 )
-"""Causes of an epoch's end, by the reason in words."""
+"""The cause of an epoch's end, by the reason in its event."""
 
 
 def envelope(  # noqa: PLR0917
     kind: type[M], camera: str, epoch: int, wall_us: int, sampling: Sampling, labels: CameraLabels | None
 ) -> M:
-    """Return a record of an epoch, without its body.
+    """Return a record of an epoch without its body (the event or the result).
 
     Args:
         kind: The stage's message type.
@@ -42,13 +42,13 @@ def envelope(  # noqa: PLR0917
         epoch: Number of the epoch.
         wall_us: Unix time minus stream time, microseconds.
         sampling: Sampling of the epoch.
-        labels: Camera labels from its newest segment; None: only defaults.
+        labels: Labels of the camera, from its newest segment; None: the defaults.
     """
     return kind(camera=camera, epoch=epoch, wall_offset_us=wall_us, sampling=sampling, labels=labels)
 
 
 def forwarded(message: FramesRecord) -> TokensRecord:
-    """Return the record with which prune-encode passes on an event of decode."""
+    """Return prune-encode's record for an event from decode, which it passes on unchanged."""
     labels = message.labels if message.HasField("labels") else None
     record = envelope(
         TokensRecord, message.camera, message.epoch, message.wall_offset_us, message.sampling, labels
@@ -58,12 +58,12 @@ def forwarded(message: FramesRecord) -> TokensRecord:
 
 
 def gap(at_us: int, reason: str, until_us: int = 0) -> StreamEvent:
-    """Return the event that ends an epoch at stream time `at_us`. A gap lasts until its end, if known.
+    """Return the event that ends an epoch with a gap.
 
     Args:
-        at_us: Stream time up to which the epoch is covered, microseconds.
-        reason: One of `CAUSES`.
-        until_us: Stream time at which the gap ends; 0: unknown.
+        at_us: Stream time at which the epoch ends and the gap begins, microseconds.
+        reason: A key of `CAUSES`.
+        until_us: Stream time at which the gap ends, microseconds; 0: unknown.
     """
     return StreamEvent(
         kind=StreamEvent.KIND_GAP,
@@ -75,7 +75,8 @@ def gap(at_us: int, reason: str, until_us: int = 0) -> StreamEvent:
 
 
 def late(segment: RecordRef, start_us: int, end_us: int) -> StreamEvent:
-    """Return the event for a segment whose time was already covered completely; it changes no outcome."""
+    """Return the event for a segment that came too late, because its whole time was already decoded. The
+    event changes no outcome. Times are stream times in microseconds."""
     return StreamEvent(
         kind=StreamEvent.KIND_LATE,
         start_us=max(0, start_us),
@@ -87,7 +88,8 @@ def late(segment: RecordRef, start_us: int, end_us: int) -> StreamEvent:
 
 
 def skipped(segment: RecordRef, at_us: int, reason: str, cause: Cause) -> StreamEvent:
-    """Return the event for a segment that was skipped; its time will be missing from its blocks."""
+    """Return the event for a segment that was skipped at stream time `at_us` (microseconds). The blocks of
+    that time will lack its frames."""
     return StreamEvent(
         kind=StreamEvent.KIND_SKIPPED,
         start_us=at_us,

@@ -1,4 +1,4 @@
-"""Checks that every stage makes before it recomputes a tensor from the record that refers to it."""
+"""Checks the record from which a stage recomputes a lost tensor."""
 
 from __future__ import annotations
 
@@ -18,32 +18,39 @@ M = TypeVar("M", FramesRecord, TokensRecord)
 
 
 def check_lineage(ref: TensorRef, record: Message, kind: type[M], body: str, fence: Fence) -> M:
-    """Check and return the record from which a tensor is made.
+    """Check and return the record from which a tensor can be recomputed.
 
     Args:
-        ref: The tensor.
+        ref: Reference to the tensor.
         record: The record that came with the request.
-        kind: The stage's message type.
-        body: The message's field that has tensors, `start_us` and `end_us`.
+        kind: Type of the stage's messages.
+        body: Name of the message's field with the tensors, `start_us` and `end_us`.
         fence: Erased times.
 
     Raises:
         LineageBrokenError: The record has another type or camera, or its time was erased.
     """
     if not isinstance(record, kind) or not record.HasField(body):  # type: ignore[arg-type]
-        raise LineageBrokenError(f"{ref.id}: it is made from a {kind.__name__} with a {body}")
+        raise LineageBrokenError(
+            f"{ref.id}: the record that came with the request is not a {kind.__name__} with a {body}"
+        )
     if record.camera != ref.camera:
-        raise LineageBrokenError(f"{ref.id}: the record belongs to another camera")
+        raise LineageBrokenError(f"{ref.id}: the record that came with the request belongs to another camera")
     span = getattr(record, body)
     check_fence(fence, ref, record.wall_offset_us, span.start_us, span.end_us)
     return record
 
 
 def lineage_record(records: RecordSource, at: RecordRef, ref: TensorRef) -> Record:
-    """Read again one of the records from which a tensor is made.
+    """Return one of the records from which a tensor is computed, read from Kafka again.
+
+    Args:
+        records: Reads records.
+        at: Topic, partition and offset of the record.
+        ref: Reference to the tensor.
 
     Raises:
-        LineageBrokenError: The record is gone, or belongs to another camera.
+        LineageBrokenError: The record no longer exists, or belongs to another camera.
         TransientError: Kafka does not answer in time.
     """
     try:

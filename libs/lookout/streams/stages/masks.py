@@ -1,4 +1,4 @@
-"""Privacy masks in a service: follows the table of `masks.v1`, and discards data when a mask changes."""
+"""Keeps a service's privacy masks up to date, and has data discarded when a mask changes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from lookout.runtime.worker.tables import Table
 from lookout.runtime.worker.topic_reader import read_topic
 from lookout.wire import MASKS, key_text
 
+#: seconds between two looks at the table of masks
 _LOOK_S: Final = 0.5
-#: seconds after a mask change until all data computed before it has been stored
+#: seconds after a mask change by which all data computed without the change has been stored
 _IN_WORK_S: Final = 60.0
 
 
 def live_masks(context: Context[Any], forget: Callable[[str], object] | None = None) -> Masks:
-    """Return the masks of all cameras, which follow their topic.
+    """Return the masks of all cameras, kept up to date from `masks.v1`.
 
     Args:
         context: The service's context.
-        forget: Called with each camera whose masks changed and, at the start, with every camera that has
-            masks, because data computed without a mask must not be passed on.
+        forget: Called with every camera that has masks at the start, and later with each camera whose masks
+            change, because data that was computed without a mask must not be passed on. None: nothing is
+            called.
     """
     signed = SignedMasks(MaskSigner.of(context.settings))
     table = context.table(MASKS.name, check=signed.take, kept=1, deletion_fault=DELETED)
@@ -40,8 +42,8 @@ def live_masks(context: Context[Any], forget: Callable[[str], object] | None = N
 
 
 def read_masks_now(settings: ServiceSettings) -> Masks:
-    """Return the current masks of all cameras in Kafka; none if the topic does not exist, as in a fleet of an
-    earlier release.
+    """Return the current masks of all cameras in Kafka. There are no masks if the topic does not exist, as in
+    a fleet of an earlier release.
 
     Raises:
         TimeoutError: The topic cannot be read to its end.
@@ -58,24 +60,27 @@ def read_masks_now(settings: ServiceSettings) -> Masks:
 
 
 class _Forgetter:
-    """Forgets cameras whose masks changed: at once, and again when work in progress has finished."""
+    """Calls `forget` for cameras whose masks changed: at once, and again after `_IN_WORK_S`, when work that
+    was in progress has been stored."""
 
     def __init__(self, table: Table, forget: Callable[[str], object]) -> None:
         self._table, self._forget = table, forget
-        self._again: dict[str, float] = {}
+        self._second_calls: dict[str, float] = {}
         self.stopped = threading.Event()
 
     def run(self) -> None:
-        """Follow the table until stopped."""
+        """Call `forget` for changed cameras until `stopped` is set."""
         while not self.stopped.wait(_LOOK_S):
             self.forget_due()
 
     def forget_due(self) -> None:
-        """Forget the cameras that are due."""
+        """Call `forget` for cameras that changed since the last look, and for cameras due a second call."""
         now = time.monotonic()
         changed = self._table.changes()
-        due = {camera for camera, when in self._again.items() if when <= now}
+        due = {camera for camera, when in self._second_calls.items() if when <= now}
         for camera in changed | due:
             self._forget(camera)
-        self._again = {camera: when for camera, when in self._again.items() if camera not in due}
-        self._again |= dict.fromkeys(changed, now + _IN_WORK_S)
+        self._second_calls = {
+            camera: when for camera, when in self._second_calls.items() if camera not in due
+        }
+        self._second_calls |= dict.fromkeys(changed, now + _IN_WORK_S)

@@ -1,4 +1,4 @@
-"""The open unit of one camera: restored from a checkpoint, extended and closed by records."""
+"""Restores a camera's open unit from a checkpoint, and extends and closes it with the camera's records."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Camera(Generic[U]):
-    """A camera and its open unit. The unit is a frozen dataclass that is replaced when all work for a record
-    is done."""
+    """A camera's id and its open unit. The unit is a frozen dataclass, which is replaced when all work for a
+    record is done."""
 
     camera: str
     unit: U
@@ -42,14 +42,14 @@ class Camera(Generic[U]):
 
 @dataclass(slots=True)
 class Draft:
-    """Collects the results of a record while it is handled.
+    """Collects the results of a record while the record is handled.
 
     Attributes:
         outputs: Records to write.
-        tensors: Tensors put into the store for the outputs; released again if the record fails.
-        counts: Events by name.
+        tensors: Tensors put into the store for the outputs; they are released if the record fails.
+        counts: Numbers of events, by name (see `Result.counts`).
         then: See `Result.then`.
-        forget: Whether to forget the camera, that is, delete its checkpoint.
+        forget: Whether to delete the camera's checkpoint.
     """
 
     outputs: list[Output] = field(default_factory=list)
@@ -63,24 +63,24 @@ class Draft:
         self.outputs.append(Output(topic, camera, message.SerializeToString(), tensors=tensors))
 
     def result(self, checkpoint: Checkpoint | None = None) -> Result:
-        """Return everything, to be committed together with the checkpoint."""
+        """Return the draft and a checkpoint as one result, to be committed together. None: no checkpoint."""
         if self.forget:
             checkpoint = None
         return Result(self.outputs, checkpoint, forget=self.forget, counts=self.counts, then=self.then)
 
 
 class KeyedStage(Handler[Camera[U]], Generic[U]):
-    """A stage with an open unit per camera. Units are closed by records, never by a clock.
+    """A stage with one open unit per camera. Records close units; a clock never does.
 
-    A unit depends only on its checkpoint and the records that the checkpoint lists, so a restored unit equals
-    one that was never interrupted.
+    A unit depends only on its checkpoint and the records that the checkpoint lists. Therefore, a restored
+    unit equals a unit that was never interrupted.
 
     Args:
         records: Source from which the records of an open unit are read again.
-        fence: Erased times.
+        fence: Erased times; None: no time was erased.
     """
 
-    #: topic of the records that `offsets` names
+    #: topic of the records at `offsets`
     source_topic: str = ""
 
     def __init__(self, records: RecordSource, fence: Fence | None = None) -> None:
@@ -92,15 +92,16 @@ class KeyedStage(Handler[Camera[U]], Generic[U]):
 
     @abstractmethod
     def restore(self, camera: str, stored: StoredCheckpoint) -> U:
-        """Return the unit in a checkpoint, without the records that the checkpoint lists."""
+        """Return the unit in a checkpoint. The records that the checkpoint lists are added by `resume`."""
 
     def offsets(self, stored: StoredCheckpoint) -> Sequence[int]:
-        """Return the offsets of the unit's records, in their order."""
+        """Return the offsets of the unit's records that `load` must read again, in the order of the
+        records."""
         return ()
 
     def resume(self, unit: U, records: Sequence[Record], stored: StoredCheckpoint) -> U:
-        """Return the unit with its records. If retention removed any of them, `records` is empty, and the
-        unit covers less."""
+        """Return a restored unit with its records added. If retention removed any of the records, `records`
+        is empty, and the unit covers less time."""
         return unit
 
     @abstractmethod
@@ -108,7 +109,7 @@ class KeyedStage(Handler[Camera[U]], Generic[U]):
         """Return the unit after a record. None: the unit is unchanged, and no checkpoint is written.
 
         Args:
-            camera: The camera. Assignments to its unit persist, even if the record fails.
+            camera: The camera. If `camera.unit` is assigned here, it stays changed even if the record fails.
             record: The record.
             draft: Receives the record's results.
 
@@ -135,7 +136,11 @@ class KeyedStage(Handler[Camera[U]], Generic[U]):
         try:
             records = self._records.read(self.source_topic, stored.partition, offsets)
         except RecordsGoneError as error:
-            _log.warning("the records of the open unit are lost", camera=camera, error=str(error))
+            _log.warning(
+                "records of the open unit no longer exist, so the unit will cover less time",
+                camera=camera,
+                error=str(error),
+            )
             records = []
         return Camera(camera, self.resume(unit, records, stored))
 
@@ -148,15 +153,17 @@ class KeyedStage(Handler[Camera[U]], Generic[U]):
         return self.change(state, lambda draft: self.turn_down(state, record, reason, draft))
 
     def ends(self, camera: str, active_ms: float) -> bool:
-        """Whether to forget the camera, because it was erased entirely and has sent nothing since."""
+        """Whether to delete the camera's state, because the camera was erased entirely and has sent nothing
+        since. `active_ms`: when it last sent something, Unix milliseconds."""
         return self._fence.ends(camera, active_ms)
 
     def change(self, camera: Camera[U], step: Callable[[Draft], U | None]) -> Result | None:
-        """Return the results of a step other than a record, such as a tick; None if there are none.
+        """Return the results of a step that is not a record, such as a timer tick; None if it has no results.
 
         Args:
             camera: The camera.
-            step: Returns the camera's next unit; None: the unit is unchanged.
+            step: Adds its results to the draft and returns the camera's next unit; None: the unit is
+                unchanged.
         """
         result = self._apply(camera, step)
         return None if result.empty else result
@@ -174,18 +181,18 @@ class KeyedStage(Handler[Camera[U]], Generic[U]):
         return draft.result(self.checkpoint(unit))
 
     def _undo(self, draft: Draft, tensors: int) -> None:
-        """Remove what a draft put into the store after its first `tensors`."""
+        """Remove all tensors of a draft but its first `tensors` ones."""
         del draft.tensors[tensors:]
 
 
 class ProducingStage(StoreLifecycle, KeyedStage[U], Generic[U]):
-    """A stage whose units produce tensors, which the next stage fetches from its store.
+    """A stage that produces tensors, which the next stage fetches from this stage's store.
 
     Args:
         store: The store for the tensors.
         records: See `KeyedStage`.
         fence: See `KeyedStage`.
-        clock: Monotonic seconds.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(
@@ -199,7 +206,14 @@ class ProducingStage(StoreLifecycle, KeyedStage[U], Generic[U]):
         self._store, self._keeper = store, Keeper(store, clock)
 
     def put(self, draft: Draft, ref: TensorRef, array: Array, seconds: float, dtype: str = "") -> TensorRef:
-        """Put a tensor that covers `seconds` of stream time into the store.
+        """Put a tensor into the store, add it to the draft, and return its reference.
+
+        Args:
+            draft: The draft of the record.
+            ref: Reference to the tensor.
+            array: The tensor.
+            seconds: Stream time that the tensor covers.
+            dtype: Data type, if it is not the array's; empty: the array's.
 
         Raises:
             TransientError: The store is full; retry later.
@@ -210,7 +224,7 @@ class ProducingStage(StoreLifecycle, KeyedStage[U], Generic[U]):
         return ref
 
     def _undo(self, draft: Draft, tensors: int) -> None:
-        # Nobody reads the results of a failed record.
+        # A failed record publishes no reference to its tensors, so nobody will read them.
         self._store.release(draft.tensors[tensors:])
         super()._undo(draft, tensors)
 

@@ -126,11 +126,11 @@ def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"my notes\nof May\n", b"\xf0\x28\x8c", b"[1]\n", b"[" * 100_000, b"{}"])
 def test_a_file_that_is_no_journal_is_not_replaced(content: bytes, tmp_path: Path) -> None:
     (path := tmp_path / "notes.txt").write_bytes(content)
-    with pytest.raises(AnalysisError, match=r"notes\.txt is another kind of file"):
+    with pytest.raises(AnalysisError, match=r"notes\.txt exists but is not a journal"):
         run(journal=path)
     assert path.read_bytes() == content
     for name in (tmp_path, Path(".")):
-        with pytest.raises(AnalysisError, match=r"is not a file: give one, such as run\.jsonl"):
+        with pytest.raises(AnalysisError, match=r"is not a file: give a file, such as run\.jsonl"):
             run(journal=name)
 
 
@@ -246,13 +246,13 @@ def test_several_questions_cost_one_prefill() -> None:
 
 
 def test_requests_that_make_no_sense() -> None:
-    with pytest.raises(AnalysisError, match="at least one question"):
+    with pytest.raises(AnalysisError, match="questions: give at least one"):
         analyze(clip(), [], analyzer=analyzer())
-    with pytest.raises(AnalysisError, match="no setting is called 'fsp'"):
+    with pytest.raises(AnalysisError, match="'fsp' is not a setting"):
         run(fsp=2)
-    with pytest.raises(AnalysisError, match="settings must be a lookout AnalysisSettings, not 5"):
+    with pytest.raises(AnalysisError, match="settings must be an AnalysisSettings, not 5"):
         analyze(clip(), QUESTIONS, settings=5)  # type: ignore[arg-type]
-    with pytest.raises(AnalysisError, match="analyzer must be a lookout Analyzer, not 5"):
+    with pytest.raises(AnalysisError, match="analyzer must be an Analyzer, not 5"):
         analyze(clip(), QUESTIONS, analyzer=5)  # type: ignore[arg-type]
     with pytest.raises(RecordingError, match="rho"):
         run(rho=0)

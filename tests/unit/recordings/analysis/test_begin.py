@@ -55,7 +55,7 @@ def test_a_moment_without_an_offset_is_local() -> None:
     ],
 )
 def test_what_is_no_moment_is_refused(value: str) -> None:
-    with pytest.raises(AnalysisError, match="must be a time between 1970 and 2200"):
+    with pytest.raises(AnalysisError, match="give a time between 1970 and 2200"):
         given_begin(value)
 
 
@@ -126,7 +126,7 @@ def test_a_request_names_the_begin_of_one_recording() -> None:
         check_job(job)
     del job.uris[1]
     job.settings.begins.seconds = -62_135_596_800  # the year 1
-    with pytest.raises(JobError, match="begins must be a time between 1970 and 2200"):
+    with pytest.raises(JobError, match="begins: give a time between 1970 and 2200"):
         check_job(job)
 
 

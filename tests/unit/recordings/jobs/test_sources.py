@@ -345,7 +345,7 @@ def test_objects_of_a_store_are_listed_and_fetched(tmp_path: Path, monkeypatch: 
         (folder / "a.mkv").write_bytes(VIDEO[::-1])
         with pytest.raises(SourceError, match="changed"), own.open(listed[0], mark):
             pass
-        assert "is not there" in refusal(own, f"s3://{BUCKET}/yard/c.mp4")
+        assert "does not exist" in refusal(own, f"s3://{BUCKET}/yard/c.mp4")
         assert "more than 100 bytes" in refusal(sources(100, stores=[f"s3://{BUCKET}/yard"]), listed[1])
 
 
@@ -366,7 +366,7 @@ def test_an_object_that_has_a_version_is_read_in_ranges(
                 contents(source)
             obstore.put(store, "yard/a.mp4", LARGE[::-1])
             source.check()
-            with pytest.raises(SourceError, match="it changed while it was read"):
+            with pytest.raises(SourceError, match="the object changed while it was read"):
                 source.data.read_at(9, 9 * PIECE)
         with pytest.raises(SourceError, match="changed since the job"):
             own.open(source.uri, source.mark).__enter__()

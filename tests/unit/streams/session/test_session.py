@@ -173,9 +173,9 @@ def test_a_description_that_is_left_ends(session: Session, alone: dict[str, Any]
 
 def test_settings_of_text_are_checked(session: Session) -> None:
     played(session)
-    with pytest.raises(SessionError, match="warmth is not a text setting"):
+    with pytest.raises(SessionError, match="warmth is not a setting of answers in words"):
         session.ask("What?", warmth=1)
-    with pytest.raises(SessionError, match="tokens is only for answers in words"):
+    with pytest.raises(SessionError, match="tokens applies only to an answer in words"):
         session.ask(FIRST, tokens=3)
     with pytest.raises(UnsupportedModelError, match="JSON schema needs the vLLM engine"):
         session.ask("What?", schema={"type": "object"})
@@ -257,18 +257,30 @@ def test_a_hole_as_long_as_a_window_begins_a_stream(session: Session) -> None:
 @pytest.mark.parametrize(
     ("data", "times", "message"),
     [
-        (np.zeros((1, 8, 8), np.uint8), [0.0], r"uint8 of shape \(8, 8\), but must be uint8 \[height, width"),
+        (
+            np.zeros((1, 8, 8), np.uint8),
+            [0.0],
+            r"uint8 of shape \(8, 8\); give RGB frames, uint8 \[height, width",
+        ),
         (np.zeros((1, 8, 8, 3), np.float32), [0.0], "frame 0 is float32"),
         (np.zeros((2, 8, 8, 3), np.uint8), [0.0], "2 frames came with 1 times"),
-        (np.zeros((2, 8, 8, 3), np.uint8), [1.0, 0.5], "times must rise: 0.5 s comes after 1 s"),
+        (
+            np.zeros((2, 8, 8, 3), np.uint8),
+            [1.0, 0.5],
+            "times of frames must rise, but 0.5 s comes after 1 s",
+        ),
         (np.zeros((1, 8, 8, 3), np.uint8), [1e300], "later than 9e\\+09 s: give times in seconds"),
         (np.zeros((1, 8, 8, 3), np.uint8), ["a"], "a time must be a number, not 'a'"),
         (np.zeros((1, 8, 8, 3), np.uint8), [float("nan")], "finite"),
         (np.zeros((1, 8, 8, 3), np.uint8), None, "frames need times"),
-        (b"segment", [0.0], "encoded bytes contain their times"),
-        ("clip.mp4", None, "str is not a video: push encoded bytes"),
-        (io.BytesIO(b"segment"), None, "BytesIO is not a video: push encoded bytes"),
-        (np.zeros((2, 8, 8, 3), np.uint8), iter([1.0, 0.5]), "times must rise: 0.5 s comes after 1 s"),
+        (b"segment", [0.0], "encoded bytes contain the times of their frames"),
+        ("clip.mp4", None, "data must be encoded bytes or RGB frames, not str"),
+        (io.BytesIO(b"segment"), None, "data must be encoded bytes or RGB frames, not BytesIO"),
+        (
+            np.zeros((2, 8, 8, 3), np.uint8),
+            iter([1.0, 0.5]),
+            "times of frames must rise, but 0.5 s comes after 1 s",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(session: Session, data: Any, times: Any, message: str) -> None:

@@ -1,4 +1,4 @@
-"""The skeleton of a keyed stage: what a failed record leaves, and what a restored unit is."""
+"""A keyed stage: nothing of a failed record remains, and a restored unit equals an uninterrupted one."""
 
 from __future__ import annotations
 

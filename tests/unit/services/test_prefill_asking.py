@@ -158,7 +158,7 @@ def test_a_forged_answer_of_strides_is_found(batcher: Batcher) -> None:
     committed[2].p_yes += 2e-4
     committed[5].plan_digest = "other"
     found = findings(world, committed)
-    assert [reason.split()[0] for _, kind, reason in found if kind is Kind.UNVERIFIED] == ["p_yes", "windows"]
+    assert [reason.split()[0] for _, kind, reason in found if kind is Kind.UNVERIFIED] == ["p_yes", "its"]
 
 
 def test_a_camera_asked_of_strides_alone_holds_no_kv(batcher: Batcher) -> None:

@@ -1,7 +1,7 @@
-"""The model that comes with Lookout, and the questions it was trained for.
+"""Finds and checks checkpoint folders; includes the tiny model that comes with Lookout.
 
-The model is tiny, trained on rendered scenes and some real clips (docs/watchbench.md): it shows that the
-system works, and is not meant for production.
+The tiny model was trained on rendered scenes and some real clips (docs/watchbench.md). It shows that the
+system works, but is not meant for production.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def find_model(folder: Path | str | None = None) -> Path:
         folder: The folder of a vision-language model's checkpoint; None: the model that comes with Lookout.
 
     Raises:
-        ModelError: The folder does not exist, lacks part of a checkpoint, or states numbers that cannot be
-            true.
+        ModelError: The folder does not exist, lacks part of a checkpoint, or has a configuration with
+            impossible numbers.
     """
     if folder is not None and not isinstance(folder, (str, Path)):
         raise ModelError(f"model must be the folder of a checkpoint, not {folder!r:.80}")

@@ -102,10 +102,10 @@ class BatchingThread(Generic[R, A]):
         """Queue one request and return a future for its answer. The future can be cancelled until a batch
         takes the request."""
         waiting: _Waiting[R, A] = _Waiting(request)
-        # Enqueue first, check second: if the thread ends in between, one of the two sides rejects it.
+        # Queue the request before checking, so that either this call or the ending thread rejects it.
         self._queue.put(waiting)
         if self._ended.is_set():
-            self._refuse_queued()  # the thread may have emptied the queue for the last time
+            self._refuse_queued()  # the thread may already have emptied the queue for the last time
         return waiting.answer
 
     def call(self, action: Callable[[], object]) -> None:
@@ -136,7 +136,7 @@ class BatchingThread(Generic[R, A]):
                 self._waiting = [job for index, job in enumerate(self._waiting) if index not in indices]
                 if not batch:
                     raise ValueError(f"{self.name}: `choose` took none of {len(self._waiting)} requests")
-                # From here on a request of the batch cannot be cancelled.
+                # From here on, the requests of the batch cannot be cancelled.
                 batch = [job for job in batch if job.answer.set_running_or_notify_cancel()]
                 if batch:
                     self._answer(batch)
@@ -149,8 +149,8 @@ class BatchingThread(Generic[R, A]):
     def _gather(self) -> bool:
         """Take all waiting requests; if there are none, wait for the first. Return False if the thread must
         end."""
-        # Requests that arrive during a batch form the next one: batches grow with load, and no request waits
-        # for a batch to fill.
+        # All requests that arrive while a batch is computed form the next batch. So batches grow with load,
+        # and no request waits for a batch to fill.
         while not self._waiting or not self._queue.empty():
             job = self._queue.get()
             if job is None:
@@ -195,7 +195,7 @@ class BatchingThread(Generic[R, A]):
                 self._refuse(job)
 
     def _refuse(self, waiting: _Waiting[R, A]) -> None:
-        with suppress(InvalidStateError):  # answered, or cancelled
+        with suppress(InvalidStateError):  # the request was already answered or cancelled
             waiting.answer.set_exception(TransientError(f"the thread {self.name!r} is closed"))
 
 

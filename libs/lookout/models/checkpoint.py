@@ -1,8 +1,8 @@
 """Checks the numbers in a checkpoint folder before any memory is allocated for them.
 
-A folder from elsewhere may state any size. Its weights are never unpickled, and none of its code runs
-(transformers would need `trust_remote_code`, which Lookout never sets). The remaining risk is numbers so
-large that reading the checkpoint takes too much memory or time.
+An untrusted folder cannot run code: weights are never unpickled, and Lookout never sets transformers'
+`trust_remote_code`. The remaining risk is numbers so large that reading the checkpoint takes too much memory
+or time.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def check_checkpoint(folder: Path) -> None:
     """Check a checkpoint folder's configuration, its other JSON files and the headers of its weights.
 
     Raises:
-        ModelError: A file is malformed or too large, or states numbers that cannot be true.
+        ModelError: A file is malformed or too large, or states impossible numbers.
     """
     config = _read_json(folder / CONFIG, _CONFIG_BYTES)
     for part in _PARTS:
@@ -71,7 +71,7 @@ def check_checkpoint(folder: Path) -> None:
             raise ModelError(f"{folder / CONFIG}: {clean(name, 60)} is {value:.6g}; the limit is {limit}")
     for path in sorted(folder.glob("*.json")):
         if path.name in _DOCUMENTS:
-            _read_json(path, _TOKENIZER_BYTES)  # an interrupted download is reported here
+            _read_json(path, _TOKENIZER_BYTES)  # fails if a download was interrupted
         elif path.name != CONFIG:
             _read(path, _TOKENIZER_BYTES)
     for path in sorted(folder.glob("*.safetensors")):
@@ -80,7 +80,7 @@ def check_checkpoint(folder: Path) -> None:
 
 def _read(path: Path, limit: int) -> bytes:
     try:
-        return read_file(path, limit=limit, links=True)  # download caches consist of links
+        return read_file(path, limit=limit, links=True)  # a download cache consists of symbolic links
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror}") from error
 
@@ -96,7 +96,7 @@ def _read_json(path: Path, limit: int) -> dict[str, Any]:
 
 
 def _numbers(value: object, name: str = "") -> Iterator[tuple[str, float]]:
-    """Yield every number of a configuration, with its key."""
+    """Yield the key and the value of every number in a configuration."""
     if isinstance(value, bool):
         return
     if isinstance(value, int | float):
@@ -110,7 +110,7 @@ def _numbers(value: object, name: str = "") -> Iterator[tuple[str, float]]:
 
 
 def count_weights(folder: Path) -> int:
-    """Count the numbers in a checkpoint's weights, whatever their data type, without loading them.
+    """Return the number of parameters in a checkpoint's weight files, without loading them.
 
     Raises:
         ModelError: A weight file is damaged.
@@ -119,7 +119,7 @@ def count_weights(folder: Path) -> int:
 
 
 def _check_weights(path: Path) -> int:
-    """Check the header of a safetensors file and return how many numbers its tensors have.
+    """Check the header of a safetensors file and return the number of parameters in its tensors.
 
     Raises:
         ModelError: The file is not in this format, or a tensor's offsets do not fit its shape or the file.

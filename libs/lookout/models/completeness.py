@@ -1,4 +1,4 @@
-"""Checks that a folder has a whole checkpoint, because an interrupted copy lacks a file or part of one."""
+"""Checks that a folder has a whole checkpoint. After an interrupted copy, files or weights are missing."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def _is_name(shard: object) -> bool:
 def check_loaded(
     folder: Path, missing: Collection[str], weights: Iterable[tuple[str, torch.Tensor]] = ()
 ) -> None:
-    """Check the weights that the stock classes loaded, because these classes fill missing weights with random
-    numbers and accept NaN and infinity.
+    """Check the weights that transformers loaded, because transformers fills missing weights with random
+    numbers and accepts NaN and infinity.
 
     Args:
         folder: The checkpoint.
@@ -92,9 +92,9 @@ def check_loaded(
 
 
 def check_finite_weight(folder: Path, name: str, weight: torch.Tensor) -> None:
-    """Check that every number of a weight is finite: a single NaN or infinity makes every answer NaN.
+    """Check that every number of a weight is finite, because a single NaN or infinity makes every answer NaN.
 
-    This reads the numbers once, without a copy, in a tenth of the time that loading them takes.
+    The check reads the weight once, without a copy, and takes a tenth of the time of loading it.
 
     Args:
         folder: The checkpoint.

@@ -26,7 +26,7 @@ def check_device(device: str) -> None:
     import torch
 
     try:
-        if torch.device(device).type == "meta":  # tensors without values
+        if torch.device(device).type == "meta":  # a device whose tensors have no values
             raise RuntimeError("Expected one of")
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
@@ -37,8 +37,8 @@ def check_device(device: str) -> None:
 
 
 def limit_threads() -> None:
-    """Limit torch to as many threads as this process may use cores: torch respects the process's affinity,
-    but not a container's CPU limit. OMP_NUM_THREADS takes precedence."""
+    """Limit torch's threads to the number of cores that this process may use. torch respects the process's
+    CPU affinity, but not a container's CPU limit. OMP_NUM_THREADS takes precedence."""
     import torch
 
     if "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > (cores := usable_cores()):
@@ -48,8 +48,8 @@ def limit_threads() -> None:
 
 @cache
 def _compute_in_forks() -> None:
-    """Make forked processes, such as workers of torch's DataLoader, compute on one thread. A fork has none of
-    the threads of torch's OpenMP, and would wait for them forever."""
+    """Make forked processes, such as workers of torch's DataLoader, compute on one thread. A fork does not
+    inherit torch's OpenMP threads and would wait for them forever."""
     from torch._C import set_num_threads  # vLLM replaces torch's public function with one that does nothing
 
     os.register_at_fork(after_in_child=lambda: set_num_threads(1))
@@ -58,20 +58,20 @@ def _compute_in_forks() -> None:
 def default_dtype(device: str) -> str:
     """Return the default data type of a model on `device`.
 
-    On the CPU it is float32, with which the answers of all engines are equal. On a GPU it is bfloat16 if the
-    GPU supports it natively, else float16: float32 would take twice the memory and several times as long.
+    On a CPU: float32, with which all engines give equal answers. On a GPU: bfloat16 if the GPU supports it
+    natively, else float16, because float32 would take twice the memory and several times as long.
     """
     if not device.startswith("cuda"):
         return "float32"
     import torch
 
     if not torch.cuda.is_available():
-        return "float32"  # the error is reported when the model is loaded
+        return "float32"  # there is no GPU; loading the model will report it
     return "bfloat16" if torch.cuda.get_device_capability(device) >= _BFLOAT16 else "float16"
 
 
 def dtype_of(dtype: torch.dtype | str | None, device: str | torch.device) -> torch.dtype:
-    """Return a torch data type by name; None or "auto" gives the device's `default_dtype`."""
+    """Return the torch data type with a name; for None and "auto", the device's `default_dtype`."""
     import torch
 
     if dtype is None or dtype == "auto":
@@ -81,7 +81,8 @@ def dtype_of(dtype: torch.dtype | str | None, device: str | torch.device) -> tor
 
 
 def engine_device(engine: str, device: str) -> str:
-    """Return the device that an engine's model runs on; vLLM uses the one that its wheel was built for."""
+    """Return the device on which an engine's model runs: `device`, but for vLLM the device for which its
+    wheel was built."""
     if engine == "transformers":
         return device
     import torch
@@ -90,7 +91,7 @@ def engine_device(engine: str, device: str) -> str:
 
 
 def free_bytes(device: str) -> int | None:
-    """Free memory of a GPU; None if `device` is not a GPU of this machine."""
+    """Return the free memory of a GPU in bytes; None if `device` is not a GPU of this machine."""
     if not device.startswith("cuda"):
         return None
     import torch

@@ -15,10 +15,11 @@ VISION_HALF: Final = "lookout_vision_half.json"
 
 
 def folder_digest(folder: Path) -> str:
-    """Return 16 hex digits over the names and bytes of a checkpoint's weights, configuration and tokenizer.
+    """Return a digest (16 hex digits) of the names and contents of a checkpoint's weight files, configuration
+    and tokenizer.
 
-    The digest does not cover the folder's list of questions and their F1 scores, because a new measurement
-    does not change the model.
+    The folder's list of questions with their F1 scores does not count, because a new measurement does not
+    change the model.
 
     Raises:
         ModelError: A file cannot be read.
@@ -42,7 +43,7 @@ def is_vision_half(folder: Path) -> bool:
 
 
 def tower_digest(folder: Path) -> str:
-    """Return the digest of the whole checkpoint, even for a folder that has only its vision half.
+    """Return the digest of the whole checkpoint, even if the folder has only its vision half.
 
     Raises:
         ModelError: A vision half does not state the digest of its checkpoint, or a file cannot be read.

@@ -1,7 +1,7 @@
-"""Counts the floating-point operations of transformers from shapes. These formulas exist only here.
+"""Computes the floating-point operations (FLOPs) of transformers from shapes.
 
 A multiply-add counts as 2. Norms, activations and softmax are not counted. Vision towers, engines and
-benchmarks all count with these functions, so that their numbers can be added and compared.
+benchmarks must all use these functions, so that their numbers can be added and compared.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import nn
 
 
 def linear_weights(modules: Iterable[nn.Module]) -> int:
-    """Count the weights of every linear layer inside `modules`, without biases."""
+    """Return the number of weights, without biases, of all linear layers inside `modules`."""
     return sum(
         part.in_features * part.out_features
         for module in modules
@@ -23,18 +23,19 @@ def linear_weights(modules: Iterable[nn.Module]) -> int:
 
 
 def products(rows: int, weights: int) -> int:
-    """FLOPs to multiply `rows` rows by matrices with `weights` weights in total."""
+    """Return the FLOPs to multiply `rows` rows by matrices with `weights` weights in total."""
     return 2 * rows * weights
 
 
 def attention(pairs: int, width: int) -> int:
-    """FLOPs of scores and weighted values for `pairs` query-key pairs; `width` is heads x head size."""
+    """Return the FLOPs of attention (scores and weighted values) for `pairs` query-key pairs. `width` is the
+    number of heads times the size of a head."""
     return 4 * width * pairs
 
 
 def causal_pairs(rows: int, before: int = 0) -> int:
-    """Count the query-key pairs of `rows` rows, each of which sees `before` earlier rows, those of the `rows`
-    that precede it, and itself."""
+    """Return the number of query-key pairs of `rows` consecutive rows in causal attention. Each row attends
+    to `before` earlier rows, to the preceding ones of `rows`, and to itself."""
     return rows * before + rows * (rows + 1) // 2
 
 
@@ -43,10 +44,12 @@ class DecoderShape:
     """The dimensions of a language model on which its costs depend.
 
     Attributes:
-        layers: Decoder layers.
-        heads: Query heads; `kv_heads`: key heads; `head_dim`: size of one head.
+        layers: Number of decoder layers.
+        heads: Number of query heads.
+        kv_heads: Number of key and value heads.
+        head_dim: Size of one head.
         hidden: Width of a row.
-        linear: Weights of one layer's projections and MLP.
+        linear: Number of weights of one layer's projections and MLP.
     """
 
     layers: int
@@ -58,7 +61,7 @@ class DecoderShape:
 
     @property
     def row_numbers(self) -> int:
-        """Number of KV values of one row over all layers."""
+        """Number of numbers in the KV of one row, over all layers."""
         return 2 * self.layers * self.kv_heads * self.head_dim
 
     @property
@@ -74,5 +77,6 @@ class DecoderShape:
         return attention(1, self.heads * self.head_dim)
 
     def flops(self, rows: int, pairs: int) -> int:
-        """FLOPs to compute `rows` rows in all layers, with `pairs` query-key pairs in each layer."""
+        """Return the FLOPs to compute `rows` rows in all layers, with `pairs` query-key pairs in each
+        layer."""
         return self.layers * (products(rows, self.linear) + attention(pairs, self.heads * self.head_dim))

@@ -1,4 +1,4 @@
-"""Presets, for every command: each names which patches are kept and how windows reuse KV."""
+"""The presets of every command. A preset sets which patches are kept and how windows reuse KV."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PresetError(LookoutError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PresetSettings:
-    """Settings that belong together: `masks` says which patches are kept, `windows` which KV is reused."""
+    """The settings of a preset. `masks`: which patches are kept; `windows`: which KV is reused."""
 
     masks: PrunePolicy
     windows: WindowSettings
@@ -28,10 +28,12 @@ class PresetSettings:
 PRESETS: Mapping[str, PresetSettings] = MappingProxyType(
     {name.value: PresetSettings(masks, WINDOW_PRESETS[name.value]) for name, masks in PRUNING_PRESETS.items()}
 )
-"""`default`: pixels decide which patches are kept, and a run of rows from the window's front is recomputed.
-`faithful`: the same with a longer run, which grows with the window. `codecsight`: the paper's motion vectors
-and anchors (CodecSight, sections 3.2 to 3.4). `strides`: the default's masks, and each stride is asked about
-on its own."""
+"""The presets by name.
+
+`default`: patches whose pixels changed are kept, and some rows at the window's front are recomputed.
+`faithful`: as the default, but more rows are recomputed, and their number grows with the window.
+`codecsight`: motion vectors and anchors as in the paper (CodecSight, sections 3.2 to 3.4). `strides`: patches
+are kept as in the default, and each stride is asked about in a separate prompt."""
 
 
 def preset_of(name: str) -> PresetSettings:

@@ -1,8 +1,7 @@
-"""Writes the half of a checkpoint that prune-encode loads: tower and projector, without the language model's
-layers.
+"""Writes the vision half of a checkpoint, which is all that prune-encode loads: tower and projector.
 
-The language model's embedding stays, because the stock classes of transformers reject a checkpoint without
-it.
+The language model's layers are omitted. Its embedding is kept, because transformers rejects a checkpoint
+without one.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ _LANGUAGE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class VisionHalf:
-    """The result of writing a vision half.
+    """A vision half that was written.
 
     Attributes:
         digest: Digest of the whole checkpoint, which also identifies the half.
-        whole_bytes: Size of the whole checkpoint's weights.
-        half_bytes: Size of the half's weights.
+        whole_bytes: Size of the whole checkpoint's weights in bytes.
+        half_bytes: Size of the half's weights in bytes.
     """
 
     digest: str
@@ -44,11 +43,11 @@ class VisionHalf:
 
 
 def write_vision_half(folder: Path, target: Path) -> VisionHalf:
-    """Write the vision half of a checkpoint.
+    """Write the vision half of a checkpoint to a folder; return its digest and sizes.
 
     Args:
         folder: The whole checkpoint.
-        target: A folder that does not exist or is empty.
+        target: A folder that does not exist yet, or is empty.
 
     Raises:
         ModelError: The folder is not a whole checkpoint, or the target is not empty.
@@ -58,7 +57,7 @@ def write_vision_half(folder: Path, target: Path) -> VisionHalf:
         raise ModelError(f"{target} is not empty: give a new folder")
     target.mkdir(parents=True, exist_ok=True)
     for path in sorted(folder.iterdir()):
-        # Copy the contents, because a download cache consists of links.
+        # `copyfile` follows symbolic links, of which a download cache consists.
         if path.is_file() and path.suffix != ".safetensors" and path.name != _INDEX:
             shutil.copyfile(path, target / path.name)
     weights = sorted(folder.glob("*.safetensors"))

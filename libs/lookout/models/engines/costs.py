@@ -1,4 +1,4 @@
-"""Computes a plan's cost from the plan and the model's shape, in the same way for every engine."""
+"""Computes the cost of a window from its plan and the model's shape, in the same way for every engine."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def window_cost(
     """Return the cost of one window.
 
     Args:
-        plan: The window's plan. Rows that the engine selects by itself are counted at the mean cost of its
-            reused rows.
+        plan: The window's plan. If the engine selects rows itself (`plan.select`), each counts as much as the
+            mean of the plan's reused rows.
         questions: Lengths of the questions in tokens.
         shape: The shape of the language model.
         kv_bytes: Bytes of KV that the engine keeps for the window.
@@ -72,12 +72,13 @@ def window_cost(
 
 
 def written_flops(shape: DecoderShape, before: int, rows: int) -> int:
-    """FLOPs to compute `rows` rows of text, one at a time, after `before` rows whose KV is kept."""
+    """Return the FLOPs to write `rows` rows of text, one at a time, after `before` rows whose KV is kept."""
     return shape.flops(rows, causal_pairs(rows, before))
 
 
 def with_text(answer: WindowAnswer, place: int, text: str, flops: int) -> WindowAnswer:
-    """Return a window's answer with text added to the question at `place`; writing it took `flops`."""
+    """Return a window's answer with a text added to the answer at index `place`; writing the text took
+    `flops`."""
     replies = list(answer.answers)
     replies[place] = replace(replies[place], text=text, text_flops=flops)
     spent = answer.cost.flops.get("describe", 0) + flops

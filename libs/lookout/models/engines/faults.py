@@ -1,4 +1,4 @@
-"""Classifies a device's exceptions: out of memory, device broken for good, or a fault of the work itself."""
+"""Classifies the exceptions of a forward pass: out of memory, broken device, or faulty work."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import torch
 
 
 class Fault(Enum):
-    """Kinds of failure, according to what must happen next."""
+    """Kinds of failure. They differ in what must happen next."""
 
     MEMORY = "memory"
-    """The work does not fit in the device's memory: run less at once."""
+    """The work does not fit in the device's memory. Run less work at once."""
     DEVICE = "device"
-    """The device is broken: no work runs on it again in this process."""
+    """The device is broken. This process cannot use it again."""
     WORK = "work"
-    """Anything else: the work itself is the likely cause."""
+    """Any other failure. The work itself is the likely cause."""
 
 
 FAILURES = (RuntimeError, ValueError, IndexError, TypeError, KeyError, AssertionError, MemoryError)
@@ -43,10 +43,11 @@ _DEVICE_TYPES = ("AcceleratorError", "EngineDeadError", "DistBackendError", "Stu
 
 
 def fault_of(error: BaseException) -> Fault:
-    """Classify an exception that a forward pass raised, including its causes.
+    """Return the kind of failure of an exception that a forward pass raised. The exception's causes count
+    too.
 
-    A CUDA context that has seen an error rejects all further work, so `Fault.DEVICE` is final. vLLM's workers
-    pass errors on as text, which is why messages are matched.
+    `Fault.DEVICE` is final, because a CUDA context rejects all work after an error. Messages are compared as
+    text, because vLLM's workers pass errors on as text.
     """
     kinds = [_kind(cause) for cause in _chain(error)]
     if Fault.MEMORY in kinds:

@@ -1,4 +1,4 @@
-"""Tells whether a checkpoint fits on this machine when prefill loads it."""
+"""Checks whether a checkpoint fits in the memory of this machine's device."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from lookout.models.errors import ModelError
 
 
 def memory_text(folder: Path) -> str:
-    """Describe how the memory of the GPU (or of the CPU, if there is no GPU) is divided by default between
-    model and streams.
+    """Return a text that says how the memory of the GPU (without a GPU: the CPU) is divided by default
+    between model and streams.
 
     Raises:
-        ModelError: There is no checkpoint, it is damaged, or it does not fit.
+        ModelError: The checkpoint does not exist, is damaged, or does not fit.
     """
     path = find_model(folder)
     dtype = default_dtype("cuda")

@@ -1,7 +1,7 @@
-"""Stride blocks, window plans, policies, positions: which KV a window reuses and which it computes.
+"""Plans windows: which KV a window reuses, which rows it computes, and at which positions.
 
-Plans are plain data: only `Rotary` imports torch, when it is first used. So a command that rejects its input
-has not loaded torch.
+Plans are plain data. Only `Rotary` imports torch, and only when it is first used, so a command that rejects
+its input does not spend time on loading torch.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,5 @@
-"""Idle windows: nothing visible has changed since the last answered window, so its answer still holds."""
+"""Detects idle windows: nothing visible has changed since the last answered window, so its answer still
+holds."""
 
 from __future__ import annotations
 
@@ -17,8 +18,9 @@ class BlockChange:
     """Whether anything changed in one block.
 
     Attributes:
-        quiet: Whether no part of the block is missing and pruning kept only its anchors.
-        luma: Mean grey level of each patch of its anchors.
+        index: The block's index.
+        quiet: Whether nothing changed: no frame of the block is missing, and pruning kept only its anchors.
+        luma: Mean grey level of each patch of the block's anchors, uint8.
     """
 
     index: int
@@ -28,9 +30,17 @@ class BlockChange:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IdleState:
-    """Consecutive quiet blocks up to `last` whose anchors all agree: no patch differs by more than
-    `tolerance` grey levels between any two of them. Slow drift therefore ends the state, just like a sudden
-    change."""
+    """A run of consecutive quiet blocks whose anchors look the same.
+
+    No patch differs by more than `tolerance` between any two anchors of the run. A slow drift therefore ends
+    the run, just like a sudden change.
+
+    Attributes:
+        tolerance: Maximum difference in grey levels.
+        last: Index of the newest block.
+        low: The darkest value of each patch in any anchor, uint8.
+        high: The brightest value of each patch in any anchor, uint8.
+    """
 
     tolerance: int
     last: int
@@ -39,7 +49,7 @@ class IdleState:
 
     @classmethod
     def of(cls, changes: Iterable[BlockChange], tolerance: int) -> Self | None:
-        """Return the state after the blocks of one window; None if something changed in them."""
+        """Return the state after the blocks of one window; None if anything changed in these blocks."""
         quiet: Self | None = None
         for number, change in enumerate(changes):
             if number == 0:
@@ -48,7 +58,7 @@ class IdleState:
         return quiet
 
     def after(self, change: BlockChange) -> Self | None:
-        """Return the state after the next block; None if that block ends it."""
+        """Return the state after the next block; None if something changed in that block."""
         if not change.quiet or change.index != self.last + 1 or change.luma.shape != self.low.shape:
             return None
         low, high = np.minimum(self.low, change.luma), np.maximum(self.high, change.luma)

@@ -1,4 +1,4 @@
-"""A checkpoint's prompt: the text around frames and question, and how rows are numbered."""
+"""The prompt layout of a checkpoint: the text around frames and question, and how rows are numbered."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from lookout.models.windows.types import LabelStyle
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The prompt of one checkpoint, as token ids.
+    """The prompt layout of one checkpoint, as token ids.
 
-    In order: prefix; per frame [label] [frame_open] visual [frame_close]; then [question_head] question
-    [question_tail] and the answer, whose first token is `yes` or `no`.
+    A prompt has the prefix; for each frame its label, `frame_open`, the visual tokens and `frame_close`; then
+    `question_head`, the question and `question_tail`. The first token of the answer is `yes` or `no`.
     """
 
     family: str

@@ -1,4 +1,4 @@
-"""Named settings of window planning."""
+"""The window settings of the presets."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ PRESETS: Mapping[str, WindowSettings] = MappingProxyType(
         "whole": WindowSettings(policy=Policy.PRUNE_ONLY),
     }
 )
-"""How windows reuse KV. With the masks in `lookout.pruning.PRESETS` of the same name, they are the presets of
-every command (`lookout.models.presets`).
+"""How windows reuse KV. Together with the masks of the same name in `lookout.pruning.PRESETS`, these settings
+form the presets of every command (`lookout.models.presets`).
 
-`default`: a run of rows from the window's front is recomputed: two frames, plus the blocks recomputed after a
-burst of motion leaves the window. It is the cheapest setting whose answers stay within .003 of full windows
-on rendered and on real cameras alike, in windows of 20 frames (docs/windows.md). `faithful`: at least a fifth
-of the window's frames, which stays within .003 in windows of 80 frames as well. `codecsight`: the paper's
-anchors (CodecSight, section 3.4). `strides`: each stride is asked about in a separate prompt, and a window
-has the largest p(yes) of its strides; no KV is kept. `whole`: every window is computed in full, nothing is
-reused."""
+`default`: the first rows of the window are recomputed: two frames, or more after a burst of motion has left
+the window. This is the cheapest setting whose answers stay within 0.003 of windows computed in full, on
+rendered and on real footage, in windows of 20 frames (docs/windows.md). `faithful`: at least a fifth of the
+window's frames is recomputed, which stays within 0.003 in windows of 80 frames too. `codecsight`: the anchors
+are recomputed, as in the paper (CodecSight, section 3.4). `strides`: each stride is asked about in a separate
+prompt, a window's answer is the largest p(yes) of its strides, and no KV is kept. `whole`: every window is
+computed in full."""
 
 DEFAULT_PRESET = "default"

@@ -1,4 +1,4 @@
-"""Rotary embedding of canonical (un-rotated) queries and keys, applied only when they are placed in a
+"""Applies rotary embeddings. The engines keep keys un-rotated and rotate them only when they place them in a
 window."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import torch
 Angles = tuple[torch.Tensor, torch.Tensor]
 
 WIDENED = 512
-"""Number of rows converted at a time on a CPU, so that they stay in its cache."""
+"""Number of rows that are converted at a time on a CPU, so that they fit in its cache."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""Sets the begin of a recording in a message's fields."""
+"""Sets a message's fields for the time at which a recording begins."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def set_begin(message: Begun, begin: datetime | None) -> None:
 
     Args:
         message: The message to change.
-        begin: The moment with its offset from UTC; None: the message is not changed.
+        begin: The begin, with its offset from UTC. None: unknown; the message is not changed.
     """
     if begin is None:
         return

@@ -104,7 +104,7 @@ class Received(Protocol):
     def timestamp_ms(self) -> int: ...
 
 
-#: a record time before this moment (2001) is not from Kafka's clock, so epochs are not compared with it
+#: Unix ms (2001). An earlier record time does not come from Kafka's clock, so epochs are not compared with it
 _CLOCK_MS: Final = 10**12
 
 

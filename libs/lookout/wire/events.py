@@ -35,7 +35,7 @@ def event_headers(kind: str, source: str, subject: str, identity: str, time: str
 
 
 def event_type(headers: Iterable[tuple[str, bytes | str | None]] | None) -> str | None:
-    """Return the `ce_type` of a record, or None."""
+    """Return the `ce_type` in a record's headers; None if it is missing."""
     return names.text(headers, "ce_type")
 
 

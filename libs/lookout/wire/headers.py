@@ -13,9 +13,9 @@ Headers = tuple[tuple[str, bytes], ...]
 CONTENT_TYPE: Final = "content-type"
 TRACEPARENT: Final = "traceparent"
 CAPTURED_AT: Final = "captured-at"  # optional on segments: Unix milliseconds of the first frame
-#: its smallest value, in the year 2000: no camera's clock shows an earlier time
+#: smallest value of `captured-at`, in the year 2000: no camera's clock shows an earlier time
 FIRST_CAPTURED_MS: Final = 946_684_800_000
-#: its limit, in the year 2255: epochs stay below 2^53, which every JSON reader handles exactly
+#: limit of `captured-at`, in the year 2255: epochs stay below 2^53, which every JSON reader handles exactly
 LAST_CAPTURED_MS: Final = 9_000_000_000_000
 # on a segment without a value: number of the partition for the camera's segments from now on
 MOVED: Final = "lookout-moved"
@@ -28,7 +28,7 @@ ARRIVED: Final = "lookout-arrived-ms"  # when the segment of a record reached Ka
 # On records that people write:
 ACTOR: Final = "lookout-actor"  # who wrote it
 KUBERNETES: Final = "kubernetes"  # the actor of records that mirror a resource: read-only
-REQUEST_KEY: Final = "lookout-request-key"  # equal on all copies of one request; the first counts
+REQUEST_KEY: Final = "lookout-request-key"  # the same on all copies of a request; only the first copy counts
 
 # On dead letters:
 REASON: Final = "lookout-reason"
@@ -38,11 +38,11 @@ SOURCE_TOPIC: Final = "lookout-source-topic"
 SOURCE_PARTITION: Final = "lookout-source-partition"
 SOURCE_OFFSET: Final = "lookout-source-offset"
 SOURCE_KEY: Final = "lookout-source-key"  # if the key was not UTF-8: the key in hexadecimal
-SOURCE_LAST_OFFSET: Final = "lookout-source-last-offset"  # if it stands for several: the last one's
-RECORDS: Final = "lookout-records"  # if it stands for several records: their number
+SOURCE_LAST_OFFSET: Final = "lookout-source-last-offset"  # offset of the last record, if several
+RECORDS: Final = "lookout-records"  # number of records, if the dead letter stands for several
 DROPPED: Final = "lookout-dropped"  # parts of the record that did not fit: headers, value, key
 
-#: reason of a dead letter that stands for all records of an interval in which a camera was over its quota
+#: reason of a dead letter that stands for all records that were skipped in an interval because of a quota
 QUOTA: Final = "quota"
 URI_LIST: Final = "text/uri-list"
 JSON: Final = "application/json"
@@ -65,6 +65,7 @@ def number(headers: Iterable[tuple[str, bytes | str | None]] | None, name: str) 
 
 
 def encode(values: dict[str, str]) -> Headers:
-    """Return headers in the form that the Kafka client takes. Lone surrogates, which UTF-8 cannot encode,
-    become escapes."""
+    """Return headers in the form that the Kafka client takes. Lone surrogates are escaped, because UTF-8
+    cannot encode them.
+    """
     return tuple((key, value.encode("utf-8", "backslashreplace")) for key, value in values.items())

@@ -26,9 +26,9 @@ TIME_ZONE: Final = 60
 LEAST_THRESHOLD: Final = 0.001
 #: answers on which a rule may look back: they are the bits of one 64-bit number in the checkpoint
 LAST_ANSWERS: Final = 64
-#: longest cooldown, 31 days
+#: longest cooldown in seconds: 31 days
 COOLDOWN_S: Final = 31 * 86_400
-#: bytes of a watch as JSON; the limits above allow less
+#: bytes of a watch as JSON; no watch within the limits above is larger
 WATCH_BYTES: Final = 640 * 1024
 #: watches of one camera, and thus verdicts of one window and open incidents at a time
 CAMERA_WATCHES: Final = 256

@@ -3,7 +3,7 @@
 The form is protobuf JSON with four differences, so that a consumer needs no protobuf library: field names are
 those in the .proto files; 64-bit integers are numbers; enumeration values are lower case without their type's
 prefix ("answered", "opened"); numbers and booleans are always present, even if they are zero. Empty texts,
-lists and messages are left out. Times are RFC 3339, durations are seconds, bytes are base64.
+lists and messages are omitted. Times are RFC 3339, durations are seconds, bytes are base64.
 """
 
 from __future__ import annotations
@@ -48,13 +48,14 @@ def to_json(message: Message) -> bytes:
 def from_json(data: bytes, kind: type[M], *, closed: bool = False) -> M:
     """Parse JSON in the form of `to_json`, or standard protobuf JSON, and check the ranges.
 
-    Unknown fields are ignored, and unknown names of enumeration values: a later release may have written
-    them.
+    Unknown fields and unknown names of enumeration values are ignored, because a later release may have
+    written them.
 
     Args:
         data: The JSON.
         kind: Type of the message.
-        closed: Reject unknown names of enumeration values, which in a request are mistakes.
+        closed: Whether to reject unknown names of enumeration values; set it for requests, where they are
+            mistakes.
 
     Raises:
         WireError: The bytes are not JSON, or a value does not fit its field or is outside its range. No other
@@ -93,8 +94,9 @@ def from_own_json(data: bytes, kind: type[M], *, closed: bool = False) -> M:
 
 
 def _first_words(error: Exception) -> str:
-    """Return the beginning of a parser's error, cleaned, because json_format quotes the whole record in it,
-    even lone surrogates."""
+    """Return the beginning of a parser's error as printable text. json_format's errors quote the whole
+    record, even lone surrogates.
+    """
     return clean(error, _QUOTED)
 
 

@@ -15,18 +15,18 @@ def check_part(part: RecordingPart) -> None:
     if part.HasField("backtest"):
         _check_past(part.backtest)
         if not part.backtest.HasField("job"):
-            raise RangeError("lookout.v1.RecordingPart.backtest: the range lacks its job")
+            raise RangeError("lookout.v1.RecordingPart.backtest: it has a range but no job; give both")
         return
     _check_span(part.span)
     if not part.uri or not part.questions:
-        raise RangeError(f"lookout.v1.RecordingPart: part {part.number} lacks a recording or a question")
+        raise RangeError(f"lookout.v1.RecordingPart: part {part.number} has no recording or no question")
 
 
 def check_outcome(outcome: RecordingOutcome) -> None:
     """Check an outcome of a job.
 
     Raises:
-        RangeError: The outcome's plan is inconsistent, or belongs to another job.
+        RangeError: The outcome's plan is inconsistent or belongs to another job.
     """
     if outcome.HasField("plan"):
         check_plan(outcome.plan)
@@ -54,7 +54,7 @@ def check_plan(plan: RecordingPlan) -> None:
     counted = sum(recording.parts for recording in plan.recordings)
     if counted != plan.parts:
         raise RangeError(f"a plan states {plan.parts} parts, but its recordings have {counted}")
-    # Nor does a plan of an earlier release have spans.
+    # A plan of an earlier release has no spans either.
     if any(recording.spans for recording in plan.recordings):
         for recording in plan.recordings:
             if len(recording.spans) != recording.parts:

@@ -17,11 +17,11 @@ IS_CANARY: Final = bool(os.environ.get("LOOKOUT_CANARY"))
 CANARY: Final = "canary"
 #: prefix of all Redis keys of the fleet
 FLEET_KEYS: Final = f"{NAME_PREFIX}lookout:"
-#: prefix of all Redis keys that this process writes
+#: prefix of all Redis keys that this process writes; in a canary it differs from the fleet's
 REDIS_KEYS: Final = f"{FLEET_KEYS}{CANARY}:" if IS_CANARY else FLEET_KEYS
 #: one hash per camera, written by the agent that pulls it: agent, state, error, segments, last_ms
 CAMERA_REPORT: Final = FLEET_KEYS + "{{{camera}}}:report"
-#: characters that Kafka accepts in topic names, ending with one that separates prefix and name
+#: a valid prefix: characters that Kafka accepts in topic names, ending with a dot or dash as a separator
 _PREFIXES: Final = re.compile(r"([a-z0-9][a-z0-9.-]{0,38}[.-])?")
 
 
@@ -31,10 +31,12 @@ def prefixed(name: str) -> str:
 
 
 def prefix_fault(prefix: str = NAME_PREFIX) -> str | None:
-    """Return the rule that an invalid prefix breaks; None if the prefix is valid."""
+    """Return what is wrong with a prefix, as a phrase that begins with "must"; None if the prefix is
+    valid.
+    """
     if _PREFIXES.fullmatch(prefix):
         return None
     return (
-        "must be at most 40 lower-case letters, digits, dots and dashes, a letter or digit first, a dot or "
-        "dash last, for example site-a."
+        "must have at most 40 lower-case letters, digits, dots and dashes, begin with a letter or digit, "
+        "and end with a dot or dash, for example site-a."
     )

@@ -40,7 +40,7 @@ _RANGES: Final[dict[int, tuple[float, float]]] = {
     Range.RANGE_SIDE: (0, 65_536),
     Range.RANGE_GRID: (0, 1024),
 }
-#: limits of the message inside a checkpoint: as much as fits in a record of a state topic
+#: limits of a checkpoint's message: what fits in a record of a state topic
 _ANY: Final = {"google.protobuf.Any.type_url": 200, "google.protobuf.Any.value": 1 << 20}
 
 
@@ -55,12 +55,12 @@ def number_range(field: _Descriptor) -> tuple[float, float]:
 
 
 def size_limit(field: _Descriptor) -> int:
-    """Return the most characters of a text, or the most bytes of a bytes field."""
+    """Return the maximum length of a field: characters of a text, or bytes of a bytes field."""
     return _ANY.get(field.full_name) or int(_bounds(field).size)
 
 
 def count_limit(field: _Descriptor) -> int:
-    """Return the most entries of a repeated field."""
+    """Return the maximum number of entries of a repeated field."""
     return int(_bounds(field).count)
 
 
@@ -81,7 +81,7 @@ def check_ranges(message: Message) -> None:
 
 @cache
 def _checks(kind: _Descriptor) -> tuple[_Check, ...]:
-    """Return the comparisons for a message type. No message type is recursive."""
+    """Return the checks for a message type and its nested messages. No message type is recursive."""
     return tuple(check for field in kind.fields for check in _field_checks(kind, field))
 
 
@@ -164,8 +164,9 @@ def _inner(field: _Descriptor) -> _Check:
 
 
 def _timestamps(path: str, field: _Descriptor) -> _Check:
-    """Return a check that a Timestamp is within the years 1 to 9999, as its type promises, because other
-    times cannot be converted."""
+    """Return a check that a Timestamp is in the years 1 to 9999. Other times are invalid and cannot be
+    converted.
+    """
     name = field.name
 
     def check(message: Message) -> None:

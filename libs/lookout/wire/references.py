@@ -1,9 +1,9 @@
 """Checks the references in messages: to records of one topic in the message's own partition, and to tensors
 of one stage.
 
-An untrusted reference would decide what a stage reads, waits for and recomputes. So references are checked
-where their message enters (`wire.door`), and later readers may follow them.
-`tests/unit/wire/test_references.py` fails if a message has a reference that is missing here.
+A forged reference could choose what a stage reads, waits for and recomputes. So references are checked when
+their message is read (`wire.door`), and later code may follow them. `tests/unit/wire/test_references.py`
+fails if a message has a reference that is missing here.
 """
 
 from __future__ import annotations
@@ -57,12 +57,14 @@ _WIDTHS: Final = {"uint8": 1, "float16": 2, "bfloat16": 2, "float32": 4, "float6
 
 
 class BadReferenceError(LookoutError, ValueError):
-    """The message refers to a record or tensor from which it cannot have been made."""
+    """A message refers to a record or tensor that it cannot have been made from."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
-    """The message whose references are checked. partition: in which they must be; None: any."""
+    """The message whose references are checked. `partition`: the only partition to which they may refer;
+    None: any.
+    """
 
     camera: str
     epoch: int
@@ -105,7 +107,8 @@ def check_frames(record: FramesRecord) -> None:
     segment = record.segment
     if segment.pixels.shape and segment.pixels.shape[0] != len(segment.frames):
         raise BadReferenceError(
-            f"SegmentFrames.pixels: there are {segment.pixels.shape[0]} rows for {len(segment.frames)} frames"
+            f"SegmentFrames.pixels: {segment.pixels.shape[0]} rows, but the record has "
+            f"{len(segment.frames)} frames"
         )
 
 
@@ -156,11 +159,11 @@ def _tensor(path: str, field: Any) -> _Check:
     def check(message: Message, owner: _Owner) -> None:
         for ref in _each(message, field):
             if ref.stage != stage:
-                raise BadReferenceError(f"{path}: the tensor is of stage {ref.stage}, not {stage}")
+                raise BadReferenceError(f"{path}: the tensor belongs to stage {ref.stage}, not {stage}")
             if ref.camera != owner.camera or ref.epoch != owner.epoch:
                 raise BadReferenceError(
-                    f"{path}: the tensor is of {ref.camera!r}, epoch {ref.epoch}, but the record is of "
-                    f"{owner.camera!r}, epoch {owner.epoch}"
+                    f"{path}: the tensor belongs to camera {ref.camera!r}, epoch {ref.epoch}, but the "
+                    f"record to camera {owner.camera!r}, epoch {owner.epoch}"
                 )
             if ref.HasField("input"):
                 _check_record("TensorRef.input", ref.input, INPUTS[stage], owner.partition)
@@ -191,5 +194,5 @@ def _check_size(ref: TensorRef) -> None:
         raise BadReferenceError(f"{ref.id}: tensors of dtype {ref.dtype!r} cannot be sent")
     if math.prod(ref.shape) * width != ref.length:
         raise BadReferenceError(
-            f"{ref.id}: {ref.length} bytes are not {ref.dtype} of shape {list(ref.shape)}"
+            f"{ref.id}: {ref.length} bytes do not match {ref.dtype} of shape {list(ref.shape)}"
         )

@@ -13,5 +13,5 @@ def share_messages(answers: Mapping[str, float]) -> list[AnswerShare]:
 
 
 def shares_of(messages: Iterable[AnswerShare]) -> dict[str, float]:
-    """The inverse of `share_messages`."""
+    """Return the probabilities by allowed answer; the inverse of `share_messages`."""
     return {message.answer: message.p for message in messages}

@@ -66,7 +66,7 @@ def priority_name(priority: Watch.Priority) -> str:
 
 
 def labelled(labels: CameraLabels) -> bool:
-    """Whether any label differs from its default; records leave out default labels."""
+    """Whether any label differs from its default; default labels are omitted from records."""
     return bool(labels.tenant or labels.priority or labels.masks)
 
 
@@ -84,7 +84,7 @@ def read_labels(record: headers.Headers) -> CameraLabels:
 
 
 def label_headers(camera: Camera) -> dict[str, str]:
-    """Return the headers for a camera's segments that carry its labels; defaults are left out."""
+    """Return the headers with a camera's labels for its segments; default labels are omitted."""
     named = {headers.TENANT: camera.tenant}
     if camera.priority not in (Watch.PRIORITY_UNSPECIFIED, Watch.PRIORITY_NORMAL):
         named[headers.PRIORITY] = priority_name(camera.priority)

@@ -23,10 +23,10 @@ CAMERA_HEALTH: Final = "camera-health"
 #: watch id and camera id of scheduled reports, which are about all cameras of a tenant
 SHIFT_REPORT: Final = "shift-report"
 EVERY_CAMERA: Final = "*"
-#: how far in the future a version of a watch may begin; compaction keeps the previous version as long
+#: how far in the future a watch's version may begin; compaction keeps the previous version at least that long
 AHEAD_MS: Final = 7 * 24 * HOUR_MS
 
-#: compaction delay of state topics: a takeover reads the live state and what was not compacted yet
+#: maximum compaction delay of state topics; short, because a takeover also reads what is not compacted yet
 STATE_COMPACT_MS: Final = 2 * 60_000
 
 
@@ -44,10 +44,10 @@ class Topic:
     """One topic.
 
     `pipeline` topics share one partition count, because each stage writes to the partition number from which
-    it read. `lookout topics grow` adds partitions to the topics of cameras. `retention_ms` None means
-    compacted: the newest value of a key stays for ever. `broker_time`: age counts from a record's arrival at
-    the broker, whatever its producer's time stamp. Replaced values of a compacted topic stay for at least
-    `keep_replaced_ms` and at most `compact_within_ms`.
+    it read. `lookout topics grow` adds partitions to the topics of cameras. `retention_ms` None: the topic is
+    compacted, so each key's newest value stays for ever. `broker_time`: a record's age counts from its
+    arrival at the broker, not from its producer's time stamp. A compacted topic keeps replaced values for at
+    least `keep_replaced_ms` and at most `compact_within_ms`.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Topic:
 
     @property
     def compacted(self) -> bool:
-        """Whether the topic is compacted, so that it is a table."""
+        """Whether the topic is compacted, that is, a table with the newest value of each key."""
         return self.retention_ms is None
 
     def config(self) -> dict[str, str]:
@@ -83,7 +83,7 @@ class Topic:
         if self.keep_replaced_ms:
             settings["min.compaction.lag.ms"] = str(self.keep_replaced_ms)
         if self.compact_within_ms:
-            # Kafka never compacts the active log segment, so that segment must be rolled in time, too.
+            # Kafka never compacts the active log segment, so the segment must also be rolled in time.
             settings["segment.ms"] = settings["max.compaction.lag.ms"] = str(self.compact_within_ms)
             settings["min.cleanable.dirty.ratio"] = "0.1"
             # Transaction markers and tombstones are removed equally soon; by default they stay for a day.
@@ -108,8 +108,9 @@ class Topic:
         }
 
     def complaints(self, actual: Mapping[str, str]) -> list[str]:
-        """Return what is wrong with a broker's settings for this topic, one phrase each. Retention is not
-        checked, because it is the operator's choice."""
+        """Return one phrase for each of the broker's settings that is wrong for this topic. Retention is not
+        checked, because it is the operator's choice.
+        """
         config = self.config()
         wrong = []
         if self.compacted != ("compact" in actual.get("cleanup.policy", "")):
@@ -122,14 +123,14 @@ class Topic:
         wrong += [key for key in least if int(actual.get(key, 0)) < int(config.get(key, 0))]
         upper = ("segment.ms", "max.compaction.lag.ms", "delete.retention.ms")
         wrong += [key for key in upper if key in config and int(actual.get(key, 1 << 62)) > int(config[key])]
-        return [f"{self.name} {key}={actual.get(key, '')}, needs {config[key]}" for key in wrong]
+        return [f"{self.name} {key}={actual.get(key, '')}, must be {config[key]}" for key in wrong]
 
 
 SEGMENTS: Final = Topic(
     prefixed("camera.segments.v1"),
     "container bytes, or a URI (text/uri-list)",
     max_message_bytes=MAX_MESSAGE_BYTES,
-    broker_time=True,  # else retention would remove unread records with old time stamps
+    broker_time=True,  # with producer time, retention would remove unread records that have old time stamps
 )
 FRAMES: Final = Topic(prefixed("frames.v1"), "lookout.v1.FramesRecord")
 
@@ -168,7 +169,8 @@ CAMERAS: Final = Topic(
     prefixed("cameras.v1"), "lookout.v1.Camera as JSON", pipeline=False, retention_ms=None, broker_time=True
 )
 
-#: erasures, and who has carried them out; kept for ever, because a pod may return with an old disk
+#  erasures, and which services have carried them out; kept for ever, because a pod may return with an old
+# disk
 ERASURES: Final = Topic(
     prefixed("erasures.v1"), "lookout.v1.Erasure as JSON", pipeline=False, retention_ms=None, broker_time=True
 )
@@ -319,7 +321,8 @@ PIPELINE: Final[dict[Stage, Flow]] = {
     Stage.ALERTS: Flow(Stage.ALERTS, VERDICTS, (ALERTS,)),
     **(_CANARY_PIPELINE if IS_CANARY else {}),
 }
-"""The services of every installation. In a canary's process, prune-encode and prefill are the canary's."""
+"""The services of every installation. In a canary's process, prune-encode and prefill are those of the "
+"canary."""
 
 PLAN: Final = Flow("recordings-plan", RECORDINGS, (RECORDING_RESULTS,))
 PARTS: Final = Flow("recordings", RECORDING_PARTS, (RECORDING_RESULTS,))
@@ -332,10 +335,11 @@ NOTIFY: Final = Flow("notify", ALERTS)
 
 
 def camera_topics() -> tuple[Topic, ...]:
-    """Return the topics whose records belong to a camera, inputs first; they grow together. In a canary's
-    process, return the topics that it writes.
+    """Return the topics whose records belong to a camera, inputs first; partitions are added to all of them
+    together. In a canary's process, return only the topics that it writes.
 
-    The topics of recordings do not grow, because a job's records are in the partition that its request chose.
+    Partitions are never added to the topics of recordings, because a job's records are in the partition that
+    its request chose.
     """
     if IS_CANARY:
         return canary_topics()
@@ -355,7 +359,9 @@ def canary_topics() -> tuple[Topic, ...]:
 
 
 def all_topics() -> tuple[Topic, ...]:
-    """Return every topic of an installation, inputs first; in a canary, those that it writes."""
+    """Return every topic of an installation, inputs first; in a canary's process, only the topics that it
+    writes.
+    """
     if IS_CANARY:
         return canary_topics()
     flows = (*PIPELINE.values(), *RECORDING_FLOWS, NOTIFY)

@@ -91,8 +91,8 @@ def test_a_service_that_cannot_start_says_why(tmp_path: Path, kafka: str, redis_
     ("url", "why"),
     [
         ("redis://127.0.0.1:{port}/0", "Redis at redis://127.0.0.1:{port}/0 does not answer .*refused"),
-        ("foo://x", "LOOKOUT_REDIS_URL=foo://x is not redis://host:port/db"),
-        ("redis://127.0.0.1:99999/0", "is not redis://host:port/db"),
+        ("foo://x", "LOOKOUT_REDIS_URL=foo://x must have the form redis://host:port/db"),
+        ("redis://127.0.0.1:99999/0", "must have the form redis://host:port/db"),
     ],
 )
 def test_a_redis_that_does_not_answer_is_named_before_anything_starts(

@@ -105,7 +105,7 @@ class TestLostTokens:
                     world.now += 1.0
                     seconds += 1.0
         assert [verdict.outcome for verdict in found] == [Verdict.OUTCOME_DEGRADED] * 5
-        assert "could not be made" in found[0].reason
+        assert "could not be computed" in found[0].reason
         assert seconds <= 6.0
         world.breaks = None
         assert brief(world.tell(block_record("good", 0))) == [(0, 0, "ANSWERED")]

@@ -228,7 +228,7 @@ def test_pixels_that_decode_cannot_make_cost_a_camera_its_budget() -> None:
                 world.now += 1.0
                 seconds += 1.0
     assert [len(block.frames) for block in blocks] == [0] * 5
-    assert blocks[0].missing.startswith("pixels could not be made")
+    assert blocks[0].missing.startswith("pixels could not be computed")
     assert seconds <= 6.0
     world.now += 60.0  # the budget is whole again
     with pytest.raises(TransientError):

@@ -130,7 +130,7 @@ def test_quotas_are_read_from_the_environment() -> None:
     ("text", "why"),
     [
         ("acme=3", "not valid JSON"),
-        ("[]", "an object is needed"),
+        ("[]", "it must be an object"),
         ('{"acme": {"job": 1}}', "acme.job: there is no such field"),
         ('{"acme": {"jobs": -1}}', "a number of at least 0 is expected, not -1"),
         ('{"acme": {"seconds": NaN}}', "finite"),

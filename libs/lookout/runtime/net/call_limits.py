@@ -1,4 +1,4 @@
-"""Limits of a gRPC server: how many calls a peer may hold, and how long a caller may stall."""
+"""Limits of a gRPC server: how many calls a peer may have open, and how long a caller may stall."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """How much of a server its callers may occupy.
+    """Limits on what callers may occupy of a gRPC server.
 
     Attributes:
-        calls: calls at the same time.
-        calls_a_peer: calls of one host at the same time.
-        idle_s: seconds that a caller may take to send its request, or to read one part of the answer.
-        stream_s: seconds that a caller may take to read a whole answer. The server's own work between two
+        calls: Maximum number of calls at the same time.
+        calls_a_peer: Maximum number of calls from one host at the same time.
+        idle_s: Seconds that a caller may take to send its request, or to read one part of the answer.
+        stream_s: Seconds that a caller may take to read a whole answer. The server's own work between two
             parts does not count.
-        health_calls: calls of the health service at the same time; they are counted apart from the others.
+        health_calls: Maximum number of calls of the health service at the same time, which are counted
+            separately.
     """
 
     calls: int = 24
@@ -39,22 +40,22 @@ class CallLimits:
 
     @property
     def threads(self) -> int:
-        """Threads that the server needs; two of them are for rejecting calls."""
+        """Number of threads that the server needs; two of them are for rejecting calls."""
         return self.calls + self.health_calls + 2
 
 
 @dataclass(slots=True)
 class _Call:
     context: grpc.ServicerContext
-    deadline: float | None  # None while the server works: the caller is not to blame
+    deadline: float | None  # None while the server works, not the caller
     waited: float = 0.0  # seconds that the caller has taken to read parts
 
 
 class LimitCalls(grpc.ServerInterceptor):  # type: ignore[misc]
-    """Enforce the limits on every call.
+    """Enforces the limits on every call.
 
-    A call counts from its first byte until it ends. A call whose caller sends no request, or does not read
-    the answer, is cancelled: otherwise it could hold a thread of the server for any length of time.
+    A call counts from its first byte until it ends. If the caller sends no request or does not read the
+    answer, the call is cancelled. Otherwise it could occupy a thread of the server for any length of time.
     """
 
     def __init__(self, limits: CallLimits, clock: Clock = time.monotonic) -> None:
@@ -77,8 +78,8 @@ class LimitCalls(grpc.ServerInterceptor):  # type: ignore[misc]
             return handler
         health = details.method.startswith(HEALTH)
         if health and handler.response_streaming:
-            return handler  # Watch holds no thread
-        # A streamed request lets the call be counted before the request arrives.
+            return handler  # Watch does not occupy a thread
+        # The request is taken as a stream, so that the call is counted before the request arrives.
         if handler.response_streaming:
             return grpc.stream_stream_rpc_method_handler(
                 self._streamed(handler.unary_stream),
@@ -130,11 +131,11 @@ class LimitCalls(grpc.ServerInterceptor):  # type: ignore[misc]
     def _begin(self, context: grpc.ServicerContext, health: bool) -> _Call:
         limits, host = self._limits, host_of(context)
         limit = limits.health_calls if health else limits.calls
-        # Kubernetes probes from the node's address, which pods may share: one host gets half at most.
+        # Kubernetes probes come from the node's address, which pods may share, so one host gets at most half.
         limit_a_peer = max(1, limit // 2) if health else limits.calls_a_peer
         call = _Call(context, self._clock() + limits.idle_s)
         with self._lock:
-            # Health checks are counted apart: a busy server must not look like a dead process.
+            # Health checks are counted separately, so that a busy server does not look like a dead process.
             total = sum(count for (kind, _), count in self._held.items() if kind == health)
             free = total < limit and self._held[health, host] < limit_a_peer
             if free:
@@ -150,18 +151,19 @@ class LimitCalls(grpc.ServerInterceptor):  # type: ignore[misc]
 
         if not free:
             context.abort(
-                grpc.StatusCode.RESOURCE_EXHAUSTED, f"too many calls from {host}, or from all peers together"
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"too many calls from {host}, or from all peers together; retry later",
             )
-        if not context.add_callback(end):  # the call is over already: nobody reads the answer
+        if not context.add_callback(end):  # the call is already over, so nobody reads the answer
             end()
         return call
 
 
 class PeerBytes:
-    """Limit the bytes being sent to one host at the same time. Thread-safe.
+    """Limits the bytes that are being sent to one host. Thread-safe.
 
     Args:
-        limit: bytes; an answer that is sent alone may exceed it.
+        limit: Maximum bytes per host. An answer that is sent alone may exceed the limit.
     """
 
     def __init__(self, limit: int) -> None:
@@ -180,7 +182,8 @@ class PeerBytes:
                 self._sending[host] += length
         if full:
             context.abort(
-                grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {self._limit} bytes in transfer to {host}"
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"more than {self._limit} bytes would be in transfer to {host}; retry later",
             )
         try:
             yield
@@ -199,6 +202,6 @@ def _request(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
 
 
 def host_of(context: grpc.ServicerContext) -> str:
-    """Return the caller's host, without the port: ports differ between connections."""
+    """Return the caller's host, without the port, which differs between connections."""
     kind, _, place = str(context.peer()).partition(":")
     return place.rpartition(":")[0] if kind in ("ipv4", "ipv6") else str(context.peer())

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import redis
 
 PREFIX = "LOOKOUT_"
-#: librdkafka options that hold a secret: they have settings of their own, which are never printed
+#: librdkafka options that hold a secret; they have separate settings, whose values are never printed
 SECRET_OPTIONS = frozenset(
     {
         "sasl.password",
@@ -31,7 +31,7 @@ SECRET_OPTIONS = frozenset(
         "ssl.keystore.password",
     }
 )
-#: settings whose value may hold a secret: errors name them without their value
+#: settings whose values may hold a secret; errors omit these values
 SECRET_SETTINGS = frozenset(
     {
         "kafka_options",
@@ -112,14 +112,17 @@ class KafkaSecurity(BaseSettings):
     def _token_fits(self) -> None:
         bearer, url = self.kafka_mechanism == "OAUTHBEARER", self.kafka_token_url
         if bearer != (url is not None):
-            raise ValueError("LOOKOUT_KAFKA_MECHANISM=OAUTHBEARER and LOOKOUT_KAFKA_TOKEN_URL go together")
+            raise ValueError(
+                "LOOKOUT_KAFKA_MECHANISM=OAUTHBEARER and LOOKOUT_KAFKA_TOKEN_URL go "
+                "together: set both or neither"
+            )
         if url is not None and not url.startswith(("https://", "http://")):
-            raise ValueError("LOOKOUT_KAFKA_TOKEN_URL is not https://host/path")
+            raise ValueError("LOOKOUT_KAFKA_TOKEN_URL must have the form https://host/path")
 
     def kafka_security(self) -> dict[str, str]:
         """Return the librdkafka options for these settings; secrets are read from their files now.
 
-        Clients of `lookout.runtime.kafka_clients` follow later changes of the files with user name and
+        Clients from `lookout.runtime.kafka_clients` also follow later changes of the files with user name and
         password.
 
         Raises:
@@ -203,7 +206,7 @@ class RedisSecurity(BaseSettings):
         if self.redis_username and not (self.redis_password or self.redis_password_file):
             raise ValueError("LOOKOUT_REDIS_USERNAME needs LOOKOUT_REDIS_PASSWORD_FILE")
         if self.redis_cluster and self.redis_sentinel:
-            raise ValueError("LOOKOUT_REDIS_CLUSTER and LOOKOUT_REDIS_SENTINEL are both set: give one")
+            raise ValueError("LOOKOUT_REDIS_CLUSTER and LOOKOUT_REDIS_SENTINEL are both set: set only one")
         if self.redis_sentinel_auth and not (
             self.redis_sentinel and (self.redis_password or self.redis_password_file)
         ):
@@ -213,7 +216,8 @@ class RedisSecurity(BaseSettings):
         return self
 
     def redis_client(self, url: str, **more: Any) -> redis.Redis:
-        """Return a client that connects on first use; a client of a cluster asks for its nodes at once.
+        """Return a Redis client, which connects on first use. A client of a cluster connects at once, to ask
+        for its nodes.
 
         Args:
             url: redis:// or rediss:// (TLS).
@@ -223,7 +227,7 @@ class RedisSecurity(BaseSettings):
             StartupError: the URL or a file cannot be used; the message holds no secret.
             redis.exceptions.RedisClusterException: no node of the cluster answers.
         """
-        # Here, because commands and services without Redis need not wait for its import.
+        # Imported here, because commands and services without Redis need not wait for the import.
         import redis
 
         from lookout.runtime.net.redis_credentials import RedisCredentials
@@ -250,9 +254,10 @@ class RedisSecurity(BaseSettings):
                 return cast("redis.Redis", redis.RedisCluster.from_url(url, **options))
             return redis.Redis.from_url(url, **options)
         except ValueError:
-            # The parser's own words may quote the password.
+            # The parser's message is not shown, because it may quote the password.
             raise StartupError(
-                f"LOOKOUT_REDIS_URL={public_url(url)} is not redis://host:port/db or rediss://host:port/db"
+                f"LOOKOUT_REDIS_URL={public_url(url)} must have the form redis://host:port/db or "
+                f"rediss://host:port/db"
             ) from None
 
 
@@ -309,7 +314,7 @@ class Connections(KafkaSecurity, RedisSecurity, GrpcSecurity):
 
 
 def load_connections(kind: type[T], environ: Mapping[str, str] | None = None) -> T:
-    """Read connection settings alone from the environment, for the command line and tests.
+    """Read only the connection settings from the environment, for the command line and tests.
 
     Raises:
         StartupError: The message names every setting that is wrong.
@@ -331,14 +336,15 @@ def read_settings(kind: type[T], environ: Mapping[str, str], **values: Any) -> T
         field = re.search(r'field "(\w+)"', str(error))  # the error has no attribute that names the field
         name = setting(field[1]) if field else "a setting"
         raise StartupError(
-            f"{name} is not a JSON object: write one, set {name}__FIELD for each field, or leave the setting "
-            "out"
+            f"{name} is not a JSON object: write a JSON object, set {name}__FIELD for each field, or omit "
+            f"the setting"
         ) from None
 
 
 def without_security() -> Connections:
-    """Return settings for plain connections, whatever the environment says: for servers that this process
-    started itself."""
+    """Return settings for unencrypted connections without passwords, whatever the environment says, for
+    servers that this process started.
+    """
     return Connections.model_validate(Connections.model_construct().model_dump())
 
 
@@ -348,8 +354,9 @@ def setting(field: str) -> str:
 
 
 def given(kind: type[BaseSettings], environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings in `environ`; empty for the process's own environment, which pydantic reads
-    itself."""
+    """Return the settings in `environ`; empty if it is the process's own environment, which pydantic reads
+    itself.
+    """
     if environ is os.environ:
         return {}
 
@@ -362,7 +369,7 @@ def given(kind: type[BaseSettings], environ: Mapping[str, str]) -> dict[str, Any
 
 
 def explain(error: ValidationError) -> str:
-    """Describe every invalid setting by its name; values that may hold secrets are left out."""
+    """Describe every invalid setting by its name; values that may hold secrets are omitted."""
     lines = []
     for fault in error.errors():
         where = "__".join(str(part) for part in fault["loc"])
@@ -383,11 +390,11 @@ def read_secret(path: Path, name: str) -> str:
         StartupError: the file of setting `name` cannot be read or is empty.
     """
     try:
-        # Editors end a file with a newline; spaces may belong to the secret.
+        # Only the newline is removed, which editors add. Spaces may belong to the secret.
         text = path.read_text().strip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not text"
-        raise StartupError(f"{name}={path}: cannot be read: {why}") from None
+        raise StartupError(f"{name}={path}: the file cannot be read: {why}") from None
     if not text:
         raise StartupError(f"{name}={path}: the file is empty")
     return text
@@ -413,12 +420,12 @@ def _readable(settings: BaseSettings, field: str) -> str | None:
 def _one_of(settings: BaseSettings, *fields: str) -> None:
     sources = [setting(field) for field in fields if getattr(settings, field) is not None]
     if len(sources) > 1:
-        raise ValueError(f"{' and '.join(sources)} are both set: give one")
+        raise ValueError(f"{' and '.join(sources)} are both set: set only one")
 
 
 def _together(settings: BaseSettings, *fields: str) -> None:
     missing = [setting(field) for field in fields if getattr(settings, field) is None]
     if missing and len(missing) < len(fields):
         raise ValueError(
-            f"{', '.join(missing)} must be set too: {', '.join(map(setting, fields))} go together"
+            f"{', '.join(missing)} must be set, too: {', '.join(map(setting, fields))} go together"
         )

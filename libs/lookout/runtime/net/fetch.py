@@ -1,5 +1,6 @@
-"""Fetches URIs: from allowed hosts only, at the address that was checked, without redirects and within a time
-limit."""
+"""Fetches URIs from allowed hosts only, at the address that was checked, without redirects and within a time
+limit.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +24,13 @@ from lookout.errors import BadRecordError, TransientError
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolver = Callable[[str, int], Sequence[str]]
 PORTS = {"http": 80, "https": 443}
-#: a host that sends nothing for this many seconds, or fewer bytes a second than this over that time, is given
-#: up: otherwise a byte now and then would hold the connection until the deadline of a whole recording
+#: a fetch ends if the host sends nothing for this many seconds, or fewer bytes per second than this over that
+#: time. Otherwise a host could hold the connection until the deadline by sending a byte now and then
 QUIET_S: Final = 20.0
 LEAST_RATE: Final = 1 << 14
-# IPv6 addresses that carry an IPv4 address, with the bits to its right: RFC 4291 (compatible, mapped), 6052
-# (NAT64), 3056 (6to4). Teredo and local NAT64 (RFC 8215) hide theirs and are never reached.
+# IPv6 networks whose addresses contain an IPv4 address, with the number of bits to its right: RFC 4291
+# (compatible, mapped), 6052 (NAT64), 3056 (6to4). Teredo and local NAT64 (RFC 8215) obscure the IPv4 address,
+# so they are never allowed.
 _CARRIERS = (("::/96", 0), ("::ffff:0:0/96", 0), ("64:ff9b::/96", 0), ("2002::/16", 80))
 _HIDING = tuple(ipaddress.ip_network(network) for network in ("2001::/32", "64:ff9b:1::/48"))
 
@@ -42,10 +44,14 @@ def uri_of(value: bytes) -> str:
     try:
         lines = [line.strip() for line in value.decode("ascii").splitlines()]
     except UnicodeDecodeError as error:
-        raise BadRecordError("bad-uri", "a URI list must be ASCII; escape other characters") from error
+        raise BadRecordError(
+            "bad-uri", "a URI list must be ASCII: percent-encode other characters"
+        ) from error
     uris = [line for line in lines if line and not line.startswith("#")]
     if len(uris) != 1:
-        raise BadRecordError("bad-uri", f"a segment must be one URI, not {len(uris)}")
+        raise BadRecordError(
+            "bad-uri", f"a segment's value must contain exactly one URI, but contains {len(uris)}"
+        )
     return uris[0]
 
 
@@ -63,7 +69,7 @@ class UriFetcher:
         hosts: globs of allowed hosts. A host given as an address must be listed without wildcards.
         networks: private networks (CIDR) that are allowed although they are not public.
         limit: maximum bytes of one answer.
-        timeout_s: seconds for one whole fetch, from the first look-up to the last byte.
+        timeout_s: seconds for one whole fetch, from the DNS lookup to the last byte.
         settings: prefix of the settings that allow schemes, hosts and networks, for messages.
     """
 
@@ -76,7 +82,7 @@ class UriFetcher:
     settings: str = "LOOKOUT_URI"
 
     def fetch(self, uri: str) -> bytes:
-        """Fetch what a URI names, in one attempt.
+        """Return the bytes of a URI, fetched in one attempt.
 
         Raises:
             BadRecordError: it may not be fetched, or the answer is of no use.
@@ -97,8 +103,8 @@ class UriFetcher:
         return url, self._checked(url)
 
     def stream(self, uri: str, take: Callable[[bytes], object]) -> None:
-        """Fetch what a URI names in one attempt, piece by piece; before a failure, `take` may have been
-        called.
+        """Fetch the bytes of a URI piece by piece, in one attempt; `take` may have been called before an
+        error is raised.
 
         Args:
             uri: The URI.
@@ -125,13 +131,14 @@ class UriFetcher:
         if url.scheme not in self.schemes or url.scheme not in PORTS:
             raise BadRecordError(
                 "uri-refused",
-                f"scheme {url.scheme!r} is not allowed; {self.settings}_SCHEMES={','.join(self.schemes)}",
+                f"scheme {url.scheme!r} is not allowed: add it to {self.settings}_SCHEMES, which is now "
+                f"{','.join(self.schemes)}",
             )
         if url.username is not None or url.password is not None:
-            raise BadRecordError("uri-refused", "a URI with a user name or password is not fetched")
-        # A newline within a URI would start another header of the request.
+            raise BadRecordError("uri-refused", "a URI must not contain a user name or password")
+        # Otherwise a newline in a URI could start another header of the request.
         if not uri.isprintable() or " " in uri:
-            raise BadRecordError("bad-uri", "a URI has no spaces or control characters")
+            raise BadRecordError("bad-uri", "a URI must not contain spaces or control characters")
         self.check_host(host)
         return url
 
@@ -139,7 +146,7 @@ class UriFetcher:
         """Check that a host is allowed, whatever its addresses are.
 
         Raises:
-            BadRecordError: The host is not allowed; the text names the setting.
+            BadRecordError: The host is not allowed; the message names the setting.
         """
         host = host.lower()
         named = any(host == pattern.lower() for pattern in self.hosts)
@@ -151,7 +158,9 @@ class UriFetcher:
             raise BadRecordError("uri-refused", f"host {host!r} is not allowed; {allowed}{itself}")
 
     def _checked(self, url: SplitResult) -> str:
-        """Check all addresses of the host and return one: the fetch uses it, whatever DNS says later."""
+        """Check all addresses of a URL's host and return one of them, which the fetch uses whatever DNS says
+        later.
+        """
         host = url.hostname or ""
         try:
             addresses = self.resolver(host, url.port or PORTS[url.scheme])
@@ -166,10 +175,10 @@ class UriFetcher:
         """Check that every address of a host may be reached.
 
         Raises:
-            BadRecordError: An address is not allowed; the text names it and the setting.
+            BadRecordError: An address is not allowed; the message names the address and the setting.
         """
         for address in addresses:
-            # Without the zone (`fe80::1%eth0`), which `ipaddress` would compare too.
+            # The zone (as in `fe80::1%eth0`) is removed, because `ipaddress` would compare it, too.
             if not self._reachable(ipaddress.ip_address(address.split("%")[0])):
                 raise BadRecordError(
                     "uri-refused",
@@ -191,25 +200,32 @@ class UriFetcher:
         headers = {name.lower(): value for name, value in answer.headers}
         coding = headers.get(b"content-encoding", b"identity").strip().lower()
         if coding not in {b"", b"identity"}:
-            raise BadRecordError("uri-encoding", f"the host sends a content encoding ({coding[:40]!r})")
+            raise BadRecordError(
+                "uri-encoding", f"the host sends the content encoding {coding[:40]!r}, which is not accepted"
+            )
         length = headers.get(b"content-length", b"")
         if length.isdigit() and (len(length) > 18 or int(length) > self.limit):
             announced = length[:20].decode()
-            raise BadRecordError("too-many-bytes", f"{announced} bytes exceed the limit of {self.limit}")
+            raise BadRecordError(
+                "too-many-bytes",
+                f"the host announces {announced} bytes, which exceeds the limit of {self.limit}",
+            )
 
     def _body(self, answer: httpcore.Response, deadline: float, take: Callable[[bytes], object]) -> None:
         size = 0
         for chunk in answer.iter_stream():
             size += len(chunk)
             if size > self.limit:
-                raise BadRecordError("too-many-bytes", f"more than the limit of {self.limit} bytes")
+                raise BadRecordError(
+                    "too-many-bytes", f"the host sends more than the limit of {self.limit} bytes"
+                )
             take(chunk)
             _left(deadline)
 
 
 @dataclass
 class Deadline:
-    """The time by which a fetch must have ended, in monotonic seconds."""
+    """The time by which a fetch must end, in monotonic seconds."""
 
     at: float
 
@@ -223,7 +239,7 @@ class Deadline:
 
 
 def request_of(url: SplitResult) -> tuple[httpcore.URL, dict[bytes | str, bytes | str]]:
-    """Return a request's target and the headers that every request has."""
+    """Return the target of a request for a URL, and the headers that every request has."""
     host, port = url.hostname or "", url.port or PORTS[url.scheme]
     name = f"[{host}]" if ":" in host else host
     target = (url.path or "/") + (f"?{url.query}" if url.query else "")
@@ -237,7 +253,9 @@ def request_of(url: SplitResult) -> tuple[httpcore.URL, dict[bytes | str, bytes 
 
 
 def connected(address: str, deadline: Deadline) -> httpcore.ConnectionPool:
-    """Return a connection pool to one address, whatever name the URL has; every wait ends at the deadline."""
+    """Return a connection pool to one address, whatever host the URL names; every wait ends at the
+    deadline.
+    """
     tls = _authorities(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
     return httpcore.ConnectionPool(ssl_context=tls, network_backend=_Pinned(address, deadline))
 
@@ -268,10 +286,10 @@ def check_status(answer: httpcore.Response, *good: int) -> None:
 
 @contextmanager
 def passing(url: SplitResult) -> Iterator[None]:
-    """Turn network failures and time-outs within the block into transient errors.
+    """Turn network failures and timeouts in the block into transient errors.
 
     Raises:
-        TransientError: The network failed, or time was up.
+        TransientError: The network failed, or the deadline has passed.
     """
     try:
         yield
@@ -289,7 +307,7 @@ def is_address(host: str) -> bool:
 
 
 def carried(address: Address) -> Address | None:
-    """Return the IPv4 address that an IPv6 address carries, if any."""
+    """Return the IPv4 address inside an IPv6 address; None if it has none."""
     if isinstance(address, ipaddress.IPv4Address) or int(address) <= 1:
         return None
     for network, right in _CARRIERS:
@@ -306,7 +324,7 @@ def _left(deadline: float) -> float:
 
 
 class _Pinned(httpcore.SyncBackend):
-    """Connects to one address, whatever name the URL has; every wait ends at the deadline."""
+    """Connects to one address, whatever host the URL names; every wait ends at the deadline."""
 
     def __init__(self, address: str, deadline: Deadline) -> None:
         self._address, self._deadline = address, deadline
@@ -336,7 +354,7 @@ class _Timed(httpcore.NetworkStream):
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         since = time.monotonic()
         data = self._stream.read(max_bytes, min(self._deadline.left(), QUIET_S))
-        self._waited_s += time.monotonic() - since  # without the time in which nobody reads
+        self._waited_s += time.monotonic() - since  # excludes time in which nobody reads
         self._came += len(data)
         if self._waited_s >= QUIET_S:
             if self._came < QUIET_S * LEAST_RATE:

@@ -25,7 +25,7 @@ _log = logs.get("grpc")
 
 
 class Token:
-    """The token of a fleet, read again when its file changes. Thread-safe."""
+    """The fleet's token, read again when its file changes. Thread-safe."""
 
     def __init__(self, settings: GrpcSecurity) -> None:
         self._fixed = settings.grpc_token.get_secret_value() if settings.grpc_token is not None else None
@@ -34,7 +34,7 @@ class Token:
 
     @classmethod
     def of(cls, settings: GrpcSecurity) -> Token | None:
-        """Return the token that the settings configure, if any.
+        """Return the token in the settings; None if they configure no token.
 
         Raises:
             StartupError: its file cannot be read.
@@ -46,7 +46,7 @@ class Token:
         return token
 
     def value(self) -> str:
-        """Return the current token. If its file has gone, the last one stays in use."""
+        """Return the current token. If its file is gone, the last token that was read stays in use."""
         if self._path is None:
             return self._fixed or ""
         try:
@@ -60,7 +60,7 @@ class Token:
         return self._read[1] if self._read is not None else ""
 
     def matches(self, shown: str) -> bool:
-        """Whether a caller showed the token."""
+        """Whether what a caller sent is the token."""
         return hmac.compare_digest(shown.encode(), f"Bearer {self.value()}".encode())
 
 
@@ -80,14 +80,14 @@ class Certificates:
 
     @property
     def version(self) -> int:
-        """A number that grows each time new certificates are loaded; reading it checks the files."""
+        """A number that increases each time new certificates are loaded; reading it checks the files."""
         with self._lock:
             self._load(first=False)
             return self._version
 
     @property
     def contents(self) -> tuple[bytes, bytes, bytes]:
-        """PEM of the authorities, the certificate and its key."""
+        """Return the authorities, the certificate and its key, each as PEM."""
         return self._contents
 
     def _load(self, *, first: bool) -> None:
@@ -98,7 +98,7 @@ class Certificates:
             authorities, certificate, key = self._paths
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_verify_locations(authorities)
-            context.load_cert_chain(certificate, key)  # halves of two pairs, while files are replaced, fail
+            context.load_cert_chain(certificate, key)  # fails if the files are only half replaced
             read = authorities.read_bytes(), certificate.read_bytes(), key.read_bytes()
         except (OSError, ssl.SSLError) as error:
             names = ", ".join(
@@ -118,8 +118,9 @@ class Certificates:
             _log.info("new certificates are in use")
 
 
-#: Services of a fleet reach each other directly: gRPC would send calls to the proxy in `https_proxy`, which
-#: is for outside addresses, and they would wait for ever. Trace exporters open channels that do use it.
+#  Services of a fleet reach each other directly. Otherwise gRPC would send calls to the proxy in
+# `https_proxy`,
+#: which is for outside addresses, and the calls would wait for ever. Trace exporters do use the proxy.
 _NO_PROXY: Final = ("grpc.enable_http_proxy", 0)
 
 
@@ -134,7 +135,9 @@ class Channels:
 
     @property
     def version(self) -> int:
-        """The version of the certificates; channels opened at an earlier one show replaced certificates."""
+        """The version of the certificates. Channels that were opened at an earlier version use replaced
+        certificates.
+        """
         return self._certificates.version if self._certificates is not None else 0
 
     def open(self, address: str, options: Sequence[tuple[str, Any]] = ()) -> grpc.Channel:
@@ -151,7 +154,7 @@ class Channels:
 
 
 def listen(server: grpc.Server, address: str, host: str, settings: GrpcSecurity) -> int:
-    """Add a port to the server, with TLS if it is configured, and return its number.
+    """Add a port to the server, with TLS if configured; return the port's number.
 
     Raises:
         StartupError: other machines would be served without TLS, or a file cannot be used.
@@ -168,7 +171,7 @@ def listen(server: grpc.Server, address: str, host: str, settings: GrpcSecurity)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """Whether an address can be reached only from this machine."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -204,7 +207,7 @@ class AskForToken(grpc.ServerInterceptor):  # type: ignore[misc]
 
     def __init__(self, token: Token) -> None:
         self._token = token
-        # A stream, so that it does not wait for the request, which may never come.
+        # The handler takes a stream, so that rejecting does not wait for a request, which may never come.
         self._refusal = grpc.stream_unary_rpc_method_handler(_refuse)
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
@@ -216,7 +219,10 @@ class AskForToken(grpc.ServerInterceptor):  # type: ignore[misc]
 
 
 def _refuse(_requests: Any, context: grpc.ServicerContext) -> None:
-    context.abort(grpc.StatusCode.UNAUTHENTICATED, "the fleet's token is missing or wrong")
+    context.abort(
+        grpc.StatusCode.UNAUTHENTICATED,
+        "the fleet's token is missing or wrong: check LOOKOUT_GRPC_TOKEN_FILE",
+    )
 
 
 _Unary: Any = grpc.UnaryUnaryClientInterceptor

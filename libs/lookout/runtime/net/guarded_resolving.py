@@ -1,11 +1,11 @@
 """An allow-list for libraries that open their own connections, enforced where they resolve names.
 
 Apprise, paho and similar libraries call `socket.create_connection`, which resolves and connects in one step.
-Under a guard, a look-up answers only if the host and all of its addresses are allowed. So the connection goes
-to an address that was checked, even after a redirect, whatever DNS says later.
+Under a guard, a lookup succeeds only if the host and all of its addresses are allowed. So every connection
+goes to a checked address, even after a redirect, whatever DNS says later.
 
-Libraries deliver on their own threads. `guard_process` therefore covers all threads of a process, and code
-that checks its addresses itself opts out with `unguarded`.
+Libraries connect on their own threads, so `guard_process` covers all threads of a process. Code that checks
+its addresses itself opts out with `unguarded`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _context: ContextVar[tuple[UriFetcher | None] | None] = ContextVar("guard", defa
 
 
 def guard_process(allowed: UriFetcher) -> None:
-    """Let every thread of this process resolve allowed hosts only.
+    """From now on, let every thread of this process resolve only allowed hosts.
 
     Args:
         allowed: The allowed hosts and networks.
@@ -38,7 +38,7 @@ def guard_process(allowed: UriFetcher) -> None:
 
 @contextmanager
 def guarded(allowed: UriFetcher) -> Iterator[None]:
-    """Let this context resolve allowed hosts only.
+    """Let this context resolve only allowed hosts within the block.
 
     Args:
         allowed: The allowed hosts and networks.
@@ -53,7 +53,7 @@ def guarded(allowed: UriFetcher) -> Iterator[None]:
 
 @contextmanager
 def unguarded() -> Iterator[None]:
-    """Let this context resolve every host, because it checks its addresses itself."""
+    """Let this context resolve every host within the block, because the caller checks its addresses."""
     token = _context.set((None,))
     try:
         yield
@@ -73,6 +73,6 @@ def _guarded_resolve(host: Any, *arguments: Any, **more: Any) -> Any:
         answers = _resolve(host, *arguments, **more)
         allowed.check_addresses(name, [str(answer[4][0]) for answer in answers])
     except BadRecordError as error:
-        # Libraries handle a name that does not resolve: they report it and do not connect.
+        # Reported as a name that does not resolve, because libraries handle that error and do not connect.
         raise socket.gaierror(socket.EAI_FAIL, error.detail) from error
     return answers

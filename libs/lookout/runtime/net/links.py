@@ -1,4 +1,6 @@
-"""Signed links, which open one resource for a limited time without a sign-in. Two services share the key."""
+"""Signed links, which open one resource for a limited time without a sign-in. The gateway and notify share
+the key.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from urllib.parse import urlencode
 from lookout.disk import read_file
 from lookout.errors import StartupError
 
-#: least bytes of a key
+#: minimum length of a key in bytes
 _LEAST_KEY: Final = 16
 
 
@@ -32,18 +34,18 @@ def read_link_key(path: Path, setting: str) -> bytes:
     except (OSError, ValueError) as error:
         raise StartupError(f"{setting}={path}: {error}") from error
     if len(key) < _LEAST_KEY:
-        raise StartupError(f"{setting}={path}: a key of at least {_LEAST_KEY} bytes is needed")
+        raise StartupError(f"{setting}={path}: the key must have at least {_LEAST_KEY} bytes")
     return key
 
 
 def signed_link(key: bytes, base: str, path: str, seconds: float) -> str:
-    """Return a link that expires.
+    """Return a signed link that expires.
 
     Args:
         key: The signing key.
         base: Scheme and host.
-        path: What it shows, such as /v1/shared/incidents/ID/picture.jpg.
-        seconds: How long it is valid.
+        path: Path of the resource, such as /v1/shared/incidents/ID/picture.jpg.
+        seconds: Seconds for which the link is valid.
     """
     until = int(time.time() + seconds)
     query = urlencode({"until": until, "signature": _signature(key, path, until)})

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 ACCESS_KEY_FILE: Final = "AWS_ACCESS_KEY_ID_FILE"
 SECRET_KEY_FILE: Final = "AWS_SECRET_ACCESS_KEY_FILE"
-#: time after which the files are read again: old and new credentials must both be valid for a while anyway
+#  time after which the files are read again; old and new credentials must both be valid for at least this
+# time
 FRESH: Final = timedelta(minutes=1)
 
 
@@ -26,15 +27,15 @@ def open_store(url: str) -> Any:
     """Open an obstore store: `s3://bucket/prefix`, `gs://...`, `az://...`, or a folder, which is created.
 
     Credentials come from the usual variables (`AWS_ACCESS_KEY_ID`, ...). For s3:// they may instead come from
-    the two files that `AWS_ACCESS_KEY_ID_FILE` and `AWS_SECRET_ACCESS_KEY_FILE` name, which are read again as
-    they change.
+    the two files that `AWS_ACCESS_KEY_ID_FILE` and `AWS_SECRET_ACCESS_KEY_FILE` name, which are read again
+    when they change.
 
     Raises:
         OSError: The folder cannot be created.
-        ValueError: The address cannot be used, or only one of the two files is named.
+        ValueError: The URL cannot be used, or only one of the two files is named.
         obstore.exceptions.BaseError: The address cannot be used.
     """
-    # Here, because not every service has it.
+    # Imported here, because not every service has this library.
     from obstore.store import LocalStore, from_url
 
     if "://" not in url:
@@ -68,12 +69,12 @@ def store_of_setting(name: str, url: str) -> Any:
     try:
         return open_store(url)
     except (BaseError, OSError, ValueError) as error:
-        raise StartupError(f"{name}={public_url(url)}: it cannot be opened: {error}") from error
+        raise StartupError(f"{name}={public_url(url)}: the store cannot be opened: {error}") from error
 
 
 @contextmanager
 def asking_store(what: str) -> Iterator[None]:
-    """Turn a store's failures within the block into TransientError; `FileNotFoundError` passes unchanged.
+    """Turn a store's failures in the block into TransientError; `FileNotFoundError` is not changed.
 
     Args:
         what: What messages call the store.

@@ -20,20 +20,20 @@ def request(
     """Send a request.
 
     Args:
-        allowed: Where it may go.
+        allowed: Where the request may be sent.
         address: URL of the target.
         headers: Further headers.
         body: The body.
-        deadline: When everything must have ended.
+        deadline: Time limit of the whole request.
         method: HTTP method.
-        limit: Maximum bytes of an answer; 0: none are read.
+        limit: Maximum bytes of the answer; 0: the answer is not read.
 
     Returns:
         The target's host, the status of its answer, and the answer.
 
     Raises:
-        BadRecordError: The target may not be reached, or answers with too much.
-        TransientError: It does not answer.
+        BadRecordError: The target may not be reached, or its answer is too long.
+        TransientError: The target does not answer.
     """
     with unguarded():  # the address was checked here, and is connected to unchanged
         url, place = allowed.place(address)

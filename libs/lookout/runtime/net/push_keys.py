@@ -31,7 +31,7 @@ def read_push_key(path: Path, setting: str) -> ec.EllipticCurvePrivateKey:
         setting: The setting that names it, for messages.
 
     Raises:
-        StartupError: The file cannot be read, or the key is not of P-256.
+        StartupError: The file cannot be read, or its key is not a P-256 key.
     """
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -42,8 +42,8 @@ def read_push_key(path: Path, setting: str) -> ec.EllipticCurvePrivateKey:
         raise StartupError(f"{setting}={path}: {error}") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
         raise StartupError(
-            f"{setting}={path}: a private key of P-256 is needed; make one with "
-            "openssl ecparam -name prime256v1 -genkey -noout"
+            f"{setting}={path}: the file must contain a P-256 private key; make a key with openssl "
+            f"ecparam -name prime256v1 -genkey -noout"
         )
     return key
 
@@ -62,7 +62,7 @@ def push_key_pair(path: Path, setting: str) -> tuple[bytes, bytes]:
     """Return the private key in a file and its public key, both as PEM.
 
     Raises:
-        StartupError: As `read_push_key`.
+        StartupError: The file cannot be read, or its key is not a P-256 key.
     """
     from cryptography.hazmat.primitives import serialization
 

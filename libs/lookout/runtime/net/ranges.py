@@ -15,18 +15,18 @@ from lookout.runtime.net.fetch import Deadline, UriFetcher, check_status, connec
 from lookout.video.files.content_version import version_of
 
 RANGE_S = 60.0
-"""Most seconds for one range."""
+"""Maximum seconds for one range."""
 _CONTENT_RANGE = re.compile(rb"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
 
 
 class UriRanges:
-    """A URI that is read in ranges, over one connection where the host keeps it open.
+    """Reads a URI in ranges, over one connection if the host keeps it open.
 
-    Every range request carries `If-Range`, and every answer must name the version and size of the first one,
-    so all bytes come from one version. The host is looked up and checked once.
+    Every range request carries `If-Range`, and every answer must name the same version and size as the first
+    answer, so all bytes come from one version. The host is resolved and checked once.
 
     Args:
-        fetcher: Says what may be fetched, and from where.
+        fetcher: Checks what may be fetched, and from where.
         uri: The URI.
 
     Raises:
@@ -43,13 +43,13 @@ class UriRanges:
         self.requests = self.fetched = 0
 
     def begin(self) -> bool:
-        """Ask for the first byte.
+        """Ask for the first byte, to learn whether the host serves ranges.
 
         Returns:
-            Whether the host serves ranges and names a version; then `size` and `version` are set.
+            Whether the host serves ranges and names a version. If so, `size` and `version` are set.
 
         Raises:
-            BadRecordError: The URI names nothing of use.
+            BadRecordError: The URI may not be fetched, or its answer cannot be used.
             TransientError: The host does not answer, or is unavailable for now.
         """
         with passing(self._url):
@@ -63,7 +63,7 @@ class UriRanges:
             return span[:2] == (0, 0)
 
     def read(self, start: int, stop: int, take: Callable[[bytes], object]) -> None:
-        """Read the bytes [start, stop) in one attempt; before a failure, `take` may have been called.
+        """Read the bytes [start, stop) in one attempt; `take` may have been called before an error is raised.
 
         Args:
             start: First byte.
@@ -71,9 +71,9 @@ class UriRanges:
             take: Called with every piece, in order.
 
         Raises:
-            BadRecordError: The recording has changed (`uri-changed`), or the answer is not the range asked
-                for.
-            TransientError: The host does not answer, breaks off, or is unavailable for now.
+            BadRecordError: The recording has changed (`uri-changed`), or the answer is not the requested
+                range.
+            TransientError: The host does not answer, closes the connection early, or is unavailable for now.
         """
         wanted = stop - start
         with passing(self._url):
@@ -85,10 +85,10 @@ class UriRanges:
                 check_status(answer, 200, 206, 412, 416)
                 span, version = _span(answer), version_of(answer.headers)
                 if answer.status != 206 or version != self.version or (span and span[2] != self.size):
-                    raise BadRecordError("uri-changed", "it changed while it was read")
+                    raise BadRecordError("uri-changed", "the recording changed while it was read")
                 if span is None or span[:2] != (start, stop - 1):
                     raise BadRecordError(
-                        "bad-range", f"the host does not answer with bytes {start}-{stop - 1}"
+                        "bad-range", f"the host did not answer with the requested bytes {start}-{stop - 1}"
                     )
                 for piece in answer.iter_stream():
                     wanted -= len(piece)
@@ -105,7 +105,9 @@ class UriRanges:
             )
 
     def _ask(self, start: int, stop: int) -> httpcore.Response:
-        """Return an answer without its body, because a host without ranges would send the whole file."""
+        """Return the answer to a range request. Its body is not read yet, because a host that ignores Range
+        headers would send the whole file.
+        """
         self._deadline.at = time.monotonic() + self._seconds
         where, headers = request_of(self._url)
         ranged = {**headers, "range": f"bytes={start}-{stop - 1}"}
@@ -126,8 +128,9 @@ class UriRanges:
 
 
 def _span(answer: httpcore.Response) -> tuple[int, int, int] | None:
-    """Return first byte, last byte and total size from `Content-Range`; None if the answer has no valid
-    one."""
+    """Return first byte, last byte and total size from `Content-Range`; None if this header is missing or
+    invalid.
+    """
     headers = {name.lower(): value for name, value in answer.headers}
     match = _CONTENT_RANGE.fullmatch(headers.get(b"content-range", b"").strip())
     if match is None:

@@ -1,5 +1,6 @@
-"""Redis credentials that are read at each connection. A module of its own, because importing redis is
-slow."""
+"""Redis credentials that are read at each connection. In a separate module, because importing redis is
+slow.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exceptions that redis-py raises when Redis, single or as a cluster, does not answer."""
+"""The exceptions that redis-py raises if Redis or a Redis Cluster does not answer."""
 
 from __future__ import annotations
 

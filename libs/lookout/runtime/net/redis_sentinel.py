@@ -1,4 +1,6 @@
-"""A client of the primary that Redis Sentinels name. A module of its own, because importing redis is slow."""
+"""A client of the primary that Redis Sentinels name. In a separate module, because importing redis is
+slow.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,14 @@ def primary_client(url: str, service: str, options: Mapping[str, Any], *, auth: 
         url: redis://host:port,host:port/db of the Sentinels, or rediss:// (TLS, also to the primary).
         service: The primary's name at the Sentinels.
         options: Connection options for the primary.
-        auth: Whether the Sentinels ask for the credentials of the primary.
+        auth: Whether the Sentinels require the primary's credentials.
 
     Raises:
         ValueError: The URL cannot be read.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("redis", "rediss") or "@" in parts.netloc:
-        raise ValueError("not an address of Sentinels")
+        raise ValueError("not a URL of Sentinels")
     hosts = [_place(place) for place in parts.netloc.split(",")]
     tls = {"ssl": True} if parts.scheme == "rediss" else {}
     shared = (*_SHARED, "credential_provider") if auth else _SHARED

@@ -1,6 +1,6 @@
-"""Defensive reads of Redis: a key of another type, or a value that is not valid, counts as absent.
+"""Defensive reads of Redis: a key of the wrong type or an invalid value counts as absent.
 
-Redis is only an index, so an invalid entry is removed and its holder writes it again.
+Redis is only an index, so an invalid entry is removed, and its holder writes it again.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import structlog
 from lookout.text import clean
 
 Kind = Literal["hash", "string", "zset"]
-#: how a client decodes text that is not UTF-8: into something that no fleet writes
+#: how a client decodes invalid UTF-8: into text that no fleet writes
 ENCODING_ERRORS: Final = "backslashreplace"
 
 _log = structlog.get_logger(__name__)
 
 
 def with_types(client: redis.Redis, kinds: Mapping[str, Kind], ask: Callable[[], Any]) -> Any:
-    """Run a Redis call; if a key has another type, remove it and run the call once more.
+    """Run a Redis call; if a key has the wrong type, remove the key and run the call once more.
 
     Args:
         client: Redis.
         kinds: The expected type of each key.
-        ask: Reads or writes the keys; may be called twice.
+        ask: Reads or writes the keys; it may be called twice.
 
     Raises:
         RedisError: `ask` failed for another reason.
@@ -48,7 +48,8 @@ def with_types(client: redis.Redis, kinds: Mapping[str, Kind], ask: Callable[[],
 def is_wrong_type(error: redis.ResponseError) -> bool:
     """Whether Redis rejected a command because its key holds another type.
 
-    The code is the first word of Redis's message. For a pipeline, redis-py puts the command before it.
+    The error's code is the first word of Redis's message. For a pipeline, redis-py puts the command before
+    the message.
     """
     return str(error).rpartition(" of pipeline caused error: ")[2].startswith("WRONGTYPE")
 
@@ -75,7 +76,7 @@ def number_of(value: bytes | str) -> float | None:
 
 
 def text_of(value: bytes | str) -> str | None:
-    """Decode a text; None if it is not UTF-8."""
+    """Return a value as text; None if it is not UTF-8."""
     try:
         return value if isinstance(value, str) else value.decode()
     except UnicodeDecodeError:

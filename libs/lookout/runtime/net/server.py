@@ -16,17 +16,18 @@ from lookout.runtime.net.grpc_security import AskForToken, Token, listen
 from lookout.runtime.observe.tracing import ServerTracing
 
 AddService = Callable[[grpc.Server], None]
-MAX_MESSAGE_BYTES = 8 << 20  # tensors travel in chunks of 1 MiB; records that carry motion grids fit
+MAX_MESSAGE_BYTES = 8 << 20  # fits tensors' chunks of 1 MiB, and records with motion grids
 
 
 class GrpcServer:
-    """Serves gRPC: add services, then call `start`. Health is NOT_SERVING until `serving(True)`.
+    """A gRPC server: add services, then call `start`. The health service answers NOT_SERVING until
+    `serving(True)`.
 
     Args:
         host: address to listen on; 0.0.0.0: all addresses, IPv6 included.
-        port: 0 takes any free one.
+        port: port to listen on; 0: any free port.
         limits: how much of the server its callers may occupy.
-        security: who may call; unset: anybody on this machine.
+        security: who may call; unset: anyone on this machine.
 
     Raises:
         StartupError: the port is taken, or other machines would be served without TLS.
@@ -62,7 +63,8 @@ class GrpcServer:
             self.port: int = listen(self._server, address, host, security)
         except RuntimeError as error:
             raise StartupError(
-                f"LOOKOUT_GRPC_PORT={port}: cannot listen on {address} ({error}); 0 takes any free port"
+                f"LOOKOUT_GRPC_PORT={port}: cannot listen on {address} ({error}): choose another port; 0 "
+                f"takes any free port"
             ) from error
 
     def add(self, service: AddService, *names: str) -> None:
@@ -79,7 +81,7 @@ class GrpcServer:
         self._server.start()
 
     def serving(self, ready: bool) -> None:
-        """Set what the health service answers for "" and every added service."""
+        """Set what the health service answers for the server ("") and for every added service."""
         status = (
             health_pb2.HealthCheckResponse.SERVING if ready else health_pb2.HealthCheckResponse.NOT_SERVING
         )
@@ -87,7 +89,7 @@ class GrpcServer:
             self._health.set(name, status)
 
     def stop(self, grace_s: float = 1.0) -> None:
-        """Reject new calls at once; running ones may take `grace_s` to end."""
+        """Reject new calls at once, and cancel running calls after `grace_s` seconds."""
         self._health.enter_graceful_shutdown()
         self._server.stop(grace_s).wait(grace_s + 1.0)
         self._limits.stop()

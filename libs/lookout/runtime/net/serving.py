@@ -7,7 +7,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 
 def serving_fault(channel: grpc.Channel, timeout_s: float) -> str | None:
-    """Return why a service does not serve calls; None if it does.
+    """Return why a service does not serve calls; None if it serves them.
 
     Args:
         channel: A channel to the service.

@@ -31,7 +31,7 @@ _WORDS: Final[Mapping[str, str]] = {
 
 
 def fault_text(fault: Mapping[str, Any]) -> str:
-    """Describe what is wrong with a value.
+    """Return a sentence about what is wrong with a value.
 
     Args:
         fault: One of pydantic's `ValidationError.errors()`, with its context.
@@ -43,5 +43,5 @@ def fault_text(fault: Mapping[str, Any]) -> str:
     text = words.format(
         **{name: f"{value:g}" if isinstance(value, float) else value for name, value in context}
     )
-    # The environment has no other way to say "unset", but an empty text is a value.
-    return f"{text}; leave the setting out instead" if fault["input"] == "" else text
+    # An empty text is a value, although people may write it to mean "unset".
+    return f"{text}; to leave it unset, omit the setting" if fault["input"] == "" else text

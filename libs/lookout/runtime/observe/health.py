@@ -1,5 +1,6 @@
-"""Liveness and readiness. Alive: the polling thread runs. Ready: a settled member of the group that can reach
-Kafka."""
+"""Liveness and readiness. A service is alive if its polling thread runs, and ready if it is a settled member
+of its consumer group and can reach Kafka.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ class Health:
         self._beat = self._clock()
 
     def allow(self, seconds: float) -> None:
-        """Count as alive for `seconds` more without a round of the polling thread, while a model loads."""
+        """Count as alive for another `seconds` without a round of the polling thread, for example while a
+        model loads.
+        """
         self._beat = self._clock() + seconds
 
     def block(self, part: str, why: str) -> None:
@@ -38,7 +41,7 @@ class Health:
             self._blockers[part] = why
 
     def clear(self, part: str) -> None:
-        """`part` no longer blocks readiness."""
+        """Let readiness no longer be blocked by `part`."""
         with self._lock:
             self._blockers.pop(part, None)
 
@@ -52,15 +55,16 @@ class Health:
             return dict(self._blockers)
 
     def note(self, part: str, tell: Callable[[], object]) -> None:
-        """Report something alongside readiness. `tell` returns JSON-compatible data; nothing is shown while
-        it is empty."""
+        """Show facts about a part alongside readiness. `tell` returns them as JSON-compatible data; empty
+        data is not shown.
+        """
         with self._lock:
             self._notes[part] = tell
 
     def notes(self) -> dict[str, object]:
-        """Return what is reported alongside readiness, by part."""
+        """Return the facts that are shown alongside readiness, by part."""
         with self._lock:
-            # `tell` may take locks of its own, so it is called without this one.
+            # Called without this lock, because `tell` may take other locks.
             notes = dict(self._notes)
         return {part: text for part, tell in notes.items() if (text := tell())}
 

@@ -1,6 +1,7 @@
 """Rate-limited log lines for events that untrusted records cause.
 
-Each subject gets a few lines per interval; the next one tells how many were left out.
+Each subject gets a few lines per interval. Further lines are skipped, and the next interval's first line says
+how many.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import Any, Final
 from lookout.text import clean
 
 INTERVAL_S: Final = 60.0
-#: most lines of one subject in an interval
+#: maximum number of lines per subject and interval
 LINES: Final = 10
-#: most subjects that are counted separately; further ones share one count
+#: maximum number of subjects that are counted separately; all further subjects share one count
 SUBJECTS: Final = 1000
 
 
@@ -30,7 +31,7 @@ class LimitedLog:
     """Warnings and errors, rate-limited by subject (such as a camera and a reason). Thread-safe.
 
     Args:
-        log: Where lines go (structlog).
+        log: The logger to which lines are written (structlog).
         clock: Monotonic seconds.
     """
 
@@ -51,15 +52,17 @@ class LimitedLog:
     def _write(
         self, write: Callable[..., object], subject: Hashable, event: str, facts: dict[str, object]
     ) -> None:
-        left_out = self._left_out(subject)
+        left_out = self._skipped_before(subject)
         if left_out is None:
             return
         if left_out:
             facts["left_out_before"] = left_out
         write(event, **{name: clean(fact) for name, fact in facts.items()})
 
-    def _left_out(self, subject: Hashable) -> int | None:
-        """Return how many lines were left out before this one; None if this one is left out too."""
+    def _skipped_before(self, subject: Hashable) -> int | None:
+        """Return how many lines of a subject were skipped before this line; None if this line must be
+        skipped, too.
+        """
         now = self._clock()
         with self._lock:
             if subject not in self._counts and len(self._counts) >= SUBJECTS:

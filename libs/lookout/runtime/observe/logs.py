@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line on stderr, with stage, instance, camera, offset and trace."""
+"""Structured logs: one JSON object per line on stderr, with stage, instance, camera, offset and trace."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from opentelemetry import trace
 from lookout.text import clean_event
 
 Event = MutableMapping[str, Any]
-#: kinds of messages that are remembered at a time
+#: maximum number of kinds of messages that are remembered at a time
 _KINDS = 1000
 
 
 class _Lines(structlog.PrintLogger):
-    """Prints lines, and leaves out what cannot be written (a full disk): logging must not end a thread."""
+    """Prints lines. A line that cannot be written (full disk) is dropped, because logging must not end a
+    thread.
+    """
 
     def msg(self, message: str) -> None:
         """Print a line."""
@@ -32,7 +34,7 @@ class _Lines(structlog.PrintLogger):
 
 def setup(stage: str, instance: str, level: str = "INFO", human: bool | None = None) -> None:
     """Configure structlog and the standard library's logging for this process.
-    `human`: plain lines instead of JSON; unset: where stderr is a terminal."""
+    `human`: whether to print plain lines instead of JSON; unset: only if stderr is a terminal."""
     human = sys.stderr.isatty() if human is None else human
     renderer: Any = structlog.dev.ConsoleRenderer() if human else structlog.processors.JSONRenderer()
     shared: list[Any] = [
@@ -45,7 +47,8 @@ def setup(stage: str, instance: str, level: str = "INFO", human: bool | None = N
     structlog.configure(
         processors=[*shared, structlog.processors.format_exc_info, clean_event, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level)),
-        # stderr is looked up for each line: a caller may replace it, or close the earlier one.
+        # `sys.stderr` is looked up for each line, because a caller may replace it or close the earlier
+        # stream.
         logger_factory=lambda *_: _Lines(sys.stderr),
         cache_logger_on_first_use=False,
     )
@@ -93,7 +96,9 @@ def _trace_ids(_logger: Any, _method: str, event: Event) -> Event:
 
 
 class Quiet(logging.Filter):
-    """Lets one message of a kind through every `seconds`, so that a client that reconnects logs it once."""
+    """Lets one message of each kind pass per `seconds`, so that a client that keeps reconnecting does not
+    flood the log.
+    """
 
     def __init__(self, seconds: float = 30.0) -> None:
         super().__init__()
@@ -102,7 +107,8 @@ class Quiet(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether to log this message."""
-        # Only the first 12 characters: librdkafka appends numbers and addresses that differ each time.
+        # Only the first 12 characters count, because librdkafka appends numbers and addresses that differ
+        # each time.
         kind = f"{record.name}:{record.levelno}:{str(record.msg)[:12]}"
         now = time.monotonic()
         if now - self._last.get(kind, -self._seconds) < self._seconds:

@@ -22,9 +22,9 @@ from lookout.runtime.observe.health import Health
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
-#: seconds since its last request within which a scraper is waited for
+#: `wait_for_scrape` waits only if a scraper's last request is at most this many seconds old
 SCRAPED_WITHIN_S = 120.0
-#: values of labels: how transactions end, and the kinds of failures that are retried
+#: label values: how transactions end, and the kinds of failures that are retried
 OUTCOMES: Final = ("committed", "aborted", "unknown", "failed")
 FAILURES: Final = ("transient", "device", "unknown")
 _SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -105,7 +105,7 @@ class Metrics:
         self.ready = self._gauge("ready", "1 if the service is ready, otherwise 0")
 
     def begin(self, events: Iterable[str], reasons: Iterable[str] = ()) -> None:
-        """Create the series of everything that may be counted, so that a first count shows as an increase.
+        """Create the series of everything that may be counted, so that the first count shows as an increase.
 
         Args:
             events: Values of the `event` label of `events`.
@@ -125,24 +125,24 @@ class Metrics:
             self.retries.labels(self.stage, kind)
 
     def computing(self, slots: int = 1) -> Callable[[float], None]:
-        """Return a function to which computations report their seconds.
+        """Return a function that adds a computation's seconds to the sum of computing time.
 
-        Autoscaling divides the sum by the slots: the stage's load, in pods.
+        Autoscaling divides the sum by the slots, which gives the stage's load in pods.
 
         Args:
-            slots: Computations that this process runs at a time.
+            slots: Number of computations that this process can run at a time.
         """
         self.slots.labels(self.stage).set(slots)
         return self.busy_seconds.labels(self.stage).inc
 
     def partition_gone(self, number: int) -> None:
-        """Drop the series of a partition that another process owns now."""
+        """Drop a partition's series, because another process owns the partition now."""
         for gauge in (self.lag, self.lag_seconds):
             with suppress(KeyError):
                 gauge.remove(self.stage, str(number))
 
     def show(self, read: Callable[[], Iterable[Metric]]) -> None:
-        """Also expose what `read` returns; it is called at each scrape."""
+        """Also expose the metrics that `read` returns, which is called at each scrape."""
         self.registry.register(_Numbers(read))
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
@@ -163,7 +163,7 @@ _ALL = "0.0.0.0"
 class Probes:
     """HTTP server on `host:port` for /metrics, /livez and /readyz.
 
-    Port 0 takes any free one. Host 0.0.0.0 means all addresses, IPv6 included.
+    Port 0: any free port. Host 0.0.0.0: all addresses, IPv6 included.
     """
 
     def __init__(self, metrics: Metrics, health: Health, port: int, host: str = "0.0.0.0") -> None:
@@ -177,11 +177,13 @@ class Probes:
         self._thread = threading.Thread(target=self._server.serve_forever, name="probes", daemon=True)
 
     def start(self) -> None:
-        """Serve on a thread of its own."""
+        """Serve on a separate thread."""
         self._thread.start()
 
     def wait_for_scrape(self, seconds: float) -> None:
-        """Wait at most `seconds` until /metrics is scraped once more; return at once if nobody scrapes it."""
+        """Wait until /metrics is scraped once more, for at most `seconds`; return at once if nobody scrapes
+        it.
+        """
         with self._scraped:
             if time.monotonic() - self._scraped_at > SCRAPED_WITHIN_S:
                 return
@@ -209,7 +211,9 @@ class Probes:
                 return _text(start, 404, "/metrics, /livez or /readyz\n")
 
     def _scrape(self, request: WSGIEnvironment, start: StartResponse) -> Iterator[bytes]:
-        """Answer a scrape of /metrics. It counts once it is sent: WSGI then asks for the next part."""
+        """Answer a scrape of /metrics. The scrape counts once its answer is sent, which is when WSGI asks for
+        the next part.
+        """
         with self._scraped:
             self._begun, self._scraped_at = self._begun + 1, time.monotonic()
             number = self._begun
@@ -234,7 +238,9 @@ class _Ipv4Server(ThreadingWSGIServer):
 
 
 class _Ipv6Server(ThreadingWSGIServer):
-    """Listens on IPv4 and IPv6 if the host is 0.0.0.0, as gRPC does: a pod may have only an IPv6 address."""
+    """Listens on IPv4 and IPv6 if the host is 0.0.0.0, as gRPC does, because a pod may have only an IPv6
+    address.
+    """
 
     address_family = socket.AF_INET6
 
@@ -247,4 +253,4 @@ class _Ipv6Server(ThreadingWSGIServer):
 
 class _SilentHandler(WSGIRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: probes are too frequent."""
+        """Log nothing, because probes are too frequent."""

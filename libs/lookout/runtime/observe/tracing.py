@@ -37,7 +37,7 @@ def setup(stage: str, instance: str, endpoint: str | None = None) -> None:
 
 
 def exporter(endpoint: str) -> SpanExporter:
-    """Return an exporter to a collector; it uses TLS for an https:// address."""
+    """Return an exporter to a collector, which uses TLS if the address begins with https://."""
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 
     return OTLPSpanExporter(endpoint=endpoint, insecure=not endpoint.startswith("https://"))
@@ -55,7 +55,9 @@ def extract(headers: Headers) -> Context:
 
 
 def inject(context: Context | None = None) -> Headers:
-    """Return headers with the given or current trace context; empty if there is none."""
+    """Return headers with the given trace context, by default the current one; empty if there is no
+    context.
+    """
     carrier: dict[str, str] = {}
     _PROPAGATOR.inject(carrier, context)
     return names.encode(carrier)
@@ -63,7 +65,7 @@ def inject(context: Context | None = None) -> Headers:
 
 @contextmanager
 def span(name: str, headers: Headers = (), **attributes: str | int | float) -> Iterator[trace.Span]:
-    """Open a span under the trace context in `headers`, or under the current one."""
+    """Open a span under the trace context in `headers`; without headers, under the current context."""
     parent = extract(headers) if headers else None
     with tracer().start_as_current_span(name, context=parent, attributes=attributes) as current:
         yield current
@@ -128,7 +130,9 @@ def _within(call: Callable[..., Any], context: Context) -> Callable[..., Any]:
 
 
 def _within_stream(call: Callable[..., Any], context: Context) -> Callable[..., Any]:
-    """Run each step of a generator under the context, since its body runs between its yields."""
+    """Run each step of a generator under the context, because a generator's body runs only while it is
+    read.
+    """
 
     def wrapped(request: Any, servicer: Any) -> Iterator[Any]:
         carried = contextvars.copy_context()

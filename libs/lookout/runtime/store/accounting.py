@@ -1,5 +1,6 @@
-"""Byte accounting of one tier. The least recently used entry leaves first; pinned entries leave last or
-never."""
+"""Counts the bytes of one tier and chooses what to evict: the least recently used entry first, pinned entries
+last or never.
+"""
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -33,10 +34,10 @@ class TierAccounting:
 
     def add(self, key: str, size: int, pinned: bool) -> None:
         if key in self:
-            raise ValueError(f"{key} is in this tier already")
+            raise ValueError(f"{key} is already in this tier")
         if self.used + size > self.budget:
             raise ValueError(
-                f"{key} ({size} bytes) does not fit: {self.used} of {self.budget} bytes are used"
+                f"{key} ({size} bytes) does not fit in this tier: {self.used} of {self.budget} bytes are used"
             )
         (self._pinned if pinned else self._free)[key] = size
         self.used += size
@@ -62,8 +63,9 @@ class TierAccounting:
             self.pinned_bytes -= self._free[key]
 
     def victims(self, size: int, pinned_too: bool = False) -> list[str] | None:
-        """Return what must leave so that `size` bytes fit, least recently used first; None if they cannot
-        fit."""
+        """Return the keys to evict so that `size` bytes fit, least recently used first; None if they cannot
+        fit.
+        """
         need = self.used + size - self.budget
         if need <= 0:
             return []

@@ -1,11 +1,11 @@
-"""Counts which directory entries a store holds tensors of, and announces changes."""
+"""Tracks the directory entries of which a store holds tensors, and announces changes."""
 
 import threading
 from typing import Protocol
 
 
 class Holdings(Protocol):
-    """Is told when a store begins or ceases to hold a directory entry."""
+    """Receives a call when a store begins or ceases to hold tensors of a directory entry."""
 
     def held(self, entry: str) -> None: ...
 
@@ -23,7 +23,7 @@ class Announcements:
         self.holdings = holdings
         self._lock = threading.Lock()
         self._tensors: dict[str, int] = {}  # by entry
-        self._ended: list[str] = []  # entries to take back, not told yet
+        self._ended: list[str] = []  # entries to withdraw, not announced yet
 
     def add(self, entry: str) -> None:
         """Count one more tensor of an entry."""
@@ -31,7 +31,7 @@ class Announcements:
             self._tensors[entry] = self._tensors.get(entry, 0) + 1
 
     def remove(self, entry: str) -> None:
-        """Count one tensor of an entry less."""
+        """Count one tensor of an entry fewer."""
         with self._lock:
             self._tensors[entry] -= 1
             if self._tensors[entry] == 0:
@@ -46,7 +46,7 @@ class Announcements:
     def tell(self, entry: str | None = None) -> None:
         """Withdraw the entries that are no longer held, and announce `entry` if a tensor of it is held."""
         with self._lock:
-            # A tensor of the entry may have been added again since: then the entry stays.
+            # If a tensor of the entry was added again in the meantime, the entry is not withdrawn.
             ended = [old for old in self._ended if old not in self._tensors]
             self._ended.clear()
             present = entry is not None and entry in self._tensors

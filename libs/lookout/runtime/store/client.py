@@ -1,4 +1,4 @@
-"""Fetches a tensor from wherever it is held, or has it made again."""
+"""Fetches a tensor from a process that holds it, or has it recomputed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ _log = structlog.get_logger(__name__)
 class Fetched:
     """A tensor (read-only) and where it came from.
 
-    `degraded`: the directory did not answer, so no holder was asked and the tensor was made again by lineage.
+    `degraded`: the directory did not answer, so no holder was asked and the tensor was recomputed by lineage.
     """
 
     array: Array
@@ -37,11 +37,11 @@ class Fetched:
 
 
 class TensorClient:
-    """Fetches tensors: from the local store, else from the holders in the directory, else made again, here or
-    by a replica of the stage.
+    """Fetches tensors from the local store or from a holder in the directory; otherwise has them recomputed,
+    here or by a replica of their stage.
 
-    `replicas` are fixed addresses of a stage's pods (a service name, or a list). They are used in addition to
-    those that the directory knows, and alone if the directory is away.
+    `replicas` are fixed addresses of a stage's pods (a service name, or a list), used in addition to those in
+    the directory, and on their own if the directory does not answer.
     """
 
     def __init__(
@@ -57,13 +57,14 @@ class TensorClient:
         self._replicas = replicas or {}
 
     def fetch(self, ref: TensorRef, record: Message, rows: Rows | None = None) -> Fetched:
-        """Return the tensor, or `rows` of it. It is made again, if need be, from `record`, which carries
-        `ref`.
+        """Return the tensor, or `rows` of it; if nobody holds it, it is recomputed from `record`, which
+        carries `ref`.
 
         Raises:
-            LineageBrokenError: It can never be made again.
-            TensorNotMadeError: Nobody holds it, and a replica of its stage answers but cannot make it.
-            TensorUnavailableError: Nobody can send or make it now.
+            LineageBrokenError: The tensor can never be recomputed.
+            TensorNotMadeError: Nobody holds the tensor, and a replica of its stage answers but cannot
+                compute it.
+            TensorUnavailableError: Nobody can send or compute the tensor now; retry later.
         """
         if self._store is not None and (array := self._store.get(ref, rows)) is not None:
             return Fetched(array, "local")
@@ -91,7 +92,7 @@ class TensorClient:
         addresses = self._makers(ref)
         if not addresses:
             raise TensorUnavailableError(
-                f"{ref.id}: no instance of its stage is known: start one, or set its replicas"
+                f"{ref.id}: no instance of its stage is known: start an instance, or set the stage's replicas"
             )
         failures: list[StoreError] = []
         for address in addresses:
@@ -99,14 +100,14 @@ class TensorClient:
                 return self._peers.materialize(address, ref, record, rows)
             except StoreError as error:
                 failures.append(error)
-        # If one replica says that it can never be made, there is no point in waiting for the others.
+        # If one replica says that the tensor can never be computed, there is no point in asking the others.
         broken = [error for error in failures if isinstance(error, LineageBrokenError)]
         if broken:
             raise broken[0]
         # All replicas make a tensor from the same record, so if one cannot, the others cannot either.
         answered = any(isinstance(error, (TensorNotMadeError, TensorCorruptError)) for error in failures)
         kind = TensorNotMadeError if answered else TensorUnavailableError
-        raise kind(f"{ref.id} could not be made again: {'; '.join(map(str, failures))}")
+        raise kind(f"{ref.id} could not be recomputed: {'; '.join(map(str, failures))}")
 
     def _makers(self, ref: TensorRef) -> list[str]:
         addresses = list(self._replicas.get(ref.stage, ()))

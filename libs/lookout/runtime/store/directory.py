@@ -1,4 +1,4 @@
-"""Where tensors are: an index in Redis that may vanish at any moment.
+"""The directory: an index in Redis of the pods that hold each tensor. It may be lost at any time.
 
 Keys (after `LOOKOUT_PREFIX`; the part in braces is the hash tag, so that every script touches one slot):
 
@@ -39,10 +39,10 @@ from lookout.v1.lineage_pb2 import TensorRef
 T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 _DAY_MS = 86_400_000
-# Largest number of announcements in one pipeline: its commands and answers are held in memory.
+# Maximum number of announcements per pipeline, because its commands and answers are held in memory.
 _BATCH = 256
 _STRANGERS = 1000
-_REMEMBER_S = 3600.0  # addresses of a stage, for when the directory is away
+_REMEMBER_S = 3600.0  # how long a stage's addresses stay usable while the directory is unavailable
 
 
 def _script(name: str) -> str:
@@ -69,8 +69,7 @@ def _pods(stage: int, what: str) -> str:
 
 
 class Directory:
-    """The index as its readers see it. Thread-safe. After a failure Redis is not asked again for
-    `redis_retry_s`."""
+    """Reads the index. Thread-safe. After a failure, Redis is not asked again for `redis_retry_s` seconds."""
 
     def __init__(
         self,
@@ -86,8 +85,8 @@ class Directory:
             decode_responses=True,
             socket_timeout=settings.redis_timeout_s,
             socket_connect_timeout=settings.redis_timeout_s,
-            # No pings and no retries by the client: a failed call is an answer here, and `redis_retry_s`
-            # decides when the next one is made.
+            # No pings and no retries by the client: a failed call counts as an answer, and `redis_retry_s`
+            # decides when Redis is asked again.
             health_check_interval=0,
             retry=None,
         )
@@ -106,8 +105,9 @@ class Directory:
         return self.asking(lambda: self._find(entry_of(ref), ref.stage))
 
     def replicas(self, stage: int) -> list[str]:
-        """Return the gRPC addresses of the live pods of a stage; if Redis is down or was wiped, those seen
-        earlier."""
+        """Return the gRPC addresses of a stage's live pods; if Redis is down or was wiped, the addresses seen
+        earlier.
+        """
         with contextlib.suppress(DirectoryDownError):
             if live := self.asking(lambda: self._roster(stage)):
                 return live
@@ -117,8 +117,9 @@ class Directory:
         return sorted(recent)
 
     def asking(self, ask: Callable[[], T], retry: bool = False) -> T:
-        """Run a Redis call; any failure of Redis becomes DirectoryDownError.
-        `retry`: ask even if Redis failed a moment ago."""
+        """Run a Redis call, and turn any failure of Redis into DirectoryDownError. `retry`: ask even if Redis
+        has just failed.
+        """
         if not retry and time.monotonic() < self._down_until:
             raise DirectoryDownError("the directory failed a moment ago")
         try:
@@ -126,21 +127,21 @@ class Directory:
         except REDIS_ERRORS as error:
             if not self._down_until:
                 _log.warning(
-                    "the directory does not answer: tensors are fetched by lineage", error=str(error)
+                    "the directory does not answer: tensors are recomputed by lineage", error=str(error)
                 )
             self._down_until = time.monotonic() + self.settings.redis_retry_s
             raise DirectoryDownError(f"the directory does not answer: {error}") from error
         except ValueError as error:  # raised by redis-py when another thread closes the connection
             if not self._closed:
                 raise
-            raise DirectoryDownError("the directory is closed: this process is ending") from error
+            raise DirectoryDownError("the directory is closed, because this process is ending") from error
         if self._down_until:
             _log.info("the directory answers again")
             self._down_until = 0.0
         return answer
 
     def close(self) -> None:
-        """Close the connections. Calls that still run end with DirectoryDownError."""
+        """Close the connections. Running calls end with DirectoryDownError."""
         self._closed = True
         self.client.close()
 
@@ -155,7 +156,7 @@ class Directory:
             lease = leases.get(pod)
             if lease is not None and str(lease["epoch"]) == epoch:
                 holders.append(Holder(pod, int(epoch), str(lease["address"])))
-                # Remembered for `replicas`, which needs addresses while Redis is away.
+                # Remembered for `replicas`, which needs addresses while Redis is down.
                 self._seen[stage][holders[-1].address] = time.monotonic()
             else:
                 self._withdraw(keys=[entry], args=[pod, epoch])
@@ -184,7 +185,7 @@ class Directory:
         return leases
 
     def _lease(self, stage: int, pod: str, value: str) -> dict[str, Any] | None:
-        """Parse a lease that this fleet wrote; None for anything else, since others may write to Redis."""
+        """Parse a lease; None if this fleet did not write it, because others may write to Redis, too."""
         try:
             lease = json.loads(value)
             address = self.signer.check(stage, pod, str(lease["address"]))
@@ -201,10 +202,10 @@ class Directory:
 
 
 class Announcer:
-    """One holder: keeps its lease, announces what it holds, and announces it again if the directory lost it.
+    """Keeps a holder's lease and announces what it holds, again if the directory lost its entries.
 
-    It is the `holdings` of a TensorStore; `lines` returns everything that is held. An outage of Redis is no
-    error: what could not be announced is announced when Redis is back.
+    It is the `holdings` of a TensorStore; `lines` returns everything that is held. An outage of Redis is not
+    an error: what could not be announced is announced once Redis answers again.
     """
 
     def __init__(
@@ -225,7 +226,7 @@ class Announcer:
         self._started = time.time()
         self._last = 0  # the last epoch this process had
         self._behind = False  # an announcement failed
-        self._said_at = 0.0
+        self._announced_at = 0.0
         self._wake = threading.Event()
         self._ended = False
         self._claiming = threading.Lock()
@@ -237,12 +238,12 @@ class Announcer:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Claim the lease, if Redis answers, and keep it from now on."""
+        """Claim the lease if Redis answers, and renew it until `stop`."""
         self.renew()
         self._thread = self._supervisor.start("lease", self._run)
 
     def stop(self) -> None:
-        """Release the lease, so that nobody asks this pod from now on."""
+        """Release the lease, so that nobody asks this pod any more."""
         self._ended = True
         self._wake.set()
         if self._thread is not None:
@@ -255,19 +256,20 @@ class Announcer:
         self.epoch = 0
 
     def held(self, entry: str) -> None:
-        """Announce an entry of which the store began to hold tensors."""
+        """Announce an entry, because the store now holds tensors of it."""
         self._say([entry])
 
     def dropped(self, entry: str) -> None:
-        """Withdraw an entry of which the store no longer holds tensors."""
+        """Withdraw an entry, because the store no longer holds tensors of it."""
         epoch = self.epoch
         if not epoch:
             return
-        with contextlib.suppress(DirectoryDownError):  # then readers make the tensor again
+        with contextlib.suppress(DirectoryDownError):  # without the entry, readers have the tensor recomputed
             self.directory.asking(lambda: self._withdraw(keys=[entry], args=[self.pod, epoch]))
 
     def renew(self) -> bool:
-        """Renew the lease or claim a new one, and announce everything again if that is due.
+        """Renew the lease or claim a new one; announce everything again before entries expire, or if the
+        directory may have lost them.
 
         Returns:
             Whether Redis answered.
@@ -278,13 +280,13 @@ class Announcer:
             except DirectoryDownError:
                 self.epoch = 0
                 return False
-            # A third of an entry's life: two renewals may fail before it expires.
-            due = time.monotonic() - self._said_at > self.directory.settings.entry_s / 3
-            # A new lease has a new epoch, and entries of the old one no longer count: all are announced
-            # again.
+            # After a third of an entry's life, so that two renewals may fail before it expires.
+            due = time.monotonic() - self._announced_at > self.directory.settings.entry_s / 3
+            # A new lease has a new epoch, and entries with the old epoch do not count, so everything is
+            # announced again.
             if self.epoch and (new or due or self._behind):
                 self._behind = False
-                self._said_at = time.monotonic()
+                self._announced_at = time.monotonic()
                 self._say(self._lines())
             return True
 
@@ -313,7 +315,8 @@ class Announcer:
         def batch(chunk: Sequence[str]) -> None:
             with self.directory.client.pipeline(transaction=False) as pipe:
                 for entry in chunk:
-                    # The script itself: in a cluster, pipelines cannot refer to scripts by digest.
+                    # The full script is sent, because pipelines in a cluster cannot refer to scripts by
+                    # digest.
                     pipe.execute_command("EVAL", _ANNOUNCE, 1, entry, self.pod, epoch, ttl)  # type: ignore[no-untyped-call]
                 pipe.execute()
 

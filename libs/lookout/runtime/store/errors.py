@@ -8,14 +8,16 @@ class StoreError(LookoutError):
 
 
 class StoreFullError(StoreError):
-    """The store is full of tensors that nobody has read yet: pause the partition and put again
-    (transient)."""
+    """The store is full of tensors that nobody has read yet. Pause the partition and put the tensor again
+    (transient).
+    """
 
 
 class CameraQuotaError(StoreFullError):
     """One camera's unread tensors fill its share of the store.
 
-    A `Keeper` raises it once the camera has waited long enough; its outcome must then say so.
+    A `Keeper` raises it once the camera has waited for `camera_wait_s`; the record's outcome must then give
+    it as the reason.
     """
 
 
@@ -24,21 +26,20 @@ class TensorCorruptError(StoreError):
 
 
 class DirectoryDownError(StoreError):
-    """Redis did not answer; tensors are made again by their lineage instead (transient)."""
+    """Redis did not answer, so tensors are recomputed by lineage instead (transient)."""
 
 
 class LineageBrokenError(StoreError):
-    """The record that a tensor would be made from is gone or no longer yields it, so it cannot be made again
-    (permanent)."""
+    """A tensor cannot be recomputed, because its record is gone or no longer yields it (permanent)."""
 
 
 class TensorUnavailableError(StoreError):
-    """Nobody holds the tensor, and no replica of its stage could make it just now (transient)."""
+    """Nobody holds the tensor, and no replica of its stage could compute it now (transient)."""
 
 
 class TensorNotMadeError(TensorUnavailableError):
-    """A replica of its stage answered but could not make this tensor.
+    """A replica of the tensor's stage answered but could not compute it.
 
-    Either the tensor itself is at fault, or its camera's host does not answer (transient, within the camera's
-    budget: `WaitBudget`).
+    Either the tensor's input is at fault, or its camera's host does not answer. Retry within the camera's
+    budget (`WaitBudget`).
     """

@@ -1,4 +1,4 @@
-"""Puts a producing stage's tensors into its store, and waits for room."""
+"""Puts a producing stage's tensors into its store, and makes cameras wait for room."""
 
 import time
 from collections.abc import Callable
@@ -14,9 +14,9 @@ from lookout.v1.lineage_pb2 import TensorRef
 class Keeper:
     """Puts tensors into a store; a camera over its quota waits once, then its tensors are rejected.
 
-    A camera is over its quota if its consumer is slower than the camera. While the camera waits, the commits
-    of its partition wait too. After `camera_wait_s` its segments or blocks are left out, with an outcome that
-    gives the reason, until there is room again.
+    A camera gets over its quota if the next stage reads its tensors more slowly than they are made. While the
+    camera waits, its partition commits nothing. After `camera_wait_s`, the camera's segments or blocks are
+    skipped, with an outcome that gives the reason, until there is room again.
 
     Args:
         store: Where tensors are put.
@@ -41,7 +41,7 @@ class Keeper:
             raise self._refusal(camera, error) from error
 
     def put(self, ref: TensorRef, array: Array, unread: Unread, dtype: str | None = None) -> TensorRef:
-        """Put a tensor that the next stage reads (`TensorStore.put`).
+        """Put a tensor for the next stage (`TensorStore.put`); return its completed reference.
 
         Raises:
             TransientError: The store is full, or the camera is over its quota; retry later.
@@ -55,11 +55,13 @@ class Keeper:
             raise TransientError(str(error)) from error
 
     def forget(self, camera: str) -> None:
-        """Reset a camera's wait: all tensors of a record fitted, or the camera was given away."""
+        """Reset a camera's wait, because all tensors of a record fitted or another worker took the camera
+        over.
+        """
         self._since.pop(camera, None)
 
     def _refusal(self, camera: str, error: CameraQuotaError) -> Exception:
         now = self._clock()
-        # `setdefault`: the wait began at the first rejection; later attempts at the record do not restart it.
+        # The wait began at the first rejection; later attempts at the record must not restart it.
         over = now - self._since.setdefault(camera, now) >= self._store.settings.camera_wait_s
         return CameraQuotaError(str(error)) if over else TransientError(str(error))

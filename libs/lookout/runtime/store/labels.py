@@ -1,4 +1,4 @@
-"""Names of tensors, and the facts in their references."""
+"""Labels of tensors: their names and the facts in their references."""
 
 from dataclasses import dataclass
 
@@ -23,15 +23,16 @@ class Label:
 
 
 def stage_keys(stage: int) -> str:
-    """Return the prefix of a stage's keys in the directory. Decode's keys have the fleet's prefix in a canary
-    too, which reads the fleet's pixels."""
+    """Return the prefix of a stage's keys in the directory. In a canary, decode's keys keep the fleet's
+    prefix, because a canary reads the fleet's pixels.
+    """
     return FLEET_KEYS if stage == STAGE_FRAMES else REDIS_KEYS
 
 
 def camera_entries(camera: str, keys: str = REDIS_KEYS) -> str:
     """Return the prefix of the directory's keys of a camera's tensors; the camera is the hash tag."""
-    # Braces in a camera's name would change the hash tag, and its keys would not be on the node that its
-    # script runs on.
+    # Braces in a camera's name would change the hash tag, so the keys would not be on the node that runs the
+    # script.
     name = camera.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
     return f"{keys}{{{name}}}:"
 
@@ -44,16 +45,17 @@ def entry_of(ref: TensorRef) -> str:
 
 
 def labelled(ref: TensorRef, array: Array, dtype: str | None) -> tuple[Label, Array]:
-    """Return the label of a tensor, and a contiguous read-only view of it.
+    """Return the label of a tensor, and a contiguous read-only view of the array.
 
     Args:
         ref: Its reference.
-        array: Its values; must not be written to afterwards.
-        dtype: The dtype that it counts as; "bfloat16" takes its bits in uint16. None: the array's own.
+        array: Its values; nobody may write to the array afterwards.
+        dtype: The tensor's dtype. For "bfloat16", the array holds the bits as uint16. None: the array's
+            dtype.
 
     Raises:
         ValueError: The reference has no id.
-        TensorCorruptError: The array does not have this dtype, or one that cannot be sent.
+        TensorCorruptError: The array does not have this dtype, or the dtype cannot be sent.
     """
     if not ref.id:
         raise ValueError("a tensor reference needs an id")
@@ -67,7 +69,7 @@ def labelled(ref: TensorRef, array: Array, dtype: str | None) -> tuple[Label, Ar
 
 
 def filled(ref: TensorRef, label: Label) -> TensorRef:
-    """Return the reference with shape, dtype, length and checksum."""
+    """Return a copy of the reference with the label's shape, dtype, length and checksum."""
     complete = TensorRef()
     complete.CopyFrom(ref)
     del complete.shape[:]

@@ -20,22 +20,22 @@ class StoreLifecycle:
     _keeper: Keeper
 
     def committed(self, deliveries: Sequence[Delivery]) -> None:
-        """Note that records are durable: their tensors now wait for the next stage."""
+        """Note that records are committed, so their tensors wait for the next stage."""
         for delivery in deliveries:
             self._store.published(delivery.output.tensors, delivery.partition, delivery.offset)
 
     def dropped(self, outputs: Sequence[Output]) -> None:
-        """Release the tensors of records that will never be written: nobody reads them."""
+        """Release the tensors of records that will never be written, because nobody will read them."""
         for output in outputs:
             self._store.release(output.tensors)
 
     def released(self, camera: str, partition: int) -> None:
-        """Release a camera's tensors: its state is loaded again, here or elsewhere."""
+        """Release a camera's tensors, because its state will be loaded again, here or elsewhere."""
         self._store.release_camera(camera)
         self._keeper.forget(camera)
 
     def revoked(self, partition: int) -> None:
-        """Release a partition's tensors: another worker owns it now."""
+        """Release a partition's tensors, because another worker owns it now."""
         self._store.release_partition(partition)
 
     def over_budget(self) -> Collection[int]:

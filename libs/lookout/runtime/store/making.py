@@ -1,4 +1,4 @@
-"""Makes tensors again on request."""
+"""Recomputes tensors on request."""
 
 import threading
 from collections.abc import Callable
@@ -12,34 +12,35 @@ from lookout.runtime.store.turns import Turns
 from lookout.v1.lineage_pb2 import TensorRef
 
 Materializer = Callable[[TensorRef, Message], Array]
-"""Makes a tensor again from its reference and the record that carries it: a pure function of these and
-the segments' bytes. Raises LineageBrokenError if the tensor can never be made."""
+"""Recomputes a tensor from its reference and the record that carries it. The result depends only on "
+"these and the segments' bytes. Raises LineageBrokenError if the tensor can never be recomputed."""
 
 
 class Makers:
-    """The functions that make tensors again, one for each stage. Thread-safe.
+    """The functions that recompute tensors, one per stage. Thread-safe.
 
     Args:
-        workers: How many tensors are made at a time; others wait for their turn (`Turns`).
+        workers: How many tensors are computed at a time; further requests wait for their turn (`Turns`).
     """
 
     def __init__(self, workers: int) -> None:
-        self.made = 0  # tensors, since the start
+        self.made = 0  # tensors computed since the start
         self._lock = threading.Lock()
         self._materializers: dict[int, Materializer] = {}
         self._running: dict[str, Future[Array]] = {}  # by tensor id
         self._turns = Turns(workers)
 
     def register(self, stage: int, materializer: Materializer) -> None:
-        """Set the function that makes the tensors of a stage."""
+        """Set the function that recomputes the tensors of a stage."""
         self._materializers[stage] = materializer
 
     def can_make(self, ref: TensorRef) -> bool:
-        """Whether tensors of this stage can be made here."""
+        """Whether this process can recompute tensors of the reference's stage."""
         return ref.stage in self._materializers
 
     def make(self, ref: TensorRef, record: Message, keep: Callable[[Array], Array]) -> Array:
-        """Make a tensor. Concurrent requests for one tensor share one computation, and its result or error.
+        """Recompute a tensor. Concurrent requests for the same tensor share one computation and its result or
+        error.
 
         Args:
             ref: The tensor.
@@ -59,7 +60,8 @@ class Makers:
                 with self._lock:
                     self.made += 1
                 future.set_result(array)
-            # Also KeyboardInterrupt: those who wait for the same tensor must not wait for ever.
+            # KeyboardInterrupt included, because threads that wait for the same tensor must not wait for
+            # ever.
             except BaseException as error:
                 future.set_exception(error)
             finally:
@@ -70,6 +72,6 @@ class Makers:
     def _make(self, ref: TensorRef, record: Message) -> Array:
         maker = self._materializers.get(ref.stage)
         if maker is None:
-            raise StoreError(f"this process cannot make tensors of stage {ref.stage} ({ref.id})")
+            raise StoreError(f"this process cannot compute tensors of stage {ref.stage} ({ref.id})")
         with self._turns.turn(ref):
             return maker(ref, record)

@@ -24,7 +24,7 @@ class MaskSigner(FleetSigner):
     purpose = b"lookout-masks"
 
     def sign(self, masks: CameraMasks) -> None:
-        """Put the signature into the masks."""
+        """Sign the masks in place."""
         masks.signature = self.mark(_content(masks))
 
     def check(self, masks: CameraMasks) -> bool:
@@ -32,7 +32,7 @@ class MaskSigner(FleetSigner):
         return self.is_right(masks.signature, _content(masks))
 
     def read(self, key: str, value: bytes | None, before: CameraMasks | None) -> CameraMasks:
-        """Return the masks in a record that replaces the camera's previous ones.
+        """Return the masks in a record if they may replace the camera's previous masks.
 
         Args:
             key: The record's key, which is the camera's id.
@@ -40,8 +40,8 @@ class MaskSigner(FleetSigner):
             before: The camera's masks so far.
 
         Raises:
-            RuleError: The record replaces nothing: it was deleted, cannot be read, is not signed, or is
-                older.
+            RuleError: The record may not replace them: it has no value, cannot be read, is not signed, or
+                is older.
         """
         if value is None:
             raise RuleError(DELETED)
@@ -51,7 +51,7 @@ class MaskSigner(FleetSigner):
         if not self.check(masks):
             raise RuleError(f"the fleet did not sign it: {_KEPT}")
         if before is not None and _is_older(masks, before):
-            raise RuleError(f"it is older than the newest one: {_KEPT}")
+            raise RuleError(f"it is older than the newest accepted mask: {_KEPT}")
         return masks
 
 
@@ -69,7 +69,7 @@ class SignedMasks:
         self._values: dict[str, bytes] = {}
 
     def take(self, key: str, value: bytes | None) -> str | None:
-        """Take a record. Returns why it changes nothing; None if it was applied."""
+        """Apply a record. Return why it was rejected; None if it was applied."""
         try:
             masks = self._signer.read(key, value, self.cameras.get(key))
         except RuleError as error:
@@ -78,21 +78,23 @@ class SignedMasks:
         return None
 
     def newest(self, camera: str) -> bytes | None:
-        """Return the newest accepted record of a camera; None if it never had one."""
+        """Return a camera's newest accepted record, serialized; None if it has none."""
         return self._values.get(camera)
 
 
 def _is_older(masks: CameraMasks, before: CameraMasks) -> bool:
     """Whether masks were written before others.
 
-    Only the time counts: after a lost record version numbers restart, and an earlier signed record may have a
-    higher number.
+    Only the time counts. Version numbers restart after a record is lost, so an older record may have a higher
+    number.
     """
     return masks.versions[-1].since.ToNanoseconds() < before.versions[-1].since.ToNanoseconds()
 
 
 def _content(masks: CameraMasks) -> bytes:
-    """Return everything but the signature, as the same bytes for the same facts in every release."""
+    """Return the bytes to sign: everything but the signature, in the same bytes for the same facts in every
+    release.
+    """
     versions = [
         [each.version, each.since.ToNanoseconds(), _zones(each.hide), _zones(each.keep), each.by]
         for each in masks.versions

@@ -8,7 +8,7 @@ from lookout.runtime.store.store import TensorStore
 
 
 def store_numbers(store: TensorStore) -> Iterator[Metric]:
-    """Yield the metrics of what a store holds now, and of how its tensors were read."""
+    """Yield the metrics of a store: what it holds now, and how its tensors were read."""
     stats, pressure = store.stats(), store.pressure()
     gauge = GaugeMetricFamily("lookout_store_bytes", "bytes of tensors in the store", labels=["tier"])
     gauge.add_metric(["memory"], stats.memory_bytes)

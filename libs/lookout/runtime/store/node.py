@@ -14,10 +14,10 @@ from lookout.runtime.worker import Supervisor
 
 
 class Node:
-    """A store with its client, its gRPC service and, once it has joined, its lease.
+    """A tensor store with its client, its gRPC service and, after `join`, its lease.
 
-    `Node(settings, redis_url)` can only read from others. A holder adds `service` to its gRPC server, starts
-    the server, and then joins: `node.join(stage, pod, address)`.
+    Until it joins, a node can only read from others. To serve its tensors, add `service` to a gRPC server,
+    start the server, and then call `join`.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Node:
     def join(self, stage: int, pod: str, address: str, supervisor: Supervisor | None = None) -> None:
         """Announce this node's tensors of `stage` under a lease; peers reach its gRPC server at `address`."""
         if self._announcer is not None:
-            raise ValueError(f"{pod} has already joined")
+            raise ValueError(f"{pod} has already joined; call join only once")
         lines = self.store.lines
         self._announcer = Announcer(self.directory, stage, pod, address, lines, supervisor=supervisor)
         self.store.holdings = self._announcer
@@ -47,7 +47,7 @@ class Node:
 
     def close(self) -> None:
         """Release the lease and close the connections."""
-        # Before the lease is released: tensors that leave the store from now on need no announcement.
+        # Before the lease is released, because tensors that leave the store from now on need no announcement.
         self.store.holdings = None
         if self._announcer is not None:
             self._announcer.stop()

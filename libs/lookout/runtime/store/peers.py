@@ -34,10 +34,10 @@ Traced = Callable[[grpc.Channel], grpc.Channel]
 
 
 class Peers:
-    """Channels to tensor services, one for each address. Thread-safe.
+    """Fetches tensors over gRPC, with one channel per address. Thread-safe.
 
-    `traced` wraps each channel (trace context); `security` says how to reach peers. At most `peer_bytes` are
-    in transfer from one peer; further requests wait.
+    `traced` adds trace context to a channel; `security` says how to reach peers. At most `peer_bytes` bytes
+    are in transfer from one peer; further requests wait.
     """
 
     def __init__(
@@ -56,21 +56,21 @@ class Peers:
         """Fetch the tensor from a pod that holds it.
 
         Raises:
-            TensorUnavailableError: The pod does not hold it, or does not answer.
+            TensorUnavailableError: The pod does not hold the tensor, or does not answer.
             TensorCorruptError: The bytes do not match the reference.
         """
         request = GetTensorRequest(ref=ref, rows=_ranges(rows))
         return self._receive(address, "GetTensor", request, self._settings.fetch_s)
 
     def materialize(self, address: str, ref: TensorRef, record: Message, rows: Rows | None = None) -> Array:
-        """Fetch the tensor from a pod of its stage, which makes it again if it does not hold it.
+        """Fetch the tensor from a pod of its stage, which recomputes it if it does not hold it.
 
-        At most twice as many requests as the pod makes at a time are sent to it. Others wait here for their
-        turn, because the pod would reject them.
+        At most twice as many requests are sent to a pod as it computes at a time. Further requests wait here,
+        because the pod would reject them.
 
         Raises:
-            LineageBrokenError: It can never be made again.
-            TensorNotMadeError: The pod answers but cannot make it.
+            LineageBrokenError: The tensor can never be recomputed.
+            TensorNotMadeError: The pod answers but cannot compute the tensor.
             TensorUnavailableError: The pod does not answer, or no slot becomes free in time.
             TensorCorruptError: The bytes do not match the reference.
         """
@@ -109,13 +109,13 @@ class Peers:
             except grpc.RpcError as error:
                 raise _translated(error, address, ref) from error
             finally:
-                # If an error interrupted the stream, the peer would otherwise continue to send.
+                # Without this, the peer would continue to send after an error interrupted the stream.
                 stream.cancel()
 
     def _stub(self, address: str) -> Any:
         with self._room:
             if (version := self._opener.version) != self._version:
-                # Running calls keep their channel; it is closed with the last of them.
+                # Running calls keep their channel, which is closed with the last of them.
                 self._version, self._channels = version, {}
             if address not in self._channels:
                 channel = self._opener.open(
@@ -124,8 +124,8 @@ class Peers:
                         # A peer sends chunks; twice their size leaves room for the header, and larger
                         # messages are rejected unread.
                         ("grpc.max_receive_message_length", 2 * CHUNK_BYTES),
-                        ("grpc.enable_retries", 0),  # another holder is asked, or its stage
-                        # A pod that returns under its address is retried soon, not after minutes of
+                        ("grpc.enable_retries", 0),  # instead, another holder or the tensor's stage is asked
+                        # A pod that comes back at the same address is retried soon, not after minutes of
                         # back-off.
                         ("grpc.initial_reconnect_backoff_ms", 100),
                         ("grpc.max_reconnect_backoff_ms", 2000),
@@ -147,13 +147,17 @@ class Peers:
 
         with self._room:
             if not self._room.wait_for(fits, deadline):
-                raise TensorUnavailableError(f"{address}: {limit} bytes are being transferred already")
+                raise TensorUnavailableError(
+                    f"{address}: {limit} bytes are already in transfer from it, "
+                    f"which is the limit; retry later"
+                )
             self._on_the_way[address] = self._on_the_way.get(address, 0) + length
         try:
             yield
         finally:
             with self._room:
-                # An empty tensor's entry may have been removed with another transfer from this holder.
+                # The entry of an empty tensor may already be gone, removed after another transfer from this
+                # holder.
                 remaining = self._on_the_way.pop(address, 0) - length
                 if remaining > 0:
                     self._on_the_way[address] = remaining
@@ -172,51 +176,56 @@ def _expected(ref: TensorRef, rows: Rows | None) -> int:
 
 
 def _assemble(stream: Any, ref: TensorRef, rows: Rows | None, limit: int) -> Array:
-    """Read the header, then the chunks into one buffer of the announced length, and check them."""
+    """Return the tensor in a stream: read its header, read the chunks into one buffer, and check both."""
     parts = iter(stream)
     first = next(parts, None)
     if first is None or first.WhichOneof("part") != "header":
         raise TensorCorruptError(f"{ref.id}: the peer sent no header")
     header: TensorHeader = first.header
     _check_header(header, ref, rows, limit)
-    # Allocated only after the header is checked against the reference: a peer may announce any length.
+    # Allocated only after the header is checked against the reference, because a peer may announce any
+    # length.
     buffer = np.empty(header.length, np.uint8)
     filled = crc = 0
     for part in parts:
         chunk = part.chunk
         if filled + len(chunk) > header.length:
-            raise TensorCorruptError(f"{ref.id}: more bytes than the {header.length} announced")
+            raise TensorCorruptError(f"{ref.id}: the peer sent more than the announced {header.length} bytes")
         buffer[filled : filled + len(chunk)] = np.frombuffer(chunk, np.uint8)
         crc = google_crc32c.extend(crc, chunk)
         filled += len(chunk)
     if filled != header.length:
         raise TensorCorruptError(f"{ref.id}: {filled} of {header.length} bytes arrived")
     if crc != header.crc32c:
-        raise TensorCorruptError(f"{ref.id}: checksum {crc:08x}, not {header.crc32c:08x}")
+        raise TensorCorruptError(
+            f"{ref.id}: the bytes have checksum {crc:08x}, but the header says {header.crc32c:08x}"
+        )
     return tensor(buffer, header.dtype, header.shape)
 
 
 def _check_header(header: TensorHeader, ref: TensorRef, rows: Rows | None, limit: int) -> None:
     kind = numpy_dtype(header.dtype)
     if header.length > limit:
-        raise TensorCorruptError(f"{ref.id}: {header.length} bytes; a peer may send {limit} (tensor_bytes)")
+        raise TensorCorruptError(
+            f"{ref.id}: the peer announced {header.length} bytes; the limit is {limit} (tensor_bytes)"
+        )
     if any(n < 0 for n in header.shape) or math.prod(header.shape) * kind.itemsize != header.length:
         raise TensorCorruptError(
-            f"{ref.id}: {header.length} bytes do not fit {header.dtype} of shape {list(header.shape)}"
+            f"{ref.id}: {header.length} bytes do not match {header.dtype} of shape {list(header.shape)}"
         )
     if ref.shape and tuple(header.shape) != shape_of_rows(ref.shape, rows):
         raise TensorCorruptError(
-            f"{ref.id}: shape {list(header.shape)} was sent, not rows of {list(ref.shape)}"
+            f"{ref.id}: the peer sent shape {list(header.shape)}, which is not rows of {list(ref.shape)}"
         )
     if ref.dtype and kind != numpy_dtype(ref.dtype):
-        raise TensorCorruptError(f"{ref.id}: {header.dtype} was sent, not {ref.dtype}")
+        raise TensorCorruptError(f"{ref.id}: the peer sent {header.dtype}, not {ref.dtype}")
 
 
 def _translated(error: grpc.RpcError, address: str, ref: TensorRef) -> StoreError:
     code, detail = error.code(), error.details()
     text = f"{ref.id} from {address}: {code.name} {detail}"
     if code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT):
-        return LineageBrokenError(text)  # no replica will ever make it
+        return LineageBrokenError(text)  # no replica will ever compute it
     if code in (grpc.StatusCode.DATA_LOSS, grpc.StatusCode.OUT_OF_RANGE):
         return TensorCorruptError(text)
     if code is grpc.StatusCode.ABORTED:
@@ -225,6 +234,8 @@ def _translated(error: grpc.RpcError, address: str, ref: TensorRef) -> StoreErro
 
 
 def rank(address: str, key: str) -> int:
-    """Return a replica's rendezvous rank: requests for one tensor go to the same replica first."""
-    # Not `hash`: every process of the fleet must get the same order.
+    """Return a replica's rendezvous rank for a key, so that all requests for a tensor go to the same replica
+    first.
+    """
+    # Not `hash`, because every process of the fleet must get the same order.
     return zlib.crc32(f"{address}|{key}".encode())

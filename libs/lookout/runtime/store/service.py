@@ -34,8 +34,9 @@ from lookout.v1.tensors_pb2 import (
 )
 from lookout.wire import WireError, check_message
 
-#: most requests that run or wait for their turn. They occupy threads of the server (`CallLimits.calls`, 24),
-#: and plain reads need some too. A reader sends only a few at a time (`Peers.materialize`)
+#: maximum number of recomputations that run or wait for their turn. Each occupies one of the server's threads
+#: (`CallLimits.calls`, 24), and plain reads need threads, too. A reader sends only a few at a time
+#: (`Peers.materialize`)
 WAITING = 16
 M = TypeVar("M", bound=Message)
 R = TypeVar("R", GetTensorResponse, MaterializeTensorResponse)
@@ -44,10 +45,11 @@ R = TypeVar("R", GetTensorResponse, MaterializeTensorResponse)
 class TensorService(tensors_pb2_grpc.TensorServiceServicer):  # type: ignore[misc]
     """Serves one store: `server.add(service.register, service.NAME)`.
 
-    Status codes: NOT_FOUND: not held here. RESOURCE_EXHAUSTED: too many bytes in transfer to this peer, or
-    too many tensors being made. FAILED_PRECONDITION: it can never be made again. UNIMPLEMENTED: a tensor of
-    another stage. ABORTED: this tensor could not be made, others may. UNAVAILABLE: nothing can be made just
-    now. OUT_OF_RANGE: rows that the tensor does not have.
+    Status codes: NOT_FOUND: the tensor is not held here. RESOURCE_EXHAUSTED: too many bytes are in transfer
+    to this peer, or too many tensors are being computed. FAILED_PRECONDITION: the tensor can never be
+    recomputed. UNIMPLEMENTED: the tensor belongs to another stage. ABORTED: this tensor could not be
+    computed, but others may be. UNAVAILABLE: nothing can be computed now. OUT_OF_RANGE: the tensor does not
+    have these rows.
     """
 
     NAME: str = DESCRIPTOR.services_by_name["TensorService"].full_name
@@ -76,24 +78,33 @@ class TensorService(tensors_pb2_grpc.TensorServiceServicer):  # type: ignore[mis
     ) -> Iterator[MaterializeTensorResponse]:
         which = request.WhichOneof("record")
         if which is None:
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no record to make the tensor from")
+            context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, "the request has no record to compute the tensor from"
+            )
             return
         if not self._store.can_make(request.ref) and request.ref not in self._store:
-            context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{request.ref.id}: not a stage of this service")
-        # Before a turn is taken: a request that is rejected must not make others wait.
+            context.abort(
+                grpc.StatusCode.UNIMPLEMENTED,
+                f"{request.ref.id}: this service does not compute tensors of its stage",
+            )
+        # Checked before waiting for a turn, so that a rejected request does not delay others.
         try:
             self._check(request)
         except WireError as error:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{request.ref.id}: {error}")
         if not self._waiting.acquire(blocking=False):
-            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many tensors are being made again")
+            context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, "too many tensors are being recomputed; retry later"
+            )
         try:
             array = self._store.materialize(request.ref, getattr(request, which), _rows(request))
         except Exception as error:
             code = _code(error)
             if code is grpc.StatusCode.ABORTED:
                 camera = request.ref.camera
-                self._failures.warning(camera, "a tensor could not be made", camera=camera, error=repr(error))
+                self._failures.warning(
+                    camera, "a tensor could not be computed", camera=camera, error=repr(error)
+                )
             context.abort(code, f"{request.ref.id}: {error}")
             return
         finally:
@@ -102,14 +113,15 @@ class TensorService(tensors_pb2_grpc.TensorServiceServicer):  # type: ignore[mis
 
     @staticmethod
     def _check(request: MaterializeTensorRequest) -> None:
-        """Check the record that a tensor would be made from, so that a caller cannot have other records read.
+        """Check the record from which a tensor would be computed, so that a caller cannot have other records
+        read.
 
         Raises:
-            WireError: The record is invalid, or does not name this tensor.
+            WireError: The record is invalid or does not name this tensor.
         """
         record = getattr(request, str(request.WhichOneof("record")))
         check_message(record)
-        if request.ref.stage == STAGE_SAMPLES:  # its id is a digest of the part, which is all that is needed
+        if request.ref.stage == STAGE_SAMPLES:  # its id is a digest of the whole part
             return
         if request.ref not in list(_references(record)):
             raise WireError("the record does not name this tensor")
@@ -128,7 +140,7 @@ class TensorService(tensors_pb2_grpc.TensorServiceServicer):  # type: ignore[mis
 
 
 def _messages(message: Message, kind: type[M]) -> Iterator[M]:
-    """Yield every message of a kind within another, itself included."""
+    """Yield every message of a kind in a message, which may itself be one."""
     if isinstance(message, kind):
         yield message
     for field, value in message.ListFields():
@@ -142,7 +154,7 @@ def _references(record: Message) -> Iterator[TensorRef]:
 
 
 def _code(error: Exception) -> grpc.StatusCode:
-    """Return the status for a failure to make a tensor.
+    """Return the gRPC status for a failure to compute a tensor.
 
     It tells the caller whether another attempt may help, and whether the tensor or this service is at fault.
     """

@@ -6,12 +6,14 @@ from typing import ClassVar, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 MIB = 1 << 20
-# Below gRPC's default of 4 MiB for a message, with room for what surrounds the bytes.
+# Below gRPC's default message limit of 4 MiB, with room for the other fields.
 CHUNK_BYTES = MIB
 
 
 class StoreSettings(BaseModel):
-    """Budgets in bytes, times in seconds. `spool` is a folder of this process alone; unset: no disk tier."""
+    """Budgets in bytes, times in seconds. `spool` is a folder that no other process uses; unset: no disk
+    tier.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -48,13 +50,13 @@ class StoreSettings(BaseModel):
     fetch_s: ClassVar[float] = 10.0
     """Seconds for one fetch from a holder."""
     materialize_s: ClassVar[float] = 60.0
-    """Seconds for a tensor to be made again by another instance."""
+    """Seconds to wait for another instance to recompute a tensor."""
     reserve_workers: ClassVar[int] = 2
-    """Threads that make tensors again for other instances."""
+    """Threads that recompute tensors for other instances."""
     unread_seconds: ClassVar[float] = 120.0
-    """Unread stream time of a camera, in seconds, at which producing pauses."""
+    """Unread stream time of a camera, in seconds, at which its partition pauses."""
     camera_wait_s: ClassVar[float] = 120.0
-    """Seconds that a camera over camera_bytes waits before its tensors are left out."""
+    """Seconds that a camera over camera_bytes waits before its segments or blocks are skipped."""
     redis_timeout_s: ClassVar[float] = 0.5
     """Seconds to wait for an answer of the directory."""
     redis_retry_s: ClassVar[float] = 1.0
@@ -62,19 +64,19 @@ class StoreSettings(BaseModel):
     entry_s: ClassVar[float] = 600.0
     """Seconds until a directory entry expires; holders renew it."""
     peer_bytes: ClassVar[int] = 256 * MIB
-    """Limit of the bytes in transfer to one instance."""
+    """Maximum bytes in transfer to one instance at a time."""
     tensor_bytes: ClassVar[int] = 1024 * MIB
-    """Bytes of the largest tensor that another instance may send."""
+    """Maximum bytes of a tensor that another instance may send."""
 
     @property
     def reserve_bytes(self) -> int:
-        """Bytes reserved for tensors that are made again on request: a quarter of the memory."""
+        """Bytes reserved for tensors that are recomputed on request: a quarter of the memory."""
         return self.memory_bytes // 4
 
     @property
     def camera_bytes(self) -> int:
-        """Unread bytes at which a camera must wait, so that one camera cannot fill the store: a third of what
-        all may have.
+        """Unread bytes at which a camera must wait: a third of `unread_bytes`, so that one camera cannot fill
+        the store.
         """
         return self.unread_bytes // 3
 

@@ -1,9 +1,9 @@
 """Signs the directory's addresses with the fleet's token, so that callers send the token to genuine addresses
 only.
 
-Redis is an index that others may write to. Anyone who can write there could enter an address of his own, and
-callers would show it their token. So a holder signs its address with the token (HMAC-SHA256), and a reader
-that has a token ignores addresses that are not signed.
+Redis is an index that others may write to. Anyone who can write there could enter a false address, and
+callers would send their token to it. So a holder signs its address with the token (HMAC-SHA256), and readers
+that have a token ignore unsigned addresses.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class FleetSigner:
     Without a token nothing is signed, and every signature counts as valid.
 
     Args:
-        token: The fleet's token, read again when its file changes; None: it has none.
+        token: The fleet's token, read again when its file changes; None: the fleet has none.
 
     Attributes:
-        purpose: What is signed: a signature for one purpose is not valid for another.
+        purpose: What is signed. A signature for one purpose is not valid for another.
     """
 
     purpose: ClassVar[bytes]
@@ -53,7 +53,7 @@ class FleetSigner:
         return hmac.new(self._token.value().encode(), message, hashlib.sha256).hexdigest()
 
     def is_right(self, mark: str, *facts: bytes) -> bool:
-        """Whether a signature matches the facts; without a token every one does."""
+        """Whether a signature matches the facts; always true without a token."""
         return self._token is None or hmac.compare_digest(mark.encode(), self.mark(*facts).encode())
 
 
@@ -69,7 +69,7 @@ class AddressSigner(FleetSigner):
         return f"{address} {self.mark(*_facts(stage, pod, address))}"
 
     def check(self, stage: int, pod: str, signed: str) -> str | None:
-        """Return the address of an entry; None if the fleet's signature is missing or wrong."""
+        """Return the address in a signed entry; None if the fleet's signature is missing or wrong."""
         address, _, mark = signed.partition(" ")
         return address if self.is_right(mark, *_facts(stage, pod, address)) else None
 

@@ -1,4 +1,4 @@
-"""The disk tier's files: one tensor each, written whole or not at all, and checked when read."""
+"""The disk tier's files, one per tensor: written completely or not at all, and checked when read."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ from lookout.runtime.store.tensors import Array, checksum, payload, tensor
 
 _MAGIC = b"LKT1"
 _HEAD = struct.Struct("<4sI")
-# Limits the allocation for a damaged length.
+# If the length of a label is damaged, no more than this is allocated.
 _LONGEST_LABEL = 1 << 16
 
 
@@ -25,7 +25,7 @@ class Spool:
     bytes.
 
     A file is written under another name and renamed, so a crash leaves no partial tensor. There is no fsync:
-    a lost page fails the checksum, and a lost tensor is made again.
+    if a page is lost, the checksum does not match and the tensor is recomputed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -48,7 +48,7 @@ class Spool:
         """Read the tensor of `label` and check its checksum.
 
         Raises:
-            TensorCorruptError: The file is gone or holds other bytes.
+            TensorCorruptError: The file is missing or has other contents.
         """
         try:
             with open(self._path(label.key), "rb") as file:
@@ -66,7 +66,7 @@ class Spool:
 
     def labels(self) -> Iterator[Label]:
         """Yield the labels of the files found, oldest first; unreadable or incomplete files are removed."""
-        # No other process uses the folder, so nobody is still writing these.
+        # No other process uses the folder, so nobody is still writing these files.
         for leftover in self.folder.glob("*.part"):
             leftover.unlink(missing_ok=True)
         for path in sorted(self.folder.glob("*.tensor"), key=lambda p: p.stat().st_mtime_ns):

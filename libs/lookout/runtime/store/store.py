@@ -1,4 +1,4 @@
-"""The tensor store of one process: tiers, pins, announcements and makers, assembled."""
+"""The tensor store of one process, assembled from tiers, pins, announcements and makers."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from lookout.v1.lineage_pb2 import TensorRef
 
 @dataclass(frozen=True, slots=True)
 class StoreStats:
-    """Bytes and tensors held now, and counts since the start."""
+    """A store's bytes and tensors now, and its counts since the start."""
 
     memory_bytes: int
     disk_bytes: int
@@ -34,7 +34,8 @@ class StoreStats:
 
 
 class TensorStore:
-    """Tensors of one process by reference. Thread-safe; returned arrays are read-only and shared.
+    """Holds one process's tensors, which are found by reference. Thread-safe; returned arrays are read-only
+    and shared.
 
     Tensors that nobody has read yet (`put(..., unread=)`) are never evicted, only moved to disk. `published`
     and `consumed` tell the store when they have been read; `pressure` names the partitions that should pause
@@ -51,7 +52,9 @@ class TensorStore:
 
     @property
     def holdings(self) -> Holdings | None:
-        """Who is told which directory entries this store holds."""
+        """The object that is called when the store begins or ceases to hold a directory entry; None:
+        nobody.
+        """
         return self._announcements.holdings
 
     @holdings.setter
@@ -65,29 +68,30 @@ class TensorStore:
     ) -> TensorRef:
         """Store `array`; return `ref` with shape, dtype, length and checksum filled in.
 
-        A tensor that is held already stays, and its pin is renewed. Without `unread`, a full store drops the
-        new tensor rather than an unread one.
+        If the tensor is already held, only its pin is renewed. Without `unread`, a full store drops the new
+        tensor rather than an unread one.
 
         Args:
             ref: The tensor's reference.
-            array: Must not be written to afterwards.
+            array: Its values; nobody may write to the array afterwards.
             unread: Pins the tensor until its consumer has read it.
-            dtype: "bfloat16" takes its bits in uint16.
+            dtype: The tensor's dtype. For "bfloat16", the array holds the bits as uint16. None: the
+                array's dtype.
 
         Raises:
             StoreFullError: Unread tensors leave no room.
             CameraQuotaError: This camera's unread tensors leave no room.
-            TensorCorruptError: A dtype that cannot be sent.
+            TensorCorruptError: The dtype cannot be sent.
         """
         label, array = labelled(ref, array, dtype)
         with self._lock:
             if unread is not None:
-                # Checked before anything is evicted: a rejected tensor leaves everything as it was.
+                # Checked before anything is evicted, so that a rejected tensor changes nothing.
                 self._pins.check(ref.camera, label)
             spilling = self._tiers.add(label, array, pinned=unread is not None)
             if unread is not None:
                 self._pins.add(label, ref.camera, unread)
-        # Outside the lock: a slow disk must not hold up readers of other tensors.
+        # Outside the lock, because a slow disk must not delay readers of other tensors.
         self._tiers.write(spilling)
         self._announcements.tell(label.entry)
         return filled(ref, label)
@@ -104,7 +108,8 @@ class TensorStore:
         self._announcements.tell()
 
     def forget_camera(self, camera: str) -> int:
-        """Drop every tensor of a camera, pinned or not. Each can be made again, unless its time was erased.
+        """Drop every tensor of a camera, pinned or not. Tensors can be recomputed unless their time was
+        erased.
 
         Returns:
             The number of tensors dropped.
@@ -150,13 +155,15 @@ class TensorStore:
     def published(self, refs: Iterable[TensorRef], partition: int, offset: int) -> None:
         """Note that the record at `offset` of the output topic carries these references.
 
-        They are read once that record is.
+        The tensors count as read once that record is.
         """
         with self._lock:
             self._pins.published(refs, partition, offset)
 
     def consumed(self, partition: int, committed: int) -> None:
-        """Note the consumer's committed offset (the next it will read) in the output topic."""
+        """Note the consumer's committed offset in the output topic, which is the next offset that it will
+        read.
+        """
         with self._lock:
             self._tiers.unpin(self._pins.consumed(partition, committed))
 
@@ -166,18 +173,23 @@ class TensorStore:
             self.consumed(partition, offset)
 
     def release(self, refs: Iterable[TensorRef]) -> None:
-        """Unpin tensors that nobody will read, because their transaction was aborted. They stay while there
-        is room."""
+        """Unpin tensors that nobody will read, because their transaction was aborted. They are held while
+        there is room.
+        """
         with self._lock:
             self._tiers.unpin(self._pins.release(refs))
 
     def release_partition(self, partition: int) -> None:
-        """Unpin the tensors of a partition that was given away. They stay while there is room."""
+        """Unpin the tensors of a partition that another worker owns now. They are held while there is
+        room.
+        """
         with self._lock:
             self._tiers.unpin(self._pins.release_partition(partition))
 
     def release_camera(self, camera: str) -> None:
-        """Unpin the tensors of a camera that was given away. They stay while there is room."""
+        """Unpin the tensors of a camera whose state will be loaded again. They are held while there is
+        room.
+        """
         with self._lock:
             self._tiers.unpin(self._pins.release_camera(camera))
 
@@ -190,33 +202,33 @@ class TensorStore:
         """Check that a camera may have more unread tensors.
 
         Raises:
-            CameraQuotaError: Its unread tensors leave no room.
+            CameraQuotaError: The camera's unread tensors leave no room.
         """
         with self._lock:
             self._pins.check(camera)
 
     def pressure(self) -> Pressure:
-        """Return what waits to be read and which partitions should pause."""
+        """Return how much is unread and which partitions should pause."""
         with self._lock:
             return self._pins.pressure()
 
-    # -- making again
+    # -- recomputing
 
     def makes(self, stage: int, materializer: Materializer) -> None:
-        """Register the function that makes a stage's tensors again."""
+        """Register the function that recomputes a stage's tensors."""
         self._makers.register(stage, materializer)
 
     def can_make(self, ref: TensorRef) -> bool:
-        """Whether a tensor can be made here."""
+        """Whether this process can recompute a tensor."""
         return self._makers.can_make(ref)
 
     def materialize(self, ref: TensorRef, record: Message, rows: Rows | None = None) -> Array:
-        """Return the tensor if it is held; else make it again and keep it in the reserve.
+        """Return a tensor; if it is not held, recompute it and keep it in the reserve.
 
-        Concurrent requests for one tensor share one computation.
+        Concurrent requests for the same tensor share one computation.
 
         Raises:
-            LineageBrokenError: The new tensor has another shape than the reference says.
+            LineageBrokenError: The recomputed tensor does not have the shape in the reference.
             StoreError: No materializer is registered for the stage.
             Exception: What the materializer raises.
         """
@@ -229,14 +241,15 @@ class TensorStore:
         label, array = labelled(ref, made, ref.dtype or None)
         if ref.shape and label.shape != tuple(ref.shape):
             raise LineageBrokenError(
-                f"{ref.id} was made with shape {label.shape}; its record says {tuple(ref.shape)}"
+                f"{ref.id} the recomputed tensor has shape {label.shape}, but its record says "
+                f"{tuple(ref.shape)}"
             )
         with self._lock:
             self._tiers.add_to_reserve(label, array)
         self._announcements.tell(label.entry)
         return array
 
-    # -- what the tiers tell
+    # -- callbacks of the tiers
 
     def _kept(self, label: Label) -> None:
         self._announcements.add(label.entry)

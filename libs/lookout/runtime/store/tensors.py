@@ -13,7 +13,7 @@ from lookout.runtime.store.settings import CHUNK_BYTES
 
 Array = NDArray[Any]
 Rows = Sequence[tuple[int, int]]
-"""Half-open ranges along the first axis, in the order wanted."""
+"""Half-open ranges along the first axis, in the requested order."""
 
 _DTYPES: dict[str, np.dtype[Any]] = {
     name: np.dtype(name).newbyteorder("<")
@@ -23,7 +23,7 @@ _DTYPES["bfloat16"] = np.dtype("<u2")  # numpy has no bfloat16: its bits are sen
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Return the dtype of a name on the wire; bfloat16 is carried as its bits in uint16.
+    """Return the numpy dtype for a dtype's name on the wire; for bfloat16, uint16, which holds the bits.
 
     Raises:
         TensorCorruptError: No tensor has this dtype; object and text types are not allowed.
@@ -46,8 +46,9 @@ def checksum(array: Array) -> int:
 
 
 def crc_of(data: memoryview) -> int:
-    """Return the CRC-32C of bytes. They are copied a chunk at a time, since the library takes only
-    `bytes`."""
+    """Return the CRC-32C of bytes. They are copied one chunk at a time, because the library takes only
+    `bytes`.
+    """
     crc = 0
     for start in range(0, len(data), CHUNK_BYTES):
         crc = google_crc32c.extend(crc, bytes(data[start : start + CHUNK_BYTES]))
@@ -73,18 +74,18 @@ def shape_of_rows(shape: Sequence[int], rows: Rows | None) -> tuple[int, ...]:
     """Return the shape of `rows` of a tensor of `shape`.
 
     Raises:
-        IndexError: A range exceeds the tensor, or the rows are more than it has. The second limits memory: a
-            reader could otherwise ask for one row a million times.
+        IndexError: A range exceeds the tensor, or more rows are requested than it has. Otherwise a reader
+            could use up memory by asking for one row a million times.
     """
     if not rows:
         return tuple(shape)
     length = shape[0] if shape else 0
     for start, stop in rows:
         if not 0 <= start <= stop <= length:
-            raise IndexError(f"rows [{start}, {stop}) of a tensor with {length} rows")
+            raise IndexError(f"rows [{start}, {stop}) were requested of a tensor with {length} rows")
     count = sum(stop - start for start, stop in rows)
     if count > length:
-        raise IndexError(f"{count} rows of a tensor with {length} rows: ask for each once")
+        raise IndexError(f"{count} rows were requested of a tensor with {length} rows: ask for each row once")
     return (count, *shape[1:])
 
 

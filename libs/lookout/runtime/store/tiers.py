@@ -26,7 +26,7 @@ class _Place(Enum):
 
 @dataclass(slots=True)
 class Held:
-    """A tensor and its tier. `array` is None while it is on disk only."""
+    """A tensor and its tier. `array` is None while the tensor is only on disk."""
 
     label: Label
     place: _Place
@@ -43,7 +43,8 @@ class _Counts:
 
 
 class Tiers:
-    """Keeps tensors within the budgets of memory, disk and reserve; the least recently used leave first.
+    """Keeps tensors within the budgets of memory, disk and reserve; evicts the least recently used ones
+    first.
 
     Pinned tensors are moved from memory to disk and never evicted. `read` and `write` access the disk and
     take the lock themselves; everything else must be called under `lock`.
@@ -86,15 +87,16 @@ class Tiers:
     # -- coming
 
     def add(self, label: Label, array: Array, *, pinned: bool) -> list[Held]:
-        """Hold a tensor that this process made for the pipeline.
+        """Hold a tensor that this process computed for the pipeline.
 
-        A tensor that is held already stays; one in the reserve is moved out of it.
+        If the tensor is already held, it stays; if it is in the reserve, it is moved out of the reserve.
 
         Returns:
-            Tensors to hand to `write`, outside the lock.
+            Tensors that the caller must pass to `write` after releasing the lock.
 
         Raises:
-            StoreFullError: Pinned tensors leave no room for a pinned one. An unpinned one is dropped instead.
+            StoreFullError: The tensor is pinned, and other pinned tensors leave no room. An unpinned
+                tensor is dropped instead.
         """
         present = self._held.get(label.key)
         if present is not None and present.place is _Place.RESERVE:
@@ -111,7 +113,7 @@ class Tiers:
         needed = sum(self.memory.size(key) for key in leaving if self.memory.pinned(key))
         if self.disk.victims(needed) is None:
             raise self._full(newcomer)
-        # Pinned ones go first, while the room that was just counted is there.
+        # Pinned tensors are moved first, while the room that was just counted is free.
         leaving.sort(key=lambda key: not self.memory.pinned(key))
         spilling = [moved for key in leaving if (moved := self._leave_memory(key))]
         self.memory.add(label.key, label.length, pinned)
@@ -119,7 +121,9 @@ class Tiers:
         return spilling
 
     def add_to_reserve(self, label: Label, array: Array) -> None:
-        """Hold a tensor that was made on request, unless it is held already or larger than the reserve."""
+        """Hold a tensor that was recomputed on request, unless it is already held or larger than the
+        reserve.
+        """
         if label.key in self._held:
             return
         victims = self.reserve.victims(label.length)
@@ -140,7 +144,8 @@ class Tiers:
             try:
                 self._spool.write(entry.label, array)
             except OSError as error:
-                # A broken disk must not lead to unbounded memory: the tensor can be made again.
+                # The tensor is dropped, because a broken disk must not let memory grow without limit. It can
+                # be recomputed.
                 _log.error("spool write failed", key=key, folder=str(self._spool.folder), error=str(error))
                 with self.lock:
                     if self._held.get(key) is entry:
@@ -151,18 +156,18 @@ class Tiers:
                 if now is entry and entry.place is _Place.SPILLING:
                     entry.place, entry.array = _Place.DISK, None
                 elif now is None or now.place not in (_Place.SPILLING, _Place.DISK):
-                    self._spool.remove(key)  # evicted meanwhile, and no other entry uses the file
+                    self._spool.remove(key)  # evicted in the meantime, and no other entry uses the file
 
     # -- staying
 
     def pin(self, key: str) -> None:
-        """Protect a tensor that is held from eviction."""
+        """Protect a tensor from eviction, if it is held."""
         entry = self._held[key]
         entry.pinned = True
         self._tier(entry.place).pin(key)
 
     def unpin(self, keys: Iterable[str]) -> None:
-        """Let these tensors be evicted again."""
+        """Allow these tensors to be evicted again."""
         for key in keys:
             entry = self._held.get(key)
             if entry is not None and entry.pinned:
@@ -170,7 +175,9 @@ class Tiers:
                 self._tier(entry.place).unpin(key)
 
     def read(self, key: str) -> Array | None:
-        """Return a tensor if it is held intact; else None. Call it without the lock: it may read the disk."""
+        """Return a tensor; None if it is not held or is damaged. Call it without the lock, because it may
+        read from disk.
+        """
         with self.lock:
             entry = self._held.get(key)
             if entry is None:
@@ -192,12 +199,12 @@ class Tiers:
         except TensorCorruptError as error:
             key = held.label.key
             with self.lock:
-                lost = self._held.get(key) is held  # else it was evicted while we read
+                lost = self._held.get(key) is held  # otherwise it was evicted while it was read
                 if lost:
                     self.counts.corrupt += 1
                     self.forget(key)
             if lost:
-                # Logged outside the lock: a slow log must not hold up every reader.
+                # Logged outside the lock, because a slow log must not delay every reader.
                 _log.warning("spooled tensor lost", key=key, error=str(error))
             return None
 
@@ -228,8 +235,9 @@ class Tiers:
         return []
 
     def _leave_memory(self, key: str) -> Held | None:
-        """Move a tensor from memory to disk. If disk has no room for it, evict it and return None; that
-        happens only to tensors that have been read."""
+        """Move a tensor from memory to disk and return it. If the disk has no room, evict the tensor and
+        return None; this never happens to unread tensors.
+        """
         entry = self._held[key]
         self.memory.remove(key)
         if self._take_disk(entry):
@@ -249,12 +257,12 @@ class Tiers:
         return True
 
     def _recover(self) -> None:
-        """Adopt the files that an earlier process of this pod left in the spool."""
+        """Take over the files that an earlier process of this pod left in the spool."""
         if self._spool is None:
             return
         for label in self._spool.labels():
-            # The folder may hold more than a lowered budget allows. The oldest files come first, so the
-            # newest ones are removed.
+            # The folder may exceed a lowered budget. The oldest files come first, so the newest files are
+            # removed.
             if label.key in self._held or self.disk.victims(label.length) != []:
                 self._spool.remove(label.key)
             else:
@@ -263,8 +271,8 @@ class Tiers:
 
     def _full(self, held: Held) -> StoreFullError:
         return StoreFullError(
-            f"no room for {held.label.key} ({held.label.length} bytes): {self.pinned_bytes} bytes wait for "
-            "their consumer; look at the consumer's lag, or raise memory_bytes or disk_bytes"
+            f"no room for {held.label.key} ({held.label.length} bytes): {self.pinned_bytes} bytes are "
+            f"unread; check the consumer's lag, or raise memory_bytes or disk_bytes"
         )
 
     def _tier(self, place: _Place) -> TierAccounting:

@@ -1,4 +1,4 @@
-"""Queues requests to make tensors, in the order in which their records are committed."""
+"""Queues requests to recompute tensors, in the order in which their records are committed."""
 
 import threading
 from collections.abc import Iterator
@@ -16,11 +16,11 @@ class _Waiter:
 
 
 class Turns:
-    """A number of slots and a queue for them. Thread-safe.
+    """A fixed number of slots, and the queue of requests that wait for a slot. Thread-safe.
 
-    The partition whose request has waited longest is next; of its requests, the lowest offset comes first. A
-    partition is committed in offset order, so making a later tensor first would help nobody, and in this
-    order the input is read without jumping back.
+    The partition whose request has waited longest is next; of its requests, the one with the lowest offset
+    comes first. A partition is committed in offset order, so computing a later tensor first would help
+    nobody. In this order, the input is also read without jumping back.
 
     Args:
         slots: How many requests hold a slot at a time.
@@ -40,7 +40,7 @@ class Turns:
             patience_s: Seconds to wait; None: without limit.
 
         Raises:
-            TimeoutError: No slot became free in that time.
+            TimeoutError: No slot became free within `patience_s`.
         """
         waiter = _Waiter((ref.input.topic, ref.input.partition), ref.input.offset)
         with self._changed:

@@ -1,15 +1,15 @@
-"""Indexes the tensors that wait to be read, and measures the pressure that pauses producing."""
+"""Indexes the unread tensors, and decides which partitions must pause because of them."""
 
 import heapq
 from dataclasses import dataclass, field
 
-# Share of a limit at which a paused partition resumes (`Gauge`).
+# Fraction of a limit at which a paused partition resumes (`Gauge`).
 _EASE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """How a tensor waits for its reader: the partition that carries it, and its stream time in seconds."""
+    """Facts about an unread tensor: its output record's partition, and its stream time in seconds."""
 
     partition: int
     seconds: float = 0.0
@@ -17,7 +17,7 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """What waits to be read, and the partitions that should not produce more for now."""
+    """How much is unread, and which partitions should not produce more for now."""
 
     unread_bytes: int
     unread_seconds: float
@@ -28,9 +28,9 @@ class Pressure:
 class Gauge:
     """Decides which partitions pause.
 
-    If there are too many unread bytes in all, partitions with at least their share of them pause. Partitions
-    with a camera whose unread stream time exceeds its limit pause as well. A partition resumes at three
-    quarters of the limit, so that it does not alternate between pausing and reading.
+    If there are too many unread bytes in total, every partition with at least an equal share of them pauses.
+    A partition also pauses if a camera's unread stream time exceeds its limit. It resumes at three quarters
+    of the limit, so that it does not alternate between pausing and reading.
     """
 
     unread_bytes: int
@@ -38,8 +38,9 @@ class Gauge:
     paused: set[int] = field(default_factory=set)
 
     def read(self, unread: "UnreadIndex") -> Pressure:
-        """Decide again which partitions pause. The cost grows with the number of cameras that have unread
-        tensors, not with the number of tensors."""
+        """Return how much is unread and which partitions pause. The cost grows with the number of cameras
+        that have unread tensors, not with the number of tensors.
+        """
         lengths = unread.bytes_by_partition
         total = sum(lengths.values())
         longest = {
@@ -76,8 +77,9 @@ class _Camera:
 
 
 class UnreadIndex:
-    """The tensors that wait to be read, indexed by partition, camera and offset. Not thread-safe: the owner
-    holds a lock."""
+    """The unread tensors, indexed by partition, camera and offset. Not thread-safe: the owner holds a
+    lock.
+    """
 
     def __init__(self) -> None:
         self.cameras: dict[int, dict[str, _Camera]] = {}  # partition -> camera
@@ -99,7 +101,7 @@ class UnreadIndex:
         return self._bytes.get(camera, 0)
 
     def add(self, key: str, camera: str, length: int, unread: Unread) -> None:
-        """Add a tensor that waits; if it waits already, its wait begins again."""
+        """Add an unread tensor; an earlier entry for the same tensor is replaced."""
         self.remove(key)
         self.changes += 1
         self._items[key] = _Item(unread, camera, length)
@@ -111,7 +113,7 @@ class UnreadIndex:
         self.bytes_by_partition[unread.partition] = self.bytes_by_partition.get(unread.partition, 0) + length
 
     def remove(self, key: str) -> None:
-        """Drop a tensor that no longer waits."""
+        """Remove a tensor that is no longer unread."""
         item = self._items.pop(key, None)
         if item is None:
             return
@@ -143,7 +145,7 @@ class UnreadIndex:
         heapq.heappush(self._offsets.setdefault(partition, []), (offset, key))
 
     def before(self, partition: int, committed: int) -> list[str]:
-        """Take the keys of tensors whose record is before an offset."""
+        """Return the keys of tensors whose records are before an offset."""
         heap, keys = self._offsets.get(partition, []), []
         while heap and heap[0][0] < committed:
             offset, key = heapq.heappop(heap)

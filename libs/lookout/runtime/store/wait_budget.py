@@ -1,4 +1,4 @@
-"""How long a camera waits for a tensor that it needs."""
+"""Limits how long a camera waits for tensors."""
 
 from __future__ import annotations
 
@@ -8,35 +8,36 @@ from typing import Final
 
 from lookout.runtime.store.errors import StoreError, TensorNotMadeError
 
-#: seconds that a camera may wait for tensors whose makers answered that they could not make them. While it
-#: waits its partition commits nothing, so this is half of the 10 s for which one camera may hold up another
+#: seconds that a camera may wait for tensors that replicas answered they could not compute. Its partition
+#: commits nothing in that time, so this is half of the 10 s for which one camera may delay another
 BUDGET_S: Final = 5.0
-#: seconds in which a used-up budget is restored
+#: seconds in which a used-up budget is fully restored
 REGAINED_S: Final = 60.0
 _SWEPT: Final = 1024  # cameras that are remembered before those with a full budget are dropped
 
 
 @dataclass(slots=True)
 class _Wait:
-    """A camera's wait. since: when the wait for `wanted` began; used: seconds of the budget used up as of
-    `at`."""
+    """A camera's wait. `since`: when the wait for `wanted` began; `used`: seconds of the budget used up by
+    the time `at`.
+    """
 
     wanted: Hashable = None
     since: float = 0.0
     used: float = 0.0
     at: float = 0.0
-    failed: bool = False  # a maker could not make `wanted` when it was asked last
+    failed: bool = False  # a replica answered the last request but could not compute `wanted`
 
 
 class WaitBudget:
     """Decides whether a camera keeps waiting. Not thread-safe for one camera.
 
-    If nobody answers, the fault may be anybody's, so each wait has a deadline of its own. If a maker answers
-    but cannot make the tensor, the fault is the tensor's: all such waits of a camera share one budget,
-    however many tensors it asks for.
+    If no replica answers, the camera need not be at fault, so each wait has its own deadline. If a replica
+    answers but cannot compute the tensor, the camera's data is at fault, so all such waits of a camera share
+    one budget, however many tensors it asks for.
 
     Args:
-        limit_s: Seconds of one wait if nobody answers.
+        limit_s: Maximum seconds of one wait if no replica answers.
         clock: Seconds.
     """
 
@@ -45,11 +46,11 @@ class WaitBudget:
         self._waits: dict[str, _Wait] = {}
 
     def over(self, camera: str, wanted: Hashable, error: StoreError) -> str:
-        """Return why a camera stops waiting; empty: it tries again.
+        """Return why a camera must stop waiting; empty if it should try again.
 
         Args:
             camera: The camera that needs the tensor.
-            wanted: What the wait is for; equal at every attempt.
+            wanted: What the camera waits for; the same at every attempt.
             error: The error of this attempt.
         """
         now = self._clock()
@@ -62,13 +63,13 @@ class WaitBudget:
         self._pass(wait, now)
         wait.failed = isinstance(error, TensorNotMadeError)
         if wait.failed and wait.used >= BUDGET_S:
-            return f"could not be made; the camera used up its {BUDGET_S:g} s of such waits: {error}"
+            return f"could not be computed; the camera used up its {BUDGET_S:g} s for such waits: {error}"
         if now - wait.since >= self._limit_s:
             return f"were not available for {self._limit_s:g} s: {error}"
         return ""
 
     def done(self, camera: str) -> None:
-        """Note that a camera waits for nothing now. The budget that it used stays used."""
+        """Note that a camera is not waiting now. What it used of its budget stays used."""
         if (wait := self._waits.get(camera)) is not None:
             self._pass(wait, self._clock())
             wait.wanted, wait.failed = None, False

@@ -16,8 +16,8 @@ Used = dict[tuple[str, Kind], float]
 
 _USED: Final = REDIS_KEYS + "{{tenants}}:used:{interval}"
 _CAMERAS: Final = REDIS_KEYS + "{{tenants}}:cameras:{tenant}"
-#: Gives cameras their tenant's slots; a camera that does not send for a while loses its slot.
-#: KEYS: 1 the slots. ARGV: 1 the time, 2 seconds that a slot is kept, 3 the number of slots, then cameras.
+#: Gives cameras slots of their tenant; a camera that has not sent for a while loses its slot.
+#: KEYS[1]: the slots. ARGV[1]: the time; 2: seconds that a slot is kept; 3: number of slots; 4...: cameras.
 #: Returns the cameras without a slot.
 _PLACES: Final = """
 -- others may have written here
@@ -34,7 +34,7 @@ end
 redis.call('EXPIRE', KEYS[1], math.ceil(2 * ARGV[2]))
 return refused
 """
-#: largest number of cameras in one call: Redis serves nobody else while it runs a script
+#: maximum number of cameras per call, because Redis serves nobody else while it runs a script
 _BATCH: Final = 500
 
 

@@ -1,4 +1,4 @@
-"""Fair shares of devices over all instances.
+"""Makes tenants' shares of devices fair over all instances.
 
 Once a second every instance adds its work for each tenant to a sum in Redis and reads the total. The sums are
 advisory: without Redis an instance still shares its own device fairly, but ignores the others.
@@ -23,9 +23,9 @@ from lookout.runtime.worker import Context
 from lookout.wire import REDIS_KEYS
 
 _WORK: Final = REDIS_KEYS + "{{tenants}}:device:{epoch}"
-#: seconds of one hash; work older than the previous epoch counts less than a sixtieth, and is ignored
+#: seconds of one hash; work before the previous epoch would count less than a sixtieth, so it is ignored
 _EPOCH_S: Final = 6 * HALF_LIFE_S
-#: largest plausible sum in one hash: the work of a million devices
+#: largest plausible sum in one hash, which is the work of a million devices
 _MOST_S: Final = 1e6 * _EPOCH_S * 2**6
 
 _log = logs.get("tenants")
@@ -34,9 +34,9 @@ _log = logs.get("tenants")
 class RedisWork:
     """The recent work of all instances' devices, by tenant.
 
-    Work counts half after `HALF_LIFE_S`. Nothing in Redis is scaled down for that: instead, what is added
-    grows with time, and what is read is divided by the same factor (forward decay: Cormode, Shkapenyuk,
-    Srivastava and Xu, 2009). A new hash for each epoch keeps the numbers small.
+    Work counts half after `HALF_LIFE_S`. Sums in Redis are never scaled down. Instead, what is added is
+    multiplied by a factor that grows with time, and what is read is divided by it (forward decay: Cormode,
+    Shkapenyuk, Srivastava and Xu, 2009). A new hash for each epoch keeps the numbers small.
 
     Args:
         client: Redis; `exchange` raises its errors.
@@ -47,13 +47,13 @@ class RedisWork:
         self._client, self._clock = client, clock
 
     def exchange(self, work: Mapping[str, float]) -> dict[str, float]:
-        """Add work to the sums and return them.
+        """Add this instance's work to the sums; return the sums of all instances.
 
         Args:
-            work: Seconds by tenant that are in no sum yet.
+            work: Seconds by tenant that were not added yet.
 
         Returns:
-            The seconds of all instances, those just added included.
+            Seconds by tenant of all instances, including what was just added.
         """
         now = self._clock()
         epoch = int(now // _EPOCH_S)
@@ -67,7 +67,7 @@ class RedisWork:
                 pipe.expire(keys[epoch], round(2 * _EPOCH_S))
                 for key in keys.values():
                     pipe.hgetall(key)
-                # Somebody may have written an invalid number for one tenant: the other sums are still right.
+                # If somebody wrote an invalid number for one tenant, the other tenants' sums are still right.
                 return required(pipe.execute(raise_on_error=False)[-len(keys) :])
 
         sums = Counter[str]()
@@ -80,12 +80,12 @@ class RedisWork:
 
 
 def _growth(now: float, epoch: int) -> float:
-    """Return the factor by which work of this moment counts in the hash of an epoch."""
+    """Return the factor by which work done now is multiplied in the hash of an epoch."""
     return float(2 ** ((now - epoch * _EPOCH_S) / HALF_LIFE_S))
 
 
 class FleetShares:
-    """Supplies the shares of this instance's device with the work of all instances. Thread-safe.
+    """Makes the shares of this instance's device count the work of all instances. Thread-safe.
 
     Args:
         shares: The shares of this instance's device.
@@ -119,7 +119,7 @@ class FleetShares:
         self._failed = False
 
     def start(self, run: Callable[[str, Callable[[], None]], threading.Thread]) -> None:
-        """Exchange once a second. `run` starts a thread, as `Supervisor.start` does."""
+        """Call `exchange` once a second. `run` starts a thread, as `Supervisor.start` does."""
         self._thread = run("tenant-shares", self._follow)
 
     def stop(self) -> None:

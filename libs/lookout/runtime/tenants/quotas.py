@@ -16,7 +16,7 @@ Kind = Literal["bytes", "cameras", "questions", "device_s", "searched"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 #: the name that stands for tenants without a quota of their own
 OTHERS: Final = "*"
-#: what a quota counts, for people
+#: what each quota counts, in words for people
 NOUNS: Final[dict[Kind, str]] = {
     "bytes": "bytes of segments",
     "cameras": "cameras",
@@ -27,7 +27,7 @@ NOUNS: Final[dict[Kind, str]] = {
 
 
 class TenantQuota(BaseModel):
-    """What all instances together may use for one tenant in an interval. None: no limit; 0: nothing."""
+    """What one tenant may use in an interval, on all instances together. None: no limit; 0: nothing."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -43,7 +43,7 @@ class TenantQuota(BaseModel):
     )
 
     def limit(self, kind: Kind) -> float | None:
-        """Return the limit of one kind."""
+        """Return the limit for a kind; None: no limit."""
         value: float | None = getattr(self, kind)
         return value
 
@@ -63,7 +63,7 @@ class Quotas:
         return self.named.get(tenant, self.default)
 
     def weight(self, tenant: str) -> float:
-        """Return a tenant's weight where tenants compete for a device."""
+        """Return a tenant's weight in the competition for a device."""
         return self.of(tenant).weight
 
     @property
@@ -109,7 +109,7 @@ def read_by_tenant(text: str, kind: type[Quota]) -> dict[str, Quota]:
     except ValueError as error:  # a number of thousands of digits, or a name that occurs twice
         raise ValueError(clean(str(error), 100)) from None
     if not isinstance(written, dict):
-        raise ValueError('an object is needed, such as {"acme": {...}, "*": {...}}')
+        raise ValueError('it must be an object, such as {"acme": {...}, "*": {...}}')
     return {_tenant(name): _quota(name, value, kind) for name, value in written.items()}
 
 
@@ -117,7 +117,7 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """Make a JSON object of its pairs.
 
     Raises:
-        ValueError: A name occurs twice: one of the values would be lost.
+        ValueError: A name occurs twice, so one of its values would be lost.
     """
     names = [name for name, _ in pairs]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -127,7 +127,9 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _tenant(name: str) -> str:
     if not name:
-        raise ValueError(f"a tenant's name is empty: write {OTHERS} for tenants that are not named")
+        raise ValueError(
+            f"a tenant's name is empty: give a name, or {OTHERS} for all tenants that are not named"
+        )
     try:
         return name if name == OTHERS else check_tenant(name)
     except WireError as error:

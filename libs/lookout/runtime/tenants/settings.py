@@ -1,4 +1,4 @@
-"""Settings of services that count what tenants use."""
+"""Settings of the services that count and limit what tenants use."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""What tenants use, counted over all instances, and the quotas that limit it.
+"""Counts what tenants use, over all instances, and checks their quotas.
 
-Every instance counts by itself and exchanges its counts with the others once a second through Redis, so a
-quota may be exceeded by what the instances accept in a second. While Redis is away, an instance continues
-with the last totals and its own counts. Counts are advisory: an emptied Redis restarts the interval.
+Every instance counts locally and exchanges its counts with the other instances once a second through Redis,
+so a quota may be exceeded by what the instances accept in a second. While Redis is unavailable, an instance
+continues with the last totals and its own counts. Counts are advisory: if Redis is emptied, they restart at
+0.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from lookout.runtime.tenants.settings import TenantSettings
 from lookout.runtime.worker import Context, Supervisor
 
 EXCHANGE_S: Final = 1.0
-#: largest number of tenants counted by name: names come with footage, so there may be any number of them
+#: maximum number of tenants counted by name; names come with footage, so there may be any number of them
 TENANTS: Final = 1000
 #: the name under which further tenants are counted
 REST: Final = "(others)"
@@ -32,12 +33,12 @@ _log = logs.get("tenants")
 
 
 class TenantUsage:
-    """Counts what tenants use, and tells when a quota is used up. Thread-safe.
+    """Counts what tenants use, and says when a quota is used up. Thread-safe.
 
     Args:
         quotas: What each tenant may use.
-        kinds: The quotas that are checked here; other stages check the others.
-        counters: The counts that instances share; None: this instance is alone.
+        kinds: The kinds of quotas that are checked here; other stages check the other kinds.
+        counters: The counts that instances share; None: there is only this instance.
         interval_s: Length of the quotas' interval. Intervals begin at multiples of it, at the same time on
             every instance.
         clock: Unix seconds.
@@ -56,7 +57,7 @@ class TenantUsage:
         self._interval_s, self._clock = interval_s, clock
         self._lock = threading.Lock()
         self._interval = 0
-        self._used: Used = {}  # of the interval, by all instances, as of the last exchange
+        self._used: Used = {}  # totals of the interval, as of the last exchange
         self._unsent: defaultdict[tuple[str, Kind], float] = defaultdict(float)
         self._sent: dict[str, dict[str, float]] = {}  # by tenant: when each camera sent last
         self._without_place: dict[str, frozenset[str]] = {}
@@ -78,15 +79,15 @@ class TenantUsage:
                 self._unsent[key] += amount
 
     def refusal(self, tenant: str, camera: str = "") -> str | None:
-        """Return why a tenant may use nothing more now, for a record of one of its cameras.
+        """Return why a record of one of a tenant's cameras must be rejected; None if the tenant is within its
+        quotas.
 
         Args:
             tenant: Its name.
-            camera: The camera's id; it counts as a camera that sends.
+            camera: The camera's id; from now on, the camera counts as sending.
 
         Returns:
-            The reason, which names the tenant, the quota and what to do; None if the tenant is within its
-            quotas.
+            The reason, which names the tenant, the quota and what to do; or None.
         """
         with self._lock:
             self._roll()
@@ -119,7 +120,7 @@ class TenantUsage:
                         self._unsent[key] += amount
             _log.warning("tenants' counts cannot be exchanged", error=str(error))
             return
-        with self._lock:  # before asking for slots: if that fails, these counts must not be sent again
+        with self._lock:  # even if asking for slots fails, these counts must not be sent again
             if interval == self._interval:
                 self._used = used
         try:
@@ -167,15 +168,16 @@ class TenantUsage:
         return self._used.get((tenant, kind), 0.0) + self._unsent.get((tenant, kind), 0.0)
 
     def _cameras(self, tenant: str, camera: str, limit: float) -> float:
-        """Note that the camera sends; return the limit if it has no slot, else 0."""
+        """Note that the camera sends; return the limit of cameras if the camera has no slot, otherwise 0."""
         cameras = self._sent.setdefault(tenant, {})
         cameras[camera] = self._clock()
         refused = limit == 0 or camera in self._without_place.get(tenant, frozenset())
         return limit if refused else 0
 
     def _limited_cameras(self, now: float) -> dict[str, tuple[int, list[str]]]:
-        """Return the limit and the cameras of each limited tenant that sent within an interval, the first to
-        send first."""
+        """Return, for each limited tenant, the limit and the cameras that sent within an interval, the first
+        to send first.
+        """
         limited = {}
         for tenant, cameras in self._sent.items():
             for camera, at in list(cameras.items()):
@@ -189,10 +191,10 @@ class TenantUsage:
 
     def _reason(self, tenant: str, kind: Kind, limit: float) -> str:
         if kind == "cameras":
-            has, until = f"has its {limit:g} {NOUNS[kind]}", "stop one of them"
+            has, until = f"has its {limit:g} {NOUNS[kind]}", "stop a camera"
         else:
             has = f"used its {limit:g} {NOUNS[kind]} in {self._interval_s:g} s"
-            until = "wait for the next interval, send or ask less"
+            until = "wait for the next interval, or send or ask less"
         return f"quota: tenant {tenant!r} {has}: {until}, or raise {kind} in LOOKOUT_TENANT_QUOTAS"
 
 
@@ -220,7 +222,8 @@ def tenant_numbers(usage: TenantUsage) -> Iterator[Metric]:
 
 
 def open_usage(context: Context[Any], settings: TenantSettings, kinds: Collection[Kind]) -> TenantUsage:
-    """Count a service's use by tenant, exchanged through its Redis and shown in its metrics, until it ends.
+    """Return the counter of what a service's tenants use. It is exchanged through Redis and shown in the
+    service's metrics until the service ends.
 
     Args:
         context: The service's context.

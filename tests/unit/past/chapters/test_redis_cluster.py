@@ -133,5 +133,5 @@ def test_leases_of_cameras_are_taken_in_a_cluster(world: World) -> None:
 def test_a_cluster_that_is_away_is_an_error_of_redis() -> None:
     with pytest.raises(REDIS_ERRORS):
         SECURITY.redis_client("redis://127.0.0.1:1/0", socket_connect_timeout=0.2)
-    with pytest.raises(StartupError, match="is not redis://host:port/db"):
+    with pytest.raises(StartupError, match="must have the form redis://host:port/db"):
         SECURITY.redis_client("http://127.0.0.1:1")

@@ -187,17 +187,17 @@ def test_a_recording_that_changes_between_two_ranges_is_refused_by_name(
         assert isinstance(source.data, RangedRecording)
         source.data.read_at(1, 0)
         kind.etag = '"two"'
-        with pytest.raises(SourceError, match=r"film\.mp4: it changed while it was read"):
+        with pytest.raises(SourceError, match=r"film\.mp4: the recording changed while it was read"):
             source.data.read_at(1, len(LARGE) // 2)
 
 
 @pytest.mark.parametrize(
     ("lie", "why"),
     [
-        ("bytes 0-16383/{size}", "does not answer with bytes"),
-        ("bytes 32768-49151/7", "does not answer with bytes"),
-        ("bytes 32768-49151/99999999", "it changed while it was read"),
-        ("nonsense", "does not answer with bytes"),
+        ("bytes 0-16383/{size}", "did not answer with the requested bytes"),
+        ("bytes 32768-49151/7", "did not answer with the requested bytes"),
+        ("bytes 32768-49151/99999999", "the recording changed while it was read"),
+        ("nonsense", "did not answer with the requested bytes"),
     ],
 )
 def test_a_host_that_lies_about_a_range_is_refused_by_name(

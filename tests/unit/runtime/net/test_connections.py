@@ -92,7 +92,7 @@ def test_the_command_line_reads_the_same_settings() -> None:
         ({**BEARER, "kafka_token_url": "https://idp/token"}, "OAUTHBEARER and LOOKOUT_KAFKA_TOKEN_URL go"),
         (
             {**BEARER, "kafka_mechanism": "OAUTHBEARER", "kafka_token_url": "idp/token"},
-            "LOOKOUT_KAFKA_TOKEN_URL is not https://",
+            "LOOKOUT_KAFKA_TOKEN_URL must have the form https://",
         ),
         ({"redis_username": "lookout"}, "LOOKOUT_REDIS_USERNAME needs LOOKOUT_REDIS_PASSWORD_FILE"),
         ({"redis_password": SECRET, "redis_password_file": "/a"}, "are both set"),

@@ -13,16 +13,31 @@ from lookout.services.prefill.settings import PrefillSettings
 @pytest.mark.parametrize(
     ("kind", "name", "value", "why"),
     [
-        (DecodeSettings, "ANCHOR_SAMPLES", "", "a whole number is expected; leave the setting out instead"),
+        (
+            DecodeSettings,
+            "ANCHOR_SAMPLES",
+            "",
+            "a whole number is expected; to leave it unset, omit the setting",
+        ),
         (DecodeSettings, "ANCHOR_SAMPLES", "many", "a whole number is expected"),
         (DecodeSettings, "ANCHOR_SAMPLES", "0", "a number of at least 1 is expected"),
-        (DecodeSettings, "QUOTA_BYTES", "", "a whole number is expected; leave the setting out instead"),
+        (
+            DecodeSettings,
+            "QUOTA_BYTES",
+            "",
+            "a whole number is expected; to leave it unset, omit the setting",
+        ),
         (DecodeSettings, "QUOTA_WORK_S", "x", "a number is expected"),
         (DecodeSettings, "SILENCE_S", "0", "a number above 0 is expected"),
         (DecodeSettings, "PRUNE", "perhaps", "true or false is expected"),
         (DecodeSettings, "BACKEND", "gpu", "'software', 'nvdec' or 'auto' is expected"),
-        (DecodeSettings, "FIT", "", "leave the setting out instead"),
-        (PrefillSettings, "CUDA_GRAPHS", "", "true or false is expected; leave the setting out instead"),
+        (DecodeSettings, "FIT", "", "to leave it unset, omit the setting"),
+        (
+            PrefillSettings,
+            "CUDA_GRAPHS",
+            "",
+            "true or false is expected; to leave it unset, omit the setting",
+        ),
     ],
 )
 def test_a_value_of_another_kind_is_told_in_words(

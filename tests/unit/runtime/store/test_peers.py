@@ -235,7 +235,9 @@ def test_a_row_that_is_asked_for_often_is_refused(fleet: Fleet) -> None:
     pod, peers = fleet.pod("a"), Peers(fleet.settings)
     filled = pod.store.put(ref("x"), data(1, 8))
     assert len(peers.get(pod.address, filled, [(0, 1), (4, 8)])) == 5
-    with pytest.raises(IndexError, match="9 rows of a tensor with 8 rows: ask for each once"):
+    with pytest.raises(
+        IndexError, match="9 rows were requested of a tensor with 8 rows: ask for each row once"
+    ):
         peers.get(pod.address, filled, [(0, 1)] * 9)
     request = GetTensorRequest(ref=filled, rows=[RowRange(start=0, stop=1)] * 9)
     with grpc.insecure_channel(pod.address) as channel, pytest.raises(grpc.RpcError) as refusal:

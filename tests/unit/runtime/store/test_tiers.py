@@ -61,7 +61,7 @@ def test_pinned_ones_stay_and_fill_the_room() -> None:
     shelf.add("b", pinned=True)
     shelf.add("c")  # forgotten: it is not pinned
     assert ["a" in shelf.tiers, "b" in shelf.tiers, "c" in shelf.tiers] == [True, True, False]
-    with pytest.raises(StoreFullError, match="2048 bytes wait for their consumer"):
+    with pytest.raises(StoreFullError, match="2048 bytes are unread"):
         shelf.add("d", pinned=True)
     assert "d" not in shelf.tiers
     shelf.tiers.unpin(["a", "nobody"])

@@ -25,7 +25,7 @@ def test_a_tenant_without_a_quota_has_that_of_the_others() -> None:
     [
         ("{", "not valid JSON"),
         ("[" * 100_000, "not valid JSON"),
-        ("[]", "an object is needed"),
+        ("[]", "it must be an object"),
         ('{"": {}}', "a tenant's name is empty"),
         ('{"a b": {}}', "tenant 'a b'"),
         ('{"' + "9" * 5000 + '": {}}', "63 letters"),

@@ -1,5 +1,5 @@
-"""Decides where a camera's credentials may be sent: only to hosts that the secret lists and that are in the
-cameras' networks, and only encrypted unless LOOKOUT_BASIC_AUTH is set.
+"""Decides where a camera's credentials may be sent. The secret must list the host, the host must be in the
+cameras' networks, and the credentials must be encrypted unless LOOKOUT_BASIC_AUTH is set.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from lookout.video.sandbox.places import PASSWORD_PLACE, AccessError
 
 
 def allowed_hosts(folder: Path, secret: str) -> list[str]:
-    """Return the hosts to which a secret may be sent: names, patterns and networks, one per line in its key
-    `hosts`.
+    """Return the hosts to which a secret may be sent: the names, patterns and networks in its key `hosts`,
+    one per line.
 
     Raises:
-        AccessError: The secret lists no hosts. Without this check, anyone who can write a Camera could have
+        AccessError: The secret lists no hosts. Without a list, anyone who can write a Camera could have
             the password sent to any URL.
     """
     try:
@@ -47,7 +47,7 @@ def is_for(host: str, hosts: Sequence[str]) -> bool:
 
 
 def check_places(url: str, *, basic: bool) -> None:
-    """Check that a URL may carry the password in its path or query, which needs TLS or `basic` (plain text
+    """Check that a password in a URL's path or query may be sent, which needs TLS or `basic` (plain text
     allowed).
 
     Raises:

@@ -25,7 +25,7 @@ from lookout.video.sandbox.places import url_fault
 from lookout.wire import SEGMENTS, WireError, check_tenant, from_json, label_headers
 from lookout.wire.headers import CAPTURED_AT, encode
 
-#: reported state of a camera for which no agent has room; services/controller/agents.py reads it
+#: reported state of a camera that no agent has room for; services/controller/agents.py reads it
 NO_ROOM: Final = "no-room"
 #: memory of the agent itself and of each camera's process, in bytes (see the chart's cameraAgent.resources)
 _OWN_BYTES: Final = 150 << 20
@@ -35,8 +35,8 @@ _LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.lim
 
 
 def room(limits: Sequence[str] = _LIMITS, *, masking: bool = False) -> int:
-    """Return how many cameras fit into the memory of this process's control group: at least one, `UNBOUNDED`
-    if there is no limit.
+    """Return how many cameras fit into the memory limit of this process's control group: at least 1, or
+    `UNBOUNDED` if there is no limit.
 
     Args:
         limits: Files with the limit in bytes; the first one that holds a number is used.
@@ -136,7 +136,7 @@ class Agent:
         self._masking = masking
         self._wanted: dict[str, Camera] = {}
         self._streams: dict[str, Stream] = {}
-        self._reported: dict[str, tuple[str, float]] = {}  # by camera: the state last reported, and when
+        self._reported: dict[str, tuple[str, float]] = {}  # by camera: last report's state and time
         self._produce = threading.Lock()
         self._log = logs.get("agent")
 
@@ -222,7 +222,9 @@ class Agent:
             self._numbers.lost.labels("kafka").inc()
 
     def _tell(self) -> None:
-        """Write the reports that are due: at once if the state changed, otherwise once per lease time."""
+        """Write the cameras' reports that are due: at once if the state changed, otherwise once per lease
+        time.
+        """
         now = self._clock()
         due: dict[str, str] = {}
         left_out = self._leases.left_out

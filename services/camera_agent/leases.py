@@ -39,8 +39,8 @@ def _script(name: str) -> str:
 
 
 def preferred(camera: str, agents: Iterable[str]) -> str | None:
-    """Return the agent that should pull a camera, which is the one whose name gives the highest hash with the
-    camera's; None if there are no agents.
+    """Return the agent that should pull a camera; None if there are no agents. It is the agent whose name,
+    hashed with the camera's, gives the highest number.
     """
     return max(agents, key=lambda agent: _weight(camera, agent), default=None)
 
@@ -63,7 +63,7 @@ def _queue(pipeline: Any, script: str, key: str, *arguments: str | int) -> None:
 
 
 def _room(text: str | None) -> int:
-    """Parse the room that an agent announced; agents of an earlier release announce none and count as
+    """Parse the room that an agent announced. Agents of an earlier release announce no room and count as
     unbounded.
     """
     return int(text) if text is not None and text.isdecimal() else UNBOUNDED
@@ -74,10 +74,10 @@ class Preferences:
 
     A new agent costs one hash per camera; when an agent leaves, only the cameras that preferred it are hashed
     again. Comparing every camera with every agent would take half a second for ten thousand cameras and fifty
-    agents. Second and later choices are computed only if more cameras prefer an agent than it has room for:
-    the agent keeps the cameras with the highest hashes, and the rest try the agent that they prefer next.
-    This is deferred acceptance. Both sides rank by the hash of the pair, so the outcome is unique, and every
-    agent finds the same one.
+    agents. Second and later choices are computed only if more cameras prefer an agent than it has room for.
+    Then the agent keeps the cameras with the highest hashes, and each of the other cameras tries the agent
+    that it prefers next. This is deferred acceptance. Cameras and agents rank by the hash of the pair, so the
+    outcome is unique and every agent computes the same one.
 
     Args:
         agent: The agent whose cameras `own` returns.
@@ -133,10 +133,12 @@ class Preferences:
         self._settled = None
 
     def _settle(self) -> tuple[set[str], set[str]]:
-        """Return this agent's cameras, and those that prefer this agent but that no agent has room for."""
+        """Return this agent's cameras, and the cameras whose first choice is this agent but that no agent has
+        room for.
+        """
         if self._settled is None:
             taken = {agent: set(self._crowds[agent]) for agent in self._rooms}
-            # By camera: the agents that it has not tried yet, the most preferred one last.
+            # By camera: the agents that it has not tried yet, with the most preferred one last.
             choices: dict[str, list[str]] = {}
             left_out: set[str] = set()
             while full := [agent for agent, room in self._rooms.items() if len(taken[agent]) > room]:
@@ -164,7 +166,7 @@ class Leases:
         client: A Redis client whose timeouts are well below `lease_s`.
         agent: This agent's unique name.
         lease_s: Seconds after which a lease that is not renewed expires.
-        room: How many cameras this agent has room for; it may change.
+        room: How many cameras this agent has room for; the number may change.
     """
 
     def __init__(self, client: redis.Redis, agent: str, lease_s: float, room: int = UNBOUNDED) -> None:
@@ -197,7 +199,8 @@ class Leases:
         """Renew, take and release leases; return the cameras to pull. Without Redis, no lease is taken or
         renewed.
 
-        Leases expire by the local clock, counted from before the request, and so never later than in Redis.
+        A lease's time is counted by the local clock from before the request, so it never ends later here than
+        in Redis.
         """
         begun = time.monotonic()
         own = self._preferences.own

@@ -11,7 +11,7 @@ from lookout.rules.masks import Masks
 from lookout.video.sandbox import SandboxPool, SandboxSettings
 from lookout.video.segments.types import CodecError
 
-#: memory of a masking process, in bytes (at most 146 MB was measured, with 1080p)
+#: memory limit of a masking process, in bytes (the maximum measured with 1080p was 146 MB)
 PROCESS_BYTES: Final = 256 << 20
 
 

@@ -32,8 +32,8 @@ from lookout.video.sandbox.pull import Pull, PullError
 
 _FIRST_PAUSE_S = 0.5
 _SEGMENT_S = 4.0
-#: A process needs a third of a CPU second to start. This limit keeps failing cameras from using more than
-#: half of the cores
+#  Starting a process takes a third of a CPU second. This limit keeps failing cameras from using more than
+# half of the cores
 _STARTS = threading.BoundedSemaphore(max(1, usable_cores() // 2))
 
 
@@ -80,8 +80,8 @@ class Stream:
         self._thread.start()
 
     def stop(self, patience_s: float = 0.0) -> None:
-        """End the process that reads the camera, and with it the thread. Wait up to `patience_s` for the
-        thread.
+        """End the process that reads the camera, which also ends the thread. Wait up to `patience_s` seconds
+        for the thread.
         """
         self._stopped.set()
         if (pull := self._current) is not None:
@@ -112,7 +112,7 @@ class Stream:
         if self._stopped.is_set():
             return
         event = "the stream broke; reconnecting"
-        if first:  # the first of several failures in a row is shown to people
+        if first:  # only the first of several failures in a row is shown to people
             self._log.warning(f"{event}: {why}", error=why, advice=True)
         else:
             self._log.warning(event, error=why)
@@ -165,7 +165,7 @@ class Stream:
         )
 
     def _connect(self) -> tuple[socket.socket, str]:
-        """Connect to the camera; return the connection, and the URL with the camera's credentials if it has
+        """Connect to the camera; return the connection and the camera's URL, with its credentials if it has
         any.
 
         Whether the camera wants the password in plain text is known only during the RTSP dialogue; the
@@ -186,7 +186,8 @@ class Stream:
         host = urlsplit(camera.url).hostname or ""
         if not is_for(host, allowed_hosts(settings.credentials, camera.credentials)):
             raise AccessError(
-                f"secret {camera.credentials!r} may not be sent to host {host!r}: add it to the key hosts"
+                f"secret {camera.credentials!r} may not be sent to host {host!r}: add the host to the "
+                f"secret's key 'hosts'"
             )
         if has_places(camera.url):
             check_places(camera.url, basic=settings.basic_auth)

@@ -24,7 +24,7 @@ class Advice:
         self._claims = Claims(keep_s, clock)
 
     def release(self, partition: int) -> None:
-        """Forget which cameras a partition claims, because it now belongs to another worker."""
+        """Drop a partition's claims on cameras, because the partition now belongs to another worker."""
         self._claims.release(partition)
 
     def two_partitions(self, record: Record) -> bool:
@@ -32,7 +32,7 @@ class Advice:
         streams.
 
         Returns:
-            Whether this call noticed it, which counts each case once.
+            Whether this call noticed it first; True only once per case, for counting.
         """
         claimant = self._claims.take(record.camera, record.partition)
         if claimant is None:
@@ -55,7 +55,7 @@ class Advice:
         self._warn(
             seen,
             camera,
-            "segments arrive too late, after later ones were written: they were sent twice or out of order; "
+            "segments arrive after later ones were written, because they were sent twice or out of order: "
             "send each segment once, in order",
         )
 

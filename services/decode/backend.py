@@ -20,7 +20,7 @@ class TimedDecoder:
 
     Args:
         decoder: The decoder that does the work.
-        busy: Called with the seconds that each segment took.
+        busy: Called after each segment with the seconds that it took.
     """
 
     def __init__(self, decoder: SegmentDecoder, busy: Callable[[float], object]) -> None:
@@ -69,7 +69,7 @@ def _nvdec() -> SegmentDecoder:
 def choose_decoder(
     wanted: Backend, software: SegmentDecoder, nvdec: Callable[[], SegmentDecoder] = _nvdec
 ) -> tuple[SegmentDecoder, str]:
-    """Return the decoder for a setting, and the name of its back end; log the choice and the reason.
+    """Return the decoder for the setting `decoder`, and its back end's name; log the choice and the reason.
 
     Args:
         wanted: `software`; `nvdec`, which must work here; or `auto`: NVDEC if it works.
@@ -77,7 +77,7 @@ def choose_decoder(
         nvdec: makes the NVDEC decoder. Raises CodecError if it cannot run.
 
     Raises:
-        StartupError: `wanted` is `nvdec`, which cannot run here; the message says why.
+        StartupError: `wanted` is `nvdec`, but NVDEC cannot run here; the message says why.
     """
     if wanted == "software":
         _log.info("decoding in software", reason="LOOKOUT_BACKEND=software")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 
 class Claims:
-    """Which partition each camera id was last seen in by this process; a claim expires after `keep_s`
+    """Remembers the partition in which this process last saw each camera id. A claim expires after `keep_s`
     seconds. Thread-safe.
     """
 
@@ -20,7 +20,7 @@ class Claims:
         """Claim a camera for a partition.
 
         Returns:
-            Another partition whose claim is still valid, reported at most once per camera in `keep_s`
+            Another partition that still has a valid claim on the camera, at most once per camera in `keep_s`
             seconds; otherwise None.
         """
         now = self._clock()
@@ -43,7 +43,7 @@ class Claims:
             self._claims = {name: claim for name, claim in self._claims.items() if claim[0] != partition}
 
     def _sweep(self, now: float) -> None:
-        """Drop expired claims, so that ids that a producer makes up use memory for at most `2 * keep_s`."""
+        """Drop expired claims, so that invented camera ids use memory for at most `2 * keep_s` seconds."""
         if now < self._next_sweep:
             return
         self._next_sweep = now + self._keep_s

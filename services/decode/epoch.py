@@ -1,4 +1,4 @@
-"""A camera's open epoch, its checkpoint, and what only this process has observed."""
+"""A camera's state: its open epoch, the checkpoint of it, and what only this process has observed."""
 
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -13,7 +13,7 @@ from lookout.v1.state_pb2 import DecodeState
 from lookout.video.health import CameraHealth
 
 _DAY_MS = 86_400_000
-#: longest time between two ticks that counts as observed, in seconds: four ticks, since a busy process may
+#: longest time between two ticks that counts as observed, in seconds: four ticks, because a busy process may
 #: miss some
 _WATCHED_S = 2.0
 
@@ -35,13 +35,14 @@ class Seen:
     warned_until: dict[str, float] = field(default_factory=dict)
 
     def heard(self) -> None:
-        """Note that the camera sent something, which ends the silence."""
+        """End the silence, because the camera sent something."""
         self.quiet_s, self.ticked_at = 0.0, None
 
     def watch(self, now: float) -> float:
-        """Add the time since the last tick to the silence; return its length so far in seconds.
+        """Add the time since the last tick to the silence; return the length of the silence so far in
+        seconds.
 
-        The first tick after a segment only stores `now` (Unix seconds), because the time before was not
+        The first tick after a segment only stores `now` (Unix seconds), because the time before it was not
         observed.
         """
         if self.ticked_at is not None:
@@ -58,12 +59,12 @@ class OpenEpoch:
     Attributes:
         stream: The part of the epoch that is written.
         usage: How much of its quota the camera has used.
-        left_out: Segments that were left out and are not in a dead letter yet.
-        left_out_why: Why the newest of them was left out; empty if another process did it.
+        left_out: Skipped segments that no dead letter has reported yet.
+        left_out_why: Why the newest of these was skipped; empty if another process skipped it.
         reconfigured: Whether the epoch was written under another configuration. If so, the next segment ends
             it.
         health: What is known about the health of the camera's pictures.
-        seen: What this process has observed.
+        seen: What only this process has observed.
     """
 
     stream: Stream = field(default_factory=Stream)
@@ -78,8 +79,8 @@ class OpenEpoch:
     def of(cls, message: DecodeState, *, config_changed: bool) -> Self:
         """Build the state from a checkpoint.
 
-        `config_changed` ends the epoch at the next segment: samples and blocks of two configurations must not
-        be mixed.
+        If `config_changed`, the next segment ends the epoch, so that samples and blocks of two configurations
+        are not mixed.
         """
         return cls(
             Stream.of(message),
@@ -102,8 +103,8 @@ class OpenEpoch:
         return message
 
     def leaving_out(self, record: Record, until_ms: int, why: str = "") -> "OpenEpoch":
-        """Return the state after a segment that is left out and ends at `until_ms`. If `why` is given, the
-        quota's next dead letter counts the segment.
+        """Return the state after a skipped segment that ends at `until_ms`. If `why` is given, the quota's
+        next dead letter counts the segment.
         """
         self.seen.heard()
         unit = replace(self, stream=self.stream.heard(record, until_ms))

@@ -36,9 +36,9 @@ from lookout.v1.lineage_pb2 import STAGE_FRAMES
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.wire import headers, tenant_of
 
-#: raise this when stream time or motion is decided differently, so that old checkpoints are unusable
+#: raise this number when stream time or motion is decided differently, so that old checkpoints are not used
 STATE_VERSION = 2
-#: most cameras whose quota usage is remembered after they moved to another partition
+#: maximum number of cameras whose quota usage is remembered after they moved to another partition
 _LEFT = 10_000
 
 _log = structlog.get_logger(__name__)
@@ -118,7 +118,7 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
         super().revoked(partition)
 
     def join(self, camera: Camera[OpenEpoch], record: Record, draft: Draft) -> OpenEpoch:
-        """Add a segment to the camera's stream, or take the notice that the camera continues in another
+        """Add a segment to the camera's stream, or process the notice that the camera continues in another
         partition.
         """
         camera.unit = replace(
@@ -136,7 +136,7 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
     ) -> OpenEpoch:
         """Charge a segment that cannot be used to the camera's quota.
 
-        The segment does not end a silence: a camera whose segments cannot be read counts as silent.
+        The segment does not end a silence, because a camera whose segments cannot be read counts as silent.
         """
         use(camera, failures=1)
         unit = self._counted(camera, draft, record.timestamp_ms)
@@ -144,7 +144,7 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
 
     def tick(self, state: Camera[OpenEpoch], now: float) -> Result | None:
         """Write a gap once a camera has been silent for too long, forget a camera that stays silent, and
-        write the dead letter of left-out segments when their interval is over.
+        write the dead letter of skipped segments when their interval is over. None: nothing is due.
 
         Only observed time counts as silence: ticks stop during a backlog or without a broker, and neither
         means that the camera is silent.
@@ -158,7 +158,7 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
 
     def passed(self, state: Camera[OpenEpoch], record_ms: int) -> Result | None:
         """Write a gap once a camera has been silent for too long while other cameras of its partition sent
-        records.
+        records; None: no gap is due.
         """
         stream = state.unit.stream
         quiet_ms = record_ms - stream.arrived_ms
@@ -167,10 +167,10 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
         return self._due(state, record_ms)
 
     def forget(self, state: Camera[OpenEpoch]) -> Result | None:
-        """Write the dead letter of left-out segments and close the camera's incident, before the camera is
+        """Write the dead letter of skipped segments and close the camera's incident, before the camera is
         forgotten.
 
-        Its checkpoint is deleted, so neither could happen later.
+        Neither could happen later, because the camera's checkpoint is deleted.
         """
 
         def ended(draft: Draft) -> OpenEpoch:
@@ -202,8 +202,8 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
     def _moved(self, camera: Camera[OpenEpoch], draft: Draft) -> OpenEpoch:
         """End the epoch of a camera that continues in another partition, and forget the camera here.
 
-        The gap is written even if one for silence was, because the camera is not offline. Its quota usage is
-        kept, because whoever can write its segments can also write such a notice.
+        The gap is written even after a gap for silence, because the camera is not offline. The camera's quota
+        usage is kept, because anyone who can write its segments can also write such a notice.
         """
         unit = camera.unit
         forgotten = self._forgotten(camera, draft)
@@ -225,7 +225,7 @@ class DecodeHandler(ProducingStage[OpenEpoch]):
         return self._forgotten(camera, draft)
 
     def _counted(self, camera: Camera[OpenEpoch], draft: Draft, now_ms: float | None = None) -> OpenEpoch:
-        """Write the dead letter of left-out segments and restart their count; return the camera's new state.
+        """Write the dead letter of skipped segments and restart their count; return the camera's new state.
 
         Args:
             camera: The camera; it is not changed.

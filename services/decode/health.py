@@ -63,7 +63,7 @@ class HealthWriter:
 
     Args:
         asks_for_outages: Given a camera and tenant, returns whether the watch `camera-offline` covers them.
-            If so, their outages open no incident here, so that each outage has only one.
+            If so, their outages open no incident here, so that each outage has only one incident.
         on: Whether to judge cameras. If False, open incidents are closed.
     """
 
@@ -89,7 +89,7 @@ class HealthWriter:
             record: Its record.
             decoded: The segment.
             draft: Takes the events of the camera's incident.
-            ends: Why the segment ended the previous epoch; empty: it continues the epoch.
+            ends: Why the segment ended the previous epoch; empty if it continues the epoch.
         """
         if not self._on:
             return self._end(camera, unit, draft, "removed")
@@ -123,7 +123,7 @@ class HealthWriter:
 
         A camera whose segments arrive but cannot be decoded is not offline. If the watch `camera-offline`
         covers the camera, the alerts service opens the incident, and an open incident about the camera's
-        pictures is closed here, so that nobody is notified twice of one outage.
+        pictures is closed here, so that nobody is notified twice of the same outage.
 
         Args:
             camera: The camera's id.

@@ -61,7 +61,7 @@ def pack(health: CameraHealth) -> state_pb2.CameraHealth:
 
 
 def unpack(message: state_pb2.CameraHealth) -> CameraHealth:
-    """The inverse of `pack`."""
+    """Return a camera's health from its checkpoint; the inverse of `pack`."""
     incident = None
     if message.HasField("incident"):
         stored = message.incident

@@ -90,8 +90,8 @@ class SegmentJoiner:
         if (erasure := self._reader.fence.hides(name, *span)) is not None:
             return self._writer.left_out(name, unit, record, draft, erased=erasure.id)
         facts = decoded.facts
-        # This check comes before the one for late segments, since two cameras under one id look like
-        # segments out of order. No window may mix them, so each switch between them begins a new epoch.
+        # Checked before late segments, because two cameras with the same id look like segments out of order.
+        # No window may mix the two cameras, so each switch between them begins a new epoch.
         if unit.seen.lines.take(facts.first_us, facts.end_us, google_crc32c.value(value)):
             self._advice.two_cameras(unit.seen, name)
             if decoded.continued:
@@ -101,8 +101,9 @@ class SegmentJoiner:
             return unit
         other = is_other_footage(stream, record, decoded)
         if decoded.continued and other:
-            decoded = self._reader.decode(value, hidden)  # other footage whose time stamps happen to continue
-        # The time of a late segment is already written: its producer sent it twice or retried after an error.
+            decoded = self._reader.decode(value, hidden)  # time stamps continue only by chance
+            # The time of a late segment is already written, because its producer sent it twice or
+            # retried after an error.
         if continues and decoded.continued:
             end_us = decoded.end_stream_us if decoded.end_stream_us <= stream.watermark_us else None
             if end_us is None:
@@ -147,8 +148,8 @@ class SegmentJoiner:
         )
 
     def _broken(self, unit: OpenEpoch, record: Record, labels: CameraLabels) -> str | None:
-        """Return why the segment cannot continue the epoch, as far as this is known before decoding; None: it
-        may.
+        """Return the reason, known before decoding, why the segment cannot continue the epoch; None if it may
+        continue.
         """
         if unit.reconfigured:
             return "configuration"

@@ -1,4 +1,4 @@
-"""Detects two cameras that send under one id: their segments alternate between two time lines."""
+"""Detects two cameras with the same id by their segments, which alternate between two time lines."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ class TimeLines:
     continue, there are two cameras.
     """
 
-    _ends: dict[int, int] = field(default_factory=dict)  # by line: container time at its end
+    _ends: dict[int, int] = field(default_factory=dict)  # by line: the container time at which it ends
     _recent: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT))
     _seen: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=_RECENT))
     _next: int = 0
@@ -34,8 +34,8 @@ class TimeLines:
             checksum: Checksum of its bytes.
 
         Returns:
-            Whether two cameras use the same id and this segment is not from the same camera as the previous
-            one.
+            Whether two cameras use the same id and this segment is from the other camera than the previous
+            segment.
         """
         if (first_us, end_us, checksum) in self._seen:
             return False  # sent twice
@@ -47,7 +47,7 @@ class TimeLines:
         before = self._recent[-1] if self._recent else line
         self._recent.append(line)
         self._ends[line] = end_us
-        # Drop lines without a recent segment, since a camera that restarts often leaves many.
+        # Drop lines without a recent segment, because a camera that restarts often leaves many.
         self._ends = {number: end for number, end in self._ends.items() if number in self._recent}
         return line != before and self.two
 

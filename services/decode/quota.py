@@ -1,4 +1,4 @@
-"""One camera's quota: bytes, decoding time and failures per interval of record time."""
+"""Limits the bytes, decoding time and failures of a camera per interval of record time."""
 
 from dataclasses import dataclass, replace
 from typing import Self
@@ -13,8 +13,8 @@ from lookout.wire import SEGMENTS, Stage, dead_letters
 class QuotaLimits:
     """Limits for one camera per `interval_s` seconds of record time; None: no limit.
 
-    `bytes` limits the size of its segments, `work_s` the seconds that they occupy a decoder, `failures` its
-    dead letters.
+    `bytes` limits the total size of the camera's segments, `work_s` the seconds that they occupy a decoder,
+    and `failures` the camera's dead letters.
     """
 
     interval_s: float
@@ -42,8 +42,8 @@ class Usage:
         return Quota(since_ms=self.since_ms, bytes=self.bytes, work_us=self.work_us, failures=self.failures)
 
     def at(self, now_ms: int, limits: QuotaLimits) -> "Usage":
-        """Return the usage at `now_ms`: this one, or an empty one if the interval is over."""
-        # Fixed intervals, not a sliding one, so that a checkpoint needs only one number per limit.
+        """Return this usage, or an empty one if the interval is over at `now_ms`."""
+        # Intervals are fixed, not sliding, so that a checkpoint needs only one number per limit.
         over = now_ms - self.since_ms >= limits.interval_s * 1000
         return Usage(since_ms=now_ms) if over else self
 
@@ -57,7 +57,7 @@ class Usage:
         )
 
     def exceeded(self, limits: QuotaLimits) -> str | None:
-        """Return a sentence about the limit that is used up; None if none is."""
+        """Return a sentence about the limit that is used up; None if no limit is."""
         over = f"within {limits.interval_s:g} s"
         if limits.bytes is not None and self.bytes >= limits.bytes:
             return f"quota: {self.bytes} bytes {over}, the limit is {limits.bytes}"
@@ -70,8 +70,8 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class LeftOutCount:
-    """The segments that were left out and are in no dead letter yet. `since_ms` is the record time of the
-    first.
+    """Counts the skipped segments that no dead letter has reported yet. `since_ms` is the record time of the
+    first one.
     """
 
     segments: LeftOut | None = None
@@ -87,7 +87,7 @@ class LeftOutCount:
         return cls(segments, kept.left_out_since_ms)
 
     def fill(self, quota: Quota) -> None:
-        """Write the count into the quota of a checkpoint."""
+        """Write the count into a checkpoint's quota."""
         if self.segments is None:
             return
         segments = self.segments
@@ -109,19 +109,19 @@ class LeftOutCount:
 
         Args:
             camera: The camera's id.
-            why: Why the newest of them was left out; empty: unknown.
+            why: Why the newest of these segments was skipped; empty: unknown.
         """
         segments = self.segments
         assert segments is not None
         detail = (
-            f"{segments.count} segments were left out, the first at offset {segments.first}, the last at "
+            f"{segments.count} segments were skipped, the first at offset {segments.first}, the last at "
             f"offset {segments.last}: {why or 'the camera or its tenant was over a quota'}"
         )
         topic = dead_letters(SEGMENTS).name
         return quota_letter(segments, camera, detail, stage=Stage.DECODE.value, topic=topic)
 
     def due(self, now_ms: float, limits: QuotaLimits) -> bool:
-        """Return whether segments were left out and the interval since the first is over at `now_ms`, or the
-        clock was set back by an interval.
+        """Return whether the dead letter is due: segments were skipped, and at `now_ms` the interval since
+        the first one is over or the clock was set back by at least an interval.
         """
         return self.segments is not None and abs(now_ms - self.since_ms) >= limits.interval_s * 1000

@@ -23,7 +23,7 @@ def fill_segment(
     settings: DecodeSettings,
     first: bool,
 ) -> None:
-    """Write a decoded segment into a record. `first`: the segment opens its epoch."""
+    """Write a decoded segment into a record. `first`: whether the segment opens its epoch."""
     body = record.segment
     body.segment.CopyFrom(segment)
     body.end_us = decoded.end_stream_us

@@ -26,7 +26,7 @@ from lookout.video.motion import Fit
 from lookout.video.segments import CodecError, DecodedSegment, DecodeRequest, Expected, Reason, Tail
 from lookout.wire import Stage, headers, tensor_id
 
-#: decoder errors that are not the segment's fault
+#: reasons of decoder errors that are not the segment's fault
 _UNAVAILABLE = frozenset({Reason.UNAVAILABLE, Reason.CLOSED})
 
 
@@ -38,8 +38,8 @@ class SegmentReader:
         decoder: Decodes segments.
         records: Rereads a segment's record from Kafka.
         fence: The erasures in force.
-        backend: Name of the decoder. It is part of the digest, because another decoder may give different
-            pixels.
+        backend: Name of the decoder's back end. It is part of the digest, because another decoder may
+            give different pixels.
         masks: The cameras' privacy masks; None: nothing is hidden.
         clock: Monotonic seconds.
     """
@@ -69,7 +69,7 @@ class SegmentReader:
         self.pixels = digest(settings.input.width, settings.input.height, settings.fit.value, backend)
 
     def fetch(self, record: Record) -> bytes:
-        """Return the container's bytes.
+        """Return the bytes of a segment's container, from the record itself or from its URI.
 
         Raises:
             BadRecordError: The URI is not allowed, its host does not have the bytes, or its host has been
@@ -113,7 +113,7 @@ class SegmentReader:
             fit=settings.fit,
             expected=expected,
             first_slot=0 if continues is None else continues.next_sample,
-            # The frame nearest to the last grid point may be the first one of the next segment.
+            # The frame nearest to the last grid point may be the first frame of the next segment.
             tail=Tail.LEAVE,
             limits=settings.limits,
             mask=hidden.mask,
@@ -137,7 +137,7 @@ class SegmentReader:
         )
 
     def materialize(self, ref: TensorRef, record: Message) -> Array:
-        """Decode a segment's pixels again, from its bytes and the frames that its record lists.
+        """Decode a segment again and return the pixels of the frames that its record lists.
 
         Raises:
             LineageBrokenError: The segment is gone, gives different pixels, or its camera's masks have
@@ -149,7 +149,9 @@ class SegmentReader:
         body = message.segment
         hidden = self.masks.again(message.camera, message.labels.masks)
         if hidden is None:
-            raise LineageBrokenError(f"{ref.id}: the camera's masks have changed since")
+            raise LineageBrokenError(
+                f"{ref.id}: the camera's masks have changed since its pixels were decoded"
+            )
         source = lineage_record(self._records, body.segment, ref)
         request = decode_request(
             body.picture.width,
@@ -170,8 +172,8 @@ class SegmentReader:
         return pixels
 
     def _fetch_again(self, ref: TensorRef, source: Record) -> bytes:
-        """Return the bytes of a segment whose pixels are decoded again. A host that does not respond fails
-        only this tensor.
+        """Return the bytes of a segment whose pixels are decoded again. If its host does not respond, only
+        this tensor fails.
         """
         try:
             return self._bytes(source, self._uris.fetch)

@@ -1,4 +1,4 @@
-"""The position in a camera's stream (epoch and clocks), and its form in a checkpoint."""
+"""A camera's position in its stream (epoch and clocks), and its conversion for checkpoints."""
 
 from dataclasses import dataclass, field, replace
 
@@ -14,7 +14,7 @@ from lookout.wire.limits import EPOCH_AHEAD_MS
 
 #: valid times of a camera's clock: from the year 2000 up to 2255; record times have only the upper limit
 _FIRST_MS, _LAST_MS = headers.FIRST_CAPTURED_MS, headers.LAST_CAPTURED_MS
-#: a machine's clock that shows a time before this (the year 2001) was never set
+#: Unix ms (2001): if a machine's clock shows an earlier time, it was never set
 FIRST_NOW_MS = 10**12
 #: epoch numbers per millisecond, one for each partition; `_LAST_MS` times this stays below 2^53
 PER_MS = 1000
@@ -27,9 +27,9 @@ class Stream:
     Attributes:
         epoch: The epoch's number: Unix milliseconds of the record that opened it, times 1000, plus its
             partition; 0: nothing was ever written.
-        wall_us: The clock offset (Unix time minus stream time) when it was last measured.
+        wall_us: The clock offset (Unix time minus stream time), as last measured.
         anchored_us: Stream time of that measurement.
-        least_us: The smallest clock offset of a segment since then; 0: none.
+        least_us: The smallest clock offset of a segment since that measurement; 0: no segment yet.
         watermark_us: Stream time up to which records are written.
         origin_us: Container time at stream time 0.
         next_us: Container time at which the next segment should begin.
@@ -106,7 +106,7 @@ class Stream:
         return "ended" if self.finished else "silence"
 
     def following(self, record: Record, decoded: DecodedSegment, now_ms: float) -> "Stream":
-        """Return the stream at the start of the epoch that `record` opens.
+        """Return the stream at the start of the next epoch, which `record` opens.
 
         Args:
             record: The segment's record.
@@ -121,23 +121,25 @@ class Stream:
         return self.epoch // PER_MS > now_ms + EPOCH_AHEAD_MS > FIRST_NOW_MS
 
     def _next_epoch(self, record: Record, now_ms: int) -> int:
-        """Return a number for the next epoch, above the last one's and not ahead of this machine's clock.
+        """Return the next epoch's number, which is above the last epoch's and not ahead of this machine's
+        clock.
 
         Readers check an epoch against this clock, and a broker's clock may be days ahead. The number includes
         the partition, so that epochs of one camera id in two partitions differ even if both open in the same
         millisecond.
         """
-        # Epochs must increase, even if Kafka's time goes back or two epochs open in one millisecond.
+        # Epochs must increase, even if Kafka's time goes back or two epochs open in the same millisecond.
         before_ms = 0 if self.is_ahead(now_ms) else self.epoch // PER_MS
         arrived_ms = min(record.timestamp_ms, _LAST_MS)
         opened_ms = max(before_ms + 1, min(arrived_ms, now_ms) if now_ms > FIRST_NOW_MS else arrived_ms)
         return opened_ms * PER_MS + record.partition % PER_MS
 
     def anchored(self, record: Record, decoded: DecodedSegment, every_us: int) -> "Stream":
-        """Return the stream with its clock offset measured again, if `every_us` have passed since the last
-        time.
+        """Return the stream; if `every_us` have passed since the last measurement, with its clock offset
+        measured again.
 
-        Segments arrive late but never early, so the smallest offset since then is the most accurate one.
+        Segments arrive late but never early, so the smallest offset since the last measurement is the most
+        accurate.
         """
         if self.watermark_us == 0:
             return self  # this segment opens the epoch, which set the offset
@@ -194,7 +196,7 @@ def began_ms(record: Record) -> int:
 
 def ended_ms(record: Record, decoded: DecodedSegment) -> int:
     """Return the end of a segment in Unix milliseconds, by the same clock as `began_ms`. If the camera
-    reports no time, this is the record's time, since a segment reaches Kafka after it has ended.
+    reports no time, return the record's time, because a segment reaches Kafka after it has ended.
     """
     captured = captured_ms(record)
     return record.timestamp_ms if captured is None else captured + span_us(decoded) // 1000
@@ -213,11 +215,12 @@ def labels_of(record: Record) -> CameraLabels:
 
 
 def late_end_us(stream: Stream, record: Record, decoded: DecodedSegment) -> int | None:
-    """Return the stream time at which a late segment ends, by its producer's clock; None: it is not late.
+    """Return the stream time at which a late segment ends, by its producer's clock; None if the segment is
+    not late.
 
-    A segment that ends after the watermark is not late. Nor is one that ends before the epoch began, which
-    means that the camera's clock was set back. Without a producer's clock, a segment never counts as late
-    here.
+    A segment that ends after the watermark is not late. A segment that ends before the epoch began is not
+    late either: it means that the camera's clock was set back. Without a producer's clock, a segment never
+    counts as late here.
     """
     captured = captured_ms(record)
     if captured is None:
@@ -232,14 +235,16 @@ def lost_before(stream: Stream, record: Record) -> bool:
 
 
 def jump_of(stream: Stream, decoded: DecodedSegment) -> str:
-    """Return the reason for a gap at a clock jump: `clock-reset` (backwards) or `clock-jump` (forwards)."""
+    """Return the gap's reason for a jump of the clock: `clock-reset` (backwards) or `clock-jump`
+    (forwards).
+    """
     return "clock-reset" if decoded.facts.first_us < stream.next_us else "clock-jump"
 
 
 def is_other_footage(stream: Stream, record: Record, decoded: DecodedSegment) -> bool:
     """Return whether a segment is from different footage than the previous one, by its producer's clock.
 
-    The capture time decides; see `lookout.video.segments.is_other_footage`.
+    The decision is based on the capture time; see `lookout.video.segments.is_other_footage`.
     """
     captured = captured_ms(record)
     if captured is None:

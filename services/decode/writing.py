@@ -36,7 +36,7 @@ class FramesWriter:
         settings: Decode's settings.
         reader: Makes references to pixels.
         put: Puts pixels into the store.
-        skips: Logs segments that are left out.
+        skips: Logs skipped segments.
         health: Writes incidents about cameras' health.
     """
 
@@ -68,7 +68,7 @@ class FramesWriter:
             draft: Takes the records.
             labels: The camera's labels in the segment.
             stream: The epoch that the segment continues or begins.
-            ends: The gap that ends the unit's epoch; None: the epoch does not end.
+            ends: The event of the gap that ends the unit's epoch; None: the epoch does not end.
 
         Raises:
             TransientError: The store is full; retry later.
@@ -127,21 +127,21 @@ class FramesWriter:
         quota: str = "",
         erased: str = "",
     ) -> OpenEpoch:
-        """Write an event for a segment that is left out; return the updated unit. Its time will be missing
-        from the blocks.
+        """Write an event for a skipped segment, whose time will be missing from the blocks; return the
+        updated unit.
 
         Args:
             camera: The camera's id.
             unit: The unit before the segment.
             record: The segment's record.
             draft: Takes the event; no event is written if no epoch is open.
-            quota: Which quota is used up; empty if none is.
-            erased: Which erasure hides the segment; empty if none does.
+            quota: Why a quota skips the segment; empty if no quota does.
+            erased: Which erasure covers the segment; empty if none does.
         """
         unit = unit.leaving_out(record, began_ms(record), quota)
         reason, cause = (quota, CAUSE_QUOTA) if quota else (f"erased: {erased}", CAUSE_ERASED)
         if quota:
-            self.skips.warning(camera, "segment left out", reason=reason)
+            self.skips.warning(camera, "segment skipped", reason=reason)
         draft.counts["over_quota" if quota else "erased"] += 1
         if unit.stream.open:
             event = skipped(reference_of(record), unit.stream.watermark_us, reason, cause)

@@ -9,7 +9,7 @@ from lookout.v1.cameras_pb2 import CameraLabels
 from lookout.v1.lineage_pb2 import CAUSE_LATE, CAUSE_UNSPECIFIED, Cause, Sampling
 from lookout.v1.state_pb2 import PruneState
 
-#: most characters of the reason for missing samples, in checkpoints and blocks
+#: maximum number of characters of the reason for missing samples, in checkpoints and blocks
 REASON_CHARS = 200
 
 
@@ -31,7 +31,7 @@ class OpenBlock:
         sampling: Sample rate, stride and window of the epoch.
         block: Index of the open block.
         records: The records that contain frames of the open block.
-        carry: The carry-over from earlier blocks, with which pruning compares the next frames; None: none.
+        carry: What pruning carries over from earlier blocks to compare the next frames with; None: nothing.
         watermark_us: Stream time up to which the epoch is covered.
         ended: Whether a gap ended the epoch.
         missing: Why samples of the open block are missing; None: unknown.
@@ -57,10 +57,10 @@ class OpenBlock:
         return self.epoch > 0 and not self.ended
 
     def why_missing(self, index: int) -> Missing | None:
-        """Return why a block has fewer frames than samples; None if unknown.
+        """Return why a block has fewer frames than samples; None if the reason is unknown.
 
-        When a late segment arrives, its blocks are already closed, so its frames are missing from them. A
-        late segment therefore explains frames missing from blocks up to one window later.
+        When a late segment arrives, its blocks are already closed, so they lack its frames. A late segment is
+        therefore given as the reason for missing frames in blocks up to one window later.
         """
         if self.missing is not None:
             return self.missing
@@ -68,7 +68,7 @@ class OpenBlock:
             return None
         return Missing(
             CAUSE_LATE,
-            "late: the camera's segments arrive out of order, after later ones were decided",
+            "late: the camera's segments arrive out of order, after later segments were processed",
         )
 
     @classmethod
@@ -85,8 +85,7 @@ class OpenBlock:
             watermark_us=message.watermark_us,
             ended=message.any and message.last_block >= message.block,
             missing=Missing(message.missing_cause, message.missing) if incomplete else None,
-            # Needed even if there are no open frames: if segments end where blocks end, only the carry-over
-            # is left.
+            # Needed even without open frames: if segments end where blocks end, only the carry-over remains.
             carry=Carry.unpack(message.active),
             late_block=message.late_block - 1 if message.late_block else None,
             labels=message.labels if message.HasField("labels") else None,

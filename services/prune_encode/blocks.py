@@ -35,7 +35,7 @@ class BlockRecord:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A frame of a block: row `row` of the pixels of the record `held`."""
+    """A frame of a block: row `row` of the pixels that the record `held` refers to."""
 
     held: BlockRecord
     row: int
@@ -65,31 +65,36 @@ def check_segment(record: frames_pb2.FramesRecord, grid: Grid, *, residual: bool
     """Check the record of a decoded segment.
 
     Raises:
-        BadRecordError: The record contradicts itself, was made for another model input, or lacks residuals
+        BadRecordError: The record is inconsistent, was made for another model input, or lacks residuals
             although `residual` is set.
     """
     body, actual, expected = record.segment, input_of(record), input_needed(grid)
     if body.frames and actual != expected:
         raise BadRecordError(
             "wrong-input",
-            f"decoded for (height, width, patch, rows, cols) = {actual}, but this model needs {expected}: "
-            f"give decode the same LOOKOUT_MODEL_DIR, or set its LOOKOUT_INPUT_WIDTH={grid.width}, "
+            f"the record was decoded for (height, width, patch, rows, cols) = {actual}, but this model "
+            f"needs {expected}: give decode the same LOOKOUT_MODEL_DIR, or set its "
+            f"LOOKOUT_INPUT_WIDTH={grid.width}, "
             f"LOOKOUT_INPUT_HEIGHT={grid.height} and LOOKOUT_PATCH={grid.patch}",
         )
     if body.frames and list(body.pixels.shape[:1]) != [len(body.frames)]:
         raise BadRecordError(
-            "bad-frames", f"pixels of shape {list(body.pixels.shape)} for {len(body.frames)} frames"
+            "bad-frames",
+            f"the record has pixels of shape {list(body.pixels.shape)} for {len(body.frames)} frames",
         )
     # float16, so two bytes per patch
     cells = grid.rows * grid.cols * 2
     for frame in body.frames:
         if frame.basis == frames_pb2.Frame.BASIS_VECTORS and len(frame.motion) != cells:
-            raise BadRecordError("bad-frames", f"a motion grid of {len(frame.motion)} bytes, not {cells}")
+            raise BadRecordError(
+                "bad-frames", f"a motion grid has {len(frame.motion)} bytes, but must have {cells}"
+            )
     if residual and any(
         frame.basis == frames_pb2.Frame.BASIS_VECTORS and not frame.residual for frame in body.frames
     ):
         raise BadRecordError(
-            "wrong-input", "the masks need residuals, which are missing: give decode the same LOOKOUT_PRUNING"
+            "wrong-input",
+            "the masks need residuals, which the record lacks: give decode the same LOOKOUT_PRUNING",
         )
     samples = [frame.sample for frame in body.frames]
     if samples != sorted(set(samples)):
@@ -111,11 +116,11 @@ def input_needed(grid: Grid) -> Input:
 
 
 def closed_before(end_us: int, step_us: int, samples: int) -> int:
-    """Return the index of the first block that may still get frames if the stream is covered up to
+    """Return the index of the first block that may still get frames when the stream is covered up to
     `end_us`.
 
-    A sample may be up to half a step away from its grid point, so the grid cell in which the stream ends is
-    still open.
+    A sample may be up to half a step away from its grid point, so the grid cell in which the covered time
+    ends is still open.
     """
     return ((end_us + step_us // 2) // step_us) // samples
 
@@ -138,8 +143,8 @@ def check_times(record: frames_pb2.FramesRecord, step_us: int) -> None:
 def blocks_between(
     held: Sequence[BlockRecord], block: int, first: int, samples: int, empty: int
 ) -> Iterator[int]:
-    """Yield the indices in [block, first) of the blocks to write: blocks with frames, and the first `empty`
-    blocks of each hole between them.
+    """Yield the indices in [block, first) of the blocks to write, which are the blocks with frames and the
+    first `empty` blocks of each hole between these.
     """
     filled = {frame.sample // samples for source in held for frame in source.record.segment.frames}
     following = block
@@ -151,16 +156,16 @@ def blocks_between(
 
 
 def first_whole(message: frames_pb2.FramesRecord, samples: int) -> int:
-    """Return the first block that begins with or after this record, for a canary that joins within an
-    epoch.
+    """Return the index of the first block that begins with or after this record, for a canary that joins in
+    the middle of an epoch.
     """
     frames = message.segment.frames
     return -(-frames[0].sample // samples) if frames else 0
 
 
 def members(held: Sequence[BlockRecord], block: int, samples: int) -> list[Member]:
-    """Return the frames of a block of `samples` grid points, in order. If two frames share a point, the first
-    wins.
+    """Return the frames of a block of `samples` grid points, in order. If two frames have the same grid
+    point, the first one is used.
     """
     members: dict[int, Member] = {}
     for entry in held:
@@ -200,7 +205,9 @@ def inputs_of(
     pixels: Sequence[npt.NDArray[np.uint8]],
     grid: Grid,
 ) -> list[FrameInput]:
-    """Return the tower's input, frames with keep masks, for the temporal patches in a block's record."""
+    """Return the tower's input: one pair of frame and keep mask for each temporal patch in a block's
+    record.
+    """
     return [
         frame_input(pixels, patch.frames, unpack_mask(patch.keep, grid.group_rows, grid.group_cols))
         for patch in patches

@@ -1,4 +1,4 @@
-"""Closes blocks: computes their masks, tokens and records. Also recomputes lost tokens."""
+"""Closes blocks, that is, computes their masks, tokens and records; also recomputes lost tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -67,7 +67,7 @@ class BlockCloser:
         source: RecordRef,
         draft: Draft,
     ) -> Carry | None:
-        """Write a block; return the carry-over to the next block.
+        """Write a block; return what pruning carries over to the next block, None if nothing.
 
         Args:
             camera: The camera's id.
@@ -117,7 +117,9 @@ class BlockCloser:
         source: RecordRef,
         draft: Draft,
     ) -> list[TensorRef]:
-        """Run the tower, put the tokens into the store and write their references into the record."""
+        """Run the tower, put the tokens into the store, write their references into the record, and return
+        the references.
+        """
         block = record.block
         frames = inputs_of(block.patches, pixels, self.grid)
         encoded = self.encoder.encode(frames)
@@ -137,7 +139,7 @@ class BlockCloser:
                 camera=record.camera,
                 epoch=record.epoch,
                 config_digest=self.tokens,
-                # distinct segments, in the frames' order, which a set would lose
+                # distinct segments; a set would lose the frames' order
                 segments=[segment for n, segment in enumerate(segments) if segment not in segments[:n]],
                 input=source,
             )
@@ -155,13 +157,16 @@ class BlockCloser:
         block = check_lineage(ref, record, TokensRecord, "block", self.fence).block
         if block.model_digest != self.model:
             raise LineageBrokenError(
-                f"{ref.id}: made by model {block.model_digest}, but this model is {self.model}"
+                f"{ref.id}: the tokens were made by model {block.model_digest}, but this service runs "
+                f"model {self.model}"
             )
         frames = inputs_of(block.patches, self.pixels.again(block, self._sources(block, ref)), self.grid)
         encoded = self.encoder.encode(frames)
         array = encoded.deepstack if ref.id == block.deepstack.id and ref.id else encoded.tokens
         if array is None:
-            raise LineageBrokenError(f"{ref.id}: this model has no deepstack features")
+            raise LineageBrokenError(
+                f"{ref.id}: the tokens have DeepStack features, but this service's model has none"
+            )
         return array
 
     def _sources(self, block: StrideBlock, ref: TensorRef) -> list[BlockRecord]:

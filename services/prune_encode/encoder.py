@@ -38,14 +38,14 @@ class _Timed:
 class Encoder:
     """Runs the vision tower on a separate thread. `encode` may be called from any thread.
 
-    A batch that fails is run again in halves, which may fit in memory and keep one camera's fault from
-    affecting other cameras.
+    A batch that fails is retried in halves. These may fit in memory, and one camera's fault does not affect
+    the others.
 
     Args:
         tower: Encodes the frames.
         limit: Maximum number of frames per batch; a single request may have more.
-        supervisor: Told when the thread dies.
-        busy: Called with the seconds that each batch took.
+        supervisor: Is notified if the thread dies.
+        busy: Called after each batch with the seconds that it took.
     """
 
     def __init__(
@@ -73,17 +73,17 @@ class Encoder:
 
         Raises:
             TransientError: The service is stopping.
-            Exception: The tower failed with it.
+            Exception: Whatever the tower raised.
         """
         timed = self._thread.ask(frames)
         return _joined(timed.frames, timed.seconds)
 
     def close(self) -> None:
-        """Finish the running batch, and reject the waiting requests."""
+        """Finish the running batch, reject the waiting requests, and end the thread."""
         self._thread.close()
 
     def _choose(self, waiting: Sequence[Sequence[FrameInput]]) -> list[int]:
-        """Choose requests in order of arrival until the batch is full."""
+        """Return the indices of the requests for the next batch, in order of arrival until it is full."""
         batch: list[int] = []
         frames = 0
         for index, job in enumerate(waiting):
@@ -98,7 +98,7 @@ class Encoder:
         begun = time.perf_counter()
         tokens = self.tower.encode([frame for frames in batch for frame in frames])
         if any(frame.tokens.is_cuda for frame in tokens):
-            torch.cuda.synchronize()  # CUDA calls return before the work is done
+            torch.cuda.synchronize()  # because CUDA calls return before the work is done
         seconds = time.perf_counter() - begun
         self.frames += len(tokens)
         total = _count(tokens)

@@ -37,7 +37,7 @@ from lookout.v1.lineage_pb2 import CAUSE_QUOTA, STAGE_TOKENS, RecordRef, Samplin
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.wire import FRAMES, TOKENS, received
 
-#: raise this when masks are decided differently, so that old checkpoints are unusable
+#: raise this number when masks are decided differently, so that old checkpoints are not used
 STATE_VERSION = 2
 
 _log = structlog.get_logger(__name__)
@@ -46,7 +46,7 @@ _log = structlog.get_logger(__name__)
 class PruneEncodeHandler(ProducingStage[OpenBlock]):
     """Reads frames.v1 and writes tokens.v1; embeddings go to the tensor store.
 
-    A block is closed when the stream is covered beyond the block's last sample, or when a gap ends the epoch.
+    A block is closed when the stream is covered beyond its last sample, or when a gap ends the epoch.
     Its masks depend only on its frames and on the carry-over from the previous block, so a replay gives the
     same masks. The lengths of blocks and windows come from the frames records; decode sets them once per
     epoch.
@@ -116,8 +116,8 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
         return Checkpoint(prune=unit.message())
 
     def join(self, camera: Camera[OpenBlock], record: Record, draft: Draft) -> OpenBlock | None:
-        """Add a segment's frames, or a stream event, to the open block. None: the record is ignored, because
-        the camera is not one of those tried or its epoch has already ended.
+        """Add a segment's frames or a stream event to the open block. None: the record is ignored, because a
+        canary does not try this camera or the epoch has already ended.
         """
         if not self._settings.tries(camera.camera):
             return None
@@ -139,7 +139,7 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
     def _entered(
         self, camera: Camera[OpenBlock], record: Record, message: FramesRecord, draft: Draft
     ) -> OpenBlock:
-        """Return the open block in the record's epoch. If an earlier epoch was not ended by a gap, close it
+        """Return the open block of the record's epoch. If no gap ended an earlier epoch, close that epoch
         first.
         """
         unit = camera.unit
@@ -152,7 +152,7 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
         if sampling != unit.sampling and message.sampling.step_us:
             raise BadRecordError(
                 "bad-frames",
-                f"the record has {sampling_text(sampling)}, but its epoch {sampling_text(unit.sampling)}",
+                f"the record has {sampling_text(sampling)}, but its epoch has {sampling_text(unit.sampling)}",
             )
         return unit
 
@@ -213,7 +213,7 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
         source: RecordRef,
         draft: Draft,
     ) -> Carry | None:
-        """Write a block (`BlockCloser.close`), without its frames if the camera is over its quota."""
+        """Write a block (`BlockCloser.close`); if the camera is over its quota, write it without frames."""
         before = len(draft.tensors)
         try:
             if frames:
@@ -223,7 +223,7 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
             self._undo(draft, before)
             draft.counts["over_quota"] += 1
             reason = f"quota: {error}"
-            _log.warning("block left out", camera=camera, block=index, reason=reason)
+            _log.warning("block skipped", camera=camera, block=index, reason=reason)
             unit = replace(unit, missing=Missing(CAUSE_QUOTA, reason))
             return self.closer.close(camera, unit, index, [], source=source, draft=draft)
 
@@ -233,8 +233,8 @@ class PruneEncodeHandler(ProducingStage[OpenBlock]):
             self._warned.discard((camera, "sampling"))
         elif self._warns(camera, "sampling"):
             _log.warning(
-                "decode has other values of LOOKOUT_FPS, LOOKOUT_STRIDE_S or LOOKOUT_WINDOW_S than this "
-                "service: blocks follow decode's",
+                "decode and this service have different values of LOOKOUT_FPS, LOOKOUT_STRIDE_S or "
+                "LOOKOUT_WINDOW_S: decode's values are used; give both the same",
                 camera=camera,
                 records=sampling_text(sampling),
                 settings=sampling_text(self._settings.sampling),

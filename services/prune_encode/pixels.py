@@ -19,12 +19,12 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class BlockPixels:
-    """The pixels of a block's frames, as far as they could be fetched.
+    """The pixels of a block's frames that could be fetched.
 
     Attributes:
         pixels: uint8 [height, width, 3] of each frame in `frames`.
         frames: The block's frames whose pixels are available.
-        missing: Why other frames' pixels are missing; None: none are missing.
+        missing: Why pixels of other frames are missing; None if no pixels are missing.
     """
 
     pixels: list[np.ndarray]
@@ -37,7 +37,7 @@ class PixelSource:
 
     Args:
         client: Fetches tensors.
-        wait_s: Seconds after which a block is closed without unavailable pixels.
+        wait_s: Seconds after which a block is closed without the pixels that are not available.
         clock: Monotonic seconds.
     """
 
@@ -79,7 +79,9 @@ class PixelSource:
                 fetched.pixels.extend(rows[member.row - first] for member in members)
                 fetched.frames.extend(members)
                 continue
-            _log.warning("frames are left out", record=str(source.ref.offset), reason=missing.reason)
+            _log.warning(
+                "frames are omitted from a block", record=str(source.ref.offset), reason=missing.reason
+            )
         self._waits.done(camera)
         return BlockPixels(fetched.pixels, fetched.frames, missing)
 

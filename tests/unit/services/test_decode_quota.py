@@ -212,7 +212,7 @@ def test_a_camera_whose_pixels_nobody_reads_waits_and_is_then_skipped_by_name() 
     world.monotonic += 1.0
     [skipped] = world.again()
     assert skipped.event.kind == StreamEvent.KIND_SKIPPED
-    assert skipped.event.reason.startswith("quota: 150528 bytes of camera yard wait for their consumer")
+    assert skipped.event.reason.startswith("quota: 150528 bytes of camera yard are unread")
     assert skipped.event.segment.offset == 1
     assert world.send(pieces()[1])[0].event.kind == StreamEvent.KIND_SKIPPED  # it has waited already
     assert world.counts["segments"] == decoded
@@ -274,5 +274,5 @@ def test_segments_left_out_for_a_tenant_are_counted_in_a_dead_letter_that_says_s
     world.wait(11.0)
     [letter] = world.letters
     detail = headers.text(letter.headers, headers.DETAIL) or ""
-    assert "2 segments were left out" in detail
+    assert "2 segments were skipped" in detail
     assert "tenant 'acme'" in detail

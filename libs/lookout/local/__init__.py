@@ -1,6 +1,6 @@
 """A whole fleet on one machine, with a real Kafka and Redis that need no installation.
 
-Only the addresses of running fleets are imported at once. Everything else is imported on first use, because
+At first only the addresses of running fleets are imported. Everything else is imported on first use, because
 commands that only look for a fleet need no server.
 """
 

@@ -37,7 +37,7 @@ PUSH_KEY = "push-key"
 RECORDINGS_ROLES = {"recordings-plan": "plan", "recordings": "parts", "recordings-reduce": "reduce"}
 """The services that answer jobs about recordings, each with its module's argument."""
 RECORDINGS_DECODE = "recordings-decode"
-"""The service that decodes parts of recordings ahead of time; it reads no topic."""
+"""The service that decodes parts of recordings in advance; it reads no topic."""
 PLAN_SETTINGS = ("reuse", "key_every", "max_damage")
 """Settings that back-tests and prefill share (`lookout.runtime.worker.WindowPlanSettings`)."""
 
@@ -100,7 +100,7 @@ def kafka_login(security: Mapping[str, str]) -> dict[str, str]:
 
 
 def running_fleets() -> list[FleetAddress]:
-    """Return this user's announced fleets that are running, newest first.
+    """Return the addresses of this user's running fleets, newest first.
 
     Several users may share the cache folder. Other users' files are ignored, because they could refer to a
     broker that takes this user's footage.
@@ -125,5 +125,5 @@ def announcements() -> Path:
 
 
 def announcement() -> Path:
-    """Return the file for the address of this process's fleet."""
+    """Return the file to which this process writes its fleet's address."""
     return announcements() / f"{os.getpid()}.json"

@@ -60,12 +60,12 @@ Progress = Callable[[str], None]
 _GRPC_CREDENTIALS = frozenset(
     {"grpc_token", "grpc_token_file", "grpc_cert_file", "grpc_key_file", "grpc_ca_file"}
 )
-_READY_S = 600.0  # long, because on a loaded machine importing torch twice takes minutes
+_READY_S = 600.0  # long, because importing torch twice takes minutes on a loaded machine
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 15.0
-_SETTLED_S = 30.0  # seconds that a service must run until its restart pauses are short again
+_SETTLED_S = 30.0  # seconds that a service must run before its restart pauses are short again
 _MISCONFIGURED = 2  # exit code of a service with wrong settings, which is not restarted
-_GIVE_UP_AFTER = 4  # consecutive early exits of a service, or failed starts of a server
+_GIVE_UP_AFTER = 4  # limit of consecutive early exits of a service, or failed starts of a server
 _READS_FROM: dict[str, dict[str, str]] = {
     Stage.PRUNE_ENCODE: {"LOOKOUT_FRAME_REPLICAS": Stage.DECODE},
     Stage.PREFILL: {"LOOKOUT_TOKEN_REPLICAS": Stage.PRUNE_ENCODE},
@@ -83,7 +83,7 @@ def service_module(stage: str) -> str:
 
 
 class Service:
-    """One process of a stage. If it ends, it is restarted after pauses, which become longer."""
+    """One process of a stage, which is restarted if it ends, after pauses that become longer."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Service:
             return False
         try:
             waiting_for = ask_ready(self.metrics_port, 2.0)
-        except (OSError, HTTPException):  # before the service has the port, another program may answer there
+        except (OSError, HTTPException):  # before the service listens, another program may answer at its port
             waiting_for = "it does not answer yet"
         if waiting_for is not None:
             self.waiting_for = waiting_for
@@ -141,10 +141,12 @@ class Service:
         return True
 
     def supervise(self) -> str | None:
-        """Restart the process if it ended and its pause is over; if it has just ended, return a sentence.
+        """Restart the process if it has ended and its pause is over. If it has just ended, return a sentence
+        about it; otherwise None.
 
         Raises:
-            LocalError: The process ends at every start; the message contains the end of its log.
+            LocalError: The process ended shortly after several consecutive starts; the message contains
+                the end of its log.
         """
         now = time.monotonic()
         if self._child is not None:
@@ -155,8 +157,8 @@ class Service:
             code, tail = self._child.kill(), self._child.tail()
             self._child = None
             self._deaths += 1
-            # A service that was ready once is restarted for ever: the cause may be in the data or the
-            # machine, and go away.
+            # A service that was ready once is restarted for ever, because the cause may be in the data or the
+            # machine and disappear.
             if not self.was_ready and (code == _MISCONFIGURED or self._deaths >= _GIVE_UP_AFTER):
                 raise LocalError(f"{self.name} cannot start (exit code {code}); the end of its log:\n{tail}")
             pause = min(_FIRST_PAUSE_S * 2 ** (self._deaths - 1), _LONGEST_PAUSE_S)
@@ -189,7 +191,7 @@ class Service:
 
 
 class Fleet(Startable):
-    """Kafka, Redis, topics and services on one machine. Used from the main thread only.
+    """Kafka, Redis, topics and services on one machine. To be used only from the main thread.
 
     Args:
         folder: Folder for data, spools and logs; None: a temporary folder that is removed at the end.
@@ -201,10 +203,10 @@ class Fleet(Startable):
         stage_settings: Settings for one stage only.
         stages: The services of the pipeline to run.
         modules: Modules with arguments that `python -m` runs for a stage, instead of its service.
-        python_path: A folder from which these modules are imported.
+        python_path: A folder from which `modules` are imported.
         announced: Whether other commands on this machine can find the fleet without an address.
         memory: How much of each camera's past to keep ("2h"); if given, recall runs too.
-        recordings: Folders about whose files jobs may ask; if given, the services for recordings run too.
+        recordings: Folders whose files jobs may ask about; if given, the services for recordings run too.
         open_servers: Whether a started Kafka or Redis needs no password.
         gateway: Whether the HTTP API runs as well.
         cameras: Whether the service that pulls cameras runs as well.
@@ -364,8 +366,8 @@ class Fleet(Startable):
 
     @property
     def client_properties(self) -> Path | None:
-        """Return the file that librdkafka clients need to reach Kafka (kcat -F); None unless this fleet's own
-        Kafka has a password.
+        """Return the file that librdkafka clients need to reach Kafka (kcat -F). None: this fleet did not
+        start Kafka, or its Kafka needs no password.
         """
         accounts = self._kafka.accounts if self._kafka else None
         return None if accounts is None else accounts.properties_file
@@ -410,7 +412,8 @@ class Fleet(Startable):
         """Start everything and wait until every service is ready.
 
         Raises:
-            LocalError: A part did not start, or the limit on open files is too low; the message says which.
+            LocalError: A server or service did not start, or the limit on open files is too low; the
+                message says which.
         """
         try:
             check_open_files()
@@ -460,12 +463,13 @@ class Fleet(Startable):
         self._await_ready()
         if self._announced:
             announcements().mkdir(parents=True, exist_ok=True)
-            # Written when everything answers, because commands use the fleet as soon as they find this file.
+            # Written only now that everything answers, because commands use the fleet as soon as they find
+            # this file.
             hold(announcement(), json.dumps(asdict(self.address)))
         return self
 
     def supervise(self) -> list[str]:
-        """Restart processes that ended, and return what happened as sentences. Call it about once a second.
+        """Restart processes that ended; return a sentence for each event. Call it about once a second.
 
         Raises:
             LocalError: A server or a service fails at every start; the message has the last reason.
@@ -520,8 +524,8 @@ class Fleet(Startable):
             # Settings in this command's environment must not reach the services.
             if name in passed or not name.startswith("LOOKOUT_")
         }
-        # The services share this machine: if each of them had thread pools for all cores, they would slow
-        # each other down.
+        # The services share this machine. If each had thread pools for all cores, they would slow each other
+        # down.
         inherited.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // 2)))
         inherited.setdefault("PYTHONFAULTHANDLER", "1")  # a crash in native code leaves a trace in the log
         if self._python_path is not None:
@@ -544,7 +548,7 @@ class Fleet(Startable):
         return {f"LOOKOUT_{name.upper()}" for name in (*kafka, *redis)}
 
     def _replicas(self, stage: str) -> dict[str, str]:
-        """Return the settings with other services' addresses, which a stage uses for calls, and for tensors
+        """Return a stage's settings with other services' addresses, which it uses for calls, and for tensors
         if Redis does not answer.
         """
         found: dict[str, list[str]] = {}
@@ -565,8 +569,8 @@ class Fleet(Startable):
             if waiting and time.monotonic() > deadline:
                 first = waiting[0]
                 raise LocalError(
-                    f"{first.name} was not ready within {_READY_S:.0f} s ({first.waiting_for}); "
-                    f"the end of its log:\n{first.tail()}"
+                    f"{first.name} was not ready within {_READY_S:.0f} s; it was waiting for "
+                    f"{first.waiting_for}; the end of its log:\n{first.tail()}"
                 )
             if waiting:
                 time.sleep(0.2)
@@ -587,8 +591,8 @@ def _refuse_ephemeral(port: int | None) -> None:
 
 
 def _refuse_links(folder: Path) -> None:
-    """Check that a folder has no links, because somebody else may have prepared it, and a link would let
-    writes leave the folder.
+    """Check that a folder has no links. Somebody else may have prepared the folder, and a link would let
+    writes leave it.
 
     Raises:
         LocalError: The folder contains a link.

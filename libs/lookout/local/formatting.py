@@ -1,8 +1,8 @@
 """Prepares Kafka's data folders for their first start.
 
-Kafka's tool for this starts Java and writes two files. One identifies the folder. The other has a cluster's
-initial metadata and depends only on Kafka's version, so it is cached, and the tool runs only once per
-machine.
+Kafka's tool for this starts Java and writes two files. One identifies the folder. The other contains a
+cluster's initial metadata. It depends only on Kafka's version, so it is cached, and the tool runs only once
+per machine.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def format_data(data: Path, node: str, run: Callable[[str], None]) -> None:
     replace_file(data / _METADATA, cached.read_bytes())
     directory = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     lines = ("version=1", f"cluster.id={cluster}", f"node.id={node}", f"directory.id={directory}")
-    # Written last: this file marks the folder as complete.
+    # Written last, because this file marks the folder as complete.
     replace_file(data / META, "".join(f"{line}\n" for line in lines).encode())
 
 

@@ -1,8 +1,8 @@
 """Fetches Apache Kafka's jars once by their Maven coordinates, checks them against a list, and keeps them in
 the user's cache.
 
-`kafka.lock` lists every jar with its SHA-256, so nothing is resolved at run time and no other code runs.
-`python -m lookout.local.jars` resolves the coordinates again and prints a new list.
+`kafka.lock` lists every jar with its SHA-256, so versions are not resolved at run time and no other code
+runs. `python -m lookout.local.jars` resolves the coordinates again and prints a new list.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def locked_jars() -> list[Jar]:
 def kafka_class_path(cache: Path | None = None) -> str:
     """Return the class path of a Kafka broker; download the jars into the cache if they are missing.
 
-    If two processes need them at the same time, a file lock lets one fetch while the other waits. The folder
-    appears only once every digest matches, so an interrupted fetch leaves nothing behind.
+    If two processes need the jars at the same time, a file lock lets one fetch them while the other waits.
+    The folder appears only once every digest matches, so an interrupted fetch leaves nothing behind.
 
     Raises:
         LocalError: A jar could not be fetched, or its digest differs from the list.
@@ -146,7 +146,7 @@ def _sha256(path: Path) -> str:
 
 
 def resolve() -> list[Jar]:
-    """Resolve the coordinates again; used to write the list, never at run time."""
+    """Resolve the coordinates again and return the jars; used to write the list, never at run time."""
     from jgo.maven import MavenContext
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -154,7 +154,7 @@ def resolve() -> list[Jar]:
         direct, reached = context.resolver.resolve([context.create_dependency(KAFKA)])
         artifacts = [jar.artifact for jar in direct]
         artifacts += [jar.artifact for jar in reached if jar.scope in ("compile", "runtime")]
-        # Added without resolution, because as a second root it would change the version of kafka-clients.
+        # Added without resolution, because a second root would change the version of kafka-clients.
         group, name, version = LOGGING.split(":")
         artifacts.append(context.project(group, name).at_version(version).artifact())
         jars = [Jar(_sha256(Path(a.resolve())), a.groupId, a.artifactId, a.version) for a in artifacts]

@@ -26,15 +26,14 @@ from lookout.runtime.kafka_clients import AdminClient
 
 _START_S = 120.0
 _WRITE_S = 240.0  # time limit for writing Java's cache, which takes seconds on an idle machine
-_FENCE_S = 10.0  # time limit for noticing that a broker is gone: a second, or more under load
+_FENCE_S = 10.0  # time limit for noticing that a broker is gone, which takes a second, or more under load
 _QUIET = logging.getLogger("lookout.local.kafka")
 _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
 
-# A single node needs the replication settings. The session time-out is long, so that a starved broker is not
-# taken for dead (nobody waits for a killed broker's session to end: see `_end_session`). Quick transaction
-# expiry lets tests see abandoned transactions. An idle broker should cost little, so it rarely cleans and
-# sends heartbeats.
+# A single node needs the replication settings. The session timeout is long, so that a starved broker is not
+# taken for dead; after a kill, `_end_session` ends the session. Quick transaction expiry lets tests see
+# abandoned transactions. An idle broker should cost little, so it rarely cleans and sends heartbeats.
 _PROPERTIES = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -59,7 +58,9 @@ _PROPERTIES = {
 
 @dataclass(frozen=True, slots=True)
 class KafkaListener:
-    """An additional address of a broker: `port` on every interface; clients reach it as `advertised`."""
+    """An additional address of a broker. It listens at `port` on every interface; clients connect to
+    `advertised`.
+    """
 
     name: str
     port: int
@@ -139,8 +140,8 @@ class KafkaServer(LocalServer):
     def _end_session(self) -> None:
         """Start the controller alone until it has recorded that the killed broker is gone.
 
-        Without this, a broker restarts with metadata in which it still leads its partitions. It begins to
-        complete its open transactions, and then learns that it leads no partition. Kafka up to 4.3
+        Without this, a broker restarts with metadata that says it still leads its partitions. It begins to
+        complete its open transactions, and only then learns that it leads no partition. Kafka up to 4.3
         (KRaftMetadataCache, leader -1) then treats the transactions' partitions as deleted and skips the
         commit markers, so committed transactions stay open for ever.
         """
@@ -157,17 +158,17 @@ class KafkaServer(LocalServer):
         controller = Child([*self._jvm, "-Dlog4j2.level=INFO", "kafka.Kafka", str(config)], log)
         try:
             if _await_line(controller, "Becoming the active controller", _START_S):
-                _await_line(
-                    controller, "Fencing broker", _FENCE_S
-                )  # absent if the broker was killed before it began
-                self._await_metadata(controller)  # the change appears in the log before it is written
+                # This line is absent if the broker was killed before it began.
+                _await_line(controller, "Fencing broker", _FENCE_S)
+                # The log mentions the change before the metadata contains it.
+                self._await_metadata(controller)
             if not controller.alive:
                 raise _why_it_died(controller)
         finally:
             controller.stop()
 
     def _await_metadata(self, controller: Child) -> None:
-        """Wait for four more writes to the metadata log; an idle controller makes one per interval."""
+        """Wait for four more writes to the metadata log; an idle controller writes once per interval."""
         writes = 4
         deadline = time.monotonic() + _START_S
         size = self._metadata_bytes()
@@ -254,7 +255,7 @@ class KafkaServer(LocalServer):
                 time.sleep(0.05)
                 continue
             admin = admin or AdminClient(options, logger=_QUIET)
-            # The cluster id proves that this broker answers, and not another one that took the port.
+            # The cluster id proves that this broker answers, and not another broker that took the port.
             with contextlib.suppress(KafkaException):
                 if admin.list_topics(timeout=2.0).cluster_id == facts["cluster.id"]:
                     return admin
@@ -269,8 +270,8 @@ def _why_it_died(child: Child) -> LocalError:
 
 
 def _await_line(child: Child, words: str, patience: float) -> bool:
-    """Wait for a line in the log. Return False if the process ends or the time is over before the line
-    appears.
+    """Wait for a line that contains `words` in the log. Return whether it appeared before the process ended
+    or the time was over.
     """
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline and child.alive:
@@ -281,7 +282,9 @@ def _await_line(child: Child, words: str, patience: float) -> bool:
 
 
 def quicken_broker() -> None:
-    """Write Java's startup cache for the broker unless it exists; this pays off for many brokers."""
+    """Write Java's startup cache for the broker unless it exists; worthwhile if many brokers will be
+    started.
+    """
 
     def run(options: list[str]) -> None:
         with KafkaServer(java_options=options) as server:
@@ -295,7 +298,7 @@ def _jvm(java: Java, scratch: Path, heap_mb: int) -> list[str]:
     return [
         str(java.path),
         f"-Xmx{heap_mb}m",
-        # One garbage-collector thread and only the fast compiler: a small broker starts twice as fast.
+        # With one garbage-collector thread and only the fast compiler, a small broker starts twice as fast.
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
         "-XX:-UsePerfData",

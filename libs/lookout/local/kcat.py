@@ -18,7 +18,9 @@ _VERSION = re.compile(r"librdkafka (\d+)\.(\d+)\.(\d+)")
 
 
 def kcat_library() -> tuple[int, ...] | None:
-    """Return the librdkafka version of the kcat on PATH; None if there is no kcat or it is unknown."""
+    """Return the librdkafka version of the kcat on PATH; None if there is no kcat or its version is
+    unknown.
+    """
     path = shutil.which("kcat")
     if path is None:
         return None
@@ -31,8 +33,8 @@ def kcat_library() -> tuple[int, ...] | None:
 
 
 def kcat_fault() -> str | None:
-    """Return why the kcat on PATH cannot reach a fleet that has a password, and what to do; None if it can,
-    or if that is unknown.
+    """Return why the kcat on PATH cannot log in to a fleet that has a password, and what to do; None if it
+    can, or if this is unknown.
     """
     version = kcat_library()
     if version is None or version >= LEAST:

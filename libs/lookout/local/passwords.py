@@ -121,13 +121,13 @@ class KafkaAccounts:
         return properties
 
     def open_to_clients(self, admin: AdminClient) -> None:
-        """Tell a broker the clients' password.
+        """Set the clients' password in a running broker.
 
         Args:
             admin: A client that uses the broker's own account.
 
         Raises:
-            KafkaException: The broker rejected it.
+            KafkaException: The broker rejected the password.
         """
         password = lasting_password(self.password_file)
         user = UserScramCredentialUpsertion(

@@ -123,9 +123,10 @@ class Child:
 
 
 def ephemeral_ports() -> range:
-    """Return this machine's ephemeral ports, which it gives to outgoing connections. No server may listen on
-    one: while it restarts, a client that tries to reach it may be given that same port, connect to itself,
-    and keep the port for ever.
+    """Return this machine's ephemeral ports, which it gives to outgoing connections.
+
+    No server may listen on an ephemeral port. While the server restarts, a client that tries to reach it may
+    be given the same port, connect to itself, and keep the port for ever.
     """
     try:
         first, last = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
@@ -135,7 +136,7 @@ def ephemeral_ports() -> range:
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Return different ports that are free now; when a server starts later, one may be taken.
+    """Return `count` different ports that are free now, but may be taken before a server starts.
 
     Raises:
         LocalError: There are too few free ports outside `ephemeral_ports`.
@@ -169,7 +170,7 @@ _held: dict[Path, IO[str]] = {}
 def hold(path: Path, text: str = "") -> None:
     """Create `path` and keep it locked until `release`, or until this process ends for whatever reason.
 
-    The file appears atomically, complete and locked, so that a reader never takes it for an abandoned file.
+    The file appears atomically, complete and locked, so that no reader takes it for abandoned.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     file = open(draft, "w", opener=private_opener)  # noqa: SIM115 (held until `release`)
@@ -204,7 +205,9 @@ def is_held(path: Path) -> bool:
 
 
 def scratch_folder(name: str) -> Path:
-    """Create a temporary folder that belongs to this process, after removing folders whose owner is gone."""
+    """Create and return a temporary folder that belongs to this process; first remove folders whose owner is
+    gone.
+    """
     remove_orphans()
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{name}-"))
     hold(folder / _OWNER)

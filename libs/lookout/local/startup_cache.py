@@ -21,8 +21,8 @@ _WAIT_FOR_OTHERS_S = 300.0
 
 
 def startup_cache(java: Java) -> Path | None:
-    """Return the cache for this Java; None if there is none. Another user's cache is ignored, because it
-    contains code.
+    """Return the path of the cache for this Java; None if there is none. Another user's cache is ignored,
+    because caches contain code.
     """
     path = _path(java)
     return path if java.major >= MINIMUM and is_own(path) else None

@@ -63,7 +63,7 @@ def create_topics(
 
 
 def _reached(bootstrap: str, security: Mapping[str, str]) -> tuple[AdminClient, dict[str, int]]:
-    """Return a client of a broker that has answered, and the number of partitions of each topic.
+    """Wait until a broker answers; return a client of it, and the number of partitions of each topic.
 
     Raises:
         LocalError: No broker answers.
@@ -91,8 +91,8 @@ def _reached(bootstrap: str, security: Mapping[str, str]) -> tuple[AdminClient, 
 def reconcile_topics(
     bootstrap: str, topics: Iterable[Topic], *, security: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Change topics that an older release created so that they match the table; return one phrase per
-    difference.
+    """Change topics that an older release created so that they match the table; return one phrase per changed
+    setting.
 
     Retention is not changed, because it is the operator's choice.
 

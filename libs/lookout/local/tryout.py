@@ -1,4 +1,4 @@
-"""Runs a Kafka or a Redis for trying Lookout on Kubernetes: one process each, without security or replicas.
+"""Runs a single Kafka or Redis process, without security or replicas, for trying Lookout on Kubernetes.
 
 ``python -m lookout.local.tryout kafka|redis`` runs until SIGTERM. The chart starts it if no other Kafka or
 Redis is given. Do not keep valuable data in it.

@@ -40,7 +40,7 @@ from lookout.wire.limits import ALL_WATCHES, NOTIFICATIONS as MOST, REASON
 
 
 class Configuration:
-    """The current notifications, and what the newest version of each watch says about notifying.
+    """The current notifications, and the settings about notifying in each watch's newest version.
 
     Args:
         notifications: The table of notifications.
@@ -64,13 +64,13 @@ class Configuration:
         return self.all().get(name)
 
     def lasting(self) -> dict[str, Notification]:
-        """Return the notifications whose channel stays connected (MQTT), by id."""
+        """Return the notifications whose channels stay connected (MQTT), by id."""
         return {
             name: notification for name, notification in self.all().items() if notification.HasField("mqtt")
         }
 
     def ends(self, name: str) -> bool:
-        """Return whether to remove a notification once its target will never accept a message again
+        """Return whether a notification must be removed once its target will never accept a message again
         (browsers).
         """
         notification = self.of(name)
@@ -214,7 +214,7 @@ def add(context: Context[NotifySettings]) -> None:
 
 
 def _metrics(registry: CollectorRegistry, dispatcher: Dispatcher) -> Counted:
-    """Register the metrics; return the function that counts a message's outcome."""
+    """Register the metrics; return the function that counts a message by its outcome."""
     messages = Counter(
         "lookout_notifications",
         "messages by outcome: delivered, or the reason why notify gave up",

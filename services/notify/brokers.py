@@ -1,4 +1,4 @@
-"""Remembers at which MQTT brokers notifications left retained messages, which must be removed with the
+"""Remembers the MQTT brokers with notifications' retained messages, which must be removed together with the
 notification.
 """
 
@@ -31,7 +31,7 @@ class Brokers:
     def __init__(self, give_up_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._give_up_s, self._clock = give_up_s, clock
         self._committed: dict[str, Notification] = {}
-        # Unused places: time of the first attempt to clean up, and of the next one.
+        # By unused place: the times of the first attempt to clean up and of the next attempt.
         self._left: dict[str, tuple[float, float]] = {}
 
     def restore(self, key: str, notification: Notification | None) -> None:
@@ -47,7 +47,7 @@ class Brokers:
         self._left.clear()
 
     def added(self, current: Mapping[str, Notification]) -> dict[str, Notification]:
-        """Return new places by key, which the caller must commit.
+        """Add the places of new notifications; return these places by key, which the caller must commit.
 
         Args:
             current: Notifications that stay connected, by id.
@@ -60,13 +60,13 @@ class Brokers:
         return added
 
     def due(self, current: Mapping[str, Notification]) -> tuple[dict[str, Notification], list[Notification]]:
-        """Find places that no notification uses any more and whose messages must be removed.
+        """Return the places that no notification uses any more and whose messages must be removed now.
 
         Args:
             current: Notifications that stay connected, by id.
 
         Returns:
-            Places to clean up now, by key; and the former notifications of places that are given up.
+            The places to clean up now, by key, and the former notifications of the places that are given up.
         """
         now, places = self._clock(), {key_of(notification) for notification in current.values()}
         due: dict[str, Notification] = {}
@@ -83,14 +83,16 @@ class Brokers:
         return due, given_up
 
     def forget(self, key: str) -> Notification | None:
-        """Forget a place that is clean or given up; return its former notification, None if it is unknown."""
+        """Forget a place that is clean or given up; return its former notification, None if the key is
+        unknown.
+        """
         self._left.pop(key, None)
         return self._committed.pop(key, None)
 
 
 def _lean(notification: Notification) -> Notification:
-    """Return the part of a notification that is needed to remove its retained messages. The token is left
-    out, since its file is deleted with the notification.
+    """Return the part of a notification that is needed to remove its retained messages. The token is omitted,
+    because its file is deleted with the notification.
     """
     lean = Notification(id=notification.id, mqtt=notification.mqtt)
     lean.mqtt.ClearField("token_file")
@@ -108,7 +110,7 @@ def key_of(notification: Notification) -> str:
 
 
 def place_of(target: Mqtt) -> tuple[str, int, str, str]:
-    """Return broker host, port, topic prefix and discovery prefix; equal for two notifications that announce
-    the same entities.
+    """Return broker host, port, topic prefix and discovery prefix, which are equal for two notifications that
+    announce the same entities.
     """
     return target.host, target.port, target.topic or "lookout", target.discovery or "homeassistant"

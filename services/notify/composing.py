@@ -17,7 +17,7 @@ from lookout.v1.alerts_pb2 import Alert, SecondOpinion
 from lookout.v1.notifications_pb2 import NotificationEvent
 from lookout.wire import stable_id
 
-#: validity of signed links to pictures and clips, in seconds: longer than Kafka usually keeps the footage
+#: seconds for which signed links to pictures and clips are valid: longer than Kafka usually keeps the footage
 LINK_S: Final = 7 * 86_400.0
 _ACTS: Final = {
     "claim": "claimed",
@@ -91,9 +91,7 @@ class Composer:
 
     def frame_urls(self, alert: Alert, count: int) -> list[str]:
         """Return signed URLs of `count` pictures of an incident, spread evenly over its time, the oldest
-        first.
-
-        Empty if there is no gateway or no key for links.
+        first. The list is empty if there is no gateway or no key for links.
         """
         if self._key is None or self.gateway_url is None:
             return []
@@ -142,7 +140,9 @@ def sentence(happened: Happened) -> str:
 
 
 def opinion_sentence(opinion: SecondOpinion) -> str:
-    """Return a sentence about the second model's answer, with a leading space; empty if none was asked."""
+    """Return a sentence about the second model's answer, with a leading space; empty if no second model was
+    asked.
+    """
     match opinion.answer:
         case SecondOpinion.ANSWER_YES:
             return f" A second model agrees ({clean(opinion.model, 100)}, {opinion.seconds:.1f} s)."
@@ -155,7 +155,7 @@ def opinion_sentence(opinion: SecondOpinion) -> str:
 
 
 def _alert_sentence(happened: Alert, where: str, question: str) -> str:
-    # `raised` if known, because the window that says yes begins before anything is visible.
+    # `raised` is preferred, because the window that says yes begins before anything is visible.
     began = happened.raised if happened.HasField("raised") else happened.start
     moment = datetime.fromtimestamp(began.ToMilliseconds() / 1000, UTC)
     if happened.cause and happened.kind != Alert.KIND_CLOSED:

@@ -26,21 +26,22 @@ from lookout.services.notify.messages import (
 from lookout.v1.notifications_pb2 import DeliveryState, Notification
 from lookout.wire.limits import REASON
 
-#: most messages to people in a burst, and seconds until one more may be sent; beyond that, one message
-#: summarises many events
+#  maximum number of messages to people in a burst, and seconds until one more may be sent. Beyond that rate,
+# one
+#: message summarises many events
 _BURST: Final = 5
 _REFILL_S: Final = 30.0
-#: most incidents in one summary
+#: maximum number of incidents in one summary
 _GROUP: Final = 1000
 _TURN_S: Final = 0.2
 _FIRST_PAUSE_S: Final = 0.25
-#: seconds between checks that a channel that stays connected still is
+#: seconds between checks of whether a lasting channel is still connected
 _KEEP_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a delivery ended; `detail` says why if it was given up."""
+    """How a delivery ended; `detail` says why the delivery was given up, if it was."""
 
     delivery: Delivery
     generation: int
@@ -50,7 +51,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the dispatcher needs to deliver.
+    """The functions and limits that the dispatcher needs.
 
     Attributes:
         notifications: The current notifications, by id.
@@ -58,7 +59,7 @@ class Parts:
         identity: Returns a fingerprint of what that channel depends on; if it changes, the channel is
             reopened.
         compose: Composes the message for a delivery.
-        may_be_told: Returns whether a delivery may still be sent, that is, its time was not erased.
+        may_be_told: Returns whether a delivery may still be sent, that is, whether its time was not erased.
         give_up_s: Seconds of failures after which a delivery is given up.
         retry_max_s: Longest pause between two attempts, in seconds.
     """
@@ -119,10 +120,10 @@ class Dispatcher:
                 target.stop()
 
     def retire(self, key: str, notification: Notification) -> None:
-        """Try once to remove what a former notification left at its target.
+        """Make one attempt to remove what a former notification left at its target.
 
         Args:
-            key: The key that `retired` returns after success.
+            key: The key that `retired` returns if the attempt succeeds.
             notification: The former notification.
         """
         self._target(notification.id).retire(key, notification)
@@ -162,7 +163,7 @@ class Dispatcher:
         return self._targets[name]
 
     def clear(self) -> None:
-        """Drop all submitted deliveries; running attempts end without an outcome."""
+        """Drop all submitted deliveries. Running attempts end without an outcome."""
         self._generation += 1
         for target in self._targets.values():
             target.clear()
@@ -274,9 +275,7 @@ class Target:
         return isinstance(channel, ConnectedChannel) and channel.has_work()
 
     def _keep(self) -> None:
-        """Reconnect the channel, if it is one that stays connected; close it if the notification was
-        removed.
-        """
+        """Reconnect the channel if it is a lasting one; close the channel if its notification was removed."""
         notification = self._parts.notifications().get(self._name)
         if notification is None:
             self._close()
@@ -304,7 +303,7 @@ class Target:
         except Exception as error:  # `Brokers.due` schedules another attempt
             self._log.warning(
                 f"retire {self._name}",
-                "cannot remove what a removed notification left at its target: trying again later",
+                "cannot remove what a removed notification left at its target; retrying later",
                 notification=self._name,
                 error=str(error)[:300],
             )
@@ -315,8 +314,8 @@ class Target:
         heapq.heappush(self._due, (time.monotonic() + after_s, next(self._numbers), incident))
 
     def _take(self) -> list[Delivery]:
-        """Return the deliveries to send now; they stay in their lines until they end. Wait a moment if none
-        is due.
+        """Return the deliveries to send now, which stay in their lines until they end. If none is due, wait a
+        moment first.
         """
         now = time.monotonic()
         while self._due and self._due[0][2] not in self._lines:
@@ -368,7 +367,7 @@ class Target:
                     channel.send(message)
         except DeliveryError as error:
             self._failed(batch, generation, str(error), final=error.final)
-        except Exception as error:  # from a library: retried here, without stopping other targets
+        except Exception as error:  # a library's error is retried here and does not stop other targets
             self._failed(batch, generation, f"{type(error).__name__}: {error}"[:300], final=False)
         else:
             with self._changed:
@@ -384,8 +383,8 @@ class Target:
         self._log.warning(
             self._name, "a notification was not delivered", notification=self._name, error=why, final=final
         )
-        # An event's age alone is no reason to give up: it may have waited while this service was down, or a
-        # clock may have been set.
+        # A delivery is not given up only because its event is old. It may have waited while this service was
+        # down, or a clock may have been set.
         oldest_ms = now_ms() - self._parts.give_up_s * 1000
         given_up = [
             delivery
@@ -414,7 +413,9 @@ class Target:
         *,
         failed: bool = False,
     ) -> None:
-        """After an attempt, remove the ended deliveries from their lines, and schedule each line again."""
+        """After an attempt, remove the deliveries that ended from their lines, and schedule each line
+        again.
+        """
         over = {delivery.id for delivery in ended}
         with self._changed:
             if generation != self._generation:

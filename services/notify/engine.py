@@ -1,5 +1,5 @@
-"""Decides which events of each incident must still be delivered, to whom, and in which order. Knows neither
-Kafka nor channels.
+"""Decides which events of each incident must still be delivered, to whom, and in which order. Independent of
+Kafka and channels.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ REASONS: Final = {
 }
 
 #: why a second model was not asked
-BUDGET: Final = "the limit of second opinions in 24 hours (LOOKOUT_OPINION_DAILY) is reached"
-#: milliseconds for which a closed incident is remembered, so that later actions reach whoever was told of
-#: the incident
+BUDGET: Final = "the limit of second opinions in 24 hours is reached; raise LOOKOUT_OPINION_DAILY to ask more"
+#  milliseconds for which a closed incident is remembered, so that later actions are sent to those who were
+# told
+#: of the incident
 _REMEMBERED_MS: Final = 86_400_000
 #: kinds of alerts that are the last of their incident
 _LAST: Final = frozenset({Alert.KIND_CLOSED, Alert.KIND_REPORT, Alert.KIND_TEST})
@@ -54,7 +55,7 @@ class Ending(StrEnum):
     """How a delivery ended."""
 
     DELIVERED = "delivered"
-    UNDELIVERED = "undelivered"  # it failed until the time limit
+    UNDELIVERED = "undelivered"  # all attempts failed until the time limit
     REJECTED = "rejected"  # the target will never accept a message again
     REMOVED = "removed"  # its notification was removed
     TOO_MANY = "too-many"  # too many events of the incident were waiting
@@ -93,12 +94,12 @@ class Dropped:
 
 
 class Engine:
-    """The notification states of incidents. For one thread.
+    """Keeps the notification states of incidents and decides what to deliver. For one thread.
 
     Args:
         notifications: Returns the current notifications, by id.
         severity: Returns a watch's severity.
-        fence: The erasures in force; nothing about erased times is delivered.
+        fence: The erasures in force. Nothing about erased times is delivered.
         verifies: Returns whether a watch asks for a second opinion before anyone is told.
         fault: Returns why a watch cannot ask its second model; None if it can.
         daily: Maximum number of second opinions within 24 hours.
@@ -137,8 +138,8 @@ class Engine:
         self._opinions.clear()
 
     def changes(self) -> dict[str, NotifyState | None]:
-        """Return the states that changed since the last call, which the caller must commit; None: delete the
-        record.
+        """Return the states that changed since the last call, by incident, which the caller must commit;
+        None: delete the record.
         """
         changed = {incident: self._states.get(incident) for incident in self._changed}
         self._changed.clear()
@@ -151,11 +152,11 @@ class Engine:
                 yield from _deliveries(incident, state)
 
     def pending(self) -> list[str]:
-        """Return the incidents about which a second model was asked and has not answered yet."""
+        """Return the incidents about which a second model was asked but has not answered yet."""
         return [incident for incident, state in self._states.items() if _is_pending(state)]
 
     def questions(self) -> list[Alert]:
-        """Return incidents about which the caller must ask a second model after it has committed their
+        """Return the incidents about which the caller must ask a second model once it has committed their
         states.
 
         Each incident is returned only once, even across restarts, so a crash never causes a second question.
@@ -164,15 +165,15 @@ class Engine:
         return unasked
 
     def opinions(self) -> list[tuple[int, Alert]]:
-        """Return the events with second models' answers, each with its partition, to commit along with the
-        states.
+        """Return the events with second models' answers, each with its partition, which the caller must
+        commit with the states.
         """
         opinions, self._opinions = self._opinions, []
         return opinions
 
     def opine(self, incident: str, opinion: SecondOpinion) -> list[Delivery]:
-        """Take the second model's answer; return the deliveries that waited for it. If the answer is no, they
-        are dropped.
+        """Record the second model's answer; return the deliveries that waited for it. If the answer is no,
+        they are dropped instead.
 
         Args:
             incident: The incident's id. An incident that was erased meanwhile is ignored.
@@ -191,7 +192,7 @@ class Engine:
     def take(
         self, happened: Happened, now_ms: int, partition: int = 0
     ) -> tuple[list[Delivery], list[Dropped]]:
-        """Take an event.
+        """Process an event; return its deliveries and those that are given up.
 
         Args:
             happened: An alert, or a person's action on an incident.
@@ -230,7 +231,9 @@ class Engine:
         return [] if _is_pending(state) else deliveries, dropped
 
     def _release(self, state: NotifyState, now_ms: int) -> None:
-        """Restart the escalations, with their full delays, because somebody released the incident."""
+        """Restart the escalations of an incident with their full delays, because somebody released the
+        incident.
+        """
         state.taken_up = False
         if state.HasField("newest") and state.opinion.answer != SecondOpinion.ANSWER_NO:
             again = self._opened(state.newest, now_ms).escalations
@@ -252,7 +255,7 @@ class Engine:
         self._opinions.append((partition, _opinion_event(state.newest, opinion)))
 
     def due(self, now_ms: int) -> list[Delivery]:
-        """Return deliveries that are due now because nobody took up an incident in time."""
+        """Return the escalations that are due now, because nobody acknowledged an incident in time."""
         deliveries: list[Delivery] = []
         for incident, state in self._states.items():
             due = [entry for entry in state.escalations if entry.due_ms <= now_ms]
@@ -293,11 +296,13 @@ class Engine:
                 self._changed.add(incident)
 
     def may_be_told(self, delivery: Delivery) -> bool:
-        """Return whether a delivery may still be sent, that is, its time was not erased meanwhile."""
+        """Return whether a delivery may still be sent, that is, whether its time was not erased in the
+        meantime.
+        """
         return not self._is_erased(delivery.happened)
 
     def _opened(self, happened: Happened, now_ms: int) -> NotifyState:
-        """Return a new incident's state, which fixes who will be told of the incident."""
+        """Return a new incident's state, which fixes the notifications that will be told of the incident."""
         state = NotifyState(severity=self._severity(happened.watch))
         for name, notification in self._notifications().items():
             if follows_outages(notification, happened):
@@ -318,7 +323,7 @@ class Engine:
         if not names:
             return [], []
         for event in state.waiting:
-            if _event_id(event) == happened.id:  # already waiting: this is an escalation, or a copy
+            if _event_id(event) == happened.id:  # already waiting: it escalates, or this is a copy
                 added = [name for name in names if name not in event.notifications]
                 event.notifications.extend(added)
                 return [_delivery(happened.incident, state, event, name) for name in added], []
@@ -362,7 +367,7 @@ def _is_pending(state: NotifyState) -> bool:
 
 
 def _opinion_event(newest: Alert, opinion: SecondOpinion) -> Alert:
-    """Make the event that carries the second model's answer. Its id is derived from the incident's, so that
+    """Return the event with the second model's answer. Its id is derived from the incident's id, so that
     readers can drop copies.
     """
     event = _copy(newest)
@@ -401,7 +406,7 @@ def _delivery(incident: str, state: NotifyState, event: WaitingEvent, name: str)
 
 
 def _copy(message: M) -> M:
-    """Copy a message for another thread, so that later changes of the state do not affect it."""
+    """Copy a message for another thread, so that later changes of the state do not affect the copy."""
     copy = type(message)()
     copy.CopyFrom(message)
     return copy

@@ -47,8 +47,9 @@ _SOURCES: Final = (ALERTS.name, ACTIONS.name)
 _BATCH: Final = 500
 _WAIT_S: Final = 0.1
 _STEP_S: Final = 30.0
-#: seconds without a turn after which the Kafka client counts as hung. After a broker was killed, a call
-#: sometimes never returns, whatever its timeout; only restarting the process helps
+#  seconds without a turn after which the Kafka client counts as hung. After a broker is killed, a call
+# sometimes
+#: never returns, whatever its timeout, and only a restart of the process helps
 _HANGS_S: Final = 120.0
 _PAUSE_S: Final = 1.0
 #: seconds between checks for new partitions and for states to forget
@@ -75,8 +76,8 @@ class _Clients:
 
 
 class Feed:
-    """The main loop of notify. Only one process per installation delivers; the newest one fences the
-    others.
+    """The main loop of notify. Only one process per installation delivers: the newest process fences all
+    older ones.
 
     Args:
         settings: How to reach Kafka.
@@ -116,7 +117,7 @@ class Feed:
         self._next: dict[Place, int] = {}
         self._letters: list[tuple[Record, DeadLetter]] = []
         self._brokers = brokers or Brokers(0.0)
-        self._places: dict[str, Notification | None] = {}  # state records of brokers to commit
+        self._places: dict[str, Notification | None] = {}  # state records of places at brokers, to commit
         self._ended: set[str] = set()  # notifications to remove
         self._committed_at = 0.0
         self._turned_at = time.monotonic()
@@ -125,7 +126,7 @@ class Feed:
         """Work until `stop`. After any Kafka error, start again from the committed state.
 
         Raises:
-            FencedError: Another process delivers now.
+            FencedError: Another process delivers now, so this process must end.
         """
         while not self._stopped.is_set():
             self._turned_at = time.monotonic()
@@ -134,7 +135,7 @@ class Feed:
             except KafkaException as error:
                 if error.args[0].code() in _FENCED:
                     raise FencedError(
-                        f"another {NOTIFY.name} process delivers notifications now, so this one ends"
+                        f"another {NOTIFY.name} process delivers notifications now, so this process ends"
                     ) from error
                 self._health.block("kafka", error.args[0].str())
                 self._log.warning("notifications are waiting for Kafka", error=error.args[0].str())
@@ -216,7 +217,8 @@ class Feed:
         for delivery in list(self._engine.waiting()):
             self._dispatcher.submit(delivery)
         self._next = self._begin(clients.consumer)
-        # The previous process may have asked a second model and died before the answer. Do not ask again.
+        # The previous process may have asked a second model and died before the answer came. The question is
+        # not repeated.
         asking = set() if self._asker is None else self._asker.asking()
         late = [incident for incident in self._engine.pending() if incident not in asking]
         deliveries = [delivery for incident in late for delivery in self._engine.opine(incident, INTERRUPTED)]
@@ -225,8 +227,8 @@ class Feed:
             self._dispatcher.submit(delivery)
 
     def _begin(self, consumer: Consumer) -> dict[Place, int]:
-        """Return the offsets at which to start reading: the committed ones, or the topics' ends at the very
-        first start.
+        """Return the offsets at which to start reading: the committed offsets, or the topics' ends at an
+        installation's first start.
         """
         places = _places(consumer)
         answers = consumer.committed(places, timeout=_STEP_S)
@@ -253,7 +255,7 @@ class Feed:
             consumer.assign(places)
 
     def _turn(self, clients: _Clients) -> None:
-        """Take new events and outcomes, commit the states, then submit deliveries."""
+        """Process new events and outcomes, commit the states, and then submit deliveries."""
         self._turned_at = time.monotonic()
         deliveries = []
         moved = False
@@ -294,7 +296,7 @@ class Feed:
             self._dispatcher.submit(delivery)
 
     def _look_after_brokers(self) -> None:
-        """Record where notifications will connect before they do, and clean up after removed
+        """Record where notifications will connect before they connect, and clean up after removed
         notifications.
         """
         current = self._lasting()

@@ -12,7 +12,7 @@ from lookout.errors import LookoutRuntimeError
 from lookout.text import clean
 from lookout.v1.notifications_pb2 import Notification, NotificationEvent
 
-#: most cameras named in a summary
+#: maximum number of cameras named in a summary
 _NAMED: Final = 5
 
 
@@ -76,14 +76,14 @@ class ConnectedChannel(Channel):
 
     @abstractmethod
     def keep(self) -> None:
-        """Connect if necessary, and do what has become due.
+        """Connect if necessary, and do the work that is due.
 
         Raises:
             DeliveryError: The target does not answer.
         """
 
     def has_work(self) -> bool:
-        """Return whether `keep` has something to do at once."""
+        """Return whether `keep` should be called at once, because there is work."""
         return False
 
     def retire(self, others: Sequence[Notification] = ()) -> None:

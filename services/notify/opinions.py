@@ -24,7 +24,7 @@ from lookout.v1.alerts_pb2 import Alert, SecondOpinion
 
 #: time limit in seconds from the question to the answer, including fetching the pictures
 ANSWER_S: Final = 30.0
-#: most seconds that a question waits for a free thread; after that it is dropped
+#: maximum number of seconds that a question waits for a free thread before it is dropped
 WAIT_S: Final = 30.0
 _THREADS: Final = 4
 _TOKENS: Final = 16
@@ -33,7 +33,7 @@ _WORD: Final = re.compile(r"[^a-z]*(yes|no)\b", re.IGNORECASE)
 
 INTERRUPTED: Final = SecondOpinion(
     answer=SecondOpinion.ANSWER_NONE,
-    reason="the service ended before the answer came; the question is not asked again",
+    reason="the service ended before the second model answered, and the question is not repeated",
 )
 
 
@@ -44,7 +44,7 @@ class Endpoints:
         settings: The second models, and where notify may connect to.
         frames: Given an alert and a count, returns at most that many pictures of the incident (JPEG), the
             oldest first; empty if the gateway has none.
-        choice: Returns the name of the second model that a watch asks; empty: the first one.
+        choice: Returns the name of the second model that a watch asks; empty: the first model.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Endpoints:
         """
         begun = time.monotonic()
         opinion = SecondOpinion(answer=SecondOpinion.ANSWER_NONE)
-        if fault := self.fault(alert.watch):  # the watch has changed since the question was queued
+        if fault := self.fault(alert.watch):  # the watch may have changed since the question was queued
             opinion.reason = fault
             return opinion
         model = self._models[self._choice(alert.watch) or next(iter(self._models))]
@@ -134,14 +134,14 @@ class Asker:
         self._questions.put((self._clock(), alert))
 
     def asking(self) -> set[str]:
-        """Return the incidents whose question is queued or in progress, or whose answer was not forgotten
-        yet.
+        """Return the incidents whose question is queued or in progress, or whose answer `forget` has not
+        dropped yet.
         """
         with self._lock:
             return self._asking | self._opinions.keys()
 
     def opinions(self) -> dict[str, SecondOpinion]:
-        """Return the answers that were not forgotten yet, by incident."""
+        """Return the answers that `forget` has not dropped yet, by incident."""
         with self._lock:
             return dict(self._opinions)
 
@@ -165,7 +165,7 @@ class Asker:
 
 
 def _request(model: str, alert: Alert, pictures: Sequence[bytes]) -> dict[str, Any]:
-    """Make a request's body: what the pictures are, the pictures, and at the end the question."""
+    """Return a request's body: a description of the pictures, the pictures, and the question."""
     structure = structure_of(alert.question)
     prompt = f"{alert.question}\nAnswer with one word: yes or no." if structure is None else structure.prompt
     content: list[dict[str, Any]] = [
@@ -199,7 +199,7 @@ def _fault(reply: bytes) -> str:
 
 
 def _read(reply: Any, opinion: SecondOpinion, structure: StructuredQuestion | None) -> None:
-    """Fill the opinion from an endpoint's reply, which is untrusted input.
+    """Write an endpoint's reply, which is untrusted input, into the opinion.
 
     For a structured question, the answer is yes if it satisfies the question's condition.
     """

@@ -15,7 +15,7 @@ class Secrets:
     """The folder of secrets.
 
     Args:
-        folder: The folder; None: the service has none.
+        folder: The folder; None: the service has no secrets.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -58,7 +58,7 @@ class Secrets:
             text = read_file(path, links=True).decode().strip()
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not text"
-            raise DeliveryError(f"{path}: {reason}; put the secret there") from error
+            raise DeliveryError(f"{path}: {reason}; put the secret into this file") from error
         if not text:
-            raise DeliveryError(f"{path} is empty: put the secret there")
+            raise DeliveryError(f"{path} is empty: put the secret into this file")
         return text

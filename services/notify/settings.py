@@ -38,7 +38,7 @@ _ENTRY: Final = re.compile(r"(?:([a-z0-9][a-z0-9-]{0,39})=)?(.+)")
 
 
 def _named(entry: str) -> tuple[str, str]:
-    """Split NAME=VALUE; if there is only a value, the name is empty."""
+    """Return the name and value of NAME=VALUE; if there is only a value, the name is empty."""
     match = _ENTRY.fullmatch(entry)
     return (match[1] or "", match[2]) if match else ("", entry)
 
@@ -47,7 +47,7 @@ def _by_name(setting: str, entries: tuple[str, ...], pattern: str, what: str) ->
     """Return a setting's values by name.
 
     Raises:
-        ValueError: A value is wrong, or two values have the same name.
+        ValueError: A value does not match the pattern, or two values have the same name.
     """
     values: dict[str, str] = {}
     for name, value in map(_named, entries):

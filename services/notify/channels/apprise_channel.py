@@ -24,8 +24,9 @@ from lookout.v1.notifications_pb2 import Apprise, NotificationEvent
 from lookout.v1.watches_pb2 import SEVERITY_CRITICAL
 
 _TITLE: Final = "Lookout"
-#: for each paging service, by its URL's schema: the attribute of Apprise's plugin that holds the page's key,
-#: which all messages about one page share
+#  by the URL schema of a paging service: the attribute of Apprise's plugin that holds the page's key, which
+# all
+#: messages about one page share
 _PAGE_KEYS: Final = {
     **dict.fromkeys(("pagerduty", "squadcast", "goalert", "incidentio", "ilert", "firehydrant"), "dedup"),
     **dict.fromkeys(("opsgenie", "jira"), "alias"),
@@ -115,7 +116,8 @@ class ChatChannel(_AppriseChannel, GroupingChannel):
 class PagingChannel(_AppriseChannel):
     """Sends pages: one per incident, which is resolved when the incident ends.
 
-    Other events are not sent, because a note about an ended incident, for example, would page somebody again.
+    Other events are not sent, because they would page somebody again (for example, a note about an ended
+    incident).
     """
 
     def send(self, message: Message) -> None:

@@ -32,14 +32,13 @@ _QOS: Final = 1
 #: keep-alive interval in seconds, after which a silent broker counts as disconnected
 _KEEPALIVE_S: Final = 30
 _GOODBYE_S: Final = 2.0
-#: most passes over the broker's retained messages; the last one must find nothing to remove
+#: maximum number of passes over the broker's retained messages; the last pass must find nothing to remove
 _PASSES: Final = 10
 #: keys of a discovery message whose values are the entity's own retained topics
 _OWN_PLACES: Final = ("state_topic", "json_attributes_topic", "image_topic")
 #: payload that Home Assistant shows as an unknown state
 _UNKNOWN: Final = "None"
-#: reasons for closing an incident after which the state is known to be off: the answer is no, or the
-#: schedule has ended
+#: reasons for closing an incident that set its state to off: the answer is no, or the schedule has ended
 _SEEN_ENDS: Final = frozenset({"cleared", "schedule"})
 _ONLINE: Final = "online"
 _OFFLINE: Final = "offline"
@@ -48,7 +47,8 @@ _PROBLEMS: Final = {CAMERA_OFFLINE: "Offline", CAMERA_HEALTH: "Camera"}
 
 
 class MqttChannel(ConnectedChannel):
-    """Publishes each event, and retained states, so that a Home Assistant that starts later gets them.
+    """Publishes each event, and the current states as retained messages for a Home Assistant that starts
+    later.
 
     Args:
         target: The broker.
@@ -59,7 +59,8 @@ class MqttChannel(ConnectedChannel):
         watches: The watches that may be snoozed; None: none may be.
         wanted: Returns whether the notification wants an event. For other events, only the camera's
             availability is published.
-        trial: Whether this is a second client, for one test; it does not publish the service's availability.
+        trial: Whether this is an additional client for one test, which does not publish the service's
+            availability.
     """
 
     def __init__(
@@ -116,8 +117,8 @@ class MqttChannel(ConnectedChannel):
     def retire(self, others: Sequence[Notification] = ()) -> None:
         client = self._open()
         heirs = [heir for heir in others if heir.HasField("mqtt") and place_of(heir.mqtt) == self._place]
-        # A broker may send retained messages in any order, and drop some if there are very many. So read and
-        # remove them repeatedly, until a pass finds nothing to change.
+        # A broker may send retained messages in any order, and drop some if there are very many. So the
+        # messages are read and removed repeatedly, until a pass finds nothing to change.
         for _ in range(_PASSES):
             changes = self._changes(self._retained(client), heirs)
             for place, payload in changes.items():
@@ -130,23 +131,23 @@ class MqttChannel(ConnectedChannel):
             )
         for place in (self._availability, self._switches.availability):
             self._publish(client, place, b"", retain=True)
-        self._client = None  # `close` would publish its availability again
+        self._client = None  # otherwise `close` would publish the availability again
         client.disconnect()
         client.loop_stop()
 
     def _retained(self, client: paho.Client) -> dict[str, bytes]:
         """Return the broker's retained discovery, attributes and availability messages, by topic.
 
-        A message that is published after the subscription is confirmed marks the end: when it comes back, the
-        broker has sent all retained messages.
+        Once the broker has confirmed the subscription, this client publishes a message. When that message
+        comes back, the broker has sent all retained messages.
 
         Raises:
             DeliveryError: The broker does not answer, or does not let this user read discovery topics.
         """
         end = f"{self._topic}/{self._name}/end"
-        # This probe should come back too. If this user may not read a topic, a broker may confirm the
-        # subscription but send nothing, as if there were no messages. Home Assistant takes the empty probe
-        # as the removal of an entity that does not exist.
+        # This probe shows whether this user may read the discovery topics. If not, a broker may confirm the
+        # subscription but send nothing, as if there were no messages. Home Assistant takes the empty probe as
+        # the removal of an entity that does not exist.
         probe = f"{self._discovery}/sensor/{self._name}/config"
         retained: dict[str, bytes] = {}
         confirmed: SimpleQueue[int] = SimpleQueue()
@@ -184,10 +185,10 @@ class MqttChannel(ConnectedChannel):
         return topic.startswith(f"{self._topic}/")
 
     def _changes(self, retained: Mapping[str, bytes], heirs: Sequence[Notification]) -> dict[str, bytes]:
-        """Return the messages (payload by topic) after which no entity depends on this notification.
+        """Return the messages (payload by topic) to publish so that no entity depends on this notification.
 
-        An entity that this notification was the last to announce is handed over to one of `heirs`, if that
-        one was told of the entity's newest incident too. Otherwise the entity is removed by empty messages.
+        If this notification was the last to announce an entity, the entity is handed over to one of `heirs`
+        that was also told of its newest incident. If there is no such heir, empty messages remove the entity.
         Availability topics that no remaining entity uses are removed too.
 
         Args:
@@ -226,7 +227,7 @@ class MqttChannel(ConnectedChannel):
         self._known.clear()
         self._switches.forget()
         if client is not None:
-            # Publish "offline" explicitly, since the broker sends the client's will only if the connection
+            # Publish "offline" explicitly, because the broker sends the client's will only if the connection
             # breaks.
             if client.is_connected() and not self._trial:
                 farewell = client.publish(self._availability, _OFFLINE.encode(), _QOS, retain=True)
@@ -329,7 +330,9 @@ class MqttChannel(ConnectedChannel):
         self._publish_data(client, message)
 
     def _publish_data(self, client: paho.Client, message: Message) -> None:
-        """Publish an event and its id for programs. It is not retained, so a program gets each event once."""
+        """Publish an event and its id for programs. The event is not retained, so a program gets each event
+        once.
+        """
         data = {"id": message.id, "data": json.loads(to_json(message.event))}
         self._publish(client, f"{self._topic}/events", json.dumps(data, ensure_ascii=False).encode())
 
@@ -345,7 +348,7 @@ def availability_topic(topic: str, notification: str) -> str:
 
 
 def _heir(attributes: bytes, heirs: Sequence[Notification]) -> str | None:
-    """Return the id of one of `heirs` that was told of an entity's newest incident; None if none was."""
+    """Return the id of one of `heirs` that was told of an entity's newest incident; None if no heir was."""
     try:
         event = from_json(attributes, NotificationEvent)
     except WireError:
@@ -366,8 +369,8 @@ def state_of(alert: Alert) -> str:
 
 
 def camera_availability(alert: Alert) -> str | None:
-    """Return the availability of a camera (online or offline) that follows from an alert; None if none does.
-    While a camera is offline, its states are unknown.
+    """Return a camera's availability (online or offline) according to an alert; None if the alert says
+    nothing about it. While a camera is offline, its states are unknown.
     """
     if alert.watch == CAMERA_OFFLINE:
         return _ONLINE if alert.kind == Alert.KIND_CLOSED else _OFFLINE
@@ -386,13 +389,13 @@ def _is_of_camera(place: str) -> bool:
 
 
 def camera_topic(topic: str, camera: str) -> str:
-    """Return the topic that says whether a camera is watched."""
+    """Return the topic of a camera's availability."""
     return f"{topic}/{stable_id('mqtt', camera)[:16]}/availability"
 
 
 def entity_key(camera: str, watch: str) -> str:
-    """Return the topic level for a camera and watch: a digest, since MQTT reserves characters that ids may
-    contain.
+    """Return the topic level for a camera and watch. It is a digest, because ids may contain characters that
+    MQTT reserves.
     """
     return stable_id("mqtt", camera, watch)[:16]
 
@@ -407,7 +410,8 @@ def discovery(
 
     Args:
         topic: Prefix of the state topics.
-        availability: Topic that says whether the service is connected; while it is not, states are unknown.
+        availability: Topic that says whether the service is connected; while the service is not, states
+            are unknown.
         camera: The camera's id.
         watch: The watch's id.
         question: The watch's question.

@@ -21,7 +21,7 @@ from lookout.services.notify.settings import MESSAGE_S, NotifySettings
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.notifications_pb2 import Notification, NotificationEvent
 
-#: most bytes of a picture
+#: maximum bytes of a picture
 _PICTURE: Final = 8 << 20
 #: time limit in seconds for fetching the pictures for a second opinion; pause before the gateway is asked
 #: again
@@ -49,8 +49,8 @@ class Channels:
 
     def identity(self, notification: Notification) -> bytes:
         """Return a fingerprint of everything that a notification's channel depends on; if it changes, the
-        channel must be reopened. It includes the secrets, since a file's content may change under the same
-        name (`lookout notify add`, Kubernetes).
+        channel must be reopened. The fingerprint includes the secrets, because a file's content may change
+        under the same name (`lookout notify add`, Kubernetes).
         """
         configuration = notification.SerializeToString(deterministic=True)
         files = secret_files(notification)
@@ -95,7 +95,10 @@ class Channels:
                     trial=trial,
                 )
             case _:
-                raise DeliveryError("this release does not know the notification's channel", final=True)
+                raise DeliveryError(
+                    "this release does not know the notification's channel: update the notify service",
+                    final=True,
+                )
 
     def _switches(self, notification: Notification) -> WatchSwitches | None:
         """Return the watches that Home Assistant may snooze through a notification; None if the notification
@@ -120,7 +123,7 @@ class Channels:
 
         If the gateway has no picture of that time, return only the incident's best picture; if that is
         missing too, return nothing. The gateway may read a new incident's alert a little later than this
-        service, so it is asked again for some seconds.
+        service, so the gateway is asked repeatedly for some seconds.
 
         Args:
             alert: The incident.

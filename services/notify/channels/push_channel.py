@@ -21,7 +21,7 @@ from lookout.wire import stable_id
 
 #: seconds that a push service keeps a message for a browser that is not running
 _KEPT_S: Final = 86_400
-#: most characters of a text, since push services reject messages of more than 4096 bytes
+#: maximum number of characters of a text, because push services reject messages of more than 4096 bytes
 _TEXT: Final = 800
 #: statuses that mean that the browser no longer accepts messages
 _GONE: Final = frozenset({404, 410})

@@ -21,10 +21,11 @@ from lookout.wire import names_id, stable_id, to_json
 
 ON: Final = "ON"
 OFF: Final = "OFF"
-#: how long a switch snoozes a watch, unless somebody turns the switch off earlier
+#: how long a switch snoozes a watch, unless somebody ends the snooze earlier
 SNOOZE: Final = timedelta(hours=24)
 _BODY: Final = 16 << 20
-#: most commands queued between two calls of `turn`, in case a sender repeats them without a pause
+#  maximum number of commands queued between two calls of `turn`, in case a sender repeats commands without a
+# pause
 _COMMANDS: Final = 100
 
 Publish = Callable[[str, bytes], None]
@@ -59,7 +60,7 @@ class Switch:
 
 
 class WatchSwitches:
-    """The watches that a token's holder sees and may snooze, through the gateway.
+    """Reads and snoozes, through the gateway, the watches that a token allows.
 
     Args:
         url: URL of the gateway.
@@ -75,8 +76,8 @@ class WatchSwitches:
         self._allowed = UriFetcher(("http", "https"), (host,), ("0.0.0.0/0", "::/0"), timeout_s=MESSAGE_S)
 
     def views(self) -> dict[str, Switch]:
-        """Return the watches that can be snoozed, by id. Kubernetes resources are left out, since only
-        kubectl can change them.
+        """Return the watches that can be snoozed, by id. Watches from Kubernetes resources are omitted,
+        because only kubectl can change them.
 
         Raises:
             DeliveryError: The gateway does not answer, or rejects the token.
@@ -160,13 +161,14 @@ class SnoozeSwitches:
         self._availability = b""
 
     def take(self, topic: str, payload: bytes, retained: bool) -> None:
-        """Take a message from the broker. If it is a command, `turn` carries it out later on another
-        thread.
+        """Process a message from the broker. If it is a command, queue it for `turn`, which carries it out on
+        another thread.
         """
         key, _, kind = topic.removeprefix(f"{self._base}/").partition("/")
         if kind == "state" and retained and payload:
             self._standing.add(key)
-        # Retained commands are ignored: they may be of any age, and would be carried out at each connection.
+        # Retained commands are ignored, because they may be of any age and would be carried out at each
+        # connection.
         elif kind == "set" and not retained and self._commands.qsize() < _COMMANDS:
             self._commands.put((key, payload.decode(errors="replace").strip()))
 

@@ -79,7 +79,7 @@ def add(context: Context[GatewaySettings]) -> None:
 def _keep(context: Context[GatewaySettings], keeping: Keeping) -> None:
     """Start the removal of kept evidence: by age, and by erasures."""
     _, erasures = live_fence(context)
-    # All gateways share the store, so it is enough if one gateway erases and confirms.
+    # All gateways share the store, so only one of them needs to erase and confirm.
     join(context, erasures, {"kept evidence": keeping.erase}, stays=True, member="kept-evidence")
     _repeat(
         context,

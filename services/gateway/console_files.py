@@ -30,8 +30,8 @@ def install(app: FastAPI, built: Path = BUILT) -> None:
 
 
 class _Cached:
-    """Adds cache headers to files: browsers may keep a file for ever if its name contains a digest of its
-    content, and must revalidate any other file.
+    """Serves files with cache headers. Browsers may keep a file for ever if its name contains a digest of its
+    content; they must revalidate all other files.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -1,4 +1,4 @@
-"""The feed of events, which are numbered in the history, so that a follower that reconnects misses none."""
+"""The feed of events. The history numbers them, so that a follower that reconnects misses no event."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from lookout.services.gateway.history.tables import EVENTS
 from lookout.services.gateway.principal import RECHECK_S, Principal
 from lookout.services.gateway.problems import ProblemError
 
-#: most events per read
+#: maximum number of events per read
 _READ: Final = 500
-#: seconds after which followers read the history even if this process has not changed it, since another
-#: replica may have
+#: seconds after which followers read the history even if this process has not changed it, because another
+#: replica may have changed it
 _ASK_S: Final = 1.0
 #: seconds without an event after which a comment is sent to keep the connection open
 _SILENCE_S: Final = 15.0
 _ID: Final = re.compile(r"([0-9a-f]{8})-(\d{1,15})-(\d{1,15})")
-#: if the history was rebuilt, milliseconds before a follower's last event from which events are sent again,
-#: because their order may differ
+#: after a rebuild of the history, events are sent again from this many milliseconds before a follower's last
+#: event, because their order may differ
 _AGAIN_MS: Final = 60_000
 
 
@@ -90,7 +90,8 @@ class Feed:
             position = Position(match[1], int(match[2]), int(match[3]))
             if position.generation == generation:
                 return position
-            # The history was rebuilt with other numbers. Some events may be sent twice, but none is missed.
+            # The history was rebuilt with other numbers. Some events may be sent twice, but no event is
+            # missed.
             first = connection.scalar(
                 sqlalchemy.select(sqlalchemy.func.min(EVENTS.c.number)).where(
                     EVENTS.c.time_ms >= position.time_ms - _AGAIN_MS

@@ -17,7 +17,7 @@ from lookout.video.segments import CodecError
 from lookout.wire import MAX_SEGMENT_BYTES
 from lookout.wire.headers import Headers
 
-#: most bytes of a film, which stays in the gateway's temporary folder until it is published
+#: maximum bytes of a film, which stays in the gateway's temporary folder until it is published
 FILM_BYTES: Final = 512 << 20
 
 
@@ -47,11 +47,11 @@ def publish(
     send: Callable[[bytes, Headers], object],
     footage_until_ms: int,
 ) -> Film:
-    """Cut a film at keyframes, in a sandbox, and publish the pieces with times that make the film end now.
+    """Cut a film at keyframes, in a sandbox, and publish the pieces with times such that the film ends now.
 
     Args:
         path: The film, which is untrusted.
-        camera: The camera to publish it as.
+        camera: The camera under whose id the film is published.
         labels: Headers for every segment, in addition to its time.
         send: Publishes a segment, and returns when Kafka has confirmed it.
         footage_until_ms: End of the camera's existing footage, Unix milliseconds.

@@ -28,8 +28,8 @@ _NAME_CHARS: Final = 200
 def lag_rows(settings: GatewaySettings) -> list[LagRow]:
     """Return how far each service has read its topic, per partition.
 
-    `lag` counts the offsets up to the end. It is 0 if none of these offsets has a record for the service,
-    since transactions write markers into topics, and aborted records stay there.
+    `lag` is the number of offsets up to the topic's end. It is 0 if none of these offsets has a record for
+    the service: transactions also write markers into topics, and aborted records stay there.
     """
     # Small fetches, because one record is enough.
     options = {"auto.offset.reset": "earliest", "fetch.message.max.bytes": 1 << 16}
@@ -66,22 +66,22 @@ def _drop_marks(reader: TopicReader, rows: list[LagRow]) -> None:
     for row in rows:
         if row.lag:
             late.setdefault((row.topic, row.partition), []).append(row)
-    # Groups may share a topic, each with its own offset, so read one group per partition at a time.
+    # Several groups may read one topic from different offsets, so read one group per partition at a time.
     while late:
         _read_one(reader, {place: waiting.pop() for place, waiting in late.items()})
         late = {place: waiting for place, waiting in late.items() if waiting}
 
 
 def _read_one(reader: TopicReader, rows: Mapping[Place, LagRow]) -> None:
-    """Read from each row's offset up to the first record. If there is none up to the end, set the lag to
-    0.
+    """Read from each row's offset up to the first record. If there is no record up to the end, set the row's
+    lag to 0.
     """
     reader.read_places({place: row.committed for place, row in rows.items()})
     waiting, deadline = dict(rows), time.monotonic() + _ANSWER_S
     while waiting and time.monotonic() < deadline:
         try:
             message = reader.next(0.2)
-        except KafkaException:  # what remains is unknown, so keep the lag
+        except KafkaException:  # unknown whether records remain, so keep the lag
             return
         if isinstance(message, End):
             if (row := waiting.pop((message.topic, message.partition), None)) is not None:
@@ -117,7 +117,9 @@ def service_rows(settings: GatewaySettings) -> list[ServiceRow]:
 
 
 def findings(settings: GatewaySettings) -> Iterator[Finding]:
-    """Yield the findings of `lookout doctor` about Kafka and Redis, as this gateway reaches them."""
+    """Yield the findings of `lookout doctor` about Kafka and Redis, checked with this gateway's
+    connections.
+    """
     admin = AdminClient(settings.kafka(), logger=logs.client_logger("fleet"))
     for result in (
         *kafka_checks(admin, settings.bootstrap),

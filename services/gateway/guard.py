@@ -1,4 +1,6 @@
-"""Checks every call: who the caller is, what the caller may do, and whether a browser was tricked into it."""
+"""Checks every call: who the caller is, what the caller may do, and whether another site tricked a browser
+into the call.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ def caller(request: Request) -> Principal:
     """Return a request's caller.
 
     Raises:
-        ProblemError: The caller is unknown or calls too often, or another site may have made a browser ask
-            for a change.
+        ProblemError: The caller is unknown or calls too often, or another site may have made a browser
+            request a change.
     """
     parts = parts_of(request)
     address = address_of(request)
@@ -46,14 +48,15 @@ def caller(request: Request) -> Principal:
         )
     wait_s = parts.rate.wait_s(principal.actor)
     if wait_s:
-        raise too_many(wait_s, f"more than {parts.settings.calls_per_minute} calls in a minute")
+        raise too_many(
+            wait_s,
+            f"you made more than {parts.settings.calls_per_minute} calls in a minute, which is the limit",
+        )
     return principal
 
 
 def still_is(request: Request, principal: Principal) -> bool:
-    """Return whether a request would still be accepted as this caller's. Long responses check this
-    repeatedly.
-    """
+    """Return whether the request's caller would still be accepted. Long responses check this repeatedly."""
     try:
         return _identify(request) == principal
     except ProblemError:
@@ -90,8 +93,8 @@ def _identify(request: Request) -> Principal | None:
 
 
 def _bearer(parts: Parts, token: str) -> Principal | None:
-    """Return the caller with a bearer token, which is from access.v1 or the provider's; None if it is
-    invalid.
+    """Return the caller with a bearer token, which is either from access.v1 or from the provider; None if the
+    token is invalid.
     """
     if parts.provider is None or token.count(".") != 2 or not (audience := parts.settings.oidc.audience):
         return parts.tokens.find(token)

@@ -1,4 +1,6 @@
-"""The API as Model Context Protocol tools, for agents. Calls are checked like calls of routes."""
+"""Offers the API to agents as Model Context Protocol tools. Calls are checked like calls of the HTTP
+routes.
+"""
 
 from __future__ import annotations
 

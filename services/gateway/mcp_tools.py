@@ -51,8 +51,7 @@ class Tools:
     async def answer(
         self, principal: Principal, api: httpx.AsyncClient, call: tuple[Scope, Receive, Send]
     ) -> None:
-        """Answer one call. The ASGI application is made for this call only, so that its tasks end with the
-        call.
+        """Answer one call. A new ASGI application is made for each call, so that its tasks end with the call.
 
         Args:
             principal: The caller.
@@ -69,7 +68,7 @@ class Tools:
             # does not have.
             transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         )
-        async with self._server.session_manager.run():  # of the app that was just made
+        async with self._server.session_manager.run():  # belongs to the app made above
             await app(*call)
 
 

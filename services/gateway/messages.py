@@ -22,7 +22,7 @@ def answer(message: Message, status: int = 200, headers: Mapping[str, str] | Non
 
 
 def body_of(kind: type[M]) -> Callable[[Request], Awaitable[M]]:
-    """Make a FastAPI dependency that reads a message from the request body."""
+    """Return a FastAPI dependency that reads a message from the request body."""
 
     async def read(request: Request) -> M:
         if request.headers.get("content-type", JSON).partition(";")[0].strip().lower() != JSON:

@@ -16,7 +16,7 @@ _TEMPORARY = (LookoutError, TransientError, sqlalchemy.exc.DBAPIError)
 
 
 class PeriodicTask:
-    """Repeats a task every few seconds. A failed round is logged, and the next round tries again.
+    """Repeats a task every few seconds. A failed round is logged, and the task is retried in the next round.
 
     Args:
         work: Does one round.

@@ -65,7 +65,7 @@ class Principal:
         return not self.tenants or tenant_of(tenant) in self.tenants
 
     def sees_watch(self, watch: Watch, cameras: Iterable[tuple[str, str]]) -> bool:
-        """Return whether the caller may see a watch, which is so if it may see a camera that the watch
+        """Return whether the caller may see a watch, that is, may see at least one camera that the watch
         covers.
 
         Args:
@@ -85,9 +85,7 @@ class Principal:
         )
 
     def owns_watch(self, watch: Watch) -> bool:
-        """Return whether the caller may change a watch, which is so if it may see every camera that the watch
-        covers.
-        """
+        """Return whether the caller may change a watch, that is, may see every camera that it covers."""
         if self.tenants and (not watch.tenant or watch.tenant not in self.tenants):
             return False
         if not self.cameras:

@@ -83,7 +83,8 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(WriteError)
     async def not_written(request: Request, error: WriteError) -> Response:
-        # Kafka may have the record after all; a retry with the same idempotency key does not write it twice.
+        # Kafka may have the record nevertheless; a retry with the same idempotency key does not write it
+        # twice.
         return problem_response(request, 503, f"{error}: send the same request again", {"Retry-After": "2"})
 
     @app.exception_handler(TransientError)

@@ -22,8 +22,8 @@ from lookout.v1.gateway_pb2 import IncidentView, ReportSentence, ShiftReport
 
 #: time limit in seconds for the complete answer
 ANSWER_S: Final = 30.0
-#: most reports that a model writes within 24 hours, and most at the same time; other reports have only the
-#: templates' sentences
+#: maximum number of reports that a model writes within 24 hours, and at the same time; further reports have
+#: only the templates' sentences
 DAILY: Final = 200
 AT_ONCE: Final = 2
 _DAY_S: Final = 86_400.0
@@ -55,7 +55,7 @@ what it is about, in brackets: [2], or [1, 4, F2]. Say nothing that is not in th
 
 
 class ProseError(LookoutError):
-    """The model's prose is not available; the text says why and contains no secret."""
+    """The model's prose is not available; the message says why and contains no secret."""
 
 
 class ProseWriter:
@@ -77,7 +77,7 @@ class ProseWriter:
         hosts = (urlsplit(url).hostname or "",)
         self._allowed = UriFetcher(("http", "https"), hosts, settings.uri_networks, limit=_BODY)
         self._clock, self._lock = clock, threading.Lock()
-        self._asked: deque[float] = deque()
+        self._request_times: deque[float] = deque()
         self._places = threading.BoundedSemaphore(AT_ONCE)
 
     def write(self, report: ShiftReport) -> None:
@@ -100,21 +100,21 @@ class ProseWriter:
             report.prose_note = clean(f"no prose: {error}", 1000)
 
     def _count(self) -> None:
-        """Count a request to the model.
+        """Count a request to the model, if the daily limit allows it.
 
         Raises:
             ProseError: The daily limit is reached.
         """
         with self._lock:
             now = self._clock()
-            while self._asked and self._asked[0] <= now - _DAY_S:
-                self._asked.popleft()
-            if len(self._asked) >= DAILY:
+            while self._request_times and self._request_times[0] <= now - _DAY_S:
+                self._request_times.popleft()
+            if len(self._request_times) >= DAILY:
                 raise ProseError(f"the limit of {DAILY} reports within 24 hours is reached")
-            self._asked.append(now)
+            self._request_times.append(now)
 
     def _words(self, report: ShiftReport) -> str:
-        """Ask the model; return its text.
+        """Return the model's text about a report.
 
         Raises:
             LookoutError: The endpoint does not answer, or its reply has no text.
@@ -165,8 +165,8 @@ def prompt_of(report: ShiftReport) -> str:
 
 
 def checked(words: str, report: ShiftReport, model: str) -> tuple[list[ReportSentence], str]:
-    """Return the sentences that cite something in the report, and a note that also says how much was
-    dropped.
+    """Return the sentences that cite something in the report, and a note about the prose that also says how
+    much was dropped.
 
     Args:
         words: The model's text.
@@ -179,26 +179,26 @@ def checked(words: str, report: ShiftReport, model: str) -> tuple[list[ReportSen
     citable = {name: [incident.id] for name, incident in _incidents(report).items()}
     citable |= {f"F{number}": list(fact.incidents) for number, fact in enumerate(report.sentences, 1)}
     sentences: list[ReportSentence] = []
-    left_out = invented = 0
+    uncited = invented = 0
     for line in _lines(words):
         cited = [
             name for group in _CITED.findall(line) for name in re.split(r"[\s,;]+", group.strip().upper())
         ]
-        right = [name for name in dict.fromkeys(cited) if name in citable]
+        valid = [name for name in dict.fromkeys(cited) if name in citable]
         invented += sum(name not in citable for name in cited)
         text = _CITED.sub("", line).strip()
-        if not right or not text or len(sentences) == _SENTENCES:
-            left_out += 1
+        if not valid or not text or len(sentences) == _SENTENCES:
+            uncited += 1
             continue
-        incidents = dict.fromkeys(incident for name in right for incident in citable[name])
+        incidents = dict.fromkeys(incident for name in valid for incident in citable[name])
         sentences.append(ReportSentence(text=clean(text, 500), incidents=incidents))
     if not sentences:
         raise ProseError(f"no sentence of {clean(model, 100)} cites anything in this report")
     note = f"Written by {clean(model, 100)} from this report's facts; read the incidents before you act."
     if invented:
         note += f" {invented} citations were removed, because the report does not contain what they cite."
-    if left_out:
-        note += f" {left_out} sentences without a citation were removed."
+    if uncited:
+        note += f" {uncited} sentences without a citation were removed."
     return sentences, note
 
 

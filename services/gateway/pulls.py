@@ -11,8 +11,8 @@ from lookout.wire import CAMERA_REPORT
 
 
 def pulled(settings: GatewaySettings, cameras: Sequence[str]) -> list[tuple[str, str]]:
-    """Return each camera's state, and why its newest connection ended; both are empty if there is no
-    report.
+    """Return, for each camera, its state and why its newest connection ended; both are empty if no agent
+    reports on the camera.
     """
     try:
         with settings.redis_client(
@@ -28,8 +28,8 @@ def pulled(settings: GatewaySettings, cameras: Sequence[str]) -> list[tuple[str,
 
 
 def why_nothing(settings: GatewaySettings, cameras: Sequence[str]) -> dict[str, str]:
-    """Return the reasons that agents give for cameras that send nothing, by camera; without cameras that have
-    no reason.
+    """Return the reasons that agents give for cameras that send nothing, by camera. Cameras without a reason
+    are omitted.
     """
     reasons = {}
     for camera, (state, error) in zip(cameras, pulled(settings, cameras), strict=True):

@@ -29,7 +29,7 @@ from lookout.v1.memory_pb2 import ScoredSpan, UnusualRequest
 from lookout.wire import CAMERAS, EVERY_CAMERA, SHIFT_REPORT, from_json, stable_id
 
 _RECALL_S: Final = 10.0
-#: milliseconds after a period's end within which its last windows are decided and stored
+#: milliseconds after a period's end in which its last windows are decided and stored
 _SETTLED_MS: Final = 60_000
 #: seconds that a gateway has for writing a report before another gateway tries
 _LEASE_S: Final = 120.0
@@ -85,16 +85,16 @@ def composed(
 
 
 def _ask_agents(parts: Parts, message: ShiftReport) -> None:
-    """Add the agents' reasons to stretches in which cameras currently send nothing."""
+    """Add the agents' reasons to the stretches in which cameras still send nothing."""
     silent = [stretch for stretch in message.unwatched if stretch.ongoing and stretch.reason == UNSEEN]
     if cameras := sorted({stretch.camera for stretch in silent}):
-        said = why_nothing(parts.settings, cameras)
+        reasons = why_nothing(parts.settings, cameras)
         for stretch in silent:
-            stretch.said = said.get(stretch.camera, stretch.said)
+            stretch.said = reasons.get(stretch.camera, stretch.said)
 
 
 def _unusual(parts: Parts, request: UnusualRequest) -> tuple[list[ScoredSpan], str]:
-    """Ask recall for unusual spans; return them, and a note if they are unknown."""
+    """Return the unusual spans that recall knows, and a note that is empty unless they are unknown."""
     if parts.settings.recall is None:
         return [], "Unusual spans are available only in a fleet with memory"
     channel = Channels(parts.settings).open(parts.settings.recall, [("grpc.enable_retries", 0)])
@@ -109,7 +109,7 @@ def _unusual(parts: Parts, request: UnusualRequest) -> tuple[list[ScoredSpan], s
 
 
 def note_outages(parts: Parts) -> None:
-    """Store why agents get nothing from cameras, since agents no longer say so after an outage."""
+    """Store why agents get nothing from cameras, because agents no longer say so after an outage."""
     with parts.database.reading() as connection:
         rows = queries.documents(connection, CAMERAS.name)
     names = [row.key for row in rows if from_json(row.body, Camera).url]
@@ -132,8 +132,8 @@ class ScheduledReports:
         """Write each tenant's newest report, if it is due and not in the history yet.
 
         Raises:
-            WriteError: Kafka has not confirmed the report. It may have the report after all, so the next
-                attempt uses the same id.
+            WriteError: Kafka has not confirmed the report. Kafka may have the report nevertheless, so the
+                next attempt uses the same id.
         """
         parts = self._parts
         begin_ms, end_ms = newest_period(parts.settings.report_times, 1000 * self._clock() - _SETTLED_MS)
@@ -154,7 +154,7 @@ class ScheduledReports:
             if reported is None:  # a new tenant, whose first report covers the next period
                 connection.execute(parts.database.insert_new(FACTS), {"name": name, "value": str(end_ms)})
                 return False
-        # The gateway that asks first writes the report. If it fails, its claim expires after `_LEASE_S`.
+        # The first gateway to ask writes the report. If it fails, its claim expires after `_LEASE_S`.
         return int(reported) < end_ms and parts.once.take(f"{name} {end_ms}", _LEASE_S)
 
 
@@ -181,7 +181,7 @@ def newest_period(times: str, now_ms: float) -> tuple[int, int]:
 
 
 def alert_of(tenant: str, report: ShiftReport) -> Alert:
-    """Make the alert that carries a report. Its ids stay the same at every attempt.
+    """Return the alert that carries a report. Its ids are the same at every attempt.
 
     Args:
         tenant: The tenant whose cameras the report is about.

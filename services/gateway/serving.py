@@ -76,13 +76,13 @@ class HttpServer:
                 continue
             try:
                 self._context = self._read_certificate()
-            except StartupError as error:  # being written, or invalid; the earlier certificate stays in use
+            except StartupError as error:  # incomplete or invalid; the earlier certificate stays
                 logs.get("gateway").warning("the certificate cannot be read", error=str(error))
                 continue
             before = now
 
     def await_start(self, seconds: float) -> bool:
-        """Wait until the server has started; return False if it has not within `seconds`."""
+        """Wait until the server has started; return False if it has not started within `seconds`."""
         deadline = time.monotonic() + seconds
         while not self._server.started and time.monotonic() < deadline:
             time.sleep(0.01)

@@ -176,9 +176,11 @@ class GatewaySettings(FetchSettings):
     @model_validator(mode="after")
     def _http_fits(self) -> Self:
         if (self.http_cert_file is None) != (self.http_key_file is None):
-            raise ValueError("LOOKOUT_HTTP_CERT_FILE and LOOKOUT_HTTP_KEY_FILE go together")
+            raise ValueError(
+                "LOOKOUT_HTTP_CERT_FILE and LOOKOUT_HTTP_KEY_FILE go together: set both or neither"
+            )
         if self.prose_url is not None and not self.prose_model:
-            raise ValueError("LOOKOUT_PROSE_URL needs LOOKOUT_PROSE_MODEL, the model's name there")
+            raise ValueError("LOOKOUT_PROSE_URL needs LOOKOUT_PROSE_MODEL, the model's name at this endpoint")
         if self.oidc.issuer and self.public_url is None:
             raise ValueError(
                 "LOOKOUT_OIDC__ISSUER needs LOOKOUT_PUBLIC_URL, to which the provider sends people back"

@@ -22,14 +22,14 @@ from lookout.video.files.names import SUFFIXES
 KEPT: Final = timedelta(days=7)
 #: seconds within which the next bytes must arrive
 _IDLE_S: Final = 30.0
-_PIECE: Final = 5 << 20  # S3 accepts no smaller parts
+_PIECE: Final = 5 << 20  # the smallest part that S3 accepts
 
 
 class Uploads:
     """Stores uploaded recordings, each under a name that nobody can guess.
 
     Args:
-        url: A URL such as `s3://bucket/prefix`, or a folder. The recordings services must use the same one.
+        url: A URL such as `s3://bucket/prefix`, or a folder. The recordings services must use the same store.
         limit: Maximum bytes of all uploads together.
 
     Raises:
@@ -43,14 +43,14 @@ class Uploads:
         self._limit = limit
         self._store: Any = store_of_setting("LOOKOUT_UPLOAD_URL", url)
         self._arriving = self._arrived = (
-            0  # bytes: of uploads in progress, and of all completed by this process
+            0  # bytes of uploads in progress, and of all uploads that this process completed
         )
 
     async def take(self, name: str, chunks: AsyncIterator[bytes]) -> Upload:
         """Store a recording as it is received.
 
         Args:
-            name: The file's name; its extension says which container it is.
+            name: The file's name, whose extension says which container it is.
             chunks: The file's bytes.
 
         Raises:
@@ -109,7 +109,7 @@ class Uploads:
 
 
 async def patient(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the non-empty chunks; raise `ProblemError` if none arrives for too long."""
+    """Yield the non-empty chunks; raise `ProblemError` if no chunk arrives for too long."""
     while True:
         try:
             async with asyncio.timeout(_IDLE_S):

@@ -30,7 +30,8 @@ from lookout.wire.headers import Headers
 
 KEY_HEADER: Final = "idempotency-key"
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,128}")
-#: most seconds to wait until the history has a change; after that, the response may not show it yet
+#: maximum seconds to wait until the history has a change; after that, the response may not show the change
+#: yet
 _SEEN_S: Final = 10.0
 _ANSWER_S: Final = 10.0
 _POLL_S: Final = 0.02
@@ -83,8 +84,8 @@ class Writes:
 
     @contextmanager
     def once(self, principal: Principal, asked: Asking, topic: str) -> Iterator[str | None]:
-        """Give the `with` block the key of the record that the same request wrote earlier; None: it wrote
-        none. While the block runs, repetitions of the request wait in this process.
+        """Give the `with` block the key of the record that the same request wrote earlier; None if it wrote
+        no record. While the block runs, repetitions of the request wait in this process.
 
         Args:
             principal: The caller.
@@ -120,7 +121,7 @@ class Writes:
             principal: The caller.
             asked: The request.
             topic: The records' topic.
-            records: Values by key; None deletes.
+            records: Values by key; None deletes the key's record.
             audit: The audit entry with action and subject; caller, time and address are filled in here.
         """
         places = self._writer.write(topic, records, Origin(principal.actor, asked.key))
@@ -174,8 +175,8 @@ class Writes:
         self._writer.send(AUDIT.name, audit.actor, to_json(audit), origin, failed)
 
     def catch_up(self, topic: str) -> None:
-        """Wait until the history has read a topic up to its current end, because a change builds on the
-        newest record.
+        """Wait until the history has read a topic up to its current end. Needed before a change that builds
+        on the newest record.
 
         Raises:
             ProblemError: This takes too long.
@@ -210,7 +211,7 @@ class Writes:
         return record
 
     def _ends(self, topic: str) -> list[RecordPlace]:
-        """Return the places of a topic's newest records."""
+        """Return the place of the newest record in each partition of a topic."""
         with closing(TopicReader(self._settings, "gateway-ends")) as reader:
             partitions = reader.partitions(topic, _ANSWER_S)
             begins = reader.begins(topic, partitions, _ANSWER_S)
@@ -227,5 +228,5 @@ def _complete(audit: AuditEntry, principal: Principal, asked: Asking) -> None:
 
 
 def entry(action: str, subject: str, *, camera: str = "", tenant: str = "") -> AuditEntry:
-    """Make an audit entry with an action and its subject."""
+    """Return an audit entry with an action and its subject."""
     return AuditEntry(action=action, subject=subject[:200], camera=camera, tenant=tenant)

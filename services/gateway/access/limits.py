@@ -10,7 +10,7 @@ from typing import Final
 
 _CALLERS: Final = 10_000
 _FREE_FAILURES: Final = 5
-#: open event streams per caller, enough for a person's tabs and devices; each costs a connection, and a
+#: open event streams per caller, enough for a person's tabs and devices. Each costs a connection, and a
 #: database read per change
 _FOLLOWERS: Final = 20
 _LONGEST_WAIT_S: Final = 300.0
@@ -30,7 +30,9 @@ class CallRate:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait_s(self, caller: str) -> float:
-        """Count a call and return 0 if it is allowed; otherwise return the seconds until one is."""
+        """Count a call and return 0 if it is allowed; otherwise return the seconds until the next call is
+        allowed.
+        """
         now = self._clock()
         with self._lock:
             calls, at = self._buckets.pop(caller, (self._size, now))
@@ -55,7 +57,9 @@ class Followers:
         self._open: Counter[str] = Counter()
 
     def begin(self, caller: str) -> bool:
-        """Count one more stream and return True; return False if the caller already has `limit` streams."""
+        """Count one more stream and return True; return False without counting if the caller already has
+        `limit` streams.
+        """
         with self._lock:
             if self._open[caller] >= self.limit:
                 return False
@@ -63,7 +67,7 @@ class Followers:
             return True
 
     def end(self, caller: str) -> None:
-        """Count one stream less."""
+        """Count one stream fewer."""
         with self._lock:
             self._open[caller] -= 1
             if self._open[caller] <= 0:
@@ -71,8 +75,8 @@ class Followers:
 
 
 class Failures:
-    """Failed sign-ins by address. From the fifth failure on, the address must wait: 1 s, then twice as long
-    each time, up to 5 minutes.
+    """Counts failed sign-ins by address. From the fifth failure on, the address must wait: first 1 s, then
+    twice as long each time, up to 5 minutes.
 
     Args:
         clock: Monotonic seconds.

@@ -13,7 +13,8 @@ _LIMIT = 4096
 
 
 class SignInLink:
-    """The link's current secret. A secret is accepted only once; a new one then replaces it in the file.
+    """Holds the link's current secret. A secret is accepted only once; then a new secret replaces it in the
+    file.
 
     Args:
         path: The file with the secret.
@@ -25,7 +26,9 @@ class SignInLink:
         self._renew()
 
     def take(self, secret: str) -> bool:
-        """Return whether `secret` is the current one. If so, replace it, so that it is no longer valid."""
+        """Return whether `secret` is the current secret. If so, replace the current secret, so that it is no
+        longer valid.
+        """
         with self._lock:
             try:
                 content = read_file(self._path, limit=_LIMIT)

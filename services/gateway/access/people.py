@@ -1,4 +1,4 @@
-"""Maps the OpenID Connect provider's people to callers of the gateway."""
+"""Maps people who signed in with OpenID Connect to callers of the gateway."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def person(settings: OidcSettings, claims: Mapping[str, Any]) -> Principal | Non
 
 
 def actor_of(claims: Mapping[str, Any]) -> str:
-    """Return a person's name followed by part of the digest of the claim `sub`, because a name may be chosen
-    freely or pass to another person.
+    """Return a person's name and part of the digest of the claim `sub`. The name alone is not enough, because
+    people may choose their names freely, and a name may pass to another person.
     """
     name = next(
         (
@@ -56,7 +56,7 @@ def actor_of(claims: Mapping[str, Any]) -> str:
 
 
 def _groups(claims: Mapping[str, Any], path: str) -> frozenset[str]:
-    value: Any = claims.get(path)  # a claim's name may contain dots itself, for example if it is a URL
+    value: Any = claims.get(path)  # the name of a claim may itself contain dots, for example if it is a URL
     if value is None:
         value = claims
         for part in path.split("."):

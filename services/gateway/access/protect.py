@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lookout.services.gateway.problems import problem_response
 
-#: most bytes of a request body; uploads of recordings and films have their own limits
+#: maximum bytes of a request body; uploads of recordings and films have separate limits
 BODY_BYTES: Final = 1 << 20
 #: time limit for receiving the whole body, in seconds
 BODY_S: Final = 30.0
@@ -55,7 +55,7 @@ class Protection:
 
     Args:
         app: The application.
-        large: Paths whose request bodies have their own limits.
+        large: Paths whose request bodies have separate limits.
     """
 
     def __init__(self, app: ASGIApp, large: frozenset[str] = frozenset()) -> None:
@@ -102,7 +102,7 @@ class Protection:
             await self._app(scope, receive_some, send_protected)
         except _TooLargeError:
             if not begun:
-                detail = f"the body has more than {BODY_BYTES} bytes: send less"
+                detail = f"the body has more than {BODY_BYTES} bytes, which is the limit: send less"
                 answer = problem_response(Request(scope), 413, detail)
                 await answer(scope, receive, send_protected)
         except _TooSlowError:

@@ -23,21 +23,21 @@ from lookout.runtime.observe import logs
 from lookout.services.gateway.oidc_settings import OidcSettings
 from lookout.text import clean
 
-#: only asymmetric signatures, because if HMAC were allowed, a token could be forged with the public key as
-#: the shared secret
+#: only asymmetric signatures. If HMAC were allowed, a token could be forged with the public key as the shared
+#: secret
 ALGORITHMS: Final = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "Ed25519", "EdDSA"),
 )
 CALLBACK: Final = "/oidc/callback"
 SIGN_OUT: Final = "/oidc/sign-out"
-#: most seconds by which the provider's and the gateway's clocks may differ
+#: maximum difference between the provider's and the gateway's clocks, in seconds
 LEEWAY_S: Final = 60
-#: seconds for which fetched keys are used, during which a withdrawn key is still accepted: normally, and
-#: while the provider does not answer
+#: seconds for which fetched keys are used: normally, and while the provider does not answer. A withdrawn key
+#: is still accepted during this time
 _FRESH_S: Final = 600.0
 _STALE_S: Final = 3600.0
-#: shortest time in seconds between two fetches of keys, however many tokens name unknown keys
+#: minimum seconds between two fetches of keys, however many tokens name unknown keys
 _AGAIN_S: Final = 10.0
 _TIMEOUT_S: Final = 10.0
 _ANSWER_BYTES: Final = 1 << 20
@@ -75,7 +75,7 @@ class Endpoints:
 
 
 class Provider:
-    """The provider in the settings.
+    """A client of the provider in the settings.
 
     Args:
         settings: Issuer and client.
@@ -94,7 +94,7 @@ class Provider:
         self._lock = threading.Lock()
         self._endpoints: tuple[float, Endpoints] | None = None
         self._keys: tuple[float, KeySet] | None = None
-        self._asked = float("-inf")
+        self._fetched_at = float("-inf")
 
     def sign_in_url(self, secret: str) -> str:
         """Return the URL to which a browser goes to sign in.
@@ -120,8 +120,8 @@ class Provider:
         return _with_query(self._known().authorization, query)
 
     def sign_out_url(self) -> str:
-        """Return the URL at which a browser ends its session with the provider; the gateway's own URL if the
-        provider has none.
+        """Return the URL at which a browser ends its session with the provider; if the provider has no such
+        URL, the gateway's own URL.
 
         Raises:
             ProviderError: The provider does not answer.
@@ -172,7 +172,7 @@ class Provider:
         """Check a token's signature, issuer, audience and times; return its claims.
 
         Raises:
-            TokenError: One of these is wrong.
+            TokenError: The signature, the issuer, the audience or a time is wrong.
             ProviderError: The provider's keys cannot be read.
         """
         if len(token) > _TOKEN_BYTES or token.count(".") != 2:
@@ -203,7 +203,7 @@ class Provider:
             try:
                 claims = jwt.decode(token, self._key_set(newer=newer), algorithms=ALGORITHMS).claims
             except InvalidKeyIdError:
-                continue  # the provider may have a new key
+                continue  # no known key matches, but the provider may have a new one
             except (JoseError, TypeError, ValueError, RecursionError) as error:
                 raise TokenError(f"the token is not valid: {error}") from None
             if not isinstance(claims, dict):
@@ -214,18 +214,18 @@ class Provider:
     def _key_set(self, *, newer: bool) -> KeySet:
         with self._lock:
             now = self._clock()
-            held = self._keys
-            fresh = held is not None and now - held[0] < _FRESH_S
-            if held is not None and ((fresh and not newer) or now - self._asked < _AGAIN_S):
-                return held[1]
-            self._asked = now
+            cached = self._keys
+            fresh = cached is not None and now - cached[0] < _FRESH_S
+            if cached is not None and ((fresh and not newer) or now - self._fetched_at < _AGAIN_S):
+                return cached[1]
+            self._fetched_at = now
         try:
             keys = self._read_keys()
         except ProviderError as error:
-            if held is None or now - held[0] > _STALE_S:
+            if cached is None or now - cached[0] > _STALE_S:
                 raise
             logs.get("gateway").warning("the provider's keys cannot be read", error=str(error))
-            return held[1]
+            return cached[1]
         with self._lock:
             self._keys = (now, keys)
         return keys
@@ -245,9 +245,9 @@ class Provider:
             raise ProviderError(f"{address} has no usable key: {error}") from None
 
     def _known(self) -> Endpoints:
-        now, held = self._clock(), self._endpoints
-        if held is not None and now - held[0] < _STALE_S:
-            return held[1]
+        now, cached = self._clock(), self._endpoints
+        if cached is not None and now - cached[0] < _STALE_S:
+            return cached[1]
         address = self.issuer.rstrip("/") + "/.well-known/openid-configuration"
         document = self._json("GET", address)
         if document.get("issuer") != self.issuer:
@@ -319,11 +319,11 @@ class Provider:
 
 
 def derived(secret: str, purpose: str) -> str:
-    """Derive a value that only this sign-in's browser and the gateway can know.
+    """Return a value that only this sign-in's browser and the gateway can know.
 
     Args:
         secret: The sign-in's secret.
-        purpose: state, nonce or verifier. The three values do not reveal each other.
+        purpose: state, nonce or verifier. The three derived values do not reveal each other.
     """
     mac = hmac.new(secret.encode("utf-8", "surrogatepass"), purpose.encode(), hashlib.sha256)
     return base64.urlsafe_b64encode(mac.digest()).rstrip(b"=").decode()

@@ -1,4 +1,4 @@
-"""People's sessions: the browser has a random cookie, the database has the cookie's digest."""
+"""People's sessions. The browser has a random cookie, and the database has the cookie's digest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COOKIE: Final = "lookout-session"
 
 
 def digest(secret: str) -> str:
-    """Return the SHA-256 of a secret in hex, which is enough because secrets have 256 random bits."""
+    """Return the SHA-256 of a secret in hex. A plain hash is enough, because secrets have 256 random bits."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -10,8 +10,8 @@ from lookout.services.gateway.principal import Principal
 from lookout.services.gateway.writes import Asking, Writes, entry
 from lookout.v1.access_pb2 import Role
 
-#: most audit entries of failed sign-ins per minute, all addresses together, so that a flood of calls does
-#: not flood the log
+#: maximum number of audit entries about failed sign-ins per minute, all addresses together, so that a flood
+#: of calls does not flood the log
 FAILED_PER_MINUTE: Final = 60
 _NOBODY: Final = Principal("", Role.ROLE_UNSPECIFIED)
 
@@ -21,8 +21,8 @@ class SignIns:
 
     Args:
         failures: Failed sign-ins by address.
-        writes: Writes audit.v1, without waiting, because people who investigate an outage must be able to
-            sign in.
+        writes: Writes audit.v1. Sign-ins do not wait for Kafka, because people who investigate an outage
+            must be able to sign in.
     """
 
     def __init__(self, failures: Failures, writes: Writes) -> None:

@@ -13,8 +13,8 @@ HEAD_S: Final = 15.0
 
 
 class PatientProtocol(H11Protocol):
-    """uvicorn's protocol with a time limit for headers. Without it, a client that sends a byte now and then
-    would keep its connection for ever.
+    """uvicorn's protocol with a time limit for headers. Without the limit, a client that sends a byte now and
+    then would keep its connection for ever.
     """
 
     _late: asyncio.TimerHandle | None = None
@@ -25,8 +25,8 @@ class PatientProtocol(H11Protocol):
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes. Complete headers stop the time limit; the first bytes of the next request start another
-        one.
+        """Process received bytes. Complete headers stop the time limit; the first bytes of the next request
+        start a new one.
         """
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:

@@ -25,7 +25,7 @@ class Tokens:
         self._database = database
 
     def find(self, secret: str) -> Principal | None:
-        """Return the caller whose token has this secret; None if no valid token has it."""
+        """Return the caller whose token has this secret; None if no valid token has this secret."""
         identity = secret.partition(".")[0]
         query = sqlalchemy.select(DOCUMENTS.c.body).where(
             DOCUMENTS.c.topic == ACCESS.name, DOCUMENTS.c.key == identity[:64]

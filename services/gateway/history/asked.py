@@ -1,6 +1,4 @@
-"""Finds when questions about cameras were asked, which is the time that reports and coverage measure answers
-against.
-"""
+"""Finds when questions about cameras were asked. Reports and coverage compare the answers with this time."""
 
 from __future__ import annotations
 
@@ -24,9 +22,9 @@ from lookout.wire import CAMERA_OFFLINE, names_id
 
 UNSEEN: Final = "unseen"
 PAUSED: Final = "paused"
-#: reason for time before a camera or watch was set up, in which nothing was asked and so nothing was missed
+#: reason for time before a camera or watch was set up: nothing was asked, so no answer is missing
 UNSET: Final = "unset"
-#: milliseconds that an answer may take; a first or newest answer counts as missing only after this
+#: milliseconds that an answer may take; a first or newest answer counts as missing only after this time
 _SETTLING_MS: Final = 120_000
 
 
@@ -64,14 +62,16 @@ class AskedTime:
     changes: tuple[tuple[int, str], ...] = ()
 
     def buckets(self, size_ms: int) -> range:
-        """Return the begins (Unix milliseconds) of the buckets that this time touches."""
+        """Return the begins (Unix milliseconds) of the buckets that overlap this time."""
         return range(self.begin_ms // size_ms * size_ms, self.end_ms, size_ms)
 
     def missing(self, at_ms: int, size_ms: int, bucket: Bucket | None) -> Iterator[Missing]:
-        """Find a bucket's time that no verdict covers, separately for before and after the last verdict.
+        """Yield the time in a bucket that no verdict covers, separately for the time before and after the
+        last verdict.
 
-        The silence begins at `seen_ms`, even in buckets longer than a minute. The last verdict may end
-        anywhere within its minute, so up to a minute before `seen_ms` does not count as missing.
+        The time after the last verdict begins at `seen_ms`, even in buckets longer than a minute. The last
+        verdict may end anywhere within its minute, so up to a minute before `seen_ms` does not count as
+        missing.
         """
         begin_ms, end_ms = max(at_ms, self.begin_ms), min(at_ms + size_ms, self.end_ms)
         middle_ms = min(max(begin_ms, self.seen_ms), end_ms)
@@ -80,7 +80,8 @@ class AskedTime:
         if at_ms < self.seen_ms == self.end_ms <= at_ms + size_ms:
             left_ms -= MINUTE_MS
         if begin_ms < self.seen_ms <= at_ms + size_ms and self.seen_ms < self.end_ms:
-            # The last verdict ends within its minute; the rest of this minute belongs to the silence.
+            # The last verdict ends within its minute, so the rest of that minute belongs to the time after
+            # it.
             middle_ms -= min(MINUTE_MS, max(0, left_ms - (end_ms - middle_ms)))
         after_ms = max(0, min(left_ms, end_ms - middle_ms))
         if (before_ms := left_ms - after_ms) > 0:
@@ -118,11 +119,11 @@ def asked_times(
     end_ms: int,
     now_ms: float,
 ) -> Iterator[AskedTime]:
-    """Find when the questions about cameras were asked.
+    """Yield, for each question about a camera that was asked in a range, when it was asked.
 
-    A question is asked while both its watch and its camera are set up and the watch covers the camera. A
-    camera that publishes by itself counts as set up from its first verdict on. Time with verdicts counts as
-    asked in any case.
+    A question is asked while its watch and its camera are both set up and the watch covers the camera. A
+    camera that publishes by itself counts as set up from its first verdict on. Time with verdicts always
+    counts as asked.
 
     Args:
         connection: A connection to the history.
@@ -152,7 +153,7 @@ def asked_times(
         for asks in sorted({*watches, *with_verdicts} if watch is None else {watch}):
             series = with_verdicts.get(asks, SeriesRow(0, name, tenant, asks))
             if series.key and series.key not in firsts:
-                continue  # its verdicts were erased, or are too old
+                continue  # the series' verdicts were erased or are too old
             spans = list(_both(watches.get(asks, []), places, series))
             time = _asked(connection, series, firsts.get(series.key), spans, span)
             if time is not None:
@@ -161,7 +162,7 @@ def asked_times(
 
 
 def _changes(spans: list[Span[Any]], kind: str) -> Iterator[tuple[int, str]]:
-    """Find when a camera or watch was added and removed. Between adjacent spans it was only changed."""
+    """Yield when a camera or watch was added and removed. Where two spans adjoin, it was only changed."""
     for place, span in enumerate(spans):
         if not place or spans[place - 1].end_ms < span.begin_ms:
             yield span.begin_ms, f"{kind}-added"
@@ -170,8 +171,8 @@ def _changes(spans: list[Span[Any]], kind: str) -> Iterator[tuple[int, str]]:
 
 
 def _set_up(pulled: list[Span[str]], begun_ms: int, heard_ms: int) -> list[Span[str]]:
-    """Find when a camera was set up: while an agent was supposed to pull it, or from its first verdict on if
-    that is earlier. A camera that was removed but still sends footage publishes by itself.
+    """Return when a camera was set up: while an agent was supposed to pull it, or from its first verdict on
+    if that is earlier. A removed camera that still sends footage counts as publishing by itself.
     """
     if not pulled or heard_ms > pulled[-1].end_ms + _SETTLING_MS:
         return [Span(begun_ms, FOREVER, "")]
@@ -179,7 +180,7 @@ def _set_up(pulled: list[Span[str]], begun_ms: int, heard_ms: int) -> list[Span[
 
 
 def _both(watches: list[Span[Watch]], places: list[Span[str]], series: SeriesRow) -> Iterator[Span[Watch]]:
-    """Find when a watch covered a camera while the camera was set up."""
+    """Yield when a watch covered a camera while the camera was set up."""
     for asks in watches:
         if covers(asks.value, series.camera, series.tenant):
             for place in places:
@@ -191,7 +192,7 @@ def _both(watches: list[Span[Watch]], places: list[Span[str]], series: SeriesRow
 def _asked(
     connection: Connection, series: SeriesRow, first: _First | None, spans: list[Span[Watch]], span: _Range
 ) -> AskedTime | None:
-    """Find when a question about a camera was asked within a range; None if it was not.
+    """Return when a question about a camera was asked within a range; None if it was not asked.
 
     Args:
         connection: A connection to the history.
@@ -229,7 +230,7 @@ def _asked(
 
 
 def _first_verdicts(connection: Connection, begin_ms: int) -> dict[int, _First]:
-    """Return each series' first verdict, by the series' key. Its begin is exact only if it is after
+    """Return each series' first verdict, by the series' key. The verdict's begin is exact only if it is after
     `begin_ms`.
 
     A rebuilt history lacks verdicts that Kafka no longer had. For a partition that was not read from offset
@@ -262,8 +263,8 @@ def _first_verdicts(connection: Connection, begin_ms: int) -> dict[int, _First]:
 
 
 def _begin(connection: Connection, series: int, level: int, at_ms: int) -> int:
-    """Find when a bucket's first verdict began, in Unix milliseconds. The time is exact while single verdicts
-    are kept. After that it is an estimate that assumes that the verdicts reach to the end of the bucket.
+    """Return when a bucket's first verdict began, in Unix milliseconds. The time is exact while single
+    verdicts are kept. After that, it is estimated as if the verdicts reached the bucket's end.
     """
     mine = (BUCKETS.c.level == level, BUCKETS.c.series == series, BUCKETS.c.start_ms == at_ms)
     row = connection.execute(sqlalchemy.select(BUCKETS).where(*mine)).one()

@@ -14,7 +14,7 @@ MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
 LEVELS: Final = (MINUTE_MS, HOUR_MS, DAY_MS)
-#: the table's columns with milliseconds per outcome, in the order of `OUTCOMES`
+#: the table's columns that hold milliseconds per outcome, in the order of `OUTCOMES`
 TIMES: Final = tuple(f"{outcome.value}_ms" for outcome in OUTCOMES)
 
 #: a packed piece of a minute: begin and end in milliseconds within the minute, index of the outcome (plus 8
@@ -24,7 +24,9 @@ _ENDS: Final = 8
 
 
 class Detail(NamedTuple):
-    """A piece of a minute that one verdict covers, in Unix milliseconds; `ends`: the verdict ends in it."""
+    """A piece of a minute that one verdict covers, in Unix milliseconds. `ends`: whether the verdict ends in
+    this piece.
+    """
 
     start_ms: int
     end_ms: int
@@ -69,7 +71,7 @@ class Bucket:
 
 
 def bucket_of(row: Any) -> Bucket:
-    """Return the bucket of a row."""
+    """Return the bucket that a row of the table stores."""
     return Bucket(
         row.verdicts,
         row.answers,
@@ -89,18 +91,19 @@ def bucket_of(row: Any) -> Bucket:
 def pieces(row: VerdictRow, newest_ms: int) -> Iterator[tuple[int, int, int, bool]]:
     """Split a verdict into pieces by minute.
 
-    Windows overlap, so each counts only for time that no earlier one covered (`rules.coverage_intervals`).
+    Windows overlap, so each window counts only for time that no earlier window covered
+    (`rules.coverage_intervals`).
 
     Args:
         row: The verdict.
         newest_ms: Unix milliseconds up to which earlier verdicts cover the series.
 
     Yields:
-        The begin of the minute, the begin and end of the piece, and whether the verdict ends there.
+        The begin of the minute, the begin and end of the piece, and whether the verdict ends in it.
     """
     last = (row.end_ms - 1) // MINUTE_MS * MINUTE_MS if row.end_ms > 0 else 0
     start = max(row.start_ms, newest_ms, row.end_ms - LONGEST_MS)
-    if start >= row.end_ms:  # it covers no new time, but counts as a verdict
+    if start >= row.end_ms:  # the verdict covers no new time, but counts as a verdict
         yield last, row.end_ms, row.end_ms, True
         return
     while True:
@@ -113,7 +116,7 @@ def pieces(row: VerdictRow, newest_ms: int) -> Iterator[tuple[int, int, int, boo
 
 
 def covered_until(row: VerdictRow, newest_ms: int) -> int:
-    """Return up to when (Unix milliseconds) a series is covered after a verdict."""
+    """Return the time (Unix milliseconds) up to which a series is covered once a verdict is counted."""
     return max(newest_ms, row.end_ms) if row.start_ms < row.end_ms else newest_ms
 
 
@@ -127,7 +130,8 @@ def add(bucket: Bucket, row: VerdictRow, covered_ms: int, at: tuple[int, int], *
     bucket.own += row.own
     bucket.device_us += row.device_us
     partition, offset = at
-    if bucket.first < 0 or partition != bucket.partition:  # the camera moved; its newer records count
+    # If the camera changed its partition, only the newer records count.
+    if bucket.first < 0 or partition != bucket.partition:
         bucket.partition, bucket.first = partition, offset
     bucket.last = offset
     if row.p_yes == row.p_yes:
@@ -151,7 +155,7 @@ def details(minute: int, data: bytes) -> Iterator[Detail]:
 
 
 def fine_buckets(minute: int, data: bytes, size_ms: int) -> dict[int, Bucket]:
-    """Return the sums of spans shorter than a minute, by the spans' begins.
+    """Return a minute's sums per span of `size_ms`, by the spans' begins.
 
     Args:
         minute: Begin of the minute.

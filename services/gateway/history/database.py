@@ -62,7 +62,7 @@ class Database:
             yield connection
 
     def upsert(self, table: sqlalchemy.Table) -> Any:
-        """Make an INSERT that replaces the row with the same primary key."""
+        """Return an INSERT that replaces the row with the same primary key."""
         insert: Any = (sqlite if self.is_sqlite else postgresql).insert(table)
         keys = [column.name for column in table.primary_key]
         changed = {
@@ -71,7 +71,7 @@ class Database:
         return insert.on_conflict_do_update(index_elements=keys, set_=changed)
 
     def insert_new(self, table: sqlalchemy.Table) -> Any:
-        """Make an INSERT that leaves an existing row unchanged."""
+        """Return an INSERT that leaves an existing row unchanged."""
         insert: Any = (sqlite if self.is_sqlite else postgresql).insert(table)
         return insert.on_conflict_do_nothing()
 
@@ -79,7 +79,7 @@ class Database:
         """Bring the schema up to date.
 
         Args:
-            revision: The schema's revision; by default the newest.
+            revision: The schema's revision; default: the newest one.
 
         Raises:
             StartupError: The database cannot be used.
@@ -97,12 +97,12 @@ class Database:
             reason = str(getattr(error, "orig", error)).strip().splitlines()
             raise StartupError(
                 f"LOOKOUT_DATABASE_URL={public_url(self.url)}: {reason[0] if reason else error!r}; delete "
-                "the database (the history is then reread from Kafka, except for past outages' reasons), or "
-                "choose another one"
+                f"the database (the history is then reread from Kafka, except for past outages' reasons), "
+                f"or choose another database"
             ) from error
 
     def fact(self, connection: Connection, name: str) -> str | None:
-        """Return a stored single value by its name; None if it is not stored."""
+        """Return a stored single value by its name; None if there is no such value."""
         value: str | None = connection.scalar(sqlalchemy.select(FACTS.c.value).where(FACTS.c.name == name))
         return value
 
@@ -131,8 +131,8 @@ def new_key(made: sqlalchemy.CursorResult[Any]) -> int:
 
 
 def _sqlite(url: str, begin: str) -> sqlalchemy.Engine:
-    """Make an engine whose transactions start with `BEGIN {begin}`. With IMMEDIATE, a writing transaction
-    takes the lock at its start instead of failing halfway.
+    """Return an engine whose transactions start with `BEGIN {begin}`. With IMMEDIATE, a writing transaction
+    takes the lock at its start, so it cannot fail halfway for lack of it.
     """
     engine = sqlalchemy.create_engine(url, connect_args={"timeout": _BUSY_MS / 1000}, pool_size=16)
 

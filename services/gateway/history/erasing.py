@@ -21,10 +21,11 @@ from lookout.wire import LABELS
 
 
 def erase(connection: Connection, erasure: Erasure) -> None:
-    """Remove what is known of a camera's erased time: sums, incidents with people's notes and labels,
+    """Remove everything about a camera's erased time: sums, incidents with people's notes and labels,
     outages, events and dead letters.
 
-    A sum that overlaps the erased range is removed entirely, so erasing an hour removes that day's sum.
+    A sum that overlaps the erased range is removed entirely, so erasing an hour also removes the sum of its
+    day.
     """
     begin_ms, end_ms = erasure.begin_us // 1000, -(-erasure.end_us // 1000)
     cameras = sqlalchemy.select(CAMERAS.c.key).where(CAMERAS.c.id == erasure.camera)
@@ -49,10 +50,14 @@ def erase(connection: Connection, erasure: Erasure) -> None:
             )
         )
         connection.execute(INCIDENTS.delete().where(INCIDENTS.c.id == incident))
-    said = OUTAGES.c.camera == erasure.camera, OUTAGES.c.first_ms < end_ms, OUTAGES.c.last_ms >= begin_ms
-    connection.execute(OUTAGES.delete().where(*said))
-    # Events and dead letters have the time at which they were written, not that of the footage, so all of
-    # the camera's are removed.
+    overlapping = (
+        OUTAGES.c.camera == erasure.camera,
+        OUTAGES.c.first_ms < end_ms,
+        OUTAGES.c.last_ms >= begin_ms,
+    )
+    connection.execute(OUTAGES.delete().where(*overlapping))
+    # Events and dead letters have the time at which they were written, not the footage's time, so all events
+    # and dead letters of the camera are removed.
     connection.execute(EVENTS.delete().where(EVENTS.c.camera == erasure.camera))
     connection.execute(LETTERS.delete().where(LETTERS.c.key == erasure.camera))
     if erasure.whole:

@@ -22,7 +22,8 @@ from lookout.services.gateway.history.records import STREAMS, TABLES, Records
 from lookout.services.gateway.history.tables import OFFSETS
 from lookout.wire import MAX_MESSAGE_BYTES
 
-#: most records per transaction; seconds to wait for its first record, and then for further ones
+#: maximum number of records per transaction; seconds to wait for its first record, and then for further
+#: records
 _BATCH: Final = 10_000
 _WAIT_S: Final = 0.25
 _GATHER_S: Final = 0.05
@@ -63,7 +64,7 @@ class Ingest:
                 log.info("another gateway is storing the history", error=str(error))
             except (KafkaException, sqlalchemy.exc.DBAPIError) as error:
                 log.warning(
-                    "the history cannot be stored now: trying again", error=str(error).splitlines()[0][:300]
+                    "the history cannot be stored now; retrying", error=str(error).splitlines()[0][:300]
                 )
             self._records.forget()
             self._stopped.wait(_PAUSE_S)
@@ -81,7 +82,7 @@ class Ingest:
         }
         with closing(TopicReader(self._settings, "gateway", options=options)) as reader:
             self._next = self._stored()
-            # Read the tables first, up to their current ends, since they say who may read and what was
+            # Read the tables first, up to their current ends, because they say who may read and what was
             # erased.
             reader.follow(dict.fromkeys(TABLES, BEGINNING), self._next, _ANSWER_S)
             while reader.unread and not self._stopped.is_set():
@@ -92,7 +93,7 @@ class Ingest:
                 self._store(self._read(reader))
 
     def _read(self, reader: TopicReader) -> list[Message]:
-        """Wait for a record; return it together with those that arrive shortly after."""
+        """Wait for a record; return it together with the records that arrive shortly after."""
         messages: list[Message] = []
         message, until = reader.next(_WAIT_S), time.monotonic() + _GATHER_S
         while message is not None and len(messages) < self._batch:
@@ -102,7 +103,7 @@ class Ingest:
         return messages
 
     def _store(self, messages: list[Message]) -> None:
-        """Store records and their offsets. Leave out only records that cannot be stored.
+        """Store records and their offsets, and skip only records that cannot be stored.
 
         Raises:
             MovedOnError: Another process has stored some of the records.
@@ -124,21 +125,21 @@ class Ingest:
             (message,) = messages
             self._log.error(
                 message.topic(),
-                "a record is left out of the history",
+                "a record is skipped in the history",
                 topic=message.topic(),
                 partition=message.partition(),
                 offset=message.offset(),
                 error=repr(error),
             )
-            self._store_whole(messages, left_out=True)
+            self._store_whole(messages, skipped=True)
 
-    def _store_whole(self, messages: list[Message], *, left_out: bool = False) -> None:
-        """Store records and their offsets in one transaction; with `left_out`, store only the offsets."""
+    def _store_whole(self, messages: list[Message], *, skipped: bool = False) -> None:
+        """Store records and their offsets in one transaction; with `skipped`, store only the offsets."""
         moved: dict[Place, int] = {}
         with self._database.writing() as connection:
             batch = self._records.begin(connection)
             for message in messages:
-                if not left_out:
+                if not skipped:
                     self._records.take(batch, message)
                 moved[str(message.topic()), message.partition() or 0] = (message.offset() or 0) + 1
             self._records.end(batch)
@@ -172,7 +173,7 @@ class Ingest:
 
 
 def _is_of_a_record(error: Exception) -> bool:
-    """Return whether an error is caused by a record's content and not by the database."""
+    """Return whether an error is caused by a record's content, not by the database."""
     if isinstance(error, MovedOnError):
         return False
     if isinstance(error, sqlalchemy.exc.DBAPIError):

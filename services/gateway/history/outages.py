@@ -1,4 +1,4 @@
-"""Stores the reasons that agents give for cameras that send nothing, since Redis keeps them only during the
+"""Stores the reasons that agents give for cameras that send nothing, because Redis keeps them only during the
 outage.
 """
 
@@ -45,8 +45,8 @@ def note(database: Database, said: Mapping[str, str], now_ms: int) -> None:
 
 
 def explain(connection: Connection, stretches: Iterable[UnwatchedTime]) -> None:
-    """Fill in why a camera sent nothing: for each such stretch, the reason that its agent gave for most of
-    it.
+    """Fill in why a camera sent nothing in each such stretch: the reason that its agent gave for most of the
+    stretch.
     """
     silent = [stretch for stretch in stretches if stretch.reason == UNSEEN]
     if not silent:

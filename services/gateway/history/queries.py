@@ -39,7 +39,7 @@ from lookout.v1.gateway_pb2 import IncidentView, WatchAuthor
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import CAMERA_HEALTH, CAMERA_OFFLINE, WATCHES, from_json, headers, names_id
 
-#: most buckets in one answer
+#: maximum number of buckets in one answer
 BUCKETS_AT_MOST: Final = 20_000
 #: the audit log's action for a film that was sent as a camera's footage
 FILM_SENT: Final = "camera.film"
@@ -86,22 +86,22 @@ def tenants_of(connection: Connection, camera: str) -> list[str]:
 def footage_until(connection: Connection, camera: str) -> int:
     """Return the end of a camera's footage in Unix milliseconds; 0 if there is none.
 
-    It comes from the camera's windows and from the films sent for it. A film ends when it is sent, and decode
-    may not have read it yet.
+    The end is that of the camera's windows or of the films sent for the camera, whichever is later. A film
+    ends when it is sent, and decode may not have read it yet.
     """
-    seen = sqlalchemy.select(sqlalchemy.func.max(CAMERAS.c.seen_ms)).where(CAMERAS.c.id == camera)
+    newest = sqlalchemy.select(sqlalchemy.func.max(CAMERAS.c.seen_ms)).where(CAMERAS.c.id == camera)
     films = sqlalchemy.select(AUDIT.c.time_ms, AUDIT.c.body).where(AUDIT.c.action == FILM_SENT)
     sent_ms = (
         row.time_ms
         for row in connection.execute(films.order_by(AUDIT.c.offset.desc()))
         if from_json(row.body, AuditEntry).camera == camera
     )
-    return max(connection.scalar(seen) or 0, next(sent_ms, 0))
+    return max(connection.scalar(newest) or 0, next(sent_ms, 0))
 
 
 def wholly_seen(connection: Connection, principal: Principal, pattern: str | None) -> list[str]:
-    """Return the ids of cameras of which the caller may see every tenant. Needed for landmarks, which do not
-    record a tenant.
+    """Return the ids of the cameras that the caller may see in every tenant. Landmarks need this, because
+    they do not record a tenant.
     """
     cameras = sorted({row.id for row in cameras_of(connection, principal, pattern)})
     if principal.unlimited:
@@ -112,7 +112,7 @@ def wholly_seen(connection: Connection, principal: Principal, pattern: str | Non
 def _in_scope(
     connection: Connection, principal: Principal, pattern: str | None, column: ColumnElement[int]
 ) -> list[ColumnElement[bool]]:
-    """Return conditions that limit a column of camera keys to what a caller may see."""
+    """Return conditions that limit a column of camera keys to the cameras that a caller may see."""
     if principal.unlimited and pattern is None:
         return []
     query = sqlalchemy.select(CAMERAS.c.key, CAMERAS.c.id, CAMERAS.c.tenant)
@@ -121,8 +121,8 @@ def _in_scope(
         for row in connection.execute(query)
         if (pattern is None or names_id(pattern, row.id)) and principal.sees(row.id, row.tenant)
     ]
-    # For many cameras, the index by time is faster, since an index by camera would need a sort. The sum
-    # with 0 keeps the database from using the latter.
+    # For many cameras, the index by time is faster, because an index by camera would need a sort. Adding 0
+    # keeps the database from using the index by camera.
     return [column.in_(keys) if len(keys) <= _FEW_CAMERAS else (column + 0).in_(keys)]
 
 
@@ -153,7 +153,7 @@ def incidents(
     Raises:
         ProblemError: `after` is not from an earlier page.
     """
-    # The index alone gives the page's ids; full rows with their alerts are read only for these.
+    # The index alone gives the page's ids. Full rows with their alerts are read only for these ids.
     query = sqlalchemy.select(INCIDENTS.c.id, INCIDENTS.c.start_ms)
     query = query.where(*_in_scope(connection, principal, criteria.camera, INCIDENTS.c.camera))
     if criteria.watch is not None:
@@ -208,8 +208,8 @@ def _words(text: str) -> list[str]:
 
 
 def incident(connection: Connection, principal: Principal, identity: str) -> tuple[Any, list[bytes]] | None:
-    """Return an incident's row and the actions on it; None if it does not exist or the caller may not see
-    it.
+    """Return an incident's row and the actions on the incident; None if it does not exist or the caller may
+    not see it.
     """
     row = connection.execute(
         sqlalchemy.select(INCIDENTS, CAMERAS.c.tenant, CAMERAS.c.id.label("camera_id"))
@@ -267,7 +267,7 @@ def documents(connection: Connection, topic: str) -> list[Any]:
 
 
 def document(connection: Connection, topic: str, key: str) -> Any:
-    """Return a row of a compacted topic; None if there is none."""
+    """Return the row of a key in a compacted topic; None if the key has no row."""
     query = sqlalchemy.select(DOCUMENTS).where(DOCUMENTS.c.topic == topic, DOCUMENTS.c.key == key)
     return connection.execute(query).one_or_none()
 
@@ -515,7 +515,7 @@ def incident_starts(
 def verdict_places(
     connection: Connection, series: Iterable[SeriesRow], since_ms: int, until_ms: int
 ) -> dict[int, tuple[int, int]]:
-    """Return where the verdicts of a range are in verdicts.v1: the first and last offset, by partition."""
+    """Return the first and last offset in verdicts.v1 of the verdicts in a range, by partition."""
     places: dict[int, tuple[int, int]] = {}
     for entry in series:
         query = sqlalchemy.select(BUCKETS.c.partition, BUCKETS.c.first, BUCKETS.c.last).where(
@@ -584,7 +584,7 @@ def letters(connection: Connection, principal: Principal, after: str, limit: int
     for row in connection.execute(query):
         if not principal.sees(row.key, row.tenant):
             continue
-        # Dead letters of the same millisecond stay on one page.
+        # Dead letters of the same millisecond are never split between two pages.
         if len(page) >= limit and row.time_ms != page[-1].time_ms:
             return [entry.body for entry in page], str(page[-1].time_ms)
         page.append(row)

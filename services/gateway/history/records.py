@@ -76,7 +76,7 @@ from lookout.wire import (
     to_json,
 )
 
-#: topics that are read to their ends first, since they say who may read what, and what was erased or masked
+#: topics that are read to their ends first, because they say who may read what, and what was erased or masked
 TABLES: Final = (
     ACCESS.name,
     ERASURES.name,
@@ -224,12 +224,12 @@ class Records:
         self._tell(batch, message, Event(kind="incident", camera=alert.camera, tenant=tenant, incident=view))
 
     def _reported(self, connection: Connection, name: str, end_ms: int) -> None:
-        """Record that a scheduled report was written, so that it is not written again."""
+        """Note that a scheduled report was written, so that it is not written again."""
         newest = max(end_ms, int(self._database.fact(connection, name) or 0))
         connection.execute(self._database.upsert(FACTS), {"name": name, "value": str(newest)})
 
     def _want(self, connection: Connection, alert: Alert, written_ms: int) -> None:
-        """Mark a closed incident's evidence to be kept, if the incident's version of its watch asks for
+        """Mark a closed incident's evidence to be kept, if its watch (in the incident's version) asks for
         that.
         """
         if alert.kind != Alert.KIND_CLOSED or written_ms < time.time() * 1000 - _EVENT_AGE_MS:
@@ -281,8 +281,8 @@ class Records:
         return incident_view(alert, triage, tenant=alert.tenant)
 
     def _triage(self, connection: Connection, alert: Alert) -> Triage:
-        """Return an incident's triage state. Whether it was right comes from its label or the actions on it,
-        whichever is later.
+        """Return an incident's triage state. Whether the incident was right comes from its label or from
+        actions on it, whichever is later.
         """
         bodies = connection.scalars(
             sqlalchemy.select(ACTS.c.body).where(ACTS.c.incident == alert.incident).order_by(ACTS.c.offset)
@@ -338,7 +338,7 @@ class Records:
         batch.connection.execute(self._database.upsert(VERSIONS), row)
 
     def _camera(self, batch: Batch, message: Message) -> None:
-        """Store a camera, and from when on agents are supposed to pull it or not."""
+        """Store a camera's record, and from when on agents are supposed to pull the camera or not."""
         self._document(batch, message)
         source = Camera() if message.value() is None else _read(message, Camera)
         if source is not None:
@@ -352,7 +352,7 @@ class Records:
             batch.connection.execute(self._database.upsert(SOURCES), row)
 
     def _document(self, batch: Batch, message: Message) -> None:
-        """Store a record of a compacted topic unchanged; ignore one that the topic's parser rejects."""
+        """Store a record of a compacted topic unchanged; ignore a record that the topic's parser rejects."""
         value = message.value()
         if value is None:
             self._delete(batch, message)
@@ -384,7 +384,7 @@ class Records:
             self._delete(batch, message)
             return
         self._put(batch, message, value, "", "")
-        if "@" in key:  # the key of a confirmation or a member, not of an erasure
+        if "@" in key:  # the key belongs to a confirmation or a member, not to an erasure
             return
         erasure = _read(message, Erasure)
         if erasure is not None:
@@ -433,8 +433,8 @@ class Records:
             )
 
     def _state(self, batch: Batch, message: Message) -> None:
-        """Store when a camera was last heard, from decode's checkpoint, which also exists for cameras that no
-        watch covers.
+        """Store when a camera was last heard. This comes from decode's checkpoint, which also exists for
+        cameras that no watch covers.
         """
         camera, checkpoint = record_of(message).camera, _read(message, Checkpoint)
         if checkpoint is None or not is_camera_id(camera):
@@ -451,7 +451,7 @@ class Records:
         written_us, camera = message.timestamp()[1] * 1000, key_text(message.key())
         erasures = self._erased(batch.connection).of(camera)
         if any(written_us <= erasure.requested_us for erasure in erasures):
-            return  # written before the erasure; `erase` removed those that were already read
+            return  # written before the erasure; `erase` removed the records that were already read
         pairs = record_of(message).headers
         view = DeadLetterView(
             topic=str(message.topic()),
@@ -519,7 +519,7 @@ class Records:
         )
 
     def _note_fault(self, batch: Batch, topic: str, key: str, error: RuleError) -> None:
-        """Store why a key's newest record cannot be used; its previous record stays in force."""
+        """Store why a key's newest record cannot be used; the key's previous record stays in force."""
         batch.connection.execute(
             DOCUMENTS.update()
             .where(DOCUMENTS.c.topic == topic, DOCUMENTS.c.key == key[:_KEY_CHARS])
@@ -601,7 +601,7 @@ _KINDS: Final[dict[str, type[Any]]] = {
 
 
 def _read(message: Message, kind: type[Any]) -> Any:
-    """Parse the message in a record; None if it is invalid."""
+    """Return the message in a record; None if it is invalid."""
     try:
         return received(kind, record_of(message))
     except WireError:
@@ -609,12 +609,12 @@ def _read(message: Message, kind: type[Any]) -> Any:
 
 
 def _with_opinion(alert: Alert, known: bytes | None) -> Alert | None:
-    """Add a second model's opinion to its incident's newest alert.
+    """Return an incident's newest alert with its second model's opinion.
 
     Args:
-        alert: The alert that was read. If it is an opinion, the previous alert gets the opinion and stays the
-            newest.
-        known: The incident's newest alert so far; None: none was read.
+        alert: The alert that was read. If it only carries an opinion, the previous alert gets the opinion
+            and stays the newest.
+        known: The incident's newest alert so far; None: no alert was read.
 
     Returns:
         The incident's newest alert now; None if the opinion is about an unknown incident.

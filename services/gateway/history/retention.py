@@ -33,7 +33,7 @@ _STEP: Final = 0.8
 
 
 class Retention:
-    """Removes what is too old; while the database is too large, removes details earlier.
+    """Removes rows that are too old; while the database is too large, removes details earlier.
 
     Args:
         database: The history's database.

@@ -66,7 +66,7 @@ class SeriesBook:
         return self._camera(connection, tenant, identity).key
 
     def seen(self, connection: Connection, tenant: str, identity: str, seen_ms: int) -> None:
-        """Record until when a camera was heard."""
+        """Record the time until which a camera was heard."""
         camera = self._camera(connection, tenant, identity)
         if seen_ms > camera.seen_ms:
             camera.seen_ms, camera.changed = seen_ms, True
@@ -172,7 +172,7 @@ class SeriesBook:
         return _Series(new_key(insertion), 0, 0)
 
     def _bucket(self, connection: Connection, series: _Series, level: int, start: int) -> Bucket:
-        if start >= series.last_ms:  # newer than any verdict of the series, so there is no row
+        if start >= series.last_ms:  # newer than all verdicts of the series, so no row exists
             return Bucket()
         query = sqlalchemy.select(BUCKETS).where(
             BUCKETS.c.level == level, BUCKETS.c.series == series.key, BUCKETS.c.start_ms == start
@@ -182,7 +182,7 @@ class SeriesBook:
 
 
 def _drop_old(series: _Series) -> None:
-    """Keep only each level's newest bucket in memory, since the next verdict belongs there."""
+    """Keep only each level's newest bucket in memory, because the next verdict belongs to it."""
     newest: dict[int, int] = {}
     for level, start in series.buckets:
         newest[level] = max(start, newest.get(level, start))

@@ -21,7 +21,7 @@ Value = TypeVar("Value")
 
 
 class Span(NamedTuple, Generic[Value]):
-    """A value, and when it held, in Unix milliseconds."""
+    """A value, and when it was in force, in Unix milliseconds."""
 
     begin_ms: int
     end_ms: int
@@ -39,8 +39,7 @@ def watch_spans(connection: Connection) -> dict[str, list[Span[Watch]]]:
         changes = [
             (row.active_ms or row.written_ms, None if row.version < 0 else _asks(row.body)) for row in records
         ]
-        # The compacted topic keeps only the newest version, so earlier changes are known only from the audit
-        # log.
+        # The compacted topic keeps only the newest version, so only the audit log has earlier changes.
         first_ms, first = changes[0]
         early = [
             (at_ms, first if written else None) for at_ms, written, _ in audited[name] if at_ms < first_ms
@@ -50,8 +49,8 @@ def watch_spans(connection: Connection) -> dict[str, list[Span[Watch]]]:
 
 
 def _asks(body: bytes) -> Watch:
-    """Reduce a version of a watch to the cameras that it covers and whether it is paused, so that versions
-    that differ only in other fields form one span.
+    """Return a version of a watch reduced to the cameras that it covers and whether it is paused. Versions
+    that differ only in other fields then form one span.
     """
     watch = from_json(body, Watch)
     return Watch(tenant=watch.tenant, cameras=watch.cameras, disabled=watch.disabled)
@@ -69,7 +68,7 @@ def camera_spans(connection: Connection) -> dict[tuple[str, str], list[Span[str]
             (at_ms, tenant if written else None) for at_ms, written, tenant in entries if at_ms < first_ms
         ]
         if not changes[name] and early[-1][1] is not None:
-            early.pop()  # the camera is gone, but it is unknown when it was removed
+            early.pop()  # the camera was removed at an unknown time
         changes[name][:0] = early
     result: dict[tuple[str, str], list[Span[str]]] = defaultdict(list)
     for name, written in changes.items():
@@ -79,8 +78,8 @@ def camera_spans(connection: Connection) -> dict[tuple[str, str], list[Span[str]
 
 
 def _spans(changes: Iterable[tuple[int, Value | None]]) -> Iterator[Span[Value]]:
-    """Turn changes into spans. A change applies from its time on, and replaces earlier records for later
-    times.
+    """Turn changes into spans. A change applies from its time on, and replaces earlier records that have a
+    later time.
     """
     changed: list[tuple[int, Value | None]] = []
     for begin_ms, value in changes:
@@ -94,7 +93,9 @@ def _spans(changes: Iterable[tuple[int, Value | None]]) -> Iterator[Span[Value]]
 
 
 def _audited(connection: Connection, kind: str) -> dict[str, list[tuple[int, bool, str]]]:
-    """Return writes and removals over the API, by id: (Unix milliseconds, whether it was a write, tenant)."""
+    """Return writes and removals over the API, by id, as tuples of Unix milliseconds, whether it was a write,
+    and tenant.
+    """
     write = f"{kind}.write"
     query = sqlalchemy.select(AUDIT).where(AUDIT.c.action.in_((write, f"{kind}.remove")))
     result: dict[str, list[tuple[int, bool, str]]] = defaultdict(list)

@@ -17,12 +17,12 @@ from lookout.services.gateway.history.views import view_of_row
 from lookout.services.gateway.principal import Principal
 from lookout.v1.gateway_pb2 import ReportCamera, ReportHour, ShiftReport, UnwatchedTime
 
-#: most incidents, and most stretches, that a report lists
+#: maximum number of incidents, and of stretches, that a report lists
 _INCIDENTS: Final = 200
 STRETCHES: Final = 1000
-#: milliseconds; shorter stretches are left out, since they come from rounding windows to minutes
+#: milliseconds; shorter stretches are omitted, because they come from rounding windows to minutes
 _LEAST_MS: Final = 1000
-#: milliseconds; a range that ended less than this ago counts as lasting until now, since queries take time
+#: milliseconds; a range that ended less than this ago counts as lasting until now, because queries take time
 _NOW_MS: Final = 10_000
 
 
@@ -31,7 +31,7 @@ class Unwatched:
     """A stretch of time in which a question about a camera had no answer for `time_ms` milliseconds.
 
     `began` says what was added when the stretch began, and `ended` what was removed when it ended (for
-    example `camera-added`); empty if nothing was. `ongoing`: it lasts until now.
+    example `camera-added`); empty if nothing was added or removed. `ongoing`: the stretch lasts until now.
     """
 
     camera: str
@@ -47,11 +47,13 @@ class Unwatched:
 
     @property
     def watched_ms(self) -> int:
-        """Milliseconds within the stretch that were watched after all."""
+        """Milliseconds within the stretch that were watched."""
         return self.end_ms - self.begin_ms - self.time_ms
 
     def touches(self, later: Unwatched) -> bool:
-        """Return whether a later stretch begins where this one ends, with the same question and reason."""
+        """Return whether a later stretch has the same question and reason and begins where this stretch
+        ends.
+        """
         own = self.camera, self.tenant, self.watch, self.end_ms, self.reason
         return own == (later.camera, later.tenant, later.watch, later.begin_ms, later.reason)
 
@@ -174,10 +176,10 @@ def shift(
 
 
 def _joined(pieces: Sequence[Unwatched]) -> Iterator[Unwatched]:
-    """Join a question's adjacent pieces into stretches whose lengths are the missing time.
+    """Join a question's adjacent pieces into stretches, each as long as its missing time.
 
-    If up to a minute of the first piece was watched, this minute is assumed to precede the stretch; likewise,
-    up to a watched minute of the last piece is assumed to follow it.
+    If at most a minute of the first piece was watched, that time is assumed to come before the stretch. If at
+    most a minute of the last piece was watched, that time is assumed to come after it.
     """
     groups: list[list[Unwatched]] = []
     for piece in pieces:
@@ -197,8 +199,8 @@ def _joined(pieces: Sequence[Unwatched]) -> Iterator[Unwatched]:
 
 
 def _bounded(stretch: Unwatched, asked: AskedTime, now_ms: float) -> Unwatched:
-    """Return the stretch with `began`, `ended` and `ongoing` set: whether it begins as a camera or watch is
-    added, ends as one is removed, or lasts until now.
+    """Return the stretch with `began`, `ended` and `ongoing` set, which say whether it begins when a camera
+    or watch is added, ends when one is removed, or lasts until now.
     """
 
     def change(at_ms: int, what: str) -> str:
@@ -211,7 +213,9 @@ def _bounded(stretch: Unwatched, asked: AskedTime, now_ms: float) -> Unwatched:
 
 
 def _unset(asked: Iterable[AskedTime], begin_ms: int) -> Iterator[Unwatched]:
-    """Find the stretches before a camera was set up, and those before its later questions were added."""
+    """Yield the stretches before a camera was set up, and the stretches before its later questions were
+    added.
+    """
     firsts: dict[tuple[str, str], int] = {}
     for question in asked:
         name = question.series.camera, question.series.tenant
@@ -222,7 +226,7 @@ def _unset(asked: Iterable[AskedTime], begin_ms: int) -> Iterator[Unwatched]:
     for question in asked:
         series = question.series
         first_ms = firsts[series.camera, series.tenant]
-        # Windows of several questions rarely end in the same minute.
+        # Windows of different questions rarely end in the same minute.
         if question.begin_ms - first_ms > 2 * MINUTE_MS:
             length_ms = question.begin_ms - first_ms
             names = series.camera, series.tenant, series.watch
@@ -252,7 +256,7 @@ def _stretches(asked: AskedTime, buckets: Mapping[int, Bucket], size_ms: int) ->
 
 
 def _merged(names: tuple[str, str, str], stretches: Sequence[Missing]) -> Iterator[Unwatched]:
-    """Merge a bucket's stretches that begin at the same time; the longest one gives the reason."""
+    """Merge a bucket's stretches that begin at the same time; the longest stretch gives the reason."""
     for begin_ms in sorted({stretch.begin_ms for stretch in stretches}):
         same = [stretch for stretch in stretches if stretch.begin_ms == begin_ms]
         if (time_ms := sum(stretch.time_ms for stretch in same)) >= _LEAST_MS:
@@ -278,8 +282,8 @@ def _unwatched(stretch: Unwatched) -> UnwatchedTime:
         ended=stretch.ended,
         ongoing=stretch.ongoing,
     )
-    # Rounded to whole seconds, so that in a table the length shown equals end minus begin, and one stretch
-    # ends exactly where the next begins.
+    # Rounded to whole seconds, so that a table's lengths equal end minus begin, and a stretch ends exactly
+    # where the next one begins.
     begin_s, end_s = (stretch.begin_ms + 500) // 1000, (stretch.end_ms + 500) // 1000
     message.start.FromSeconds(begin_s)
     message.end.FromSeconds(end_s)

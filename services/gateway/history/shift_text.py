@@ -1,4 +1,4 @@
-"""Puts a report into sentences from templates, so that they say only what the report says."""
+"""Puts a report into sentences. They come from templates, so they say only what the report says."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lookout.v1.actions_pb2 import IncidentState
 from lookout.v1.gateway_pb2 import IncidentView, ReportSentence, ShiftReport
 from lookout.wire import CAMERA_HEALTH
 
-#: most questions that have their own sentence; most cameras or incidents that a sentence names
+#: maximum number of questions that get a separate sentence, and of cameras or incidents that a sentence names
 _QUESTIONS: Final = 5
 _NAMED: Final = 3
 _DAY_S: Final = 86_400
@@ -35,7 +35,7 @@ class _Clock:
 
 
 def sentences(report: ShiftReport, zone: str = "UTC") -> Iterator[ReportSentence]:
-    """Put a report into words.
+    """Yield sentences that describe a report.
 
     Args:
         report: The report, complete except for its sentences.
@@ -52,8 +52,8 @@ def sentences(report: ShiftReport, zone: str = "UTC") -> Iterator[ReportSentence
         span = report.unusual[0]
         begin, end = at(span.begin_us / 1000), at(span.end_us / 1000)
         count = _count(len(report.unusual), "span looks", "spans look")
-        where = f"{clean(span.camera, 100)}, {begin} to {end}"
-        yield ReportSentence(text=f"{count} unusual for the time of day; the most unusual: {where}.")
+        strangest = f"{clean(span.camera, 100)}, {begin} to {end}"
+        yield ReportSentence(text=f"{count} unusual for the time of day; the most unusual: {strangest}.")
 
 
 def _incidents(report: ShiftReport, at: _Clock) -> Iterator[ReportSentence]:
@@ -92,7 +92,7 @@ def _of_question(question: str, found: Sequence[IncidentView], at: _Clock) -> Re
 
 
 def _open(incidents: Sequence[IncidentView], at: _Clock) -> Iterator[ReportSentence]:
-    """Yield sentences about incidents that nobody took up, and about those that people called false
+    """Yield sentences about incidents that nobody has taken up, and about incidents that people called false
     alarms.
     """
     new = [incident for incident in incidents if incident.state == IncidentState.INCIDENT_STATE_NEW]
@@ -144,9 +144,7 @@ def _ids(incidents: Iterable[IncidentView]) -> list[str]:
 
 
 def _began_ms(incident: IncidentView) -> int:
-    """Return when an incident became visible (`raised`), which is after the begin of the window that opened
-    it.
-    """
+    """Return when an incident became visible (`raised`). The window that opened it begins earlier."""
     return (incident.raised if incident.HasField("raised") else incident.start).ToMilliseconds()
 
 

@@ -60,10 +60,10 @@ CAMERAS = Table(
     Column("decided_ms", BigInteger, nullable=False),
     UniqueConstraint("tenant", "id"),
 )
-"""Cameras that sent something, by tenant. A camera that changes its tenant has a row per tenant.
+"""Cameras that sent something, by tenant. A camera that changes its tenant has one row per tenant.
 
-`outcome` is that of the newest window, which ends at `decided_ms`. This is the window's clock, which may
-differ from the clock of `seen_ms`.
+`outcome` is the newest window's outcome, and `decided_ms` the window's end, by a clock that may differ from
+that of `seen_ms`.
 """
 
 SERIES = Table(
@@ -132,7 +132,7 @@ INCIDENTS = Table(
     Column("peak", Double, nullable=False),
     Column("state", Integer, nullable=False),
     Column("assignee", String(200), nullable=False),
-    Column("right", Boolean),  # a person's label: is the answer yes? NULL: no label
+    Column("right", Boolean),  # a person's label: whether the answer is yes; NULL: no label
     Column("notes", Integer, nullable=False),
     Column("alert", LargeBinary, nullable=False),
     # These indexes alone give sorted lists, without reading rows with their alerts.
@@ -213,7 +213,7 @@ OUTAGES = Table(
     Column("last_ms", BigInteger, nullable=False),
     Column("said", Text, nullable=False),
 )
-"""Why agents got nothing from cameras, in the agents' words, and from when to when they said so.
+"""Why agents got nothing from cameras, in the agents' words, and the time for which they said so.
 
 Kafka has no record of this, so a rebuilt history does not know it.
 """

@@ -1,5 +1,5 @@
-"""Verdicts as the history counts them, parsed without building messages, since thousands arrive per
-second.
+"""Verdicts as the history counts them. They are parsed without building messages, because thousands arrive
+per second.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OUTCOMES: Final = tuple(Outcome)
 _PLACES: Final = {outcome.value: place for place, outcome in enumerate(OUTCOMES)}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
-#: most time that one window can cover, in milliseconds
+#: maximum time that a window can cover, in milliseconds
 LONGEST_MS: Final = 3_600_000
 
 
@@ -46,8 +46,8 @@ class VerdictRow(NamedTuple):
 
 
 def read_row(value: bytes, key: str, written_ms: int) -> VerdictRow | None:
-    """Read the counted fields of a record of verdicts.v1. JSON in the form that `to_json` writes is read
-    directly; any other form is read by the wire parser, with the same result.
+    """Return the fields of a verdicts.v1 record that the history counts. JSON in the form that `to_json`
+    writes is read directly; any other form is read by the wire parser, with the same result.
 
     Args:
         value: The record's value.
@@ -55,7 +55,8 @@ def read_row(value: bytes, key: str, written_ms: int) -> VerdictRow | None:
         written_ms: When Kafka got the record, Unix milliseconds.
 
     Returns:
-        The row; None if the record is not a verdict of its key, or ends more than a day after it was written.
+        The row; None if the record is not a verdict about its key, or the verdict ends more than a day after
+        it was written.
     """
     try:
         row = _fast(json.loads(value))
@@ -69,7 +70,7 @@ def read_row(value: bytes, key: str, written_ms: int) -> VerdictRow | None:
 
 
 def _fast(fields: dict[str, Any]) -> VerdictRow | None:
-    """Return a verdict's row, if it has the form that `to_json` writes; None if a field has another form."""
+    """Return a verdict's row; None if a field does not have the form that `to_json` writes."""
     camera, watch, tenant = fields["camera"], fields["watch"], fields.get("tenant", "")
     if not (type(camera) is type(watch) is type(tenant) is str):
         return None

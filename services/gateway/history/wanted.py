@@ -1,4 +1,4 @@
-"""Incidents whose evidence must still be stored, because their watch asks for that."""
+"""Incidents whose evidence must still be stored, because their watches ask for that."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Wanted:
         self._database = database
 
     def incidents(self) -> dict[str, str]:
-        """Return each incident's watch, the oldest incident first."""
+        """Return the listed incidents with their watches, the oldest incident first."""
         query = sqlalchemy.select(WANTED.c.incident, WANTED.c.watch).order_by(WANTED.c.time_ms)
         with self._database.reading() as connection:
             return {row.incident: row.watch for row in connection.execute(query)}
 
     def remove(self, incident: str) -> None:
-        """Remove an incident from the list, because its evidence is stored or it has none."""
+        """Remove an incident from the list, because its evidence is stored or it has no evidence."""
         with self._database.writing() as connection:
             connection.execute(WANTED.delete().where(WANTED.c.incident == incident))

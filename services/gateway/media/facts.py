@@ -41,7 +41,7 @@ def clip_facts(camera: str, piece: Piece) -> ClipFacts:
 
 
 def joined_clip(facts: ClipFacts) -> JoinedClip:
-    """Make a clip, without bytes, from its facts."""
+    """Return a clip, without its bytes, made from its facts."""
     match = _CODECS.fullmatch(facts.media_type)
     spans = tuple(
         ClipSpan(round(span.at_s * 1e6), span.start.ToMicroseconds(), span.end.ToMicroseconds())

@@ -25,21 +25,21 @@ from lookout.video.motion.grids import Mask, unpack_mask
 from lookout.video.segments.types import ClipSegment
 from lookout.wire import FRAMES, SEGMENTS, TOKENS, VERDICTS, WireError, headers, received
 
-#: most requests that read from Kafka at the same time
+#: maximum number of requests that read from Kafka at the same time
 _READERS: Final = 4
 _ANSWER_S: Final = 10.0
-#: how long before its own time footage may reach Kafka, if the camera's clock is ahead
+#: how long before its capture time footage may reach Kafka, if the camera's clock is ahead
 _LONGEST_MS: Final = 86_400_000
-#: how long after footage a stage may write about it, if no record says when it did
+#: how long after footage a stage may write about it, if no record of about that time is known
 _LATE_MS: Final = 600_000
-#: the same if a record of about the same time is known
+#: the same, if a record of about that time is known
 _NEAR_MS: Final = 180_000
-#: how long before the expected time to start reading; tried in this order, since decode may have been less
-#: late at that time
+#: how long before the expected time to start reading. The values are tried in this order, because decode may
+#: have been less late then
 _EARLIER_MS: Final = (15_000, _LATE_MS)
 _EARLIER_ANYWHERE_MS: Final = (15_000, _LATE_MS, _LONGEST_MS)
 
-#: how much services' clocks may differ
+#: how much the services' clocks may differ
 _CLOCKS_MS: Final = 60_000
 
 _Reader = TypeVar("_Reader", TopicReader, RecordReader)
@@ -107,7 +107,7 @@ class Footage:
             self._segments.get().close()
 
     def at(self, camera: str, ref: RecordRef) -> FilmedSegment | None:
-        """Return a camera's frames record by its place; None if Kafka no longer has it."""
+        """Return a camera's frames record at a place in frames.v1; None if Kafka no longer has it."""
         if ref.topic != FRAMES.name:
             return None
         with self._taken(self._segments) as reader:
@@ -142,7 +142,7 @@ class Footage:
                 for filmed in filmed_segments:
                     if filmed.start_us < to_us and filmed.end_us > from_us:
                         segments[filmed.record.epoch, filmed.record.segment.start_us] = filmed
-                # A camera's records are in order, so earlier ones cannot reach into the range.
+                # A camera's records are in order, so earlier records cannot reach into the range.
                 if any(filmed.start_us <= from_us for filmed in filmed_segments):
                     break
         return [segments[key] for key in sorted(segments)]
@@ -168,12 +168,13 @@ class Footage:
             return record.value
         try:
             return self._uris.fetch(uri_of(record.value))
-        except BadRecordError as error:  # the host no longer has it, or may not be fetched from
+        except BadRecordError as error:  # the host no longer has the bytes, or may not be fetched from
             logs.get("gateway").info("a segment is not available", camera=record.camera, error=str(error))
             return None
 
     def computed(self, filmed: FilmedSegment, row: int) -> Mask | None:
-        """Return which merge groups of a sampled picture were kept and encoded; None if no record says so.
+        """Return which merge groups of a sampled picture were kept and encoded; None if no record has this
+        information.
 
         Args:
             filmed: The picture's record.
@@ -202,16 +203,14 @@ class Footage:
                 if message is None or message.key() != filmed.record.camera.encode():
                     continue
                 block = _block(record_of(message), filmed)
-                # A segment may span several blocks; each frame is in one of them.
+                # A segment may span several blocks, but each frame is in only one block.
                 computed = None if block is None else _computed(block, filmed, row)
                 if computed is not None:
                     return computed
         raise TransientError(f"{TOKENS.name} cannot be read in time")
 
     def clip_segments(self, segments: Sequence[FilmedSegment], max_bytes: int) -> Iterator[ClipSegment]:
-        """Yield segments with their bytes, as long as they fit the limit; leave out segments that are
-        gone.
-        """
+        """Yield segments with their bytes until `max_bytes` is reached; skip those whose bytes are gone."""
         size = 0
         for filmed in segments:
             data = self.segment(filmed)
@@ -225,7 +224,7 @@ class Footage:
             yield ClipSegment(data, filmed.record.epoch, origin_us, filmed.record.wall_offset_us)
 
     def _where(self, camera: str, from_us: int, to_us: int, near: RecordRef | None) -> _Range:
-        """Estimate where a range's records are, from a record of about that time."""
+        """Return the estimated place of a range's records, based on a record of about that time."""
         plain = _Range(from_us // 1000, to_us // 1000 + _LATE_MS)
         if near is None:
             return plain
@@ -235,7 +234,7 @@ class Footage:
             except RecordsGoneError:
                 return plain
             with suppress(RecordsGoneError):
-                # For a verdict, use its evidence's frames record, since the verdict was written later.
+                # For a verdict, use its evidence's frames record, because the verdict was written later.
                 if (shown := _shown_by(record)) is not None:
                     record = reader.read(FRAMES.name, shown.partition, [shown.offset], _ANSWER_S)[0]
         span = _span_of(record)
@@ -249,8 +248,8 @@ class Footage:
     def _read(
         self, reader: TopicReader, camera: str, where: _Range, earlier_ms: int, to_us: int
     ) -> Iterator[FilmedSegment]:
-        """Yield a camera's segments from a range of frames.v1, up to the first that begins at `to_us` or
-        later.
+        """Yield a camera's segments from a range of frames.v1, up to the first segment that begins at `to_us`
+        or later.
         """
         partitions = (
             [where.partition] if where.partition is not None else reader.partitions(FRAMES.name, _ANSWER_S)
@@ -287,7 +286,7 @@ class Footage:
 
     @contextmanager
     def _taken(self, readers: queue.LifoQueue[_Reader]) -> Iterator[_Reader]:
-        """Take a reader for the `with` block.
+        """Give the `with` block a reader that no other thread uses.
 
         Raises:
             TransientError: Kafka does not answer.
@@ -345,8 +344,8 @@ def _computed(block: StrideBlock, filmed: FilmedSegment, row: int) -> Mask | Non
 
 
 def _shown_by(record: Record) -> RecordRef | None:
-    """Return the first frames record in a verdict's evidence; None if there is none or it is not a
-    verdict.
+    """Return the first frames record in a verdict's evidence; None if there is no evidence or the record is
+    not a verdict.
     """
     if (verdict := _verdict_of(record)) is None:
         return None

@@ -1,4 +1,4 @@
-"""Keeps incidents' evidence beyond Kafka's retention: stored on demand, up to a number of bytes."""
+"""Keeps incidents' evidence beyond Kafka's retention, on demand and up to a number of bytes."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Keeping:
     """Keeps incidents' pictures and clips. Thread-safe.
 
     Args:
-        store: Stores them.
-        media: Makes them.
+        store: Stores the pictures and clips.
+        media: Makes the pictures and clips.
         fence: Returns the erasures in force.
         limit: Maximum bytes to keep.
         days: Days after an incident's end for which to keep its evidence.
@@ -60,15 +60,16 @@ class Keeping:
         self.store, self._media, self._fence = store, media, fence
         self._limit, self._days, self._newest, self._clock = limit, days, newest, clock
         self._wanted, self._masks = wanted, masks
-        # Held while the store changes, so that nothing that is being written survives a confirmed erasure.
+        # Held while the store changes, so that no evidence that is being written survives a confirmed
+        # erasure.
         self._lock = threading.Lock()
         self._erased: list[Erasure] = []  # erasures done here, which the history may not know yet
-        # Evidence of erased times that a sweep removed before `erase` was called, but that the erasure's
-        # receipt must count too.
+        # Evidence of erased times that a sweep removed before `erase` was called. The erasure's receipt must
+        # count it, too.
         self._swept = deque[KeptEvidence](maxlen=10_000)
 
     def find(self, incident: str, sees: Sees) -> KeptEvidence | None:
-        """Return an incident's kept evidence; None if there is none, the caller may not see it, or it was
+        """Return an incident's kept evidence; None if nothing is kept, the caller may not see it, or it was
         erased.
 
         Raises:
@@ -79,7 +80,8 @@ class Keeping:
         return kept if kept is not None and visible and not _is_erased(self._fence(), kept) else None
 
     def keep(self, alert: Alert, sees: Sees, actor: str) -> KeptEvidence:
-        """Store an incident's picture and clip, unless all of it is already kept; return what is kept.
+        """Store an incident's picture and clip, unless both are already kept completely; return the kept
+        evidence.
 
         Args:
             alert: The incident's newest alert.
@@ -106,7 +108,7 @@ class Keeping:
             if stored - (kept_before.bytes if kept_before else 0) + kept.bytes > self._limit:
                 raise ProblemError(
                     409,
-                    f"incident {alert.incident}: its {kept.bytes} bytes of evidence do not fit, since "
+                    f"incident {alert.incident}: its {kept.bytes} bytes of evidence do not fit, because "
                     f"{stored} of {self._limit} bytes are in use: release another incident, or raise "
                     "LOOKOUT_KEEP_BYTES",
                 )
@@ -165,7 +167,7 @@ class Keeping:
             self._erased.append(erasure)
             evidence, halves, _ = self.store.list()
             hit = {kept.incident for kept in (*evidence, *self._swept) if _is_erased(fence, kept)}
-            # An entry without a manifest may belong to any camera, so it is removed too.
+            # An entry without a manifest may belong to any camera, so it is removed, too.
             for incident in hit | halves:
                 self.store.remove(incident)
                 count += 1
@@ -208,8 +210,8 @@ class Keeping:
                 self._swept.append(kept)
 
     def _keep_wanted(self) -> None:
-        """Store the evidence of incidents whose watches ask for it. Each is stored only once, so that it
-        stays removed if somebody removes it later.
+        """Store the evidence of incidents whose watches ask for it. This happens once per incident, so
+        evidence that somebody removes later stays removed.
         """
         if self._wanted is None:
             return
@@ -257,7 +259,8 @@ class Keeping:
 
 
 def clip_span(alert: Alert, pad_s: float) -> tuple[int, int]:
-    """Return the begin and end of an incident's clip in Unix microseconds: at most its first five minutes.
+    """Return the begin and end of an incident's clip in Unix microseconds; a clip has at most the first five
+    minutes.
 
     Args:
         alert: The incident's newest alert.

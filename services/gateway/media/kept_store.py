@@ -23,7 +23,7 @@ PICTURE: Final = "picture.jpg"
 _MANIFEST: Final = "kept.json"
 #: valid incident ids; no other text may become part of an object's name
 _ID: Final = re.compile(r"[0-9A-Za-z_-]{1,64}")
-#: seconds for which manifests are cached; not longer, since another gateway may change the store
+#: seconds for which manifests are cached; short, because another gateway may change the store
 _FRESH_S: Final = 5.0
 
 
@@ -72,10 +72,10 @@ class KeptStore:
                 return None
 
     def put(self, evidence: KeptEvidence, clip: bytes | None, picture: bytes | None) -> None:
-        """Store an incident's evidence, and replace what was kept before.
+        """Store an incident's evidence, which replaces the evidence kept before.
 
         Raises:
-            TransientError: The store does not answer; put it again.
+            TransientError: The store does not answer; call `put` again.
         """
         with asking_store(self._called):
             for name, data in ((CLIP, clip), (PICTURE, picture), (_MANIFEST, to_json(evidence))):
@@ -88,7 +88,7 @@ class KeptStore:
         can be continued.
 
         Raises:
-            TransientError: The store does not answer; remove it again.
+            TransientError: The store does not answer; call `remove` again.
         """
         with asking_store(self._called):
             for name in (CLIP, PICTURE, _MANIFEST):

@@ -31,13 +31,13 @@ from lookout.video.segments.fragments import moved, split
 from lookout.video.segments.types import JoinedClip
 from lookout.wire import FRAMES, tenant_of
 
-#: most concurrent live views: in total, per tenant, and per viewer
+#: maximum number of concurrent live views: in total, per tenant, and per viewer
 VIEWS: Final = 64
 _TENANT_VIEWS: Final = 16
 _VIEWER_VIEWS: Final = 4
 #: microseconds by which a viewer may lag behind the newest footage
 BEHIND_US: Final = 3_000_000
-#: seconds after its newest segment for which a camera does not count as silent
+#: seconds without a segment after which a camera counts as silent
 SILENT_S: Final = 30.0
 #: seconds that a new viewer waits for a segment
 _FIRST_S: Final = 10.0
@@ -45,7 +45,7 @@ _FIRST_S: Final = 10.0
 _SLOW_S: Final = 10.0
 #: seconds for which frames.v1 is still followed after the last viewer has left
 _LINGER_S: Final = 30.0
-#: bytes per write, which is all that is buffered for a viewer
+#: bytes per write; nothing more is buffered for a viewer
 _SLICE: Final = 64 << 10
 _PAUSE_S: Final = 1.0
 _ANSWER_S: Final = 10.0
@@ -67,7 +67,7 @@ class Viewer:
 
 
 class _Camera:
-    """A camera's segments within `BEHIND_US` of the newest one, and when the last one arrived."""
+    """A camera's segments within `BEHIND_US` of its newest segment, and when that segment arrived."""
 
     def __init__(self) -> None:
         self.recent: deque[FilmedSegment] = deque()
@@ -208,7 +208,7 @@ class Live:
             self._unread.discard(partition)
 
     def _take(self, filmed: FilmedSegment, arrived: float) -> None:
-        for frame in filmed.record.segment.frames:  # these are most of a record's bytes, and unused here
+        for frame in filmed.record.segment.frames:  # most of a record's bytes, and not used here
             frame.ClearField("motion")
             frame.ClearField("residual")
         camera = filmed.record.camera
@@ -246,7 +246,7 @@ class View:
         self._checked_at = self._loop.time()
 
     def wake(self) -> None:
-        """Wake the view, because a segment of the camera arrived or the gateway is stopping."""
+        """Wake the view's thread, because a segment of the camera arrived or the gateway is stopping."""
         self._loop.call_soon_threadsafe(self._woken.set)
 
     def close(self) -> None:
@@ -275,8 +275,8 @@ class View:
             await self._wait(wait_s)
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """Yield the view's bytes until the camera falls silent, the viewer loses the right to see it, or the
-        video's format changes.
+        """Yield the view's bytes until the camera is silent, the viewer loses the right to see the camera, or
+        the video's format changes.
         """
         data: bytes | None = self._first
         self._first = b""
@@ -315,8 +315,8 @@ class View:
             return
 
     def _following(self) -> FilmedSegment | None:
-        """Return the segment to show next: for a new view the newest, otherwise the oldest not yet shown.
-        None: none.
+        """Return the segment to show next, which is the newest for a new view, otherwise the oldest that was
+        not shown yet; None if there is no such segment.
         """
         segments = [
             filmed
@@ -335,8 +335,8 @@ class View:
         return (new.epoch, new.segment.start_us) > (old.epoch, old.segment.start_us)
 
     def _media_of(self, filmed: FilmedSegment) -> bytes | None:
-        """Return a segment's fragments, shifted to their time in the sent stream; None if they need a
-        different header, which ends the view.
+        """Return a segment's fragments, shifted to their time in the sent stream; None if the fragments need
+        a different header, which ends the view.
         """
         last, self._last = self._last, filmed
         piece = self._media.live(filmed, newest=last is None)
@@ -358,8 +358,8 @@ class View:
 
 
 def _step_us(before: FilmedSegment, filmed: FilmedSegment, clip: JoinedClip) -> int:
-    """Return the time between two segments in microseconds, or 0 if it is not shorter than a frame, which
-    closes longer gaps.
+    """Return the time between two segments in microseconds. If it is a frame or longer, return 0, so that
+    gaps in the footage are closed.
     """
     if before.record.epoch != filmed.record.epoch:
         return 0

@@ -29,26 +29,26 @@ from lookout.wire import tenant_of
 
 #: longest clip, in microseconds of footage
 LONGEST_US: Final = 300_000_000
-#: time of the first picture in live fragments; above 0, because reordered pictures have earlier decoding
-#: times
+#: time of the first picture in live fragments, in microseconds; above 0, because reordered pictures have
+#: earlier decoding times
 LIVE_US: Final = 60_000_000
 _ENDLESS_US: Final = 1 << 62
-#: most microseconds between a requested time and its picture
+#: maximum microseconds between a requested time and its picture
 NEAREST_US: Final = 5_000_000
-#: most bytes of a clip's segments
+#: maximum bytes of a clip's segments
 _CLIP_BYTES: Final = 128 << 20
 _CACHE_BYTES: Final = 256 << 20
 #: seconds for which a piece is cached: while footage of its time may still arrive, and afterwards
 _OPEN_S: Final = 10.0
 _CLOSED_S: Final = 600.0
-#: microseconds after a time after which no more footage of this time arrives
+#: footage arrives at most this many microseconds after it was filmed
 _SETTLED_US: Final = 120_000_000
 _QUALITY: Final = 85
 _DIMMED: Final = 4
 _WORKERS: Final = 2
-#: most CPU seconds of a decoder process; re-encoding five minutes of a masked camera takes longest
+#: maximum CPU seconds of a decoder process; re-encoding five minutes of a masked camera takes longest
 _CPU_S: Final = 240.0
-#: seconds within which views of the same thing by the same person count as one
+#: seconds within which one person's repeated views of the same thing count as one view
 _VIEW_S: Final = 60.0
 
 #: given a camera and a tenant, returns whether the caller may see the tenant's camera of this id
@@ -99,7 +99,7 @@ class Media:
         footage: Reads segments.
         fence: Returns the erasures that the history knows.
         masks: The privacy masks that the history knows.
-        masked_clips: Whether clips of masked footage are re-encoded or refused.
+        masked_clips: What to do with clips of masked footage: re-encode or refuse them.
     """
 
     def __init__(
@@ -147,7 +147,8 @@ class Media:
         """Return an incident's picture: the first piece of evidence in its newest alert that Kafka still
         has.
 
-        An alert about a camera's fault has no evidence; its picture is the one when the fault began.
+        An alert about a camera's fault has no evidence, so its picture is the one nearest to the fault's
+        begin.
 
         Args:
             alert: The alert.
@@ -181,7 +182,7 @@ class Media:
             at_us: The time, Unix microseconds.
             sees: What the caller may see.
             size: How to show the picture.
-            near: As for `clip`.
+            near: A frames record or verdict of about this time.
 
         Raises:
             ProblemError: There is no footage of this time that the caller may see.
@@ -230,7 +231,9 @@ class Media:
         return piece
 
     def _made(self, key: tuple[Any, ...], make: Callable[[], Piece | None]) -> Piece | None:
-        """Return a piece from the cache, or make it. `key` begins with the kind and the camera."""
+        """Return a piece from the cache; if it is not there, make it. `key` begins with the kind and the
+        camera. None: there is no such piece.
+        """
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
         try:
@@ -246,8 +249,8 @@ class Media:
                 self._making.pop(key, None)
 
     def _known(self, key: tuple[Any, ...]) -> Piece | None:
-        """Return a piece from the cache; None if it is not there. Drop it if its footage was erased or masked
-        since.
+        """Return a piece from the cache; None if it is not there. A piece whose footage was erased or masked
+        in the meantime is dropped.
         """
         fence = self._fence()
         with self._lock:
@@ -286,7 +289,9 @@ class Media:
     def _joined(
         self, filmed_segments: Sequence[FilmedSegment], request: JoinRequest
     ) -> tuple[JoinedClip, frozenset[str]]:
-        """Join segments into one file; return it, and the fingerprints of the masks that hide part of it."""
+        """Join segments into one file; return the file, and the fingerprints of the masks that hide part of
+        it.
+        """
         filmed = filmed_segments[0]
         camera = filmed.record.camera
         names = dict.fromkeys(name for segment in filmed_segments for name in segment.record.labels.masks)
@@ -358,7 +363,7 @@ class Media:
 
 
 def dimmed(pixels: U8, computed: Mask) -> U8:
-    """Return a picture with the parts darkened that were not computed.
+    """Return a picture in which the parts that were not computed are darkened.
 
     Args:
         pixels: uint8 [height, width, 3].

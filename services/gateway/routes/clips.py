@@ -24,9 +24,9 @@ from lookout.video.sandbox import open_recording
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
 _LONGEST_S: Final = 300.0
-#: most bytes to fetch from a host that ignores Range headers
+#: maximum bytes to fetch from a host that ignores Range headers
 _FETCH_BYTES: Final = 512 << 20
-#: number of clips that are cut at the same time, and seconds for which further requests wait
+#: maximum number of clips that are cut at the same time, and seconds for which further requests wait
 _CUTS: Final = threading.BoundedSemaphore(2)
 _WAIT_S: Final = 20.0
 _BYTES: Final = {"schema": {"type": "string", "format": "binary"}}
@@ -55,10 +55,10 @@ def recording_clip(
         )
     parts = parts_of(request)
     view = job_of(parts, principal, identity)
-    found = view.answers.recordings
-    if recording >= len(found):
-        raise ProblemError(404, f"recording: the job has answers about only {len(found)} recordings")
-    clip = _cut(parts, found[recording].uri, start_s, end_s)
+    recordings = view.answers.recordings
+    if recording >= len(recordings):
+        raise ProblemError(404, f"recording: the job has answers about only {len(recordings)} recordings")
+    clip = _cut(parts, recordings[recording].uri, start_s, end_s)
     parts.writes.note(principal, asked, entry("clip.view", identity, tenant=view.request.tenant))
     kind = "quicktime" if clip.container == "mov" else clip.container
     name = f"clip-{start_s:g}-{end_s:g}.{clip.container}"

@@ -95,7 +95,7 @@ def erase(
 
 def _newest_epoch(parts: Parts, camera: str) -> tuple[int, int] | None:
     """Return the begin and end of a camera's newest epoch in Unix microseconds, from decode's checkpoint;
-    None: none.
+    None if it has no epoch.
     """
     span: tuple[int, int] | None = None
     for message in read_topic(parts.settings, "gateway-erasures", PIPELINE[Stage.DECODE].state.name):

@@ -214,8 +214,8 @@ def _recall(parts: Parts) -> str:
 def _region(
     parts: Parts, principal: Principal, camera: str | None, at: str | None, zone: str | None, picture: bytes
 ) -> PictureRegion | None:
-    """Return the part of a picture that a search starts from; None if it starts from no picture. The caller
-    must see the camera in all its tenants.
+    """Return the part of a picture that a search starts from; None if the search starts from no picture. The
+    caller must see the picture's camera in all its tenants.
     """
     try:
         points = [Point(x=x, y=y) for x, y in parse_points(zone)] if zone else []

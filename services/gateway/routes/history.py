@@ -41,7 +41,7 @@ router = APIRouter(prefix="/v1", tags=["history"])
 _HOUR_MS: Final = 3_600_000
 #: allowed lengths of a bucket, in seconds
 SIZES: Final = (1, 2, 5, 10, 30, 60, 300, 600, 900, 1800, 3600, 21_600, 86_400)
-#: most verdicts in one answer, and most records to read for it
+#: maximum number of verdicts in one answer, and of records to read for it
 _VERDICTS: Final = 2000
 _READ: Final = 500_000
 _ANSWER_S: Final = 10.0
@@ -206,7 +206,7 @@ def verdicts(
 
 
 def _read(settings: GatewaySettings, camera: str, places: Mapping[int, tuple[int, int]]) -> Iterator[Verdict]:
-    """Yield a camera's verdicts from ranges of offsets. Those that retention removed are missing."""
+    """Yield a camera's verdicts from ranges of offsets, without the verdicts that retention removed."""
     if not places:
         return
     reader = TopicReader(settings, "gateway-verdicts", options={"auto.offset.reset": "earliest"})

@@ -75,9 +75,7 @@ def list_incidents(
 
 
 def _note_search(parts: Parts, principal: Principal, asked: Asking, words: str) -> None:
-    """Write to the audit log who searched for what. Several pages of one search, or its repetition, make one
-    entry.
-    """
+    """Write to the audit log who searched for what. Further pages and repetitions add no entry."""
     if parts.media.is_new_view(principal.actor, asked.address, "incident.search", words):
         parts.writes.note(principal, asked, entry("incident.search", words))
 

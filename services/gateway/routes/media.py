@@ -30,7 +30,7 @@ from lookout.v1.media_pb2 import ClipFacts, KeptEvidence
 from lookout.wire import VERDICTS, from_json
 
 router = APIRouter(prefix="/v1", tags=["media"])
-#: header with a clip's codec, since not every browser plays hevc
+#: header with a clip's codec, because not every browser plays hevc
 CODEC_HEADER: Final = "lookout-codec"
 #: header that says that a privacy mask hides part of the response
 MASKED_HEADER: Final = "lookout-masked"
@@ -233,7 +233,7 @@ async def camera_live(request: Request, principal: Viewer, asked: Asked, camera:
 
 
 def _alert(parts: Parts, principal: Principal, identity: str) -> tuple[Alert, KeptEvidence | None]:
-    """Return an incident's newest alert, and its kept evidence or None."""
+    """Return an incident's newest alert, and its kept evidence, None if nothing is kept."""
     kept = None
     if parts.keeping is not None:
         try:
@@ -263,8 +263,8 @@ def _sees(parts: Parts, principal: Principal, camera: str) -> Sees:
 
 
 def _near(parts: Parts, camera: str, at_us: int) -> RecordRef | None:
-    """Return a reference to a record of about a time; None if there is none. Footage may have arrived long
-    after it was filmed, so the time alone does not say where its records are.
+    """Return a reference to a record of about a time; None if there is none. It is needed because footage may
+    arrive long after it was filmed, so the time alone does not say where its records are.
     """
     with parts.database.reading() as connection:
         place = queries.verdict_near(connection, camera, at_us // 1000)
@@ -305,7 +305,7 @@ def _camera_clip(parts: Parts, principal: Principal, camera: str, begin: str, en
 def _note(
     parts: Parts, principal: Principal, asked: Asking, action: str, subject: str, camera: str, piece: Piece
 ) -> None:
-    """Write to the audit log who saw what. A player's many range requests for one clip count as one view."""
+    """Write to the audit log who viewed what. A player's many range requests for a clip count as one view."""
     if parts.media.is_new_view(principal.actor, asked.address, action, subject):
         tenant = min(piece.tenants, default="")
         parts.writes.note(principal, asked, entry(action, subject, camera=camera, tenant=tenant))

@@ -197,6 +197,6 @@ def fleet(request: Request, principal: Administrator) -> Response:
         )
     except KafkaException as error:
         # If Kafka does not answer, show the findings instead of an error.
-        found = list(fleet_state.findings(settings))
+        findings = list(fleet_state.findings(settings))
         logs.get("gateway").warning("the fleet's lag is unknown", error=error_text(error.args[0]))
-        return answer(FleetView(version=lookout.__version__, findings=found))
+        return answer(FleetView(version=lookout.__version__, findings=findings))

@@ -89,12 +89,14 @@ def _limit(target: Notification, principal: Principal) -> None:
     """Limit a notification to what its person may see.
 
     Raises:
-        ProblemError: The notification asks for more, or names no tenant although the person sees several,
-            which a notification cannot express.
+        ProblemError: The notification covers more than the person may see, or names no tenant although
+            the person sees several tenants, which one notification cannot express.
     """
     if principal.cameras:
         if target.cameras and not set(target.cameras) <= set(principal.cameras):
-            raise ProblemError(403, "cameras: choose cameras that you may see, or give none for all of these")
+            raise ProblemError(
+                403, "cameras: choose cameras that you may see; give none for all cameras that you may see"
+            )
         if not target.cameras:
             target.cameras.extend(principal.cameras)
     if not principal.tenants:

@@ -18,8 +18,8 @@ from lookout.v1.access_pb2 import Role
 from lookout.v1.gateway_pb2 import SessionView
 
 router = APIRouter(tags=["session"])
-#: seconds for which a used link is remembered, because two gateways may read its secret before either
-#: replaces it
+#: seconds for which a used link is remembered, because two gateways may read its secret before one replaces
+#: it
 _LINK_S = 86_400.0
 _REDIRECT: dict[str, Any] = route(None, status=303)
 

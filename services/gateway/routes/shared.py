@@ -39,7 +39,11 @@ def holder(
         raise ProblemError(401, "this link has expired or is from another installation: sign in instead")
     wait_s = parts.rate.wait_s(f"{_ACTOR} {address_of(request)}")
     if wait_s:
-        raise too_many(wait_s, f"more than {parts.settings.calls_per_minute} calls in a minute")
+        raise too_many(
+            wait_s,
+            f"this link was used for more than {parts.settings.calls_per_minute} calls "
+            f"in a minute, which is the limit",
+        )
     return Principal(actor=_ACTOR, role=Role.ROLE_VIEWER)
 
 

@@ -36,7 +36,7 @@ _Base = Annotated[
         description="the version that your change is based on; if there is a newer one, the answer is 409",
     ),
 ]
-#: longest snooze, which must end before Kafka may compact the replaced version away
+#: longest snooze. It must end before Kafka may remove the replaced version
 _SNOOZE_MS: Final = AHEAD_MS - 3_600_000
 
 
@@ -142,7 +142,7 @@ def _change(
             standing = _standing(parts)
             if target.id in standing.watches:
                 _own(parts, principal, target.id, standing.watches[target.id])
-                if _same(target, standing.watches[target.id]):
+                if _is_in_force(target, standing.watches[target.id]):
                     return answer(_watch(parts, principal, target.id))
                 newest = standing.watches[target.id].version
                 if base is not None and base != newest:
@@ -155,7 +155,7 @@ def _change(
                 raise ProblemError(400, f"id: {fault}")
             target.version = standing.version_after(target.id)
             target.ClearField("active_from")
-            if target.version > 1:  # a first version also covers footage recorded before
+            if target.version > 1:  # a first version also covers footage from before it was written
                 target.active_from.GetCurrentTime()
             check_crowd(target, standing.watches)
             check_gate(target, standing.watches)
@@ -170,7 +170,7 @@ def _change(
     return answer(_watch(parts, principal, target.id))
 
 
-def _same(target: Watch, before: Watch) -> bool:
+def _is_in_force(target: Watch, before: Watch) -> bool:
     """Return whether a watch equals its newest version and that version is already in force.
 
     Raises:
@@ -186,8 +186,8 @@ def _same(target: Watch, before: Watch) -> bool:
 
 
 def _check_second_model(parts: Parts, target: Watch, before: Watch | None) -> None:
-    """Check a watch's second model if it has changed. An unchanged one is not checked, so that a watch can be
-    disabled even if its model was removed.
+    """Check a watch's second model if it has changed. An unchanged second model is not checked, so that a
+    watch can be disabled even if its model was removed.
     """
     if parts.settings.notify is not None and (before is None or before.verify_with != target.verify_with):
         check_second_model(target, parts.settings, parts.settings.notify)
@@ -208,7 +208,11 @@ def _own(parts: Parts, principal: Principal, identity: str, newest: Watch | None
     if watch is None or (identity not in visible and not principal.owns_watch(watch)):
         raise not_found("watch", identity)
     if not principal.owns_watch(watch):
-        raise ProblemError(403, f"watch {identity} asks cameras that you may not see: ask somebody who may")
+        raise ProblemError(
+            403,
+            f"watch {identity} asks cameras that you may not see: ask somebody who "
+            f"may see them to change the watch",
+        )
     if identity in owned:
         raise ProblemError(409, f"watch {identity} is a Kubernetes resource: change it with kubectl")
     return watch

@@ -32,8 +32,8 @@ from lookout.video.sandbox.pull import Pull, PullError
 
 _FIRST_PAUSE_S = 0.5
 _SEGMENT_S = 4.0
-#  Starting a process takes a third of a CPU second. This limit keeps failing cameras from using more than
-# half of the cores
+#: Starting a process takes a third of a CPU second. This limit keeps failing cameras from using more than
+#: half of the cores
 _STARTS = threading.BoundedSemaphore(max(1, usable_cores() // 2))
 
 

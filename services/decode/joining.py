@@ -102,8 +102,7 @@ class SegmentJoiner:
         other = is_other_footage(stream, record, decoded)
         if decoded.continued and other:
             decoded = self._reader.decode(value, hidden)  # time stamps continue only by chance
-            # The time of a late segment is already written, because its producer sent it twice or
-            # retried after an error.
+        # A late segment was sent twice, or again after an error, so its time is already written.
         if continues and decoded.continued:
             end_us = decoded.end_stream_us if decoded.end_stream_us <= stream.watermark_us else None
             if end_us is None:

@@ -26,9 +26,8 @@ from lookout.services.notify.messages import (
 from lookout.v1.notifications_pb2 import DeliveryState, Notification
 from lookout.wire.limits import REASON
 
-#  maximum number of messages to people in a burst, and seconds until one more may be sent. Beyond that rate,
-# one
-#: message summarises many events
+#: maximum number of messages to people in a burst, and seconds until one more may be sent. Beyond that rate,
+#: one message summarises many events
 _BURST: Final = 5
 _REFILL_S: Final = 30.0
 #: maximum number of incidents in one summary

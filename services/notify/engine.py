@@ -32,9 +32,8 @@ REASONS: Final = {
 
 #: why a second model was not asked
 BUDGET: Final = "the limit of second opinions in 24 hours is reached; raise LOOKOUT_OPINION_DAILY to ask more"
-#  milliseconds for which a closed incident is remembered, so that later actions are sent to those who were
-# told
-#: of the incident
+#: milliseconds for which a closed incident is remembered, so that later actions are sent to those who were
+#: told of the incident
 _REMEMBERED_MS: Final = 86_400_000
 #: kinds of alerts that are the last of their incident
 _LAST: Final = frozenset({Alert.KIND_CLOSED, Alert.KIND_REPORT, Alert.KIND_TEST})

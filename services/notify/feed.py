@@ -47,9 +47,8 @@ _SOURCES: Final = (ALERTS.name, ACTIONS.name)
 _BATCH: Final = 500
 _WAIT_S: Final = 0.1
 _STEP_S: Final = 30.0
-#  seconds without a turn after which the Kafka client counts as hung. After a broker is killed, a call
-# sometimes
-#: never returns, whatever its timeout, and only a restart of the process helps
+#: seconds without a turn after which the Kafka client counts as hung. After a broker is killed, a call
+#: sometimes never returns, whatever its timeout, and only a restart of the process helps
 _HANGS_S: Final = 120.0
 _PAUSE_S: Final = 1.0
 #: seconds between checks for new partitions and for states to forget

@@ -169,8 +169,8 @@ CAMERAS: Final = Topic(
     prefixed("cameras.v1"), "lookout.v1.Camera as JSON", pipeline=False, retention_ms=None, broker_time=True
 )
 
-#  erasures, and which services have carried them out; kept for ever, because a pod may return with an old
-# disk
+#: erasures, and which services have carried them out; kept for ever, because a pod may return with an old
+#: disk
 ERASURES: Final = Topic(
     prefixed("erasures.v1"), "lookout.v1.Erasure as JSON", pipeline=False, retention_ms=None, broker_time=True
 )

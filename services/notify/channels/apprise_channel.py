@@ -24,9 +24,8 @@ from lookout.v1.notifications_pb2 import Apprise, NotificationEvent
 from lookout.v1.watches_pb2 import SEVERITY_CRITICAL
 
 _TITLE: Final = "Lookout"
-#  by the URL schema of a paging service: the attribute of Apprise's plugin that holds the page's key, which
-# all
-#: messages about one page share
+#: by the URL schema of a paging service: the attribute of Apprise's plugin that holds the page's key, which
+#: all messages about one page share
 _PAGE_KEYS: Final = {
     **dict.fromkeys(("pagerduty", "squadcast", "goalert", "incidentio", "ilert", "firehydrant"), "dedup"),
     **dict.fromkeys(("opsgenie", "jira"), "alias"),

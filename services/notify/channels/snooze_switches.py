@@ -24,8 +24,8 @@ OFF: Final = "OFF"
 #: how long a switch snoozes a watch, unless somebody ends the snooze earlier
 SNOOZE: Final = timedelta(hours=24)
 _BODY: Final = 16 << 20
-#  maximum number of commands queued between two calls of `turn`, in case a sender repeats commands without a
-# pause
+#: maximum number of commands queued between two calls of `turn`, in case a sender repeats commands without a
+#: pause
 _COMMANDS: Final = 100
 
 Publish = Callable[[str, bytes], None]

@@ -203,7 +203,7 @@ def test_a_camera_whose_pixels_nobody_reads_waits_and_is_then_skipped_by_name() 
         store=store_settings(camera_bytes=200_000, camera_wait_s=30.0)
     )  # a segment's pixels: 150 528
     [first] = world.send(pieces()[0])
-    with pytest.raises(TransientError, match="150528 bytes of camera yard wait"):
+    with pytest.raises(TransientError, match="150528 bytes of camera yard are unread"):
         world.send(pieces()[1])
     decoded = world.counts["segments"]
     world.monotonic += 29.0

@@ -241,7 +241,7 @@ def test_a_camera_whose_tokens_nobody_reads_waits_and_then_has_an_outcome() -> N
     message = world.frames([4, 5, 6, 7], 2, 4)
     for seconds in (0.0, 59.0):
         world.now = seconds
-        with pytest.raises(TransientError, match="of camera yard wait"):
+        with pytest.raises(TransientError, match="of camera yard are unread"):
             world.send(message)
     world.now = 120.0
     block = world.send(message)[0].block

@@ -49,4 +49,4 @@ def test_prefixes_that_kafka_and_redis_take(prefix: str) -> None:
 
 @pytest.mark.parametrize("prefix", ["site", ".", "-a.", "Site.", "a b.", "a{b}.", "a:", f"{'x' * 40}."])
 def test_other_prefixes_are_refused(prefix: str) -> None:
-    assert (prefix_fault(prefix) or "").startswith("must have at most 40  ")
+    assert (prefix_fault(prefix) or "").startswith("must have at most 40 ")

@@ -30,7 +30,7 @@ def test_a_topic_that_stores_what_producers_compressed_does_not_fit() -> None:
     for topic in all_topics():
         assert not topic.complaints(topic.config())
         (complaint,) = topic.complaints({**topic.config(), "compression.type": "producer"})
-        assert complaint == f"{topic.name} compression.type=producer, needs uncompressed"
+        assert complaint == f"{topic.name} compression.type=producer, must be uncompressed"
 
 
 def test_the_table_of_rights_has_what_each_service_reads_and_writes() -> None:

@@ -118,9 +118,9 @@ class Certificates:
             _log.info("new certificates are in use")
 
 
-#  Services of a fleet reach each other directly. Otherwise gRPC would send calls to the proxy in
-# `https_proxy`,
-#: which is for outside addresses, and the calls would wait for ever. Trace exporters do use the proxy.
+#: Services of a fleet reach each other directly. Otherwise gRPC would send calls to the proxy in
+#: `https_proxy`, which is for outside addresses, and the calls would wait for ever. Trace exporters do use
+#: the proxy.
 _NO_PROXY: Final = ("grpc.enable_http_proxy", 0)
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 ACCESS_KEY_FILE: Final = "AWS_ACCESS_KEY_ID_FILE"
 SECRET_KEY_FILE: Final = "AWS_SECRET_ACCESS_KEY_FILE"
-#  time after which the files are read again; old and new credentials must both be valid for at least this
-# time
+#: time after which the files are read again; old and new credentials must both be valid for at least this
+#: time
 FRESH: Final = timedelta(minutes=1)
 
 

@@ -83,7 +83,7 @@ def test_the_command_line_reads_the_same_settings() -> None:
         ({"kafka_protocol": "sasl_ssl"}, "needs LOOKOUT_KAFKA_USERNAME and LOOKOUT_KAFKA_PASSWORD_FILE"),
         ({"kafka_username": "lookout"}, "set LOOKOUT_KAFKA_PROTOCOL to sasl_ssl"),
         ({"kafka_ca_file": "/etc/ca"}, "set LOOKOUT_KAFKA_PROTOCOL to ssl"),
-        ({"kafka_protocol": "ssl", "kafka_cert_file": "/a"}, "LOOKOUT_KAFKA_KEY_FILE must be set too"),
+        ({"kafka_protocol": "ssl", "kafka_cert_file": "/a"}, "LOOKOUT_KAFKA_KEY_FILE must be set, too"),
         ({**BEARER, "kafka_username_file": "/a"}, "KAFKA_USERNAME and LOOKOUT_KAFKA_USERNAME_FILE are both"),
         (
             {**BEARER, "kafka_mechanism": "OAUTHBEARER"},

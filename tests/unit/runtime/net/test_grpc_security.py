@@ -173,7 +173,7 @@ def test_other_machines_are_not_served_in_the_clear() -> None:
 
 def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     files = Authority().write(tmp_path)
-    with pytest.raises(StartupError, match="LOOKOUT_GRPC_CA_FILE must be set too"):
+    with pytest.raises(StartupError, match="LOOKOUT_GRPC_CA_FILE must be set, too"):
         security(grpc_cert_file=files["grpc_cert_file"], grpc_key_file=files["grpc_key_file"])
     files["grpc_key_file"].write_text("no key")
     with pytest.raises(StartupError, match=r"LOOKOUT_GRPC_KEY_FILE=.*cannot be used"):

@@ -54,7 +54,7 @@ def test_a_value_of_another_kind_is_told_in_words(
 @pytest.mark.parametrize("value", ["", "big"])
 def test_a_record_that_is_no_json_is_named(value: str) -> None:
     """It was a traceback."""
-    with pytest.raises(StartupError, match="LOOKOUT_STORE is not a JSON object: write one"):
+    with pytest.raises(StartupError, match="LOOKOUT_STORE is not a JSON object: write a JSON object"):
         load_settings(DecodeSettings, {"LOOKOUT_MODE": "local", "LOOKOUT_STORE": value})
 
 

@@ -39,9 +39,9 @@ def test_a_camera_over_its_quota_waits_once() -> None:
     shelf.keeper.check("other")
     for now, error in ((0.0, TransientError), (9.9, TransientError), (10.0, CameraQuotaError)):
         shelf.now = now
-        with pytest.raises(error, match="1024 bytes of camera cam wait"):
+        with pytest.raises(error, match="1024 bytes of camera cam are unread"):
             shelf.keeper.check("cam")
-        with pytest.raises(error, match="1024 bytes of camera cam wait"):
+        with pytest.raises(error, match="1024 bytes of camera cam are unread"):
             shelf.put("b")
     shelf.put("c", "other")
     shelf.store.release([ref("a")])

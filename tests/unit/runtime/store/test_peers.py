@@ -328,14 +328,14 @@ CHUNK = GetTensorResponse(chunk=b"\1\2\3\4")
     [
         ([_header(crc32c=1), CHUNK], "checksum"),
         ([_header()], "0 of 4 bytes"),
-        ([_header(), CHUNK, CHUNK], "more bytes"),
+        ([_header(), CHUNK, CHUNK], "more than the announced"),
         ([CHUNK], "no header"),
         ([], "no header"),
-        ([_header(length=5), CHUNK], "5 bytes do not fit"),
+        ([_header(length=5), CHUNK], "5 bytes do not match"),
         ([_header(shape=[4, 1]), CHUNK], "shape"),
-        ([_header(shape=[-2, -2]), CHUNK], "do not fit"),
+        ([_header(shape=[-2, -2]), CHUNK], "do not match"),
         ([_header(dtype="object"), CHUNK], "object"),
-        ([_header(dtype="int8"), CHUNK], "int8 was sent"),
+        ([_header(dtype="int8"), CHUNK], "sent int8"),
         ([_header(shape=[1 << 20, 1 << 20], length=1 << 40)], "tensor_bytes"),
     ],
 )

@@ -48,7 +48,7 @@ def test_one_camera_cannot_fill_the_store() -> None:
     for name in ("a0", "a1"):
         waiting.check("a", label(name, 4000))
         waiting.add(label(name, 4000), "a", Unread(0))
-    with pytest.raises(CameraQuotaError, match="8000 bytes of camera a wait"):
+    with pytest.raises(CameraQuotaError, match="8000 bytes of camera a are unread"):
         waiting.check("a", label("a2", 4000))
     waiting.check("b", label("b", 4000))
     waiting.check("a", label("a1", 4000))  # waits already

@@ -197,7 +197,7 @@ def test_a_camera_over_its_quota_is_refused_and_may_hold_what_is_not_pinned() ->
     kept = TensorStore(store_settings(camera_bytes=2048))
     for n, name in enumerate("ab"):
         kept.put(ref(name), kib(n), Unread(0))
-    with pytest.raises(CameraQuotaError, match="2048 bytes of camera cam wait") as caught:
+    with pytest.raises(CameraQuotaError, match="2048 bytes of camera cam are unread") as caught:
         kept.put(ref("c"), kib(3), Unread(0))
     assert isinstance(caught.value, StoreFullError)
     assert ref("c") not in kept
